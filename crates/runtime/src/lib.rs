@@ -1,1 +1,50 @@
+//! The seam between Coracle and a container engine.
+//!
+//! [`ContainerRuntime`] is the one trait: about a dozen verbs in our words. [`CliRuntime`] speaks them to Docker and
+//! Podman through their own programs, [`FakeRuntime`] keeps real state in memory. What may be made at all is decided by
+//! [`admit`], and only its result can be created.
+//!
+//! **Invariant:** a command that exits non-zero is a *result*, not an [`Error`].
+//! **Invariant:** a container is created from a [`Placed`] only, and only [`admit`] leads to one.
+//! **Invariant:** what is built from input travels as one `--flag=value` word or behind `--`; nothing is shell text.
+//! **Invariant:** engines are read through `inspect` and JSON, never through columns or the wording of an error.
+//! **Invariant:** one file, `host/process.rs`, starts programs on the host.
+//! **Invariant:** nothing in this crate knows MCP, the configuration file or the home directory.
 
+#![warn(missing_docs)]
+
+mod api;
+pub mod archive;
+mod capture;
+pub mod cli;
+mod error;
+mod exec;
+pub mod fake;
+pub mod host;
+mod info;
+pub mod labels;
+mod name;
+mod path;
+mod policy;
+mod secret;
+mod size;
+mod spec;
+mod user;
+
+pub use api::{ContainerRuntime, ImageAct, LabelFilter, NetworkAct, Removed};
+pub use capture::Capture;
+//pub use cli::CliRuntime;
+pub use error::{Capability, Error, Excerpt, Result};
+pub use exec::{Chunk, Command, Exec, ExecLimits, ExecOutput, Exit, LimitKind, Stream};
+//pub use fake::FakeRuntime;
+pub use info::{Container, EngineInfo, EngineKind, Image, MountPoint, Network, PublishedPort, Status};
+pub use name::{
+    ContainerId, ContainerName, Handle, ImageId, ImageRef, InvalidName, LabelNamespace, NetworkName, RecordId,
+    random_hex,
+};
+pub use path::{ContainerPath, InvalidPath};
+pub use policy::{Admitted, Placed, Policy, Problem, Refused, admit};
+pub use secret::Secret;
+pub use size::{ByteSize, InvalidSize};
+pub use spec::{Access, CreateSpec, HostEntry, Limits, Mount, NetworkAsk, NetworkOn, Port, Protocol};
+pub use user::Ids;

@@ -1,0 +1,144 @@
+//! The trait that every engine fulfils.
+
+use std::fmt;
+use std::fs::File;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::{
+    Container, ContainerId, ContainerPath, EngineInfo, EngineKind, Exec, ExecOutput, Handle, Image, ImageId, ImageRef,
+    Network, NetworkName, Placed, Result,
+};
+
+/// A container engine in our verbs. Every implementation passes the conformance suite.
+///
+/// Deadlines of single calls (containers.md 1.12) are kept by the implementation and end in
+/// [`Error::TimedOut`](crate::Error::TimedOut): the effect is then unknown and has to be asked for.
+#[async_trait]
+pub trait ContainerRuntime: fmt::Debug + Send + Sync {
+    /// Which engine this is. Known without asking it.
+    fn kind(&self) -> EngineKind;
+
+    /// What the engine says of itself. Asks the daemon where there is one.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when it does not answer.
+    async fn info(&self) -> Result<EngineInfo>;
+
+    /// Makes a container without starting it. `NameTaken` rather than adopting one that exists.
+    async fn create(&self, spec: &Placed) -> Result<ContainerId>;
+
+    /// Starts it. One that runs already is no error.
+    ///
+    /// # Errors
+    /// [`Error::PortTaken`](crate::Error::PortTaken) when a host port cannot be bound.
+    async fn start(&self, id: &ContainerId) -> Result<()>;
+
+    /// Ends its processes: TERM, `grace`, KILL. One that is stopped already is no error.
+    async fn stop(&self, id: &ContainerId, grace: Duration) -> Result<()>;
+
+    /// What the engine knows of one container.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchContainer`](crate::Error::NoSuchContainer) only when the engine answered and does not have it.
+    async fn inspect(&self, handle: &Handle) -> Result<Container>;
+
+    /// Containers that carry all of these labels, running or not.
+    async fn list(&self, filter: &LabelFilter) -> Result<Vec<Container>>;
+
+    /// Kills and removes it with its anonymous volumes. One that is gone is no error, so undo need not ask first.
+    async fn remove(&self, id: &ContainerId) -> Result<Removed>;
+
+    /// Runs a command through the engine's own exec and waits for it (containers.md 9.13).
+    ///
+    /// At a limit, or when `exec.cancel` fires, every process that carries the command's mark is ended and the output
+    /// so far is given. A command that exits with any code is `Ok`.
+    ///
+    /// # Errors
+    /// [`Error::NotRunning`](crate::Error::NotRunning), [`Error::NoSuchPath`](crate::Error::NoSuchPath) for a missing
+    /// work directory, [`Error::NoShell`](crate::Error::NoShell).
+    async fn exec(&self, id: &ContainerId, exec: Exec) -> Result<ExecOutput>;
+
+    /// Unpacks a tar (ours: uncompressed, relative names) below the existing directory `at`, with the owners and modes
+    /// that the tar names.
+    async fn upload(&self, id: &ContainerId, at: &ContainerPath, tar: File) -> Result<()>;
+
+    /// Writes a tar of `path` into `into`. The first entry is named like the last part of `path`. What comes is hostile
+    /// data: read it through [`archive`](crate::archive).
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`](crate::Error::TooLarge) after `max_bytes`; [`Error::Engine`](crate::Error::Engine) also for
+    /// a path that is missing, since the engines do not tell the two apart.
+    async fn download(&self, id: &ContainerId, path: &ContainerPath, into: File, max_bytes: u64) -> Result<()>;
+
+    /// Acts on images; answers the images that the act found or made.
+    async fn image(&self, act: ImageAct) -> Result<Vec<Image>>;
+
+    /// Acts on networks; answers the networks that the act found or made.
+    async fn network(&self, act: NetworkAct) -> Result<Vec<Network>>;
+}
+
+/// What can be done with images.
+#[derive(Debug)]
+pub enum ImageAct {
+    /// The local image of that name, or none.
+    Find(ImageRef),
+    /// Fetches from a registry within the deadline.
+    Pull {
+        /// What to fetch.
+        image: ImageRef,
+        /// After this much time it is given up.
+        deadline: Duration,
+    },
+    /// Makes an image of one layer from an uncompressed tar of a root file system.
+    Import {
+        /// The root file system.
+        tar: File,
+        /// The name it gets.
+        tag: ImageRef,
+        /// Environment of the image (`PATH` above all: imported images have none).
+        env: Vec<(String, String)>,
+        /// Labels of the image.
+        labels: Vec<(String, String)>,
+    },
+    /// Local images that carry all of these labels.
+    List(LabelFilter),
+    /// Removes by id. One that is gone is no error.
+    Remove(ImageId),
+}
+
+/// What can be done with networks.
+#[derive(Debug)]
+pub enum NetworkAct {
+    /// The network of that name, or none.
+    Find(NetworkName),
+    /// Makes a bridge network. `NetworkTaken` if the name exists.
+    Create {
+        /// Its name.
+        name: NetworkName,
+        /// Labels of the network.
+        labels: Vec<(String, String)>,
+        /// Whether containers on it may reach each other.
+        reach: bool,
+        /// No way out.
+        internal: bool,
+    },
+    /// Networks that carry all of these labels.
+    List(LabelFilter),
+    /// Removes by id or name. One that is gone is no error.
+    Remove(String),
+}
+
+/// Labels that must all be there. A `None` value asks for the key alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelFilter(pub Vec<(String, Option<String>)>);
+
+/// Whether a removal found something to remove.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removed {
+    /// It was there and is gone now.
+    Now,
+    /// There was nothing.
+    AlreadyGone,
+}

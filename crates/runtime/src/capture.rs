@@ -1,0 +1,106 @@
+//! The two ends of an output, however long it is.
+
+use std::collections::VecDeque;
+
+/// The first and the last bytes of a stream, and how many there were.
+///
+/// Memory is bounded by the limit, whatever is pushed: a flood of 10 GB costs as much as one of 10 MiB.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Capture {
+    keep_bytes: usize,
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    total_bytes: u64,
+}
+
+impl Capture {
+    /// Keeps at most that many bytes.
+    #[must_use]
+    pub fn new(keep_bytes: usize) -> Self {
+        Self { keep_bytes, ..Self::default() }
+    }
+
+    /// Takes what was printed next.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.total_bytes += bytes.len() as u64;
+        let to_head = bytes.len().min((self.keep_bytes / 2).saturating_sub(self.head.len()));
+        self.head.extend_from_slice(&bytes[..to_head]);
+        let room = self.keep_bytes - self.keep_bytes / 2;
+        let rest = &bytes[to_head..];
+        let rest = &rest[rest.len().saturating_sub(room)..];
+        let excess = (self.tail.len() + rest.len()).saturating_sub(room);
+        self.tail.drain(..excess);
+        self.tail.extend(rest);
+    }
+
+    /// Bytes as printed, before any cut.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        self.total_bytes
+    }
+
+    /// Bytes between the two ends that were let go.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.total_bytes - (self.head.len() + self.tail.len()) as u64
+    }
+
+    /// The first bytes.
+    #[must_use]
+    pub fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// The bytes after the head, or after the cut.
+    #[must_use]
+    pub fn tail(&self) -> Vec<u8> {
+        self.tail.iter().copied().collect()
+    }
+
+    /// Everything kept. The whole stream when nothing was left out.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        [self.head.clone(), self.tail()].concat()
+    }
+
+    /// Everything kept as text; what is not UTF-8 becomes U+FFFD.
+    #[must_use]
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes()).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::Capture;
+
+    fn capture(keep_bytes: usize, pieces: &[Vec<u8>]) -> Capture {
+        let mut it = Capture::new(keep_bytes);
+        pieces.iter().for_each(|piece| it.push(piece));
+        it
+    }
+
+    #[test]
+    fn a_flood_costs_no_more_than_the_limit() {
+        let mut it = Capture::new(1000);
+        (0..10_000).for_each(|_| it.push(&[7; 8192]));
+        assert!(it.head.capacity() + it.tail.capacity() <= 4096, "{}", it.tail.capacity());
+        assert_eq!((it.total_bytes(), it.left_out()), (81_920_000, 81_919_000));
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_both_ends_of_what_was_pushed(
+            keep_bytes in 0usize..64,
+            pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..10),
+        ) {
+            let (it, all) = (capture(keep_bytes, &pieces), pieces.concat());
+            prop_assert!(all.starts_with(it.head()));
+            prop_assert!(all.ends_with(&it.tail()));
+            prop_assert_eq!(it.bytes().len(), all.len().min(keep_bytes));
+            prop_assert_eq!(it.total_bytes(), all.len() as u64);
+        }
+    }
+}

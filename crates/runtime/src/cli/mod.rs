@@ -1,0 +1,1 @@
+//! Docker and Podman by their own programs.

@@ -1,0 +1,218 @@
+//! What can go wrong, by what a caller can do about it.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use crate::{ContainerName, ContainerPath, EngineKind, ExecOutput, ImageRef, NetworkName, Status, archive};
+
+/// The result of a verb.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Failures of an engine, one variant a reaction.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No program of an engine was found.
+    #[error("no `{program}` program was found")]
+    NotInstalled {
+        /// What was looked for.
+        program: String,
+    },
+    /// The program is there and its engine does not answer.
+    #[error("{engine} does not answer: {excerpt}")]
+    Unavailable {
+        /// Which engine.
+        engine: EngineKind,
+        /// It answered "permission denied", as far as the endpoint's mode tells.
+        denied: bool,
+        /// Its own words.
+        excerpt: Excerpt,
+    },
+    /// The engine answered and has no such container.
+    #[error("no container `{0}`")]
+    NoSuchContainer(String),
+    /// The container is there and stopped.
+    #[error("container is not running (status `{status}`)")]
+    NotRunning {
+        /// Its state.
+        status: Status,
+        /// Exit code of its PID 1.
+        exit_code: Option<i64>,
+        /// Whether the kernel ended it for memory.
+        oom_killed: bool,
+        /// What a command had printed when the container ended.
+        output: Option<Box<ExecOutput>>,
+    },
+    /// Somebody has that name.
+    #[error("a container named `{0}` already exists")]
+    NameTaken(ContainerName),
+    /// Somebody has that network name.
+    #[error("a network named `{0}` already exists")]
+    NetworkTaken(NetworkName),
+    /// A host port cannot be bound.
+    #[error("host port {0} is taken")]
+    PortTaken(u16),
+    /// Nobody has that image, or the registry refused it.
+    #[error("image `{image}` could not be pulled: {excerpt}")]
+    PullFailed {
+        /// Which image.
+        image: ImageRef,
+        /// The engine's words.
+        excerpt: Excerpt,
+    },
+    /// A path inside is missing.
+    #[error("no `{0}` in the container")]
+    NoSuchPath(ContainerPath),
+    /// A shell is needed and the image has none.
+    #[error("the container has no `/bin/sh`")]
+    NoShell,
+    /// More bytes than allowed.
+    #[error("more than {max_bytes} bytes")]
+    TooLarge {
+        /// The limit.
+        max_bytes: u64,
+    },
+    /// This engine cannot do it.
+    #[error("{engine} cannot do that: {capability}")]
+    Unsupported {
+        /// Which engine.
+        engine: EngineKind,
+        /// What is missing.
+        capability: Capability,
+    },
+    /// The engine did not answer in time; the effect is unknown.
+    #[error("`{verb}` was not answered within {} s", after.as_secs())]
+    TimedOut {
+        /// Which verb.
+        verb: &'static str,
+        /// The deadline.
+        after: Duration,
+    },
+    /// The engine refused or failed.
+    #[error("`{verb}` failed (exit {exit}): {excerpt}")]
+    Engine {
+        /// Which verb.
+        verb: &'static str,
+        /// Exit status of the engine's program.
+        exit: i32,
+        /// Its own words.
+        excerpt: Excerpt,
+    },
+    /// The engine's answer is not what it should be.
+    #[error("the answer to `{verb}` cannot be read: {detail}")]
+    Unreadable {
+        /// Which verb.
+        verb: &'static str,
+        /// Where reading stopped.
+        detail: String,
+    },
+    /// The engine's program could not be started.
+    #[error("cannot start `{program}`")]
+    Spawn {
+        /// Which program.
+        program: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A file on the host could not be read or written.
+    #[error("{what}")]
+    Host {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// A tar was refused or broke off.
+    #[error(transparent)]
+    Archive(#[from] archive::Error),
+}
+
+/// Something an engine may lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Capability {
+    /// Give a GPU to a container.
+    Gpu,
+    /// The supervisor inside.
+    Guest,
+    /// Share the host's network.
+    HostNetwork,
+}
+
+impl fmt::Display for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gpu => "gpu",
+            Self::Guest => "guest",
+            Self::HostNetwork => "host network",
+        })
+    }
+}
+
+/// The engine's own words: at most 4 KiB, control characters escaped, user parts of URLs blanked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Excerpt(String);
+
+impl Excerpt {
+    const MAX_BYTES: usize = 4096;
+
+    /// Takes the end of what an engine printed: the reason stands last.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(Self::MAX_BYTES)..]);
+        let mut kept = String::new();
+        for c in without_url_users(text.trim()).chars() {
+            match c {
+                '\n' => kept.push('\n'),
+                c if c.is_control() => kept.extend(c.escape_default()),
+                c => kept.push(c),
+            }
+        }
+        Self(kept)
+    }
+
+    /// The words.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Excerpt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "it gave no reason" } else { &self.0 })
+    }
+}
+
+fn without_url_users(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        kept.push_str(before);
+        let host_ends = after.find(|c: char| c == '/' || c.is_whitespace() || c == '"').unwrap_or(after.len());
+        let host_begins = after[..host_ends].rfind('@').map_or(0, |at| at + 1);
+        rest = &after[host_begins..];
+    }
+    kept + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Excerpt;
+
+    #[test]
+    fn an_excerpt_holds_no_password_of_a_url_and_no_control_characters() {
+        let excerpt = Excerpt::of(b"pull of https://me:hunter2@registry/x failed\x1b[31m\n");
+        assert_eq!(excerpt.as_str(), "pull of https://registry/x failed\\u{1b}[31m");
+    }
+
+    #[test]
+    fn an_excerpt_is_short_and_keeps_the_end() {
+        let excerpt = Excerpt::of(&[&[b'x'; 100_000][..], b"the reason"].concat());
+        assert!(excerpt.as_str().len() <= 4096 && excerpt.as_str().ends_with("the reason"));
+    }
+}

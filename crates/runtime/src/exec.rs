@@ -1,0 +1,145 @@
+//! Commands as plain data, and what became of them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Capture, ContainerPath, Ids};
+
+/// What to run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    /// A program and its arguments, executed as they stand.
+    Argv(Vec<String>),
+    /// A script for `/bin/sh -c`.
+    Shell(String),
+}
+
+impl Command {
+    /// The words that are executed.
+    #[must_use]
+    pub fn into_argv(self) -> Vec<String> {
+        match self {
+            Self::Argv(argv) => argv,
+            Self::Shell(script) => vec!["/bin/sh".into(), "-c".into(), script],
+        }
+    }
+}
+
+/// When a command is ended before its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExecLimits {
+    /// Total time.
+    pub total: Option<Duration>,
+    /// Time without a byte on either stream.
+    pub silence: Option<Duration>,
+    /// Time between TERM and KILL.
+    pub grace: Duration,
+}
+
+impl Default for ExecLimits {
+    fn default() -> Self {
+        Self { total: None, silence: None, grace: Duration::from_secs(2) }
+    }
+}
+
+/// One command in a container.
+#[derive(Debug)]
+pub struct Exec {
+    /// What to run.
+    pub command: Command,
+    /// As whom.
+    pub user: Ids,
+    /// Where.
+    pub workdir: ContainerPath,
+    /// Added to the image's environment. Plain values only: they pass through the engine's arguments.
+    pub env: BTreeMap<String, String>,
+    /// Data for the command; none is an end of file at once.
+    pub stdin: Option<Vec<u8>>,
+    /// When to end it.
+    pub limits: ExecLimits,
+    /// Bytes kept of each stream: half from its start, half from its end.
+    pub keep_bytes: usize,
+    /// Ends the command's tree when fired.
+    pub cancel: CancellationToken,
+    /// Gets output as it comes. A slow receiver slows the command.
+    pub live: Option<mpsc::Sender<Chunk>>,
+}
+
+impl Exec {
+    /// A command without limits that keeps 1 MiB of each stream.
+    #[must_use]
+    pub fn new(command: Command, user: Ids, workdir: ContainerPath) -> Self {
+        Self {
+            command,
+            user,
+            workdir,
+            env: BTreeMap::new(),
+            stdin: None,
+            limits: ExecLimits::default(),
+            keep_bytes: 1 << 20,
+            cancel: CancellationToken::new(),
+            live: None,
+        }
+    }
+}
+
+/// A piece of output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Where it was printed.
+    pub stream: Stream,
+    /// What.
+    pub bytes: Vec<u8>,
+    /// Bytes of that stream before this piece.
+    pub offset: u64,
+}
+
+/// One of the two outputs of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// Which limit ended a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LimitKind {
+    /// The total time.
+    Total,
+    /// The time without output.
+    Silence,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// By itself. 128 + n when signal n ended it.
+    Code(u8),
+    /// At one of our limits.
+    TimedOut(LimitKind),
+    /// By the caller.
+    Cancelled,
+}
+
+/// What a command left.
+#[derive(Clone, Debug)]
+pub struct ExecOutput {
+    /// How it ended.
+    pub exit: Exit,
+    /// What it printed.
+    pub stdout: Capture,
+    /// What it printed to standard error.
+    pub stderr: Capture,
+    /// After a limit or a cancel: nothing of its tree is left. `None` when nothing had to be ended.
+    pub tree_ended: Option<bool>,
+    /// From start to end.
+    pub duration: Duration,
+}

@@ -1,0 +1,153 @@
+//! Host paths, resolved once and then held open.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags};
+
+/// A directory or regular file of the host: links resolved once, then held open so that it stays what it was.
+#[derive(Clone, Debug)]
+pub struct HostPath {
+    real: PathBuf,
+    held: Arc<File>,
+    is_dir: bool,
+}
+
+/// Why a host path cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum HostPathError {
+    /// It is missing, or cannot be reached.
+    #[error("no `{}` on this host", .0.display())]
+    NotFound(PathBuf),
+    /// It is neither a directory nor a regular file.
+    #[error("`{}` is neither a directory nor a regular file", .0.display())]
+    Special(PathBuf),
+    /// Its name cannot be carried to an engine.
+    #[error("`{}` has a control character or is not UTF-8", .0.to_string_lossy().escape_debug())]
+    Name(PathBuf),
+    /// The system refused.
+    #[error("cannot open `{}`", path.display())]
+    Io {
+        /// Which path.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl HostPath {
+    /// Resolves the links of an absolute path and opens what they lead to.
+    ///
+    /// # Errors
+    /// [`HostPathError`]; also when a link appears on the way between resolving and opening.
+    pub fn open(path: &Path) -> Result<Self, HostPathError> {
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => HostPathError::NotFound(path.to_owned()),
+            _ => HostPathError::Io { path: path.to_owned(), source },
+        };
+        let real = path.canonicalize().map_err(failed)?;
+        if real.to_str().is_none_or(|text| text.chars().any(char::is_control)) {
+            return Err(HostPathError::Name(real));
+        }
+        let held = File::from(open_without_links(&real).map_err(|err| failed(err.into()))?);
+        let kind = held.metadata().map_err(failed)?;
+        if !kind.is_dir() && !kind.is_file() {
+            return Err(HostPathError::Special(real));
+        }
+        Ok(Self { is_dir: kind.is_dir(), real, held: Arc::new(held) })
+    }
+
+    /// The path without links.
+    #[must_use]
+    pub fn real(&self) -> &Path {
+        &self.real
+    }
+
+    /// Whether it is a directory.
+    #[must_use]
+    pub fn is_dir(&self) -> bool {
+        self.is_dir
+    }
+
+    /// Whether a path leads to the very same file: device and inode.
+    ///
+    /// # Errors
+    /// When either cannot be looked at.
+    pub fn is_same_as(&self, path: &Path) -> io::Result<bool> {
+        let (mine, other) = (self.held.metadata()?, std::fs::metadata(path)?);
+        Ok((mine.dev(), mine.ino()) == (other.dev(), other.ino()))
+    }
+
+    /// The directory itself, opened for reading through the held descriptor.
+    ///
+    /// # Errors
+    /// When it is no directory or may not be read.
+    pub fn dir(&self) -> io::Result<cap_std::fs::Dir> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&*self.held, ".", flags, Mode::empty())?;
+        Ok(cap_std::fs::Dir::from_std_file(File::from(fd)))
+    }
+
+    /// The file's content, opened through its directory without following a link.
+    ///
+    /// # Errors
+    /// When it is no file, may not be read, or was exchanged.
+    pub fn file(&self) -> io::Result<File> {
+        let file = File::from(open_for_reading(&self.real)?);
+        let (mine, opened) = (self.held.metadata()?, file.metadata()?);
+        if (mine.dev(), mine.ino()) == (opened.dev(), opened.ino()) {
+            Ok(file)
+        } else {
+            Err(io::Error::other("it was exchanged while it was opened"))
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn open_without_links(real: &Path) -> rustix::io::Result<rustix::fd::OwnedFd> {
+    use rustix::fs::ResolveFlags;
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    rustix::fs::openat2(rustix::fs::CWD, real, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open_without_links(real: &Path) -> rustix::io::Result<rustix::fd::OwnedFd> {
+    rustix::fs::open(real, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn open_for_reading(real: &Path) -> rustix::io::Result<rustix::fd::OwnedFd> {
+    rustix::fs::open(real, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HostPath, HostPathError};
+
+    #[test]
+    fn links_are_resolved_once_and_the_file_is_held() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        std::fs::create_dir(root.join("real")).unwrap();
+        std::os::unix::fs::symlink("real", root.join("link")).unwrap();
+        let held = HostPath::open(&root.join("link")).unwrap();
+        assert_eq!(held.real(), root.join("real"));
+        std::fs::rename(root.join("real"), root.join("moved")).unwrap();
+        std::fs::create_dir(root.join("real")).unwrap();
+        assert!(!held.is_same_as(&root.join("real")).unwrap());
+        assert!(held.is_same_as(&root.join("moved")).unwrap());
+    }
+
+    #[test]
+    fn what_is_missing_special_or_unprintable_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(matches!(HostPath::open(&dir.path().join("gone")), Err(HostPathError::NotFound(_))));
+        assert!(matches!(HostPath::open("/dev/null".as_ref()), Err(HostPathError::Special(_))));
+        let odd = dir.path().join("a\nb");
+        std::fs::create_dir(&odd).unwrap();
+        assert!(matches!(HostPath::open(&odd), Err(HostPathError::Name(_))));
+    }
+}

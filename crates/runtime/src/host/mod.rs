@@ -1,0 +1,4 @@
+//! The host's side: files held open and programs started.
+
+pub mod fs;
+pub mod process;

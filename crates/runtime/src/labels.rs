@@ -1,0 +1,96 @@
+//! Labels that prove what is ours (containers.md 2.4 to 2.6).
+
+use std::collections::BTreeMap;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use crate::{EngineKind, LabelNamespace, Secret};
+
+/// Signs and checks labels under the key of one state directory.
+#[derive(Clone, Debug)]
+pub struct Signer {
+    namespace: LabelNamespace,
+    key: Secret,
+    uid: u32,
+}
+
+impl Signer {
+    /// A signer for labels that begin with `namespace`, made by the person with that user id.
+    #[must_use]
+    pub fn new(namespace: LabelNamespace, key: Secret, uid: u32) -> Self {
+        Self { namespace, key, uid }
+    }
+
+    /// The namespace.
+    #[must_use]
+    pub fn namespace(&self) -> &LabelNamespace {
+        &self.namespace
+    }
+
+    /// A label key of ours.
+    #[must_use]
+    pub fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.namespace)
+    }
+
+    /// Adds `<ns>.sig` to labels.
+    pub fn sign(&self, engine: EngineKind, labels: &mut BTreeMap<String, String>) {
+        let signature = hex::encode(self.mac(engine, labels).finalize().into_bytes());
+        labels.insert(self.key("sig"), signature);
+    }
+
+    /// Whether `<ns>.sig` fits all other labels of ours. Compares in constant time.
+    #[must_use]
+    pub fn verify(&self, engine: EngineKind, labels: &BTreeMap<String, String>) -> bool {
+        let Some(Ok(signature)) = labels.get(&self.key("sig")).map(hex::decode) else { return false };
+        self.mac(engine, labels).verify_slice(&signature).is_ok()
+    }
+
+    /// Over the canonical JSON of our labels, the engine and the person. A JSON object of a sorted map is canonical:
+    /// keys in order, no blanks.
+    fn mac(&self, engine: EngineKind, labels: &BTreeMap<String, String>) -> Hmac<Sha256> {
+        let (prefix, sig) = (self.key(""), self.key("sig"));
+        let ours: BTreeMap<_, _> = labels.iter().filter(|(key, _)| key.starts_with(&prefix) && **key != sig).collect();
+        let signed = serde_json::json!({ "engine": engine, "labels": ours, "uid": self.uid });
+        let mut mac = Hmac::<Sha256>::new_from_slice(self.key.reveal()).expect("HMAC takes keys of any length");
+        mac.update(signed.to_string().as_bytes());
+        mac
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signer(key: u8) -> Signer {
+        Signer::new(LabelNamespace::parse("coracle").unwrap(), Secret::new(vec![key; 32]), 1000)
+    }
+
+    fn signed() -> BTreeMap<String, String> {
+        let mut labels = BTreeMap::from([("coracle.exec_user".to_owned(), "1000:1000".to_owned())]);
+        signer(1).sign(EngineKind::Docker, &mut labels);
+        labels
+    }
+
+    #[test]
+    fn a_signature_holds_for_its_labels_engine_and_key_only() {
+        let labels = signed();
+        assert!(signer(1).verify(EngineKind::Docker, &labels));
+        assert!(!signer(2).verify(EngineKind::Docker, &labels));
+        assert!(!signer(1).verify(EngineKind::Podman, &labels));
+        assert!(!signer(1).verify(EngineKind::Docker, &BTreeMap::new()));
+    }
+
+    #[test]
+    fn a_changed_or_added_label_of_ours_breaks_it_and_a_callers_does_not() {
+        let mut labels = signed();
+        labels.insert("team".into(), "blue".into());
+        assert!(signer(1).verify(EngineKind::Docker, &labels));
+        labels.insert("coracle.extra".into(), "1".into());
+        assert!(!signer(1).verify(EngineKind::Docker, &labels));
+        let mut labels = signed();
+        labels.insert("coracle.exec_user".into(), "0:0".into());
+        assert!(!signer(1).verify(EngineKind::Docker, &labels));
+    }
+}

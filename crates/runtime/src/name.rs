@@ -1,0 +1,365 @@
+//! Names that have been checked. Every way in (JSON, files, the command line) goes through these types.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A text that does not follow the grammar of its kind.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{}` is not {kind}: {grammar}", value.escape_debug())]
+pub struct InvalidName {
+    /// What it should have been.
+    pub kind: &'static str,
+    /// What was given, at most 200 characters.
+    pub value: String,
+    /// What would have been right.
+    pub grammar: &'static str,
+}
+
+impl InvalidName {
+    pub(crate) fn new(kind: &'static str, value: &str, grammar: &'static str) -> Self {
+        Self { kind, value: value.chars().take(200).collect(), grammar }
+    }
+}
+
+/// Declares a checked text: the doc comment, the type, its kind, its grammar in words, and the check.
+macro_rules! checked {
+    ($(#[$doc:meta])* $name:ident, $kind:literal, $grammar:literal, $check:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            /// Checks a text.
+            ///
+            /// # Errors
+            /// [`InvalidName`], which says the grammar.
+            pub fn parse(text: impl AsRef<str>) -> Result<Self, InvalidName> {
+                let text = text.as_ref();
+                let check: fn(&str) -> bool = $check;
+                if check(text) { Ok(Self(text.to_owned())) } else { Err(InvalidName::new($kind, text, $grammar)) }
+            }
+
+            /// The text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = InvalidName;
+            fn try_from(text: String) -> Result<Self, InvalidName> {
+                Self::parse(text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(it: $name) -> Self {
+                it.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+checked! {
+    /// A container's name: the one grammar that every engine accepts (containers.md 2.1).
+    ContainerName,
+    "a container name",
+    "letters, digits, `_`, `.` and `-`, first a letter or digit, at most 63, and not 12 or more hex digits",
+    is_name
+}
+checked! {
+    /// A network's name, of the same grammar as a container's.
+    NetworkName,
+    "a network name",
+    "letters, digits, `_`, `.` and `-`, first a letter or digit, at most 63, and not 12 or more hex digits",
+    is_name
+}
+checked! {
+    /// An engine's full id of a container.
+    ContainerId,
+    "a container id",
+    "64 lower-case hex digits",
+    |it| it.len() == 64 && is_hex(it)
+}
+checked! {
+    /// An engine's id of an image.
+    ImageId,
+    "an image id",
+    "`sha256:` and 64 lower-case hex digits",
+    |it| it.strip_prefix("sha256:").is_some_and(|it| it.len() == 64 && is_hex(it))
+}
+checked! {
+    /// Our own id of a container: 32 random hex digits, the label `<ns>.id`.
+    RecordId,
+    "a record id",
+    "32 lower-case hex digits",
+    |it| it.len() == 32 && is_hex(it)
+}
+checked! {
+    /// The first part of our labels and names, `coracle` unless configured.
+    LabelNamespace,
+    "a label namespace",
+    "a lower-case letter, then lower-case letters, digits and `-`, at most 32",
+    |it| it.len() <= 32
+        && it.starts_with(|c: char| c.is_ascii_lowercase())
+        && it.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+}
+checked! {
+    /// The name of an image: `[registry[:port]/]path[:tag][@sha256:digest]`, or an image id.
+    ImageRef,
+    "an image reference",
+    "`[registry/]name[:tag][@sha256:digest]` in lower case, first a letter or digit, at most 255",
+    is_image_ref
+}
+
+impl ContainerId {
+    /// The first twelve digits, as engines print them.
+    #[must_use]
+    pub fn short(&self) -> &str {
+        &self.0[..12]
+    }
+}
+
+impl RecordId {
+    /// A new one.
+    #[must_use]
+    pub fn random() -> Self {
+        Self(random_hex::<16>())
+    }
+}
+
+impl From<ImageId> for ImageRef {
+    fn from(id: ImageId) -> Self {
+        Self(id.0)
+    }
+}
+
+impl ImageRef {
+    /// The host part, when the first part names one, else `None`: Docker Hub.
+    #[must_use]
+    pub fn registry(&self) -> Option<&str> {
+        let (first, _) = self.0.split_once('/')?;
+        (first.contains('.') || first.contains(':') || first == "localhost").then_some(first)
+    }
+
+    /// The reference with the registry and tag that short names stand for.
+    #[must_use]
+    pub fn completed(&self) -> Self {
+        if self.0.starts_with("sha256:") {
+            return self.clone();
+        }
+        let named = match (self.registry(), self.0.contains('/')) {
+            (Some(_), _) => self.0.clone(),
+            (None, true) => format!("docker.io/{}", self.0),
+            (None, false) => format!("docker.io/library/{}", self.0),
+        };
+        let last = named.rsplit('/').next().unwrap_or_default();
+        Self(if last.contains(':') || last.contains('@') { named } else { format!("{named}:latest") })
+    }
+}
+
+/// What a caller names a container by: a name, or an id of at least 12 digits (containers.md 2.7).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Handle {
+    /// By name.
+    Name(ContainerName),
+    /// By id, or the first digits of it.
+    IdPrefix(String),
+}
+
+impl Handle {
+    /// Checks a text.
+    ///
+    /// # Errors
+    /// [`InvalidName`] for what is neither.
+    pub fn parse(text: impl AsRef<str>) -> Result<Self, InvalidName> {
+        let text = text.as_ref();
+        if (12..=64).contains(&text.len()) && is_hex(text) {
+            return Ok(Self::IdPrefix(text.to_owned()));
+        }
+        ContainerName::parse(text).map(Self::Name)
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Name(name) => name.as_str(),
+            Self::IdPrefix(digits) => digits,
+        }
+    }
+}
+
+impl From<ContainerId> for Handle {
+    fn from(id: ContainerId) -> Self {
+        Self::IdPrefix(id.0)
+    }
+}
+
+impl From<&ContainerId> for Handle {
+    fn from(id: &ContainerId) -> Self {
+        Self::IdPrefix(id.0.clone())
+    }
+}
+
+impl TryFrom<String> for Handle {
+    type Error = InvalidName;
+    fn try_from(text: String) -> Result<Self, InvalidName> {
+        Self::parse(text)
+    }
+}
+
+impl From<Handle> for String {
+    fn from(it: Handle) -> Self {
+        it.as_str().to_owned()
+    }
+}
+
+impl fmt::Display for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// `N` bytes from the system's generator, as hex.
+#[must_use]
+pub fn random_hex<const N: usize>() -> String {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).expect("the system's random generator answers");
+    hex::encode(bytes)
+}
+
+fn is_hex(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
+fn is_name(text: &str) -> bool {
+    (1..=63).contains(&text.len())
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c))
+        && !(text.len() >= 12 && is_hex(text))
+}
+
+fn is_image_ref(text: &str) -> bool {
+    if let Some(digits) = text.strip_prefix("sha256:") {
+        return digits.len() == 64 && is_hex(digits);
+    }
+    let (named, digest) = match text.split_once('@') {
+        Some((named, digest)) => (named, Some(digest)),
+        None => (text, None),
+    };
+    let last_slash = named.rfind('/').map_or(0, |at| at + 1);
+    let (path, tag) = match named[last_slash..].find(':') {
+        Some(at) => (&named[..last_slash + at], Some(&named[last_slash + at + 1..])),
+        None => (named, None),
+    };
+    text.len() <= 255
+        && path.split('/').enumerate().all(|(at, part)| is_image_part(part, at == 0 && path.contains('/')))
+        && tag.is_none_or(is_tag)
+        && digest.is_none_or(|it| it.strip_prefix("sha256:").is_some_and(|it| it.len() == 64 && is_hex(it)))
+}
+
+/// A part of an image's path. The first of several may be a host with a port.
+fn is_image_part(part: &str, may_be_host: bool) -> bool {
+    let (name, port) = match part.split_once(':') {
+        Some((name, port)) if may_be_host => (name, Some(port)),
+        _ => (part, None),
+    };
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
+    let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    name.starts_with(edge)
+        && name.ends_with(edge)
+        && name.chars().all(inner)
+        && !name.contains("..")
+        && port.is_none_or(|it| it.parse::<u16>().is_ok())
+}
+
+fn is_tag(tag: &str) -> bool {
+    (1..=128).contains(&tag.len())
+        && tag.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+        && tag.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ContainerName, Handle, ImageRef, LabelNamespace};
+
+    #[test]
+    fn names_follow_the_grammar() {
+        let (long, longer) = ("a".repeat(63), "z".repeat(64));
+        for good in ["a", "web-1", "A_b.c", "0", "abcdef", &long[..11], "abcdef12345g"] {
+            assert!(ContainerName::parse(good).is_ok(), "{good}");
+        }
+        for bad in
+            ["", "-x", ".x", "..", "a/b", "/tmp/d", "x;id", "a b", "ä", "a\n", "0123456789ab", &longer, "../../x"]
+        {
+            assert!(ContainerName::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_handle_of_twelve_hex_digits_is_an_id() {
+        assert!(matches!(Handle::parse("0123456789ab"), Ok(Handle::IdPrefix(_))));
+        assert!(matches!(Handle::parse("0123456789a"), Ok(Handle::Name(_))));
+        assert!(Handle::parse("0".repeat(65)).is_err());
+    }
+
+    #[test]
+    fn images_follow_the_grammar_and_never_begin_with_a_dash() {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        let pinned = format!("localhost:5000/a/b:t@{digest}");
+        for good in
+            ["ubuntu", "ubuntu:24.04", "docker.io/library/x", "localhost:5000/x:Tag_1", &pinned, &digest, "a__b/c"]
+        {
+            assert!(ImageRef::parse(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            "-x",
+            "--privileged",
+            "x:-y",
+            "X",
+            "a//b",
+            "/a",
+            "a/",
+            "a:b:c",
+            "x@sha256:1",
+            "a b",
+            "h:99999/x",
+            "a\0",
+        ] {
+            assert!(ImageRef::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn short_image_names_are_completed() {
+        let completed = |it| ImageRef::parse(it).unwrap().completed().to_string();
+        assert_eq!(completed("ubuntu"), "docker.io/library/ubuntu:latest");
+        assert_eq!(completed("oven/bun:1"), "docker.io/oven/bun:1");
+        assert_eq!(completed("localhost/x"), "localhost/x:latest");
+        assert_eq!(completed("h:5000/x:1"), "h:5000/x:1");
+    }
+
+    #[test]
+    fn an_error_repeats_the_value_without_control_characters() {
+        let err = LabelNamespace::parse("A\n").unwrap_err();
+        assert!(err.to_string().starts_with("`A\\n` is not a label namespace"), "{err}");
+    }
+}

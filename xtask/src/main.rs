@@ -1,1 +1,48 @@
-fn main() {}
+//! The project's own commands: `cargo xtask VERB`, one file a verb.
+//!
+//! **Invariant:** no other crate of the project is a dependency, so that this compiles in seconds on a bare machine.
+//! **Invariant:** programs are started, and the environment is read, in `sh` alone.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is what these commands are for")]
+
+mod ci;
+mod demo;
+mod engines;
+mod scenarios;
+mod sh;
+mod test;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask VERB
+
+  demo                          the main job on a real engine, set up first if the machine has none
+  test [--fake-only] [ARGS…]    everything, on every engine; ARGS go to cargo-nextest
+  ci                            what has to hold before a change goes in
+  engines up|down|status [docker|podman]
+                                real engines on Debian, from nothing
+  scenarios [--json]            which scenarios of the specification have a test, and where it ran";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let (verb, rest) = words.split_first().map_or(("", &[][..]), |(verb, rest)| (verb.as_str(), rest));
+    let done = match verb {
+        "demo" => demo::run(rest),
+        "test" => test::run(rest),
+        "ci" => ci::run(rest),
+        "engines" => engines::run(rest),
+        "scenarios" => scenarios::run(rest),
+        "help" | "--help" | "-h" => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        _ => Err(anyhow::anyhow!("no verb `{verb}`\n\n{USAGE}")),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! `cargo xtask demo`: the main job on something real, from a machine that may have no engine yet.
+//!
+//! A small Python project is mounted into a container, its tests run there, their report is copied out, and the
+//! container is destroyed. What is checked goes through `coracle call`; beside it stands what a person would type.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::{Value, json};
+
+use crate::sh::{root, sh, target, took};
+
+/// Where the report is written: not in the mounted directory, so that copying it out shows something.
+const REPORT: &str = "/tmp/report.json";
+
+/// An image from a registry may be without Python; the base that is made where none answers has it.
+const PYTHON: &str =
+    "command -v python3 || { apt-get update -qq && apt-get install -y -qq --no-install-recommends python3; }";
+
+pub(crate) fn run(words: &[String]) -> Result<()> {
+    ensure!(words.is_empty(), "usage: cargo xtask demo");
+    let begun = Instant::now();
+    // The debug profile: what takes time here is the engine, and the first build is three times faster than with
+    // optimisation.
+    step("build coracle", "cargo build --package coracle", || sh("cargo", ["build", "--package", "coracle"]).run())?;
+    let project = Project::new()?;
+    let coracle = Coracle { program: target().join("debug/coracle"), project: project.0.clone() };
+    let preflight = ready(&coracle)?;
+    let created = step("create a container", "coracle create --mount-cwd", || {
+        coracle.call(
+            &json!({ "operation": "create", "mount_cwd": true, "workdir": "/workspace", "setup_commands": [PYTHON] }),
+        )
+    })?;
+    let name = text(&created, "container")?;
+    println!("  {name} of {} ({})", created["image"], created["image_source"]);
+    let shown = show(&coracle, name);
+    // Whatever happened before, nothing is left behind; the first failure is the one to report.
+    let gone = step("destroy it", &format!("coracle destroy {name}"), || {
+        coracle.call(&json!({ "operation": "destroy", "container": name }))
+    });
+    let report = shown?;
+    gone?;
+    step("look whether it is gone", "coracle list", || is_gone(&coracle, &preflight, &created))?;
+    let (kind, version) = (&preflight["engine"]["kind"], &preflight["engine"]["version"]);
+    println!(
+        "\n{} tests passed in a container of {kind} {version}, nothing is left; {} in all",
+        report["tests"],
+        took(begun)
+    );
+    Ok(())
+}
+
+/// The answer of a preflight that finds everything in order, after a setup if it takes one.
+fn ready(coracle: &Coracle) -> Result<Value> {
+    let ask = || coracle.call(&json!({ "operation": "preflight", "refresh": true }));
+    let first = step("look for an engine", "coracle preflight", ask)?;
+    println!("  {}", first["summary"]);
+    if first["ready"] == true {
+        return Ok(first);
+    }
+    let setup = || sh(&coracle.program, ["setup", "--yes"]).dir(&coracle.project).run();
+    step("set one up", "coracle setup --yes", setup)?;
+    let second = step("look again", "coracle preflight", ask)?;
+    ensure!(second["ready"] == true, "still not ready after setup: {second:#}");
+    Ok(second)
+}
+
+/// Runs the project's tests inside and gives the report that they wrote, as it came out.
+fn show(coracle: &Coracle, name: &str) -> Result<Value> {
+    let ran = step("run its tests", &format!("coracle exec {name} -- python3 run_tests.py {REPORT}"), || {
+        let command = json!(["python3", "run_tests.py", REPORT]);
+        coracle.call(&json!({ "operation": "exec", "container": name, "command": command, "timeout": 120 }))
+    })?;
+    for line in ran["stderr"].as_str().unwrap_or_default().lines() {
+        println!("  | {line}");
+    }
+    ensure!(ran["exit_code"] == 0, "the tests failed inside: {ran:#}");
+    step("copy the report out", &format!("coracle copy-out {name} {REPORT} result/report.json"), || {
+        let host = "result/report.json";
+        coracle
+            .call(&json!({ "operation": "copy_out", "container": name, "container_path": REPORT, "host_path": host }))
+    })?;
+    let report = fs::read_to_string(coracle.project.join("result/report.json")).context("the report is not there")?;
+    println!("  {}", report.trim());
+    let report: Value = serde_json::from_str(&report)?;
+    ensure!(report["ok"] == true && report["tests"].as_u64() > Some(0), "the report says otherwise than the exit code");
+    Ok(report)
+}
+
+/// Asks Coracle, and the engine itself.
+fn is_gone(coracle: &Coracle, preflight: &Value, created: &Value) -> Result<()> {
+    let listed = coracle.call(&json!({ "operation": "list" }))?;
+    let all = listed["containers"].as_array().context("`list` names no containers")?;
+    ensure!(all.iter().all(|it| it["name"] != created["container"]), "`list` still has it");
+    let program = text(preflight, "runtime")?;
+    let known = sh(program, ["container", "inspect", text(created, "id")?]).succeeds();
+    ensure!(!known, "{program} still has it");
+    Ok(())
+}
+
+fn step<T>(what: &str, typed: &str, act: impl FnOnce() -> Result<T>) -> Result<T> {
+    println!("\n== {what}: {typed}");
+    let begun = Instant::now();
+    let done = act().with_context(|| what.to_owned())?;
+    println!("  {}", took(begun));
+    Ok(done)
+}
+
+struct Coracle {
+    program: PathBuf,
+    project: PathBuf,
+}
+
+impl Coracle {
+    fn call(&self, request: &Value) -> Result<Value> {
+        let output = sh(&self.program, ["call".to_owned(), request.to_string()]).dir(&self.project).output()?;
+        let answer: Value = serde_json::from_slice(&output.stdout).with_context(|| {
+            format!("no answer ({}): {}", output.status, String::from_utf8_lossy(&output.stderr).trim())
+        })?;
+        if answer["success"] != true {
+            bail!("{}: {} (hint: {})\n{answer:#}", answer["code"], answer["error"], answer["hint"]);
+        }
+        Ok(answer)
+    }
+}
+
+fn text<'a>(answer: &'a Value, field: &str) -> Result<&'a str> {
+    answer[field].as_str().with_context(|| format!("the answer has no `{field}`: {answer:#}"))
+}
+
+/// A copy of the project that ships with the tests; removed when it is dropped.
+struct Project(PathBuf);
+
+impl Project {
+    fn new() -> Result<Self> {
+        let copy = std::env::temp_dir().join(format!("coracle-demo-{}", std::process::id()));
+        let project = Self(copy);
+        copy_tree(&root().join("tests/fixtures/python-project"), &project.0)?;
+        fs::create_dir(project.0.join("result"))?;
+        Ok(project)
+    }
+}
+
+impl Drop for Project {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0); // a leftover in the temporary directory is not worth a failure
+    }
+}
+
+fn copy_tree(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from).with_context(|| format!("read {}", from.display()))? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_tree(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! Programs that go on running after us: started once, remembered by process id, ended by that id only.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::sh::{Sh, sh, target, wait_until};
+
+/// Starts `program` and waits until it answers; if it ends first or the time is over, the error has its log's tail.
+pub(super) fn start(name: &str, program: Sh, limit: Duration, mut answers: impl FnMut() -> bool) -> Result<()> {
+    fs::create_dir_all(state()).with_context(|| format!("create {}", state().display()))?;
+    let log = state().join(format!("{name}.log"));
+    let id = program.leave_running(&log)?;
+    let began = born(id).unwrap_or_default();
+    fs::write(record(name), format!("{id} {began}\n"))?;
+    let mut gone = false;
+    let up = wait_until(limit, || {
+        gone = born(id).is_none();
+        gone || answers()
+    });
+    if gone || !up {
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        let tail: Vec<&str> = text.lines().rev().take(15).collect();
+        let tail = tail.into_iter().rev().collect::<Vec<_>>().join("\n  ");
+        bail!("{name} {} (log: {})\n  {tail}", if gone { "ended" } else { "does not answer" }, log.display());
+    }
+    Ok(())
+}
+
+/// The process that [`start`] recorded, if it is still that process: an id alone may belong to another one by now.
+pub(super) fn recorded(name: &str) -> Option<u32> {
+    let text = fs::read_to_string(record(name)).ok()?;
+    let (id, began) = text.trim().split_once(' ')?;
+    let id = id.parse().ok()?;
+    (born(id)? == began).then_some(id)
+}
+
+/// Ends what [`start`] recorded: TERM, and KILL if that is not enough. Whether there was something to end.
+pub(super) fn stop(name: &str, program: &str) -> Result<bool> {
+    let running = recorded(name);
+    if let Some(id) = running {
+        sh("kill", ["-TERM", &id.to_string()]).run()?;
+        if !wait_until(Duration::from_secs(30), || born(id).is_none()) {
+            sh("kill", ["-KILL", &id.to_string()]).run()?;
+            if !wait_until(Duration::from_secs(5), || born(id).is_none()) {
+                bail!("{program} (process {id}) does not end");
+            }
+        }
+    }
+    let _ = fs::remove_file(record(name)); // there may be none
+    Ok(running.is_some())
+}
+
+/// When a process was started, in ticks since boot; none if it is gone or only waits to be reaped.
+pub(super) fn born(id: u32) -> Option<String> {
+    started(&fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
+}
+
+/// Field 22 of `stat`, counted behind the name, which may hold spaces and brackets itself.
+fn started(stat: &str) -> Option<String> {
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let dead = matches!(fields.first()?, &"Z" | &"X");
+    if dead { None } else { fields.get(19).map(|it| (*it).to_owned()) }
+}
+
+fn state() -> PathBuf {
+    target().join("engines")
+}
+
+fn record(name: &str) -> PathBuf {
+    state().join(format!("{name}.pid"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAT: &str = "7 (a ) b) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 9 0 4242 1 2";
+
+    #[test]
+    fn the_start_is_found_behind_a_name_with_brackets() {
+        assert_eq!(started(STAT).as_deref(), Some("4242"));
+    }
+
+    #[test]
+    fn a_process_that_waits_to_be_reaped_is_gone() {
+        assert_eq!(started(&STAT.replace(") S", ") Z")), None);
+    }
+
+    #[test]
+    fn this_process_was_born_and_process_0_was_not() {
+        assert!(born(std::process::id()).is_some());
+        assert!(born(0).is_none());
+    }
+}

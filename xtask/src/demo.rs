@@ -28,22 +28,16 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     let project = Project::new()?;
     let coracle = Coracle { program: target().join("debug/coracle"), project: project.0.clone() };
     let preflight = ready(&coracle)?;
-    let created = step("create a container", "coracle create --mount-cwd", || {
-        coracle.call(
-            &json!({ "operation": "create", "mount_cwd": true, "workdir": "/workspace", "setup_commands": [PYTHON] }),
-        )
-    })?;
-    let name = text(&created, "container")?;
-    println!("  {name} of {} ({})", created["image"], created["image_source"]);
-    let shown = show(&coracle, name);
+    let name = format!("demo-{}", std::process::id());
+    let shown = show(&coracle, &name);
     // Whatever happened before, nothing is left behind; the first failure is the one to report.
     let gone = step("destroy it", &format!("coracle destroy {name}"), || {
         coracle.call(&json!({ "operation": "destroy", "container": name }))
     });
-    let report = shown?;
+    let (created, report) = shown?;
     gone?;
     step("look whether it is gone", "coracle list", || is_gone(&coracle, &preflight, &created))?;
-    let (kind, version) = (&preflight["engine"]["kind"], &preflight["engine"]["version"]);
+    let (kind, version) = (word(&preflight["engine"]["kind"]), word(&preflight["engine"]["version"]));
     println!(
         "\n{} tests passed in a container of {kind} {version}, nothing is left; {} in all",
         report["tests"],
@@ -56,7 +50,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
 fn ready(coracle: &Coracle) -> Result<Value> {
     let ask = || coracle.call(&json!({ "operation": "preflight", "refresh": true }));
     let first = step("look for an engine", "coracle preflight", ask)?;
-    println!("  {}", first["summary"]);
+    println!("  {}", word(&first["summary"]));
     if first["ready"] == true {
         return Ok(first);
     }
@@ -67,8 +61,20 @@ fn ready(coracle: &Coracle) -> Result<Value> {
     Ok(second)
 }
 
-/// Runs the project's tests inside and gives the report that they wrote, as it came out.
-fn show(coracle: &Coracle, name: &str) -> Result<Value> {
+/// Makes the container, runs the project's tests inside and gives the answer of `create` and the report as it came out.
+fn show(coracle: &Coracle, name: &str) -> Result<(Value, Value)> {
+    let created = step("create a container", &format!("coracle create --name {name} --mount-cwd"), || {
+        let (workdir, setup) = ("/workspace", json!([PYTHON]));
+        coracle.call(&json!({
+            "operation": "create", "name": name, "mount_cwd": true, "workdir": workdir, "setup_commands": setup
+        }))
+    })?;
+    println!("  from {} ({})", word(&created["image"]), word(&created["image_source"]));
+    for entry in created["provisioning_report"].as_array().into_iter().flatten() {
+        if entry["status"] == "failed" || entry["status"] == "partial" {
+            println!("  {}: {} ({})", word(&entry["name"]), word(&entry["detail"]), word(&entry["error"]));
+        }
+    }
     let ran = step("run its tests", &format!("coracle exec {name} -- python3 run_tests.py {REPORT}"), || {
         let command = json!(["python3", "run_tests.py", REPORT]);
         coracle.call(&json!({ "operation": "exec", "container": name, "command": command, "timeout": 120 }))
@@ -86,7 +92,7 @@ fn show(coracle: &Coracle, name: &str) -> Result<Value> {
     println!("  {}", report.trim());
     let report: Value = serde_json::from_str(&report)?;
     ensure!(report["ok"] == true && report["tests"].as_u64() > Some(0), "the report says otherwise than the exit code");
-    Ok(report)
+    Ok((created, report))
 }
 
 /// Asks Coracle, and the engine itself.
@@ -120,7 +126,7 @@ impl Coracle {
             format!("no answer ({}): {}", output.status, String::from_utf8_lossy(&output.stderr).trim())
         })?;
         if answer["success"] != true {
-            bail!("{}: {} (hint: {})\n{answer:#}", answer["code"], answer["error"], answer["hint"]);
+            bail!("{}: {}\n{answer:#}", word(&answer["code"]), word(&answer["error"]));
         }
         Ok(answer)
     }
@@ -128,6 +134,11 @@ impl Coracle {
 
 fn text<'a>(answer: &'a Value, field: &str) -> Result<&'a str> {
     answer[field].as_str().with_context(|| format!("the answer has no `{field}`: {answer:#}"))
+}
+
+/// For people: a text without its quotes.
+fn word(value: &Value) -> &str {
+    value.as_str().unwrap_or("-")
 }
 
 /// A copy of the project that ships with the tests; removed when it is dropped.

@@ -49,7 +49,7 @@ fn install() -> Result<()> {
     let Wanted { daemon, plugins } = wanted(&os);
     apt::ensure(daemon)?;
     if os.codename == "bookworm" {
-        // Compose there is version 1. One step newer has 2, built for the same kernel and libc interface.
+        // Compose there is version 1. One step newer has 2, which asks for no newer libc.
         apt::also("trixie")?;
     }
     apt::install(plugins)

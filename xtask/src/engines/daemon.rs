@@ -41,9 +41,9 @@ pub(super) fn recorded(name: &str) -> Option<u32> {
 pub(super) fn stop(name: &str, program: &str) -> Result<bool> {
     let running = recorded(name);
     if let Some(id) = running {
-        sh("kill", ["-TERM", &id.to_string()]).run()?;
+        signal(id, "TERM")?;
         if !wait_until(Duration::from_secs(30), || born(id).is_none()) {
-            sh("kill", ["-KILL", &id.to_string()]).run()?;
+            signal(id, "KILL")?;
             if !wait_until(Duration::from_secs(5), || born(id).is_none()) {
                 bail!("{program} (process {id}) does not end");
             }
@@ -51,6 +51,11 @@ pub(super) fn stop(name: &str, program: &str) -> Result<bool> {
     }
     let _ = fs::remove_file(record(name)); // there may be none
     Ok(running.is_some())
+}
+
+/// The shell's own `kill`: a small system has no program of that name.
+fn signal(id: u32, name: &str) -> Result<()> {
+    sh("sh", ["-c", &format!("kill -{name} {id}")]).run()
 }
 
 /// When a process was started, in ticks since boot; none if it is gone or only waits to be reaped.

@@ -20,6 +20,9 @@ pub trait ContainerRuntime: fmt::Debug + Send + Sync {
     /// Which engine this is. Known without asking it.
     fn kind(&self) -> EngineKind;
 
+    /// Where it listens, and whether it runs without root. Known without asking it.
+    fn endpoint(&self) -> Endpoint;
+
     /// What the engine says of itself. Asks the daemon where there is one.
     ///
     /// # Errors
@@ -133,6 +136,15 @@ pub enum NetworkAct {
 /// Labels that must all be there. A `None` value asks for the key alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelFilter(pub Vec<(String, Option<String>)>);
+
+/// Where an engine listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// A URL, or `local` for an engine without a daemon.
+    pub address: String,
+    /// It runs as the person, without root.
+    pub rootless: bool,
+}
 
 /// Whether a removal found something to remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

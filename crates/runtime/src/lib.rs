@@ -31,19 +31,19 @@ mod size;
 mod spec;
 mod user;
 
-pub use api::{ContainerRuntime, ImageAct, LabelFilter, NetworkAct, Removed};
+pub use api::{ContainerRuntime, Endpoint, ImageAct, LabelFilter, NetworkAct, Removed};
 pub use capture::Capture;
-//pub use cli::CliRuntime;
+pub use cli::CliRuntime;
 pub use error::{Capability, Error, Excerpt, Result};
 pub use exec::{Chunk, Command, Exec, ExecLimits, ExecOutput, Exit, LimitKind, Stream};
-//pub use fake::FakeRuntime;
+pub use fake::FakeRuntime;
 pub use info::{Container, EngineInfo, EngineKind, Image, MountPoint, Network, PublishedPort, Status};
 pub use name::{
     ContainerId, ContainerName, Handle, ImageId, ImageRef, InvalidName, LabelNamespace, NetworkName, RecordId,
     random_hex,
 };
 pub use path::{ContainerPath, InvalidPath};
-pub use policy::{Admitted, Placed, Policy, Problem, Refused, admit};
+pub use policy::{Admitted, PatternSet, Placed, Policy, Problem, Refused, admit};
 pub use secret::Secret;
 pub use size::{ByteSize, InvalidSize};
 pub use spec::{Access, CreateSpec, HostEntry, Limits, Mount, NetworkAsk, NetworkOn, Port, Protocol};

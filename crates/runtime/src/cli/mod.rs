@@ -1,1 +1,354 @@
-//! Docker and Podman by their own programs.
+//! Docker and Podman by their own programs: one implementation, and a dialect for what differs.
+
+mod args;
+mod client;
+pub mod conf;
+pub mod detect;
+mod dialect;
+mod exec;
+mod read;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use self::args::{Facts, Words};
+use self::client::Client;
+pub use self::dialect::Dialect;
+use crate::host::process::Stdin;
+use crate::{
+    Container, ContainerId, ContainerPath, ContainerRuntime, Endpoint, EngineInfo, EngineKind, Error, Exec, ExecOutput,
+    Handle, Image, ImageAct, ImageId, ImageRef, LabelFilter, Network, NetworkAct, Placed, Removed, Result,
+};
+
+/// How to reach an engine. Decided once, from configuration and host.
+#[derive(Clone, Debug)]
+pub struct EngineSettings {
+    /// The engine's program; found in the usual places when missing.
+    pub program: Option<PathBuf>,
+    /// Where it listens; its local endpoint when missing.
+    pub endpoint: Option<String>,
+    /// A directory of ours, for the configuration that engines run with.
+    pub config_dir: PathBuf,
+    /// The person's home.
+    pub home: PathBuf,
+    /// `XDG_RUNTIME_DIR`, which rootless engines need.
+    pub runtime_dir: Option<PathBuf>,
+    /// Temporary files of the engine's program go here.
+    pub temp_dir: PathBuf,
+}
+
+/// An engine behind its program.
+#[derive(Debug)]
+pub struct CliRuntime {
+    dialect: Dialect,
+    client: Client,
+    facts: Facts,
+}
+
+/// Deadlines of engine calls (containers.md 1.12).
+mod deadline {
+    use std::time::Duration;
+
+    pub(super) const READ: Duration = Duration::from_secs(10);
+    pub(super) const MAKE: Duration = Duration::from_secs(60);
+    pub(super) const REMOVE: Duration = Duration::from_secs(30);
+    pub(super) const NETWORK: Duration = Duration::from_secs(15);
+    pub(super) const COPY: Duration = Duration::from_secs(600);
+    pub(super) const IMPORT: Duration = Duration::from_secs(600);
+}
+
+/// Inspect calls take many ids, and argument lists have an end.
+const INSPECT_AT_ONCE: usize = 100;
+
+impl CliRuntime {
+    /// Finds the program and prepares its configuration. Asks the engine nothing.
+    ///
+    /// # Errors
+    /// [`Error::NotInstalled`]; [`Error::Host`] when the configuration cannot be written.
+    pub fn connect(dialect: Dialect, settings: &EngineSettings) -> Result<Self> {
+        let client = Client::new(dialect, settings)?;
+        let selinux = std::fs::read("/sys/fs/selinux/enforce").is_ok_and(|it| it.starts_with(b"1"));
+        let rootless = dialect == Dialect::Podman && !rustix::process::geteuid().is_root();
+        Ok(Self { dialect, client, facts: Facts { rootless, selinux } })
+    }
+
+    /// The words that give a person a terminal in a container, for [`Invocation::replace_this_process`].
+    ///
+    /// [`Invocation::replace_this_process`]: crate::host::process::Invocation::replace_this_process
+    #[must_use]
+    pub fn invocation(&self, words: impl IntoIterator<Item = String>) -> crate::host::process::Invocation {
+        self.client.invocation(Words(words.into_iter().map(Into::into).collect()))
+    }
+
+    async fn inspect_ids(&self, ids: &[String]) -> Result<Vec<Container>> {
+        let mut found = Vec::with_capacity(ids.len());
+        for some in ids.chunks(INSPECT_AT_ONCE) {
+            let ended = self.client.run("inspect", args::on("container inspect", some), deadline::READ).await?;
+            // One that went away meanwhile makes the exit status 1; the others are there all the same.
+            found.extend(read::containers(&ended.stdout.bytes())?);
+        }
+        Ok(found)
+    }
+
+    /// Whether the engine answers and has this container. Exit codes and words of a failed call tell neither.
+    async fn ids_of(&self, handle: &Handle) -> Result<Vec<String>> {
+        let ended = self.client.ask("ps", args::ids_of(handle), deadline::READ).await?;
+        Ok(read::ids(&ended.stdout.bytes()))
+    }
+
+    async fn exists(&self, id: &ContainerId) -> Result<bool> {
+        Ok(!self.ids_of(&id.into()).await?.is_empty())
+    }
+
+    /// The reason of a failed act on a container: it is gone, or what the engine said.
+    async fn blame(&self, id: &ContainerId, failure: Error) -> Error {
+        match self.exists(id).await {
+            Ok(true) => failure,
+            Ok(false) => Error::NoSuchContainer(id.to_string()),
+            Err(unavailable) => unavailable,
+        }
+    }
+
+    async fn on_container(&self, verb: &'static str, words: Words, id: &ContainerId, within: Duration) -> Result<()> {
+        match self.client.ask(verb, words, within).await {
+            Ok(_) => Ok(()),
+            Err(failure) => Err(self.blame(id, failure).await),
+        }
+    }
+
+    async fn taken_port(&self, id: &ContainerId) -> Option<u16> {
+        let ended =
+            self.client.ask("inspect", args::on("container inspect", [id.as_str()]), deadline::READ).await.ok()?;
+        let ports = read::wanted_ports(&ended.stdout.bytes()).ok()?;
+        let taken = |it: &u16| std::net::TcpListener::bind(("127.0.0.1", *it)).is_err();
+        ports.into_iter().find(taken)
+    }
+}
+
+#[async_trait]
+impl ContainerRuntime for CliRuntime {
+    fn kind(&self) -> EngineKind {
+        self.dialect.kind()
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        Endpoint { address: self.client.endpoint().to_owned(), rootless: self.facts.rootless }
+    }
+
+    async fn info(&self) -> Result<EngineInfo> {
+        let words = match self.dialect {
+            Dialect::Docker => "info --format={{json .}}",
+            Dialect::Podman => "info --format=json",
+        };
+        let words = Words(words.splitn(2, ' ').map(Into::into).collect());
+        let ended = self.client.run("info", words, deadline::READ).await?;
+        let info = read::info(self.dialect, &ended.stdout.bytes(), self.client.endpoint());
+        // `docker info` without a daemon exits 0 in some versions, with an answer that lacks the server's half.
+        let Ok(mut info) = info else { return Err(self.client.unavailable(&ended)) };
+        if self.dialect == Dialect::Docker {
+            let compose =
+                self.client.ask("compose version", Words::verb("compose version --short"), deadline::READ).await;
+            info.compose_version = compose.ok().map(|it| it.stdout.text().trim().to_owned());
+        }
+        Ok(info)
+    }
+
+    async fn create(&self, spec: &Placed) -> Result<ContainerId> {
+        let words = args::create(self.dialect, self.facts, spec);
+        match self.client.ask("create", words, deadline::MAKE).await {
+            Ok(ended) => read::created(&ended.stdout.bytes()),
+            Err(failure) => {
+                let name = spec.spec().name.clone();
+                let taken = !self.ids_of(&Handle::Name(name.clone())).await?.is_empty();
+                Err(if taken { Error::NameTaken(name) } else { failure })
+            }
+        }
+    }
+
+    async fn start(&self, id: &ContainerId) -> Result<()> {
+        match self.client.ask("start", args::on("start", [id.as_str()]), deadline::MAKE).await {
+            Ok(_) => Ok(()),
+            Err(failure) => match self.taken_port(id).await {
+                Some(port) => Err(Error::PortTaken(port)),
+                None => Err(self.blame(id, failure).await),
+            },
+        }
+    }
+
+    async fn stop(&self, id: &ContainerId, grace: Duration) -> Result<()> {
+        let words = Words::verb(&format!("stop --time={}", grace.as_secs()));
+        let words = Words([words.0, vec!["--".into(), id.as_str().into()]].concat());
+        self.on_container("stop", words, id, deadline::REMOVE + grace).await
+    }
+
+    async fn inspect(&self, handle: &Handle) -> Result<Container> {
+        let words = args::on("container inspect", [handle.as_str()]);
+        let ended = self.client.run("inspect", words, deadline::READ).await?;
+        if ended.ok() {
+            let one = read::containers(&ended.stdout.bytes())?.pop();
+            return one.ok_or_else(|| Error::NoSuchContainer(handle.to_string()));
+        }
+        let ids = self.ids_of(handle).await?;
+        if ids.is_empty() {
+            return Err(Error::NoSuchContainer(handle.to_string()));
+        }
+        Err(self.client.failed("inspect", &ended))
+    }
+
+    async fn list(&self, filter: &LabelFilter) -> Result<Vec<Container>> {
+        let ended = self.client.ask("ps", args::with_labels(args::ids(), filter), deadline::READ).await?;
+        self.inspect_ids(&read::ids(&ended.stdout.bytes())).await
+    }
+
+    async fn remove(&self, id: &ContainerId) -> Result<Removed> {
+        // `rm --force` exits 0 for a container that does not exist, on both engines, so the answer has to come from
+        // asking first.
+        if !self.exists(id).await? {
+            return Ok(Removed::AlreadyGone);
+        }
+        let removed = self.client.ask("remove", args::remove(self.dialect, id), deadline::REMOVE).await;
+        match (removed, self.exists(id).await?) {
+            (_, false) => Ok(Removed::Now),
+            (Ok(ended), true) => Err(self.client.failed("remove", &ended)),
+            (Err(failure), true) => Err(failure),
+        }
+    }
+
+    async fn exec(&self, id: &ContainerId, exec: Exec) -> Result<ExecOutput> {
+        exec::exec(self, id, exec).await
+    }
+
+    async fn upload(&self, id: &ContainerId, at: &ContainerPath, tar: File) -> Result<()> {
+        let words = args::upload(self.dialect, id, at);
+        match self.client.feed("upload", words, Stdin::File(tar), deadline::COPY).await {
+            Ok(_) => Ok(()),
+            Err(failure) => Err(self.blame(id, failure).await),
+        }
+    }
+
+    async fn download(&self, id: &ContainerId, path: &ContainerPath, into: File, max_bytes: u64) -> Result<()> {
+        match self.client.store("download", args::download(id, path), into, max_bytes, deadline::COPY).await {
+            Err(failure @ Error::Engine { .. }) => Err(self.blame(id, failure).await),
+            other => other,
+        }
+    }
+
+    async fn image(&self, act: ImageAct) -> Result<Vec<Image>> {
+        match act {
+            ImageAct::Find(image) => self.find_images(&[image.to_string()]).await,
+            ImageAct::Pull { image, deadline } => self.pull(image, deadline).await,
+            ImageAct::Import { tar, tag, env, labels } => {
+                let tar = unpacked(tar)?;
+                self.client
+                    .feed("import", args::import(&tag, &env, &labels), Stdin::File(tar), deadline::IMPORT)
+                    .await?;
+                self.find_images(&[tag.to_string()]).await
+            }
+            ImageAct::List(filter) => {
+                let words = args::with_labels(Words::verb("image ls --quiet --no-trunc"), &filter);
+                let ended = self.client.ask("image ls", words, deadline::READ).await?;
+                let mut ids = read::ids(&ended.stdout.bytes());
+                ids.sort();
+                ids.dedup();
+                self.find_images(&ids).await
+            }
+            ImageAct::Remove(id) => self.remove_image(&id).await.map(|()| Vec::new()),
+        }
+    }
+
+    async fn network(&self, act: NetworkAct) -> Result<Vec<Network>> {
+        match act {
+            NetworkAct::Find(name) => self.find_networks(&[name.to_string()]).await,
+            NetworkAct::Create { name, labels, reach, internal } => {
+                let words = args::create_network(self.dialect, name.as_str(), &labels, (reach, internal));
+                match self.client.ask("network create", words, deadline::NETWORK).await {
+                    Ok(_) => self.find_networks(&[name.to_string()]).await,
+                    Err(_) if !self.find_networks(&[name.to_string()]).await?.is_empty() => {
+                        Err(Error::NetworkTaken(name))
+                    }
+                    Err(failure) => Err(failure),
+                }
+            }
+            NetworkAct::List(filter) => {
+                let words = args::with_labels(Words::verb("network ls --quiet --no-trunc"), &filter);
+                let ended = self.client.ask("network ls", words, deadline::NETWORK).await?;
+                self.find_networks(&read::ids(&ended.stdout.bytes())).await
+            }
+            NetworkAct::Remove(id) => {
+                let removed = self.client.ask("network rm", args::on("network rm", [&id]), deadline::NETWORK).await;
+                match removed {
+                    Err(failure) if !self.find_networks(&[id]).await?.is_empty() => Err(failure),
+                    _ => Ok(Vec::new()),
+                }
+            }
+        }
+    }
+}
+
+impl CliRuntime {
+    async fn find_images(&self, names: &[String]) -> Result<Vec<Image>> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ended = self.client.run("image inspect", args::on("image inspect", names), deadline::READ).await?;
+        if !ended.ok() && self.is_silent(&ended.stdout.bytes()) {
+            // No image of that name, or no engine: the engine's own list tells which.
+            self.client.ask("image ls", Words::verb("image ls --quiet"), deadline::READ).await?;
+            return Ok(Vec::new());
+        }
+        read::images(&ended.stdout.bytes())
+    }
+
+    async fn find_networks(&self, names: &[String]) -> Result<Vec<Network>> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ended = self.client.run("network inspect", args::on("network inspect", names), deadline::NETWORK).await?;
+        if !ended.ok() && self.is_silent(&ended.stdout.bytes()) {
+            self.client.ask("network ls", Words::verb("network ls --quiet"), deadline::NETWORK).await?;
+            return Ok(Vec::new());
+        }
+        read::networks(&ended.stdout.bytes())
+    }
+
+    /// Both engines print `[]` or nothing when they found nothing.
+    fn is_silent(&self, output: &[u8]) -> bool {
+        matches!(output.trim_ascii(), b"" | b"[]")
+    }
+
+    async fn pull(&self, image: ImageRef, within: Duration) -> Result<Vec<Image>> {
+        match self.client.ask("pull", args::pull(&image), within).await {
+            Ok(_) => self.find_images(&[image.completed().to_string()]).await,
+            Err(Error::Engine { excerpt, .. }) => Err(Error::PullFailed { image, excerpt }),
+            Err(other) => Err(other),
+        }
+    }
+
+    async fn remove_image(&self, id: &ImageId) -> Result<()> {
+        let removed = self.client.ask("image rm", args::on("image rm --force", [id.as_str()]), deadline::REMOVE).await;
+        match removed {
+            Err(failure) if !self.find_images(&[id.to_string()]).await?.is_empty() => Err(failure),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An engine as root unpacks a compressed archive with programs of its own choice: ours are never compressed.
+fn unpacked(mut tar: File) -> Result<File> {
+    let refuse = |source| Error::Host { what: "cannot read the archive".into(), source };
+    let mut magic = [0; 4];
+    use std::io::Seek;
+    tar.rewind().map_err(refuse)?;
+    let count = tar.read(&mut magic).map_err(refuse)?;
+    tar.rewind().map_err(refuse)?;
+    let compressed: [&[u8]; 4] = [&[0x1f, 0x8b], b"BZh", &[0xfd, b'7', b'z'], &[0x28, 0xb5, 0x2f, 0xfd]];
+    if compressed.iter().any(|it| magic[..count].starts_with(it)) {
+        return Err(refuse(std::io::Error::other("it is compressed")));
+    }
+    tar.flush().map_err(refuse)?;
+    Ok(tar)
+}

@@ -1,1 +1,229 @@
-//! An engine in memory.
+//! An engine in memory: real state, strict rules, no mock.
+//!
+//! [`FakeRuntime`] passes the same conformance suite as Docker and Podman. A test arranges state (an image, a reply, a
+//! fault), acts through the trait, and looks at state (`inspect`, [`FakeRuntime::transcript`], [`FakeRuntime::root`]).
+//!
+//! **Commands** are answered from the table of [`FakeRuntime::reply`]. One made by `FakeRuntime::with_programs` (feature
+//! `programs`, test builds only) runs all others as real programs of the host with the container's root directory as
+//! the base of their work directory. That is no container: a script that names an absolute path means the host's, every
+//! command runs with the rights of the test, and `exec.user` is not applied. So it is chosen by name, and never by a
+//! feature alone: features are shared by all crates of one build.
+//!
+//! **Files** of a container lie in a temporary directory; a bind appears there as a link to the host's directory.
+//!
+//! **Faults** are states: [`FakeRuntime::crash`], [`FakeRuntime::disappear`], [`FakeRuntime::fail_next`],
+//! [`FakeRuntime::slow`], [`FakeRuntime::unavailable`].
+
+mod containers;
+mod exec;
+mod extract;
+mod faults;
+mod files;
+mod images;
+#[cfg(test)]
+mod invariants;
+mod networks;
+mod ports;
+mod programs;
+#[cfg(test)]
+mod trials;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::{
+    Container, ContainerId, ContainerPath, ContainerRuntime, Endpoint, EngineInfo, EngineKind, Error, Exec, ExecOutput,
+    Handle, Image, ImageAct, LabelFilter, Network, NetworkAct, Placed, Removed, Result, random_hex,
+};
+
+pub use exec::Reply;
+pub use faults::Verb;
+pub use images::LOCAL_IMAGE;
+
+/// An engine in memory. Clones are handles to the same engine.
+#[derive(Clone, Debug)]
+pub struct FakeRuntime {
+    state: Arc<Mutex<State>>,
+}
+
+/// Everything the engine knows. Locked for single steps only, never across an await.
+#[derive(Debug, Default)]
+struct State {
+    containers: BTreeMap<ContainerId, containers::Machine>,
+    images: Vec<images::Stored>,
+    networks: Vec<Network>,
+    registry: BTreeSet<String>,
+    pull_takes: Duration,
+    replies: BTreeMap<String, VecDeque<Reply>>,
+    /// Outlives the container, so that a test can look after `destroy`.
+    transcripts: BTreeMap<ContainerId, Vec<String>>,
+    faults: faults::Faults,
+    started: u32,
+    programs: bool,
+}
+
+impl Default for FakeRuntime {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FakeRuntime {
+    /// An engine with one local image, [`LOCAL_IMAGE`], that starts no programs.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::of(false)
+    }
+
+    /// An engine that runs commands without a reply as programs of the host. See the module's warning.
+    #[cfg(feature = "programs")]
+    #[must_use]
+    pub fn with_programs() -> Self {
+        Self::of(true)
+    }
+
+    fn of(programs: bool) -> Self {
+        let (images, networks) = (vec![images::local()], networks::predefined());
+        Self { state: Arc::new(Mutex::new(State { images, networks, programs, ..State::default() })) }
+    }
+
+    /// One step on the state. A panic in another step left it whole: each step checks before it changes.
+    fn with<T>(&self, step: impl FnOnce(&mut State) -> T) -> T {
+        step(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The directory on the host that is a container's root, for tests that arrange or look at files.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchContainer`].
+    pub fn root(&self, id: &ContainerId) -> Result<PathBuf> {
+        self.with(|state| Ok(state.machine(id)?.files.root().to_owned()))
+    }
+}
+
+#[async_trait]
+impl ContainerRuntime for FakeRuntime {
+    fn kind(&self) -> EngineKind {
+        EngineKind::Fake
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        Endpoint { address: "local".into(), rootless: false }
+    }
+
+    async fn info(&self) -> Result<EngineInfo> {
+        self.enter(Verb::Info).await?;
+        Ok(EngineInfo {
+            kind: EngineKind::Fake,
+            version: env!("CARGO_PKG_VERSION").into(),
+            endpoint: self.endpoint().address,
+            rootless: self.endpoint().rootless,
+            arch: arch().into(),
+            cgroup: 2,
+            data_root: PathBuf::from("/nonexistent/coracle-fake"),
+            compose_version: None,
+            gpu: false,
+            selinux: false,
+            ignored_limits: Vec::new(),
+        })
+    }
+
+    async fn create(&self, spec: &Placed) -> Result<ContainerId> {
+        self.enter(Verb::Create).await?;
+        self.make(spec).await
+    }
+
+    async fn start(&self, id: &ContainerId) -> Result<()> {
+        self.enter(Verb::Start).await?;
+        self.with(|state| state.start(id))
+    }
+
+    /// As on the engines, TERM and the grace are for PID 1 alone, and this one obeys: the rest goes with it.
+    async fn stop(&self, id: &ContainerId, _grace: Duration) -> Result<()> {
+        self.enter(Verb::Stop).await?;
+        self.with(|state| state.end(id, 143))
+    }
+
+    async fn inspect(&self, handle: &Handle) -> Result<Container> {
+        self.enter(Verb::Inspect).await?;
+        self.with(|state| state.find(handle))
+    }
+
+    async fn list(&self, filter: &LabelFilter) -> Result<Vec<Container>> {
+        self.enter(Verb::List).await?;
+        Ok(self.with(|state| state.list(filter)))
+    }
+
+    async fn remove(&self, id: &ContainerId) -> Result<Removed> {
+        self.enter(Verb::Remove).await?;
+        Ok(self.with(|state| state.remove(id)))
+    }
+
+    async fn exec(&self, id: &ContainerId, exec: Exec) -> Result<ExecOutput> {
+        self.enter(Verb::Exec).await?;
+        self.run(id, exec).await
+    }
+
+    async fn upload(&self, id: &ContainerId, at: &ContainerPath, tar: File) -> Result<()> {
+        self.enter(Verb::Upload).await?;
+        let (files, at) = (self.with(|state| state.machine(id).map(|it| it.files.clone()))?, at.clone());
+        off_thread(move || files.upload(&at, tar)).await
+    }
+
+    async fn download(&self, id: &ContainerId, path: &ContainerPath, into: File, max_bytes: u64) -> Result<()> {
+        self.enter(Verb::Download).await?;
+        let (files, path) = (self.with(|state| state.machine(id).map(|it| it.files.clone()))?, path.clone());
+        off_thread(move || files.download(&path, into, max_bytes)).await
+    }
+
+    async fn image(&self, act: ImageAct) -> Result<Vec<Image>> {
+        self.enter(Verb::of_image(&act)).await?;
+        self.act_on_images(act).await
+    }
+
+    async fn network(&self, act: NetworkAct) -> Result<Vec<Network>> {
+        self.enter(Verb::of_network(&act)).await?;
+        self.with(|state| state.act_on_networks(act))
+    }
+}
+
+impl LabelFilter {
+    fn admits(&self, labels: &BTreeMap<String, String>) -> bool {
+        let has = |(key, value): &(String, Option<String>)| {
+            labels.get(key).is_some_and(|it| value.as_ref().is_none_or(|wanted| wanted == it))
+        };
+        self.0.iter().all(has)
+    }
+}
+
+/// Reading and writing files blocks, and tests run on one thread.
+async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let joined = tokio::task::spawn_blocking(work).await;
+    joined
+        .unwrap_or_else(|err| Err(Error::Host { what: "the fake engine's work broke off".into(), source: err.into() }))
+}
+
+fn refused(verb: Verb, reason: impl AsRef<str>) -> Error {
+    Error::Engine { verb: verb.as_str(), exit: 1, excerpt: crate::Excerpt::of(reason.as_ref().as_bytes()) }
+}
+
+fn now() -> String {
+    jiff::Timestamp::now().to_string()
+}
+
+fn random_id() -> String {
+    random_hex::<32>()
+}
+
+fn arch() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}

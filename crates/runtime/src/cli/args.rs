@@ -1,0 +1,446 @@
+//! From our types to an engine's words. Pure.
+
+use std::ffi::OsString;
+
+use crate::{
+    Access, ContainerId, ContainerPath, CreateSpec, Exec, Handle, Ids, ImageRef, LabelFilter, Mount, NetworkOn, Placed,
+    Port,
+};
+
+use super::Dialect;
+
+/// What every exec of ours carries in its environment, so that its processes are found again.
+pub(super) const MARK: &str = "CORACLE_MARK";
+
+/// Root's capabilities inside: enough for package managers, nothing that reaches the host (containers.md 4.17).
+const CAPABILITIES: &[&str] = &["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID"];
+
+/// Longer than any container lives. `infinity` is not known to every `sleep`.
+const SLEEP_SECONDS: &str = "2147483647";
+
+/// Enters a directory and becomes the command. The directory is an argument and never the engine's `--workdir`: old
+/// runtimes can be tricked by what that leads to (CVE-2024-21626).
+const ENTER: &str = r#"cd -- "$1" 2>/dev/null || exit 127; shift; exec "$@""#;
+
+/// Asks whether a directory is there.
+const IS_DIR: &str = r#"[ -d "$1" ]"#;
+
+/// Ends every process that carries a mark, is the child of one that does, or lives in its session: TERM, then KILL.
+/// Exits 0 when none is left. `$1` is the mark, `$2` the grace in tenths of a second.
+const END_TREE: &str = r#"exec 2>/dev/null
+mark=$1 grace=$2
+find_members() {
+  members=' '
+  for file in $(grep -slF "CORACLE_MARK=$mark" /proc/[0-9]*/environ); do
+    pid=${file#/proc/}
+    members="$members${pid%/environ} "
+  done
+  grown=1
+  while [ $grown = 1 ]; do
+    grown=0
+    for file in /proc/[0-9]*/stat; do
+      read -r line < "$file" || continue
+      pid=${file#/proc/} pid=${pid%/stat}
+      set -- ${line##*) }
+      [ "$1" = Z ] && continue
+      case $members in *" $pid "*) continue ;; esac
+      case $members in *" $2 "* | *" $4 "*) members="$members$pid " grown=1 ;; esac
+    done
+  done
+}
+signal() { for pid in $members; do kill "-$1" "$pid"; done; }
+find_members
+signal TERM
+while [ "$grace" -gt 0 ]; do
+  find_members
+  [ "$members" = ' ' ] && exit 0
+  sleep 0.1
+  grace=$((grace - 1))
+done
+for round in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
+  find_members
+  [ "$members" = ' ' ] && exit 0
+  signal KILL
+  sleep 0.1
+done
+exit 1"#;
+
+/// The words of one invocation, each free value behind `--flag=` or `--`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Words(pub(super) Vec<OsString>);
+
+impl Words {
+    pub(super) fn verb(words: &str) -> Self {
+        Self(words.split(' ').map(OsString::from).collect())
+    }
+
+    fn word(mut self, word: impl Into<OsString>) -> Self {
+        self.0.push(word.into());
+        self
+    }
+
+    fn words(self, words: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        words.into_iter().fold(self, Self::word)
+    }
+
+    fn flag(self, name: &str, value: impl std::fmt::Display) -> Self {
+        self.word(format!("--{name}={value}"))
+    }
+
+    fn flags(self, name: &str, values: impl IntoIterator<Item = impl std::fmt::Display>) -> Self {
+        values.into_iter().fold(self, |it, value| it.flag(name, value))
+    }
+
+    fn option(self, name: &str, value: Option<impl std::fmt::Display>) -> Self {
+        self.flags(name, value)
+    }
+
+    fn labels<'a>(self, labels: impl IntoIterator<Item = (&'a String, &'a String)>) -> Self {
+        self.flags("label", labels.into_iter().map(|(key, value)| format!("{key}={value}")))
+    }
+}
+
+/// Facts of the machine that change the words.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Facts {
+    pub(super) rootless: bool,
+    pub(super) selinux: bool,
+}
+
+/// The whole table of containers.md 4.6 for a container without a guest.
+pub(super) fn create(dialect: Dialect, facts: Facts, placed: &Placed) -> Words {
+    let spec = placed.spec();
+    let it = Words::verb("create --pull=never --init --entrypoint=sleep --workdir=/ --user=0:0")
+        .flag("name", &spec.name)
+        .flag("hostname", spec.hostname());
+    let it = privileges(it, dialect, facts, spec);
+    let it = limits(it, spec);
+    let it = spec.mounts.iter().fold(it, |it, mount| bind(it, dialect, mount));
+    let it = network(it, placed);
+    let it = it.words(["--ipc=private", "--cgroupns=private", "--restart=no", "--no-healthcheck", "--log-driver=none"]);
+    let it = it.words(["--stop-signal=SIGTERM", "--stop-timeout=10"]);
+    let it = match dialect {
+        Dialect::Docker => it,
+        Dialect::Podman => {
+            it.words(["--http-proxy=false", "--systemd=false", "--sdnotify=ignore", "--image-volume=tmpfs"])
+        }
+    };
+    it.labels(&spec.labels).word("--").word(placed.image().as_str()).word(SLEEP_SECONDS)
+}
+
+fn privileges(it: Words, dialect: Dialect, facts: Facts, spec: &CreateSpec) -> Words {
+    let it = it.flag("cap-drop", "ALL").flags("cap-add", CAPABILITIES).flag("security-opt", "no-new-privileges");
+    let it = if facts.selinux { it.flag("security-opt", "label=disable") } else { it };
+    let it = match (dialect, spec.gpu) {
+        (_, false) => it,
+        (Dialect::Docker, true) => it.flag("gpus", "all"),
+        (Dialect::Podman, true) => it.flag("device", "nvidia.com/gpu=all"),
+    };
+    let Ids { uid, gid } = spec.exec_user;
+    let mapped = dialect == Dialect::Podman && facts.rootless && uid != 0;
+    if mapped { it.flag("userns", format_args!("keep-id:uid={uid},gid={gid}")) } else { it }
+}
+
+fn limits(it: Words, spec: &CreateSpec) -> Words {
+    let memory = spec.limits.memory.map(|it| it.0);
+    it.option("memory", memory)
+        .option("memory-swap", memory)
+        .option("pids-limit", spec.limits.pids)
+        .option("cpus", spec.limits.cpus)
+        .flag("shm-size", "256m")
+}
+
+fn bind(it: Words, dialect: Dialect, mount: &Mount) -> Words {
+    let (source, target) = (mount.host.real().to_str().unwrap_or_default(), mount.at.as_str());
+    match dialect {
+        Dialect::Docker => {
+            let readonly = if mount.access == Access::ReadOnly { ",readonly" } else { "" };
+            let (source, target) = (csv(&format!("source={source}")), csv(&format!("target={target}")));
+            it.flag("mount", format_args!("type=bind,{source},{target},bind-propagation=rprivate{readonly}"))
+        }
+        Dialect::Podman => {
+            let access = if mount.access == Access::ReadOnly { "ro" } else { "rw" };
+            it.flag("volume", format_args!("{source}:{target}:{access},rprivate,nosuid,nodev"))
+        }
+    }
+}
+
+/// A field of a CSV line: in quotes when it holds a comma or a quote.
+fn csv(field: &str) -> String {
+    if field.contains([',', '"']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field.to_owned() }
+}
+
+fn network(it: Words, placed: &Placed) -> Words {
+    let it = match placed.network() {
+        NetworkOn::EngineDefault => it,
+        NetworkOn::None => it.flag("network", "none"),
+        NetworkOn::Host => it.flag("network", "host"),
+        NetworkOn::Id(id) => it.flag("network", id),
+    };
+    let publish = |port: &Port| {
+        let host = port.host.map_or_else(String::new, |it| it.to_string());
+        format!("{}:{host}:{}/{}", placed.ports_bind(), port.container, port.protocol)
+    };
+    let hosts = placed.spec().add_hosts.iter().map(|entry| {
+        let address = entry.address.map_or_else(|| "host-gateway".into(), |it| it.to_string());
+        format!("{}:{address}", entry.name)
+    });
+    it.flags("publish", placed.spec().ports.iter().map(publish)).flags("add-host", hosts)
+}
+
+/// A command as the engine runs it: through the constant program that enters its directory.
+pub(super) fn exec(id: &ContainerId, exec: &Exec, mark: &str) -> Words {
+    let it = Words::verb("exec");
+    let it = if exec.stdin.is_some() { it.word("--interactive") } else { it };
+    let it = it.flag("user", exec.user).flag("workdir", "/").flag("env", format_args!("{MARK}={mark}"));
+    let it = it.flags("env", exec.env.iter().map(|(name, value)| format!("{name}={value}")));
+    let it = it.word("--").word(id.as_str());
+    it.words(["/bin/sh", "-c", ENTER, "coracle", exec.workdir.as_str()]).words(exec.command.clone().into_argv())
+}
+
+/// Asks, as that user, whether a directory is there.
+pub(super) fn is_dir(id: &ContainerId, user: Ids, path: &ContainerPath) -> Words {
+    constant_program(id, user, IS_DIR).word(path.as_str())
+}
+
+/// Ends what carries a mark.
+pub(super) fn end_tree(id: &ContainerId, user: Ids, mark: &str, grace: std::time::Duration) -> Words {
+    let tenths = grace.as_millis().div_ceil(100);
+    constant_program(id, user, END_TREE).word(mark).word(tenths.to_string())
+}
+
+fn constant_program(id: &ContainerId, user: Ids, program: &str) -> Words {
+    let it = Words::verb("exec").flag("user", user).flag("workdir", "/").word("--").word(id.as_str());
+    it.words(["/bin/sh", "-c", program, "coracle"])
+}
+
+/// All ids, or those of one handle, or those that carry labels.
+pub(super) fn ids() -> Words {
+    Words::verb("ps --all --quiet --no-trunc")
+}
+
+pub(super) fn ids_of(handle: &Handle) -> Words {
+    match handle {
+        // The filter is a regular expression; a dot is the only character of a name that means something in one.
+        Handle::Name(name) => ids().flag("filter", format_args!("name=^/?{}$", name.as_str().replace('.', "\\."))),
+        Handle::IdPrefix(digits) => ids().flag("filter", format_args!("id={digits}")),
+    }
+}
+
+pub(super) fn with_labels(it: Words, filter: &LabelFilter) -> Words {
+    filter.0.iter().fold(it, |it, (key, value)| match value {
+        Some(value) => it.flag("filter", format_args!("label={key}={value}")),
+        None => it.flag("filter", format_args!("label={key}")),
+    })
+}
+
+pub(super) fn on(verb: &str, subjects: impl IntoIterator<Item = impl Into<OsString>>) -> Words {
+    Words::verb(verb).word("--").words(subjects)
+}
+
+pub(super) fn remove(dialect: Dialect, id: &ContainerId) -> Words {
+    match dialect {
+        Dialect::Docker => on("rm --force --volumes", [id.as_str()]),
+        // Podman waits ten seconds for a process that ignores TERM, even with --force.
+        Dialect::Podman => on("rm --force --volumes --time=0", [id.as_str()]),
+    }
+}
+
+pub(super) fn upload(dialect: Dialect, id: &ContainerId, at: &ContainerPath) -> Words {
+    let target = format!("{id}:{at}");
+    match dialect {
+        Dialect::Docker => Words::verb("cp").words(["--", "-", &target]),
+        // Podman's "archive" mode means the container's own user, not the owners in the archive.
+        Dialect::Podman => Words::verb("cp --archive=false").words(["--", "-", &target]),
+    }
+}
+
+pub(super) fn download(id: &ContainerId, path: &ContainerPath) -> Words {
+    Words::verb("cp").words(["--", &format!("{id}:{path}"), "-"])
+}
+
+/// The root file system comes on standard input.
+pub(super) fn import(tag: &ImageRef, env: &[(String, String)], labels: &[(String, String)]) -> Words {
+    let env = env.iter().map(|(name, value)| format!("ENV {name}={}", instruction(value)));
+    let labels = labels.iter().map(|(key, value)| format!("LABEL {key}={}", instruction(value)));
+    Words::verb("import").flags("change", env.chain(labels)).words(["--", "-", tag.as_str()])
+}
+
+/// A value of a Dockerfile instruction.
+fn instruction(value: &str) -> String {
+    format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"").replace('$', "\\$"))
+}
+
+pub(super) fn pull(image: &ImageRef) -> Words {
+    on("pull --quiet", [image.completed().as_str()])
+}
+
+pub(super) fn create_network(
+    dialect: Dialect,
+    name: &str,
+    labels: &[(String, String)],
+    (reach, internal): (bool, bool),
+) -> Words {
+    let it = Words::verb("network create --driver=bridge").labels(labels.iter().map(|(key, value)| (key, value)));
+    let it = if internal { it.word("--internal") } else { it };
+    let it = match (dialect, reach) {
+        (_, true) => it,
+        (Dialect::Docker, false) => it.flag("opt", "com.docker.network.bridge.enable_icc=false"),
+        (Dialect::Podman, false) => it.flag("opt", "isolate=true"),
+    };
+    it.word("--").word(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use insta::assert_snapshot;
+
+    use super::*;
+    use crate::policy::PatternSet;
+    use crate::{
+        ByteSize, Command, ContainerName, HostEntry, ImageId, Limits, NetworkName, Policy, Protocol, admit,
+        host::fs::HostPath,
+    };
+
+    fn policy() -> Policy {
+        Policy {
+            allow_roots: vec!["/".into()],
+            home: "/nowhere".into(),
+            denied: vec![],
+            scratch: "/nowhere".into(),
+            binds: true,
+            memory_max: ByteSize(u64::MAX),
+            cpus_max: None,
+            pids_max: u32::MAX,
+            port_min: 0,
+            ports_bind: [127, 0, 0, 1].into(),
+            allow_host_network: true,
+            allow_host_gateway: true,
+            allow_gpu: true,
+            allow_root: true,
+            open_network: true,
+            images: PatternSet::new(&["*".into()]).unwrap(),
+        }
+    }
+
+    fn spec() -> CreateSpec {
+        CreateSpec::new(ContainerName::parse("Web_1.x").unwrap(), ImageRef::parse("ubuntu").unwrap())
+    }
+
+    fn words(dialect: Dialect, facts: Facts, spec: CreateSpec, network: NetworkOn) -> String {
+        let image = ImageId::parse(format!("sha256:{}", "a".repeat(64))).unwrap();
+        let words = create(dialect, facts, &admit(spec, &policy()).unwrap().on(image, network));
+        words.0.iter().map(|it| it.to_str().unwrap()).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn a_container_is_made_with_the_words_of_the_table() {
+        let spec = CreateSpec {
+            limits: Limits { memory: Some(ByteSize::mib(512)), cpus: Some(1.5), pids: Some(64) },
+            ports: vec![Port { container: 80, host: None, protocol: Protocol::Tcp }],
+            add_hosts: vec![HostEntry { name: "up".into(), address: None }],
+            labels: [("k".into(), "a b".into())].into(),
+            ..spec()
+        };
+        assert_snapshot!(words(Dialect::Docker, Facts::default(), spec, NetworkOn::Id("n".into())), @r"
+        create
+        --pull=never
+        --init
+        --entrypoint=sleep
+        --workdir=/
+        --user=0:0
+        --name=Web_1.x
+        --hostname=web-1-x
+        --cap-drop=ALL
+        --cap-add=CHOWN
+        --cap-add=DAC_OVERRIDE
+        --cap-add=FOWNER
+        --cap-add=FSETID
+        --cap-add=KILL
+        --cap-add=SETGID
+        --cap-add=SETUID
+        --security-opt=no-new-privileges
+        --memory=536870912
+        --memory-swap=536870912
+        --pids-limit=64
+        --cpus=1.5
+        --shm-size=256m
+        --network=n
+        --publish=127.0.0.1::80/tcp
+        --add-host=up:host-gateway
+        --ipc=private
+        --cgroupns=private
+        --restart=no
+        --no-healthcheck
+        --log-driver=none
+        --stop-signal=SIGTERM
+        --stop-timeout=10
+        --label=k=a b
+        --
+        sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
+        2147483647
+        ");
+    }
+
+    #[test]
+    fn podman_differs_in_mapping_devices_and_what_it_adds_by_itself() {
+        let facts = Facts { rootless: true, selinux: true };
+        let spec = CreateSpec { gpu: true, exec_user: Ids { uid: 7, gid: 8 }, ..spec() };
+        let (docker, podman) = (
+            words(Dialect::Docker, facts, spec.clone(), NetworkOn::None),
+            words(Dialect::Podman, facts, spec, NetworkOn::EngineDefault),
+        );
+        let only = |a: &str, b: &str| {
+            a.lines().filter(|it| !b.lines().any(|other| other == *it)).collect::<Vec<_>>().join("\n")
+        };
+        assert_snapshot!(only(&docker, &podman), @r"
+        --gpus=all
+        --network=none
+        ");
+        assert_snapshot!(only(&podman, &docker), @r"
+        --device=nvidia.com/gpu=all
+        --userns=keep-id:uid=7,gid=8
+        --http-proxy=false
+        --systemd=false
+        --sdnotify=ignore
+        --image-volume=tmpfs
+        ");
+    }
+
+    #[test]
+    fn a_bind_with_commas_and_quotes_stays_one_source() {
+        let dir = tempfile::tempdir().unwrap();
+        let odd = dir.path().join("a,\"b");
+        std::fs::create_dir(&odd).unwrap();
+        let mount = Mount {
+            host: HostPath::open(&odd).unwrap(),
+            at: ContainerPath::parse("/w").unwrap(),
+            access: Access::ReadOnly,
+        };
+        let Words(words) = bind(Words::default(), Dialect::Docker, &mount);
+        let source = mount.host.real().to_str().unwrap().replace('"', "\"\"");
+        let expected = format!("--mount=type=bind,\"source={source}\",target=/w,bind-propagation=rprivate,readonly");
+        assert_eq!(words, [OsString::from(expected)]);
+    }
+
+    #[test]
+    fn a_command_and_its_directory_are_arguments() {
+        let id = ContainerId::parse("c".repeat(64)).unwrap();
+        let command = Command::Argv(vec!["ls".into(), "--".into(), "$(x)".into()]);
+        let mut it = Exec::new(command, Ids { uid: 7, gid: 8 }, ContainerPath::parse("/w x").unwrap());
+        it.env.insert("A".into(), "b\n'c'".into());
+        let words = exec(&id, &it, "m").0;
+        let tail: Vec<_> = words.iter().rev().take(5).rev().map(|it| it.to_str().unwrap()).collect();
+        assert_eq!(tail, ["coracle", "/w x", "ls", "--", "$(x)"]);
+        assert!(words.contains(&"--env=A=b\n'c'".into()) && words.contains(&"--user=7:8".into()));
+        assert!(!words.contains(&"--interactive".into()), "no input was given");
+    }
+
+    #[test]
+    fn networks_that_part_containers_say_so_in_each_dialect() {
+        let name = NetworkName::parse("n").unwrap();
+        let words = |dialect| create_network(dialect, name.as_str(), &[], (false, true)).0;
+        assert!(words(Dialect::Docker).contains(&"--opt=com.docker.network.bridge.enable_icc=false".into()));
+        assert!(words(Dialect::Podman).contains(&"--opt=isolate=true".into()));
+    }
+}

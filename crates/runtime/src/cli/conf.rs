@@ -1,0 +1,155 @@
+//! The configuration that Podman runs with: what it needs of the person's, and nothing that enters containers.
+//!
+//! `CONTAINERS_CONF` names one file that replaces all others. The person's files are carried over by an allow-list, so
+//! that no environment, volume, hook or device of theirs reaches a container by way of the engine. Where the machine
+//! needs a setting that nobody made, it is added: without it every `podman run` on such a machine fails.
+
+use std::path::{Path, PathBuf};
+
+use toml::{Table, Value};
+
+/// Keys of the table `engine` that say how Podman runs.
+const ENGINE_KEYS: &[&str] = &[
+    "cgroup_manager",
+    "conmon_path",
+    "conmon_env_vars",
+    "events_logger",
+    "helper_binaries_dir",
+    "init_path",
+    "lock_type",
+    "network_cmd_path",
+    "num_locks",
+    "runtime",
+    "runtimes",
+    "static_dir",
+    "tmp_dir",
+    "volume_path",
+];
+
+/// Keys of the table `containers` that the kernel's limits ask for.
+const CONTAINERS_KEYS: &[&str] = &["default_ulimits", "seccomp_profile", "apparmor_profile"];
+
+/// Facts of the machine that decide what has to be added.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Hard limit of open files.
+    pub nofile: u64,
+    /// Hard limit of processes, at most what the kernel has numbers for.
+    pub nproc: u64,
+    /// systemd manages this machine.
+    pub systemd: bool,
+    /// Controllers stand in both versions of the control groups, which `crun` refuses.
+    pub hybrid_cgroups: bool,
+    /// `runc` is installed.
+    pub runc: bool,
+}
+
+/// Podman's own default of open files for a container of root.
+const DEFAULT_NOFILE: u64 = 1 << 20;
+
+/// Podman's own default of processes for a container of root.
+const DEFAULT_NPROC: u64 = 4 << 20;
+
+impl Machine {
+    /// Looks at this machine.
+    #[must_use]
+    pub fn look() -> Self {
+        use rustix::process::{Resource, getrlimit};
+        let hard = |resource| getrlimit(resource).maximum.unwrap_or(u64::MAX);
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let pid_max = read("/proc/sys/kernel/pid_max").trim().parse().unwrap_or(u64::MAX);
+        Self {
+            nofile: hard(Resource::Nofile),
+            nproc: hard(Resource::Nproc).min(pid_max),
+            systemd: Path::new("/run/systemd/system").exists(),
+            hybrid_cgroups: !read("/sys/fs/cgroup/unified/cgroup.controllers").trim().is_empty(),
+            runc: ["/usr/bin/runc", "/usr/sbin/runc"].iter().any(|it| Path::new(it).exists()),
+        }
+    }
+
+    /// What has to be added for Podman to run here, unless the person decided otherwise.
+    #[must_use]
+    pub fn mends(&self) -> Table {
+        let (mut containers, mut engine) = (Table::new(), Table::new());
+        if self.nofile < DEFAULT_NOFILE || self.nproc < DEFAULT_NPROC {
+            let ulimits = [format!("nofile={0}:{0}", self.nofile), format!("nproc={0}:{0}", self.nproc)];
+            containers.insert("default_ulimits".into(), Value::Array(ulimits.map(Value::String).into()));
+        }
+        if !self.systemd {
+            engine.insert("cgroup_manager".into(), "cgroupfs".into());
+            engine.insert("events_logger".into(), "file".into());
+        }
+        if self.hybrid_cgroups && self.runc {
+            engine.insert("runtime".into(), "runc".into());
+        }
+        let tables = [("containers", containers), ("engine", engine)];
+        tables.into_iter().filter(|it| !it.1.is_empty()).map(|it| (it.0.to_owned(), Value::Table(it.1))).collect()
+    }
+}
+
+/// The person's files, weakest first.
+#[must_use]
+pub fn sources(home: &Path) -> Vec<PathBuf> {
+    let mut drop_ins: Vec<_> = std::fs::read_dir("/etc/containers/containers.conf.d")
+        .into_iter()
+        .flatten()
+        .filter_map(|it| Some(it.ok()?.path()))
+        .filter(|it| it.extension().is_some_and(|it| it == "conf"))
+        .collect();
+    drop_ins.sort();
+    let first = ["/usr/share/containers/containers.conf", "/etc/containers/containers.conf"].map(PathBuf::from);
+    first.into_iter().chain(drop_ins).chain([home.join(".config/containers/containers.conf")]).collect()
+}
+
+/// Merges the allowed keys of some files, weakest first, over the mends.
+///
+/// # Errors
+/// The text that is no TOML, with its place.
+pub(super) fn merge(mends: Table, texts: &[String]) -> Result<String, toml::de::Error> {
+    let mut merged = mends;
+    for text in texts {
+        let theirs: Table = toml::from_str(text)?;
+        for (table, keys) in
+            [("engine", ENGINE_KEYS), ("containers", CONTAINERS_KEYS), ("network", &["network_backend"])]
+        {
+            let Some(Value::Table(from)) = theirs.get(table) else { continue };
+            let allowed = from.iter().filter(|(key, _)| keys.contains(&key.as_str()));
+            let Value::Table(into) = merged.entry(table).or_insert_with(|| Value::Table(Table::new())) else {
+                continue;
+            };
+            into.extend(allowed.map(|(key, value)| (key.clone(), value.clone())));
+        }
+    }
+    Ok(merged.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use insta::assert_snapshot;
+
+    use super::*;
+
+    const PLAIN: Machine =
+        Machine { nofile: 1 << 20, nproc: 4 << 20, systemd: true, hybrid_cgroups: false, runc: true };
+
+    #[test]
+    fn an_ordinary_machine_needs_nothing() {
+        assert_eq!(PLAIN.mends(), Table::new());
+    }
+
+    #[test]
+    fn a_machine_with_low_limits_and_no_systemd_gets_what_it_needs_and_the_person_wins() {
+        let machine = Machine { nofile: 1000, nproc: 99, systemd: false, hybrid_cgroups: true, ..PLAIN };
+        let theirs =
+            "[engine]\nruntime = \"crun\"\nenv = [\"A=b\"]\n[containers]\nvolumes = [\"/:/host\"]\n".to_owned();
+        assert_snapshot!(merge(machine.mends(), &[theirs]).unwrap(), @r#"
+        [containers]
+        default_ulimits = ["nofile=1000:1000", "nproc=99:99"]
+
+        [engine]
+        cgroup_manager = "cgroupfs"
+        events_logger = "file"
+        runtime = "crun"
+        "#);
+    }
+}

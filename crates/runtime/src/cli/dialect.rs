@@ -1,0 +1,29 @@
+//! What differs between the engines is a `match` over this, in `args.rs` and `read.rs` and nowhere else.
+
+use crate::EngineKind;
+
+/// An engine that is driven through its own program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// Docker's words.
+    Docker,
+    /// Podman's words.
+    Podman,
+}
+
+impl Dialect {
+    /// The name of its program.
+    #[must_use]
+    pub fn program(self) -> &'static str {
+        self.kind().as_str()
+    }
+
+    /// The engine it speaks to.
+    #[must_use]
+    pub fn kind(self) -> EngineKind {
+        match self {
+            Self::Docker => EngineKind::Docker,
+            Self::Podman => EngineKind::Podman,
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! A command through the engine's own exec, ended with its whole tree at a limit.
+
+use std::time::{Duration, Instant};
+
+use super::{CliRuntime, args, deadline};
+use crate::host::drain::{Drain, End};
+use crate::host::process::{self, Stdin};
+use crate::{ContainerId, Error, Exec, ExecOutput, Exit, Ids, Result, random_hex};
+
+/// The kernel takes no single argument above 128 KiB, and the engine's program gets the command as one.
+const MAX_WORD: usize = 96 << 10;
+
+pub(super) async fn exec(runtime: &CliRuntime, id: &ContainerId, mut exec: Exec) -> Result<ExecOutput> {
+    let (mark, begun) = (random_hex::<16>(), Instant::now());
+    let words = args::exec(id, &exec, &mark);
+    if let Some(long) = words.0.iter().find(|it| it.len() > MAX_WORD) {
+        let source = std::io::Error::other(format!("{} bytes in one argument", long.len()));
+        return Err(Error::Host { what: "the command or a variable is longer than 96 KiB".into(), source });
+    }
+    let stdin = exec.stdin.take().map_or(Stdin::Empty, Stdin::Bytes);
+    let mut child = process::spawn(&runtime.client.invocation(words), stdin)?;
+    let mut drain = Drain::new(&mut child, exec.keep_bytes, exec.live.take());
+    let end = drain.until_end(&mut child, &exec.limits, &exec.cancel).await;
+    let tree_ended = match end {
+        End::Exited(_) => None,
+        _ => Some(end_tree(runtime, id, exec.user, &mark, exec.limits.grace).await),
+    };
+    let (stdout, stderr) = drain.finish(&mut child).await;
+    let exit = match end {
+        End::Exited(code) => Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)),
+        End::Limit(kind) => Exit::TimedOut(kind),
+        End::Cancelled => Exit::Cancelled,
+    };
+    let output = ExecOutput { exit, stdout, stderr, tree_ended, duration: begun.elapsed() };
+    judge(runtime, id, &exec, output).await
+}
+
+/// Both engines exit with codes that a command may have given too: 1 and 125 to 255 for a container that is missing or
+/// stopped, 126 and 127 for what cannot be entered. So the code decides nothing; the container is asked.
+async fn judge(runtime: &CliRuntime, id: &ContainerId, exec: &Exec, output: ExecOutput) -> Result<ExecOutput> {
+    let Exit::Code(code) = output.exit else { return Ok(output) };
+    if code != 1 && code < 125 {
+        return Ok(output);
+    }
+    use crate::ContainerRuntime;
+    let container = runtime.inspect(&id.into()).await?;
+    if !container.running() {
+        return Err(Error::NotRunning {
+            status: container.status,
+            exit_code: container.exit_code,
+            oom_killed: container.oom_killed,
+            output: (output.stdout.total_bytes() > 0).then(|| Box::new(output)),
+        });
+    }
+    if matches!(code, 126 | 127) {
+        let words = args::is_dir(id, exec.user, &exec.workdir);
+        match runtime.client.run("exec", words, deadline::READ).await?.exit {
+            0 => {}
+            1 => return Err(Error::NoSuchPath(exec.workdir.clone())),
+            _ => return Err(Error::NoShell),
+        }
+    }
+    Ok(output)
+}
+
+/// Ends what carries the mark, as the user who owns it: root without `SYS_PTRACE` cannot read the environment of
+/// another user's process, and that user can signal all of its own.
+async fn end_tree(runtime: &CliRuntime, id: &ContainerId, user: Ids, mark: &str, grace: Duration) -> bool {
+    let words = args::end_tree(id, user, mark, grace);
+    let ended = runtime.client.run("exec", words, grace + Duration::from_secs(20)).await;
+    match ended {
+        Ok(it) if it.ok() => true,
+        Ok(it) => {
+            tracing::warn!(exit = it.exit, "some of the command's processes could not be ended");
+            false
+        }
+        Err(err) => {
+            tracing::warn!(%err, "the command's processes could not be ended");
+            false
+        }
+    }
+}

@@ -1,0 +1,445 @@
+//! From an engine's JSON to our types. Pure.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::Dialect;
+use crate::{
+    ByteSize, Container, ContainerId, EngineInfo, EngineKind, Error, Image, ImageId, Limits, MountPoint, Network,
+    Protocol, PublishedPort, Result, Status,
+};
+
+/// Containers of an `inspect`. What the engine cannot say of one is an error, never a guess.
+pub(super) fn containers(json: &[u8]) -> Result<Vec<Container>> {
+    array::<ContainerJson>("inspect", json)?.into_iter().map(ContainerJson::read).collect()
+}
+
+/// Host ports that a container shall have, whether it runs or not.
+pub(super) fn wanted_ports(json: &[u8]) -> Result<Vec<u16>> {
+    let containers = array::<ContainerJson>("inspect", json)?;
+    let bindings = containers.into_iter().flat_map(|it| it.host_config.port_bindings.unwrap_or_default());
+    let ports = bindings.flat_map(|(_, hosts)| hosts.unwrap_or_default());
+    Ok(ports.filter_map(|it| it.host_port.parse().ok()).filter(|port| *port != 0).collect())
+}
+
+pub(super) fn images(json: &[u8]) -> Result<Vec<Image>> {
+    array::<ImageJson>("image inspect", json)?.into_iter().map(ImageJson::read).collect()
+}
+
+pub(super) fn networks(json: &[u8]) -> Result<Vec<Network>> {
+    Ok(array::<NetworkJson>("network inspect", json)?.into_iter().map(NetworkJson::read).collect())
+}
+
+/// Ids, one a line.
+pub(super) fn ids(output: &[u8]) -> Vec<String> {
+    String::from_utf8_lossy(output).split_whitespace().map(str::to_owned).collect()
+}
+
+/// The id that `create` printed last.
+pub(super) fn created(output: &[u8]) -> Result<ContainerId> {
+    let last = ids(output).pop().unwrap_or_default();
+    ContainerId::parse(last).map_err(|err| unreadable("create", &err))
+}
+
+pub(super) fn info(dialect: Dialect, json: &[u8], endpoint: &str) -> Result<EngineInfo> {
+    match dialect {
+        Dialect::Docker => Ok(one::<DockerInfo>("info", json)?.read(endpoint)),
+        Dialect::Podman => Ok(one::<PodmanInfo>("info", json)?.read(endpoint)),
+    }
+}
+
+fn array<T: DeserializeOwned>(verb: &'static str, json: &[u8]) -> Result<Vec<T>> {
+    one(verb, json)
+}
+
+fn one<T: DeserializeOwned>(verb: &'static str, json: &[u8]) -> Result<T> {
+    serde_json::from_slice(json).map_err(|err| unreadable(verb, &err))
+}
+
+fn unreadable(verb: &'static str, err: &dyn std::fmt::Display) -> Error {
+    Error::Unreadable { verb, detail: err.to_string() }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct ContainerJson {
+    id: String,
+    name: String,
+    image: String,
+    created: String,
+    state: StateJson,
+    config: ConfigJson,
+    host_config: HostConfigJson,
+    #[serde(default)]
+    network_settings: NetworkSettingsJson,
+    #[serde(default)]
+    mounts: Vec<MountJson>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct StateJson {
+    status: String,
+    #[serde(default)]
+    pid: u32,
+    #[serde(default)]
+    exit_code: i64,
+    #[serde(default, rename = "OOMKilled")]
+    oom_killed: bool,
+    started_at: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct ConfigJson {
+    labels: Option<BTreeMap<String, String>>,
+    env: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct HostConfigJson {
+    #[serde(default)]
+    memory: i64,
+    #[serde(default)]
+    nano_cpus: i64,
+    #[serde(default)]
+    cpu_quota: i64,
+    #[serde(default)]
+    cpu_period: i64,
+    pids_limit: Option<i64>,
+    port_bindings: Option<BTreeMap<String, Option<Vec<HostPortJson>>>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "PascalCase")]
+struct NetworkSettingsJson {
+    ports: Option<BTreeMap<String, Option<Vec<HostPortJson>>>>,
+    networks: Option<BTreeMap<String, serde::de::IgnoredAny>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct HostPortJson {
+    #[serde(default)]
+    host_ip: String,
+    #[serde(default)]
+    host_port: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct MountJson {
+    #[serde(default)]
+    source: PathBuf,
+    destination: String,
+    #[serde(rename = "RW", default)]
+    writable: bool,
+}
+
+impl ContainerJson {
+    fn read(self) -> Result<Container> {
+        let status = status(&self.state.status)?;
+        let ended = matches!(status, Status::Exited | Status::Dead);
+        Ok(Container {
+            id: ContainerId::parse(&self.id).map_err(|err| unreadable("inspect", &err))?,
+            name: self.name.trim_start_matches('/').to_owned(),
+            image: image_id(&self.image)?,
+            status,
+            pid: (self.state.pid > 0).then_some(self.state.pid),
+            exit_code: ended.then_some(self.state.exit_code),
+            oom_killed: self.state.oom_killed,
+            created: self.created,
+            // Both engines say "year 1" for never.
+            started_at: self.state.started_at.filter(|it| !it.is_empty() && !it.starts_with("0001-")),
+            labels: self.config.labels.unwrap_or_default(),
+            env: self.config.env.unwrap_or_default(),
+            ports: self.network_settings.ports.iter().flatten().flat_map(published).collect(),
+            mounts: self.mounts.into_iter().map(MountJson::read).collect(),
+            networks: self.network_settings.networks.unwrap_or_default().into_keys().collect(),
+            limits: self.host_config.limits(),
+        })
+    }
+}
+
+impl HostConfigJson {
+    fn limits(&self) -> Limits {
+        let share = (self.cpu_period > 0 && self.cpu_quota > 0).then(|| self.cpu_quota as f64 / self.cpu_period as f64);
+        Limits {
+            memory: (self.memory > 0).then_some(ByteSize(self.memory.unsigned_abs())),
+            cpus: if self.nano_cpus > 0 { Some(self.nano_cpus as f64 / 1e9) } else { share },
+            pids: self.pids_limit.and_then(|it| u32::try_from(it).ok()).filter(|it| *it > 0),
+        }
+    }
+}
+
+impl MountJson {
+    fn read(self) -> MountPoint {
+        MountPoint { source: self.source, target: self.destination, writable: self.writable }
+    }
+}
+
+/// One container port on each of its host addresses; a port that is only exposed has none.
+fn published((inside, hosts): (&String, &Option<Vec<HostPortJson>>)) -> Vec<PublishedPort> {
+    let (port, protocol) = inside.split_once('/').unwrap_or((inside, "tcp"));
+    let protocol = if protocol == "udp" { Protocol::Udp } else { Protocol::Tcp };
+    let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let read = |it: &HostPortJson| {
+        let (container, host) = (port.parse().ok()?, it.host_port.parse().ok()?);
+        Some(PublishedPort { container, host, address: it.host_ip.parse().unwrap_or(any), protocol })
+    };
+    hosts.iter().flatten().filter_map(read).collect()
+}
+
+/// Podman has more words for the same states.
+fn status(word: &str) -> Result<Status> {
+    Ok(match word {
+        "created" | "configured" | "initialized" => Status::Created,
+        "running" => Status::Running,
+        "paused" => Status::Paused,
+        "restarting" => Status::Restarting,
+        "exited" | "stopped" => Status::Exited,
+        "dead" | "removing" | "stopping" => Status::Dead,
+        other => return Err(unreadable("inspect", &format_args!("unknown status `{other}`"))),
+    })
+}
+
+/// Docker says `sha256:…`, Podman only the digits.
+fn image_id(text: &str) -> Result<ImageId> {
+    let digits = text.strip_prefix("sha256:").unwrap_or(text);
+    ImageId::parse(format!("sha256:{digits}")).map_err(|err| unreadable("inspect", &err))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct ImageJson {
+    id: String,
+    repo_tags: Option<Vec<String>>,
+    repo_digests: Option<Vec<String>>,
+    config: Option<ConfigJson>,
+    architecture: String,
+    #[serde(default)]
+    size: u64,
+    created: String,
+}
+
+impl ImageJson {
+    fn read(self) -> Result<Image> {
+        let config = self.config.unwrap_or(ConfigJson { labels: None, env: None });
+        Ok(Image {
+            id: image_id(&self.id)?,
+            tags: self.repo_tags.unwrap_or_default(),
+            digest: self.repo_digests.unwrap_or_default().first().and_then(|it| Some(it.split_once('@')?.1.to_owned())),
+            labels: config.labels.unwrap_or_default(),
+            env: config.env.unwrap_or_default(),
+            arch: self.architecture,
+            size_bytes: self.size,
+            created: self.created,
+        })
+    }
+}
+
+/// Docker writes `Name`, Podman `name`.
+#[derive(Deserialize)]
+struct NetworkJson {
+    #[serde(alias = "Id")]
+    id: String,
+    #[serde(alias = "Name")]
+    name: String,
+    #[serde(alias = "Labels")]
+    labels: Option<BTreeMap<String, String>>,
+    #[serde(default, alias = "Internal")]
+    internal: bool,
+}
+
+impl NetworkJson {
+    fn read(self) -> Network {
+        Network { id: self.id, name: self.name, labels: self.labels.unwrap_or_default(), internal: self.internal }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct DockerInfo {
+    server_version: String,
+    architecture: String,
+    #[serde(default)]
+    cgroup_version: String,
+    docker_root_dir: PathBuf,
+    #[serde(default)]
+    security_options: Vec<String>,
+    #[serde(default)]
+    runtimes: BTreeMap<String, serde::de::IgnoredAny>,
+    #[serde(default = "yes")]
+    memory_limit: bool,
+    #[serde(default = "yes")]
+    pids_limit: bool,
+    #[serde(default = "yes", rename = "CpuCfsQuota")]
+    cpu_quota: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl DockerInfo {
+    fn read(self, endpoint: &str) -> EngineInfo {
+        let has = |word: &str| self.security_options.iter().any(|it| it.contains(word));
+        let kept = [("memory", self.memory_limit), ("pids", self.pids_limit), ("cpus", self.cpu_quota)];
+        EngineInfo {
+            kind: EngineKind::Docker,
+            version: self.server_version,
+            endpoint: endpoint.to_owned(),
+            rootless: has("rootless"),
+            arch: oci_arch(&self.architecture),
+            cgroup: if self.cgroup_version == "2" { 2 } else { 1 },
+            data_root: self.docker_root_dir,
+            compose_version: None,
+            gpu: self.runtimes.contains_key("nvidia"),
+            selinux: has("selinux"),
+            ignored_limits: kept.iter().filter(|(_, kept)| !kept).map(|(name, _)| (*name).to_owned()).collect(),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct PodmanInfo {
+    host: PodmanHost,
+    store: PodmanStore,
+    version: PodmanVersion,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodmanHost {
+    arch: String,
+    cgroup_version: String,
+    #[serde(default)]
+    cgroup_controllers: Option<Vec<String>>,
+    security: PodmanSecurity,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodmanSecurity {
+    rootless: bool,
+    #[serde(default)]
+    selinux_enabled: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodmanStore {
+    graph_root: PathBuf,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct PodmanVersion {
+    version: String,
+}
+
+impl PodmanInfo {
+    fn read(self, endpoint: &str) -> EngineInfo {
+        let cgroup = if self.host.cgroup_version.trim_start_matches('v') == "2" { 2 } else { 1 };
+        let controllers = self.host.cgroup_controllers.unwrap_or_default();
+        let rootless = self.host.security.rootless;
+        // Rootless Podman takes limits on version 1 and ignores them; on version 2 it needs the controller delegated.
+        let ignored = |controller: &str| rootless && (cgroup == 1 || !controllers.iter().any(|it| it == controller));
+        let limits = [("memory", "memory"), ("cpus", "cpu"), ("pids", "pids")];
+        EngineInfo {
+            kind: EngineKind::Podman,
+            version: self.version.version,
+            endpoint: endpoint.to_owned(),
+            rootless,
+            arch: oci_arch(&self.host.arch),
+            cgroup,
+            data_root: self.store.graph_root,
+            compose_version: None,
+            gpu: std::path::Path::new("/etc/cdi/nvidia.yaml").exists(),
+            selinux: self.host.security.selinux_enabled,
+            ignored_limits: limits.iter().filter(|it| ignored(it.1)).map(|it| it.0.to_owned()).collect(),
+        }
+    }
+}
+
+/// Docker answers in the kernel's words.
+fn oci_arch(arch: &str) -> String {
+    match arch {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+    .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inspected(name: &str, image: &str, state: &str) -> String {
+        let id = "a".repeat(64);
+        format!(
+            r#"[{{"Id":"{id}","Name":"{name}","Image":"{image}","Created":"2026-01-01T00:00:00Z","State":{state},
+            "Config":{{"Labels":null,"Env":["PATH=/bin"]}},
+            "HostConfig":{{"Memory":1024,"NanoCpus":1500000000,"PidsLimit":64,
+              "PortBindings":{{"80/tcp":[{{"HostIp":"127.0.0.1","HostPort":"8080"}}],"81/tcp":[{{"HostPort":""}}]}}}},
+            "NetworkSettings":{{"Ports":{{"80/tcp":[{{"HostIp":"127.0.0.1","HostPort":"8080"}}],"9/udp":null}},"Networks":{{"n":{{}}}}}},
+            "Mounts":[{{"Type":"bind","Source":"/s","Destination":"/d","RW":true}}]}}]"#
+        )
+    }
+
+    fn docker() -> String {
+        let state = r#"{"Status":"running","Pid":42,"ExitCode":0,"StartedAt":"2026-01-01T00:00:01Z"}"#;
+        inspected("/web", &format!("sha256:{}", "b".repeat(64)), state)
+    }
+
+    fn podman() -> String {
+        let state =
+            r#"{"Status":"running","Pid":42,"ExitCode":0,"OOMKilled":false,"StartedAt":"2026-01-01T00:00:01Z"}"#;
+        inspected("web", &"b".repeat(64), state)
+    }
+
+    #[test]
+    fn both_engines_tell_the_same_container() {
+        let (docker, podman) = (containers(docker().as_bytes()).unwrap(), containers(podman().as_bytes()).unwrap());
+        assert_eq!(docker, podman);
+        let it = &docker[0];
+        assert_eq!((it.name.as_str(), it.pid, it.running()), ("web", Some(42), true));
+        assert_eq!(it.ports[0].to_string(), "127.0.0.1:8080->80/tcp");
+        assert_eq!(it.limits, Limits { memory: Some(ByteSize(1024)), cpus: Some(1.5), pids: Some(64) });
+    }
+
+    #[test]
+    fn a_container_that_never_ran_has_no_start_and_no_exit() {
+        let state = r#"{"Status":"created","Pid":0,"ExitCode":0,"StartedAt":"0001-01-01T00:00:00Z"}"#;
+        let it = &containers(inspected("web", &"b".repeat(64), state).as_bytes()).unwrap()[0];
+        assert_eq!((it.started_at.as_deref(), it.exit_code, it.pid), (None, None, None));
+    }
+
+    #[test]
+    fn wanted_host_ports_are_the_fixed_ones() {
+        assert_eq!(wanted_ports(docker().as_bytes()).unwrap(), [8080]);
+    }
+
+    #[test]
+    fn an_answer_cut_anywhere_is_an_error_and_no_guess() {
+        let whole = docker();
+        for end in 0..whole.len() {
+            assert!(containers(&whole.as_bytes()[..end]).is_err(), "cut at {end}");
+        }
+        assert!(containers(whole.replace("running", "dancing").as_bytes()).is_err());
+    }
+
+    #[test]
+    fn rootless_podman_on_version_1_keeps_no_limit() {
+        let json = r#"{"host":{"arch":"amd64","cgroupVersion":"v1","security":{"rootless":true}},
+            "store":{"graphRoot":"/g"},"version":{"Version":"4.3.1"}}"#;
+        let it = info(Dialect::Podman, json.as_bytes(), "local").unwrap();
+        assert_eq!((it.version.as_str(), it.ignored_limits.join(" ").as_str()), ("4.3.1", "memory cpus pids"));
+    }
+}

@@ -1,0 +1,231 @@
+//! Faults as states, and the gate that every verb goes through.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::{FakeRuntime, refused};
+use crate::{ContainerId, EngineKind, Error, Excerpt, ImageAct, NetworkAct, Result};
+
+/// What can be asked of the engine: the verbs of the trait, with the acts on images and networks one by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the verbs and acts of the trait, by their names")]
+pub enum Verb {
+    Info,
+    Create,
+    Start,
+    Stop,
+    Inspect,
+    List,
+    Remove,
+    Exec,
+    Upload,
+    Download,
+    FindImage,
+    Pull,
+    Import,
+    ListImages,
+    RemoveImage,
+    FindNetwork,
+    CreateNetwork,
+    ListNetworks,
+    RemoveNetwork,
+}
+
+impl Verb {
+    /// All of them, for tests that let each fail in turn.
+    pub const ALL: [Self; 19] = [
+        Self::Info,
+        Self::Create,
+        Self::Start,
+        Self::Stop,
+        Self::Inspect,
+        Self::List,
+        Self::Remove,
+        Self::Exec,
+        Self::Upload,
+        Self::Download,
+        Self::FindImage,
+        Self::Pull,
+        Self::Import,
+        Self::ListImages,
+        Self::RemoveImage,
+        Self::FindNetwork,
+        Self::CreateNetwork,
+        Self::ListNetworks,
+        Self::RemoveNetwork,
+    ];
+
+    /// The word that errors name it by.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Create => "create",
+            Self::Start => "start",
+            Self::Stop => "stop",
+            Self::Inspect => "inspect",
+            Self::List => "list",
+            Self::Remove => "remove",
+            Self::Exec => "exec",
+            Self::Upload => "upload",
+            Self::Download => "download",
+            Self::FindImage => "find image",
+            Self::Pull => "pull",
+            Self::Import => "import",
+            Self::ListImages => "list images",
+            Self::RemoveImage => "remove image",
+            Self::FindNetwork => "find network",
+            Self::CreateNetwork => "create network",
+            Self::ListNetworks => "list networks",
+            Self::RemoveNetwork => "remove network",
+        }
+    }
+
+    pub(super) fn of_image(act: &ImageAct) -> Self {
+        match act {
+            ImageAct::Find(_) => Self::FindImage,
+            ImageAct::Pull { .. } => Self::Pull,
+            ImageAct::Import { .. } => Self::Import,
+            ImageAct::List(_) => Self::ListImages,
+            ImageAct::Remove(_) => Self::RemoveImage,
+        }
+    }
+
+    pub(super) fn of_network(act: &NetworkAct) -> Self {
+        match act {
+            NetworkAct::Find(_) => Self::FindNetwork,
+            NetworkAct::Create { .. } => Self::CreateNetwork,
+            NetworkAct::List(_) => Self::ListNetworks,
+            NetworkAct::Remove(_) => Self::RemoveNetwork,
+        }
+    }
+
+    /// How long an answer may take (containers.md 1.12); `None` where the call brings its own limit or has none.
+    fn deadline(self) -> Option<Duration> {
+        let seconds = match self {
+            Self::Exec | Self::Upload | Self::Download | Self::Pull | Self::Import => return None,
+            Self::Create | Self::Start => 60,
+            Self::Stop | Self::Remove | Self::RemoveImage => 30,
+            Self::CreateNetwork | Self::RemoveNetwork => 15,
+            Self::Info | Self::Inspect | Self::List | Self::FindImage => 10,
+            Self::ListImages | Self::FindNetwork | Self::ListNetworks => 10,
+        };
+        Some(Duration::from_secs(seconds))
+    }
+}
+
+/// What is wrong with the engine, and what was asked of it.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    failing: BTreeSet<Verb>,
+    slow: BTreeMap<Verb, Duration>,
+    unavailable: bool,
+    calls: Vec<Verb>,
+}
+
+impl FakeRuntime {
+    /// PID 1 of a container dies: it is `exited` with 137, and commands in it end.
+    pub fn crash(&self, id: &ContainerId) {
+        self.with(|state| state.end(id, 137).ok());
+    }
+
+    /// A container is removed behind our back.
+    pub fn disappear(&self, id: &ContainerId) {
+        self.with(|state| state.remove(id));
+    }
+
+    /// The next call of that verb fails with [`Error::Engine`] and has no effect.
+    pub fn fail_next(&self, verb: Verb) {
+        self.with(|state| state.faults.failing.insert(verb));
+    }
+
+    /// Calls of that verb take so long. Beyond the verb's deadline they end in [`Error::TimedOut`] without effect.
+    pub fn slow(&self, verb: Verb, duration: Duration) {
+        self.with(|state| state.faults.slow.insert(verb, duration));
+    }
+
+    /// The engine stops answering at all, or answers again.
+    pub fn unavailable(&self, unavailable: bool) {
+        self.with(|state| state.faults.unavailable = unavailable);
+    }
+
+    /// Every verb that was called so far, also those that failed.
+    #[must_use]
+    pub fn calls(&self) -> Vec<Verb> {
+        self.with(|state| state.faults.calls.clone())
+    }
+
+    /// Each verb begins here: it is noted, and meets the faults that are set.
+    pub(super) async fn enter(&self, verb: Verb) -> Result<()> {
+        let (unavailable, takes, fails) = self.with(|state| {
+            let faults = &mut state.faults;
+            faults.calls.push(verb);
+            let takes = faults.slow.get(&verb).copied();
+            (faults.unavailable, takes, !faults.unavailable && faults.failing.remove(&verb))
+        });
+        if unavailable {
+            let excerpt = Excerpt::of(b"the fake engine was made unavailable");
+            return Err(Error::Unavailable { engine: EngineKind::Fake, denied: false, excerpt });
+        }
+        wait(verb, takes).await?;
+        if fails { Err(refused(verb, "the fake engine was made to fail")) } else { Ok(()) }
+    }
+}
+
+async fn wait(verb: Verb, takes: Option<Duration>) -> Result<()> {
+    let Some(takes) = takes else { return Ok(()) };
+    match verb.deadline().filter(|after| takes > *after) {
+        Some(after) => {
+            sleep(after).await;
+            Err(Error::TimedOut { verb: verb.as_str(), after })
+        }
+        None => {
+            sleep(takes).await;
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::trials::running;
+    use super::*;
+    use crate::{ContainerRuntime, Status};
+
+    #[tokio::test]
+    async fn the_next_call_of_a_verb_fails_once_and_has_no_effect() {
+        let (fake, id) = running().await;
+        fake.fail_next(Verb::Stop);
+        assert!(matches!(fake.stop(&id, Duration::ZERO).await, Err(Error::Engine { verb: "stop", .. })));
+        assert_eq!(fake.inspect(&(&id).into()).await.unwrap().status, Status::Running);
+        fake.stop(&id, Duration::ZERO).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_unavailable_engine_answers_nothing_and_forgets_nothing() {
+        let (fake, id) = running().await;
+        fake.unavailable(true);
+        assert!(matches!(fake.info().await, Err(Error::Unavailable { denied: false, .. })));
+        fake.unavailable(false);
+        assert!(fake.inspect(&(&id).into()).await.unwrap().running());
+        assert_eq!(fake.calls()[3..], [Verb::Info, Verb::Inspect]);
+    }
+
+    #[tokio::test]
+    async fn a_container_can_crash_and_disappear() {
+        let (fake, id) = running().await;
+        fake.crash(&id);
+        let crashed = fake.inspect(&(&id).into()).await.unwrap();
+        assert_eq!((crashed.status, crashed.exit_code), (Status::Exited, Some(137)));
+        fake.disappear(&id);
+        assert!(matches!(fake.inspect(&(&id).into()).await, Err(Error::NoSuchContainer(_))));
+    }
+
+    #[test]
+    fn all_verbs_are_listed() {
+        let names: BTreeSet<_> = Verb::ALL.iter().map(|it| it.as_str()).collect();
+        assert_eq!(names.len(), Verb::ALL.len());
+    }
+}

@@ -1,0 +1,216 @@
+//! Files of a fake container: a directory of the host, and real tars to and from it.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, DirEntry, Metadata, MetadataExt};
+use tempfile::TempDir;
+
+use super::{Verb, extract, refused};
+use crate::{ContainerPath, Error, Mount, Result};
+
+/// What a busybox image has, as far as anything looks at it. `/bin/sh` only says that there is a shell.
+const LOCAL_FILES: [(&str, &str); 3] = [
+    ("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\n"),
+    ("etc/group", "root:x:0:\nnogroup:x:65534:\n"),
+    ("bin/sh", "#!/bin/false\n"),
+];
+
+const LOCAL_DIRS: [&str; 7] = ["bin", "etc", "home", "root", "tmp", "usr", "var"];
+
+/// The root directory of a container and what is mounted over it.
+#[derive(Debug)]
+pub(super) struct Files {
+    dir: TempDir,
+    mounts: Vec<Mount>,
+}
+
+/// A path of a container on the host: a directory that is not left, and the way from there (`.` for itself).
+struct Place {
+    base: Dir,
+    rest: PathBuf,
+}
+
+impl Files {
+    /// The files of an image, and a link for each bind.
+    pub(super) fn make(layer: Option<Arc<File>>, mounts: Vec<Mount>) -> Result<Self> {
+        let made = || -> io::Result<Self> {
+            let files = Self { dir: tempfile::Builder::new().prefix("coracle-fake-").tempdir()?, mounts };
+            match layer {
+                Some(layer) => extract::unpack(&files.root_dir()?, tar::Archive::new(FromStart { layer, at: 0 }))?,
+                None => files.make_local()?,
+            }
+            files.mounts.iter().try_for_each(|it| files.link(it))?;
+            Ok(files)
+        };
+        made().map_err(host("cannot make the files of a fake container"))
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn root_dir(&self) -> io::Result<Dir> {
+        Dir::open_ambient_dir(self.root(), ambient_authority())
+    }
+
+    fn make_local(&self) -> io::Result<()> {
+        use std::os::unix::fs::PermissionsExt;
+        LOCAL_DIRS.iter().try_for_each(|it| std::fs::create_dir(self.root().join(it)))?;
+        LOCAL_FILES.iter().try_for_each(|(path, text)| std::fs::write(self.root().join(path), text))?;
+        std::fs::set_permissions(self.root().join("bin/sh"), PermissionsExt::from_mode(0o755))?;
+        std::fs::set_permissions(self.root().join("tmp"), PermissionsExt::from_mode(0o1777))
+    }
+
+    /// A bind below another one has no link: it would have to be made in the person's own directory.
+    fn link(&self, mount: &Mount) -> io::Result<()> {
+        let below_another = |it: &Mount| it.at != mount.at && mount.at.is_beneath(it.at.as_str());
+        if self.mounts.iter().any(below_another) {
+            return Ok(());
+        }
+        let (root, at) = (self.root_dir()?, relative(&mount.at));
+        root.create_dir_all(at.parent().unwrap_or(Path::new(".")))?;
+        extract::clear(&root, &at)?;
+        symlink(mount.host.real(), self.root().join(at))
+    }
+
+    /// Where a path lies: in the last bind that covers it, else beneath the root. Links inside are followed as long as
+    /// they are relative and stay there.
+    fn place(&self, path: &ContainerPath) -> io::Result<Place> {
+        let covering = self.mounts.iter().filter(|it| path.is_beneath(it.at.as_str()));
+        let Some(mount) = covering.max_by_key(|it| it.at.as_str().len()) else {
+            return Ok(Place { base: self.root_dir()?, rest: relative(path) });
+        };
+        if mount.host.is_dir() {
+            let rest = path.as_str()[mount.at.as_str().len()..].trim_start_matches('/');
+            return Ok(Place { base: mount.host.dir()?, rest: if rest.is_empty() { ".".into() } else { rest.into() } });
+        }
+        let real = mount.host.real();
+        let base = Dir::open_ambient_dir(real.parent().unwrap_or(Path::new("/")), ambient_authority())?;
+        Ok(Place { base, rest: real.file_name().unwrap_or_default().into() })
+    }
+
+    /// The directory on the host that commands with this work directory start in, or `None` if there is none.
+    pub(super) fn workdir(&self, path: &ContainerPath) -> Option<PathBuf> {
+        let Place { base, rest } = self.place(path).ok()?;
+        base.metadata(&rest).ok().filter(Metadata::is_dir)?;
+        let covering = self.mounts.iter().filter(|it| path.is_beneath(it.at.as_str()));
+        let base = covering.max_by_key(|it| it.at.as_str().len()).map_or(self.root(), |it| it.host.real());
+        Some(base.join(rest))
+    }
+
+    pub(super) fn has_shell(&self) -> bool {
+        self.root().join("bin/sh").symlink_metadata().is_ok()
+    }
+
+    pub(super) fn upload(&self, at: &ContainerPath, tar: File) -> Result<()> {
+        let dir = self.place(at).and_then(|it| it.base.open_dir(&it.rest));
+        let dir = dir.map_err(|err| refused(Verb::Upload, format!("cannot enter {at}: {err}")))?;
+        extract::unpack(&dir, tar::Archive::new(tar)).map_err(|err| refused(Verb::Upload, err.to_string()))
+    }
+
+    pub(super) fn download(&self, path: &ContainerPath, into: File, max_bytes: u64) -> Result<()> {
+        let mut packer = Packer { files: self, tar: tar::Builder::new(Bounded { into, left: max_bytes }) };
+        let name = if path.file_name().is_empty() { "." } else { path.file_name() };
+        let packed = packer.pack(path, Path::new(name)).and_then(|()| packer.tar.into_inner()?.flush());
+        packed.map_err(|err| match err.kind() {
+            io::ErrorKind::FileTooLarge => Error::TooLarge { max_bytes },
+            _ => refused(Verb::Download, format!("cannot read {path}: {err}")),
+        })
+    }
+}
+
+struct Packer<'a> {
+    files: &'a Files,
+    tar: tar::Builder<Bounded>,
+}
+
+impl Packer<'_> {
+    fn pack(&mut self, path: &ContainerPath, name: &Path) -> io::Result<()> {
+        let Place { base, rest } = self.files.place(path)?;
+        let meta = base.symlink_metadata(&rest)?;
+        let mut header = header(&meta);
+        if meta.is_symlink() {
+            header.set_entry_type(tar::EntryType::Symlink);
+            return self.tar.append_link(&mut header, name, base.read_link_contents(&rest)?);
+        }
+        if meta.is_file() {
+            header.set_entry_type(tar::EntryType::Regular);
+            header.set_size(meta.len());
+            return self.tar.append_data(&mut header, name, base.open(&rest)?.take(meta.len()));
+        }
+        if meta.is_dir() {
+            header.set_entry_type(tar::EntryType::Directory);
+            self.tar.append_data(&mut header, name.join(""), io::empty())?;
+            return sorted(&base, &rest)?.iter().try_for_each(|it| self.pack(&join(path, it)?, &name.join(it)));
+        }
+        // Sockets and the like are left out, as engines do.
+        Ok(())
+    }
+}
+
+fn header(meta: &Metadata) -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.set_mode(meta.mode() & 0o7777);
+    header.set_uid(meta.uid().into());
+    header.set_gid(meta.gid().into());
+    header.set_mtime(meta.mtime().try_into().unwrap_or(0));
+    header.set_size(0);
+    header
+}
+
+fn sorted(base: &Dir, rest: &Path) -> io::Result<Vec<String>> {
+    let name = |it: io::Result<DirEntry>| it.map(|it| it.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<_> = base.read_dir(rest)?.map(name).collect::<io::Result<_>>()?;
+    names.sort();
+    Ok(names)
+}
+
+fn join(path: &ContainerPath, name: &str) -> io::Result<ContainerPath> {
+    path.join(name).map_err(io::Error::other)
+}
+
+fn relative(path: &ContainerPath) -> PathBuf {
+    let rest = path.as_str().trim_start_matches('/');
+    if rest.is_empty() { ".".into() } else { rest.into() }
+}
+
+fn host(what: &'static str) -> impl Fn(io::Error) -> Error {
+    move |source| Error::Host { what: what.into(), source }
+}
+
+/// Reads a file that others read at the same time, so without its common offset.
+struct FromStart {
+    layer: Arc<File>,
+    at: u64,
+}
+
+impl Read for FromStart {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.layer.read_at(buffer, self.at)?;
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
+/// Refuses the first byte beyond its bound.
+struct Bounded {
+    into: File,
+    left: u64,
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.left = self.left.checked_sub(bytes.len() as u64).ok_or(io::ErrorKind::FileTooLarge)?;
+        self.into.write_all(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.into.flush()
+    }
+}

@@ -1,0 +1,128 @@
+//! Images of the fake engine and the registry it can reach.
+
+use std::fs::File;
+use std::io::Seek;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use super::{FakeRuntime, State, Verb, arch, now, off_thread, random_id, refused};
+use crate::{Error, Excerpt, Image, ImageAct, ImageId, ImageRef, Result};
+
+/// The image that a fresh fake engine holds; `busybox` finds it too.
+pub const LOCAL_IMAGE: &str = "docker.io/library/busybox:latest";
+
+/// An image, and the tar it was imported from. One without a tar has the files of [`LOCAL_IMAGE`].
+#[derive(Clone, Debug)]
+pub(super) struct Stored {
+    pub(super) image: Image,
+    pub(super) layer: Option<Arc<File>>,
+}
+
+pub(super) fn local() -> Stored {
+    let env = vec!["PATH=/usr/local/bin:/usr/bin:/bin".to_owned()];
+    Stored { image: image(LOCAL_IMAGE, env, 0), layer: None }
+}
+
+fn image(tag: &str, env: Vec<String>, size_bytes: u64) -> Image {
+    Image {
+        id: ImageId::parse(format!("sha256:{}", random_id())).expect("64 hex digits are an id"),
+        tags: vec![tag.to_owned()],
+        digest: None,
+        labels: Default::default(),
+        env,
+        arch: arch().into(),
+        size_bytes,
+        created: now(),
+    }
+}
+
+impl FakeRuntime {
+    /// A registry has this image from now on, so a pull of it succeeds.
+    pub fn registry_has(&self, image: &ImageRef) {
+        self.with(|state| state.registry.insert(image.completed().to_string()));
+    }
+
+    /// How long a pull takes, successful or not. Waited for on tokio's clock, so paused time makes it free.
+    pub fn pulls_take(&self, duration: Duration) {
+        self.with(|state| state.pull_takes = duration);
+    }
+
+    pub(super) async fn act_on_images(&self, act: ImageAct) -> Result<Vec<Image>> {
+        match act {
+            ImageAct::Find(image) => Ok(self.with(|state| state.image(&image).into_iter().cloned().collect())),
+            ImageAct::List(filter) => Ok(self.with(|state| {
+                state.images.iter().map(|it| &it.image).filter(|it| filter.admits(&it.labels)).cloned().collect()
+            })),
+            ImageAct::Remove(id) => self.with(|state| state.remove_image(&id)),
+            ImageAct::Pull { image, deadline } => self.pull(&image, deadline).await,
+            ImageAct::Import { tar, tag, env, labels } => {
+                let (layer, size) = off_thread(move || keep(tar)).await?;
+                let env = env.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+                let mut image = image(tag.completed().as_str(), env, size);
+                image.labels = labels.into_iter().collect();
+                Ok(self.with(|state| state.add_image(Stored { image, layer: Some(Arc::new(layer)) })))
+            }
+        }
+    }
+
+    async fn pull(&self, name: &ImageRef, deadline: Duration) -> Result<Vec<Image>> {
+        let begun = Instant::now();
+        let takes = self.with(|state| state.pull_takes);
+        sleep_until(begun + takes.min(deadline)).await;
+        if takes > deadline {
+            return Err(Error::TimedOut { verb: Verb::Pull.as_str(), after: deadline });
+        }
+        let completed = name.completed();
+        if !self.with(|state| state.registry.contains(completed.as_str())) {
+            let excerpt = Excerpt::of(format!("{completed}: not found in the fake's registry").as_bytes());
+            return Err(Error::PullFailed { image: name.clone(), excerpt });
+        }
+        let stored = Stored {
+            image: Image { digest: Some(format!("sha256:{}", random_id())), ..image(completed.as_str(), vec![], 0) },
+            layer: None,
+        };
+        Ok(self.with(|state| state.add_image(stored)))
+    }
+}
+
+impl State {
+    /// By id or by name, short names completed as everywhere.
+    pub(super) fn image(&self, name: &ImageRef) -> Option<&Image> {
+        let completed = name.completed();
+        let found = self.images.iter().map(|it| &it.image);
+        found
+            .into_iter()
+            .find(|it| it.id.as_str() == name.as_str() || it.tags.iter().any(|tag| tag == completed.as_str()))
+    }
+
+    /// A name belongs to one image: an older one of that name loses it and stays.
+    fn add_image(&mut self, new: Stored) -> Vec<Image> {
+        for old in &mut self.images {
+            old.image.tags.retain(|tag| !new.image.tags.contains(tag));
+        }
+        self.images.push(new.clone());
+        vec![new.image]
+    }
+
+    fn remove_image(&mut self, id: &ImageId) -> Result<Vec<Image>> {
+        if self.containers.values().any(|it| it.seen.image == *id) {
+            return Err(refused(Verb::RemoveImage, "image is being used by a container"));
+        }
+        self.images.retain(|it| it.image.id != *id);
+        Ok(Vec::new())
+    }
+}
+
+/// Copies a tar for later containers, and looks at every entry: an engine refuses what is no tar.
+fn keep(mut tar: File) -> Result<(File, u64)> {
+    let mut copied = || -> std::io::Result<(File, u64)> {
+        let mut kept = tempfile::tempfile()?;
+        let size = std::io::copy(&mut tar, &mut kept)?;
+        kept.rewind()?;
+        tar::Archive::new(&kept).entries()?.try_for_each(|it| it.map(|_| ()))?;
+        Ok((kept, size))
+    };
+    copied().map_err(|err| refused(Verb::Import, format!("cannot read the tar: {err}")))
+}

@@ -1,0 +1,39 @@
+//! Host ports that a running container holds.
+
+use std::net::{IpAddr, SocketAddr};
+
+use rustix::fd::OwnedFd;
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
+
+use crate::{Error, Port, Protocol, PublishedPort, Result};
+
+/// Bound and not listening: nobody else gets the port, and nobody who connects is kept waiting for an answer.
+#[derive(Debug)]
+pub(super) struct Held {
+    _socket: OwnedFd,
+    pub(super) published: PublishedPort,
+}
+
+/// Takes all ports of a container, or none.
+pub(super) fn hold(address: IpAddr, ports: &[Port]) -> Result<Vec<Held>> {
+    ports.iter().map(|port| hold_one(address, *port)).collect()
+}
+
+fn hold_one(address: IpAddr, port: Port) -> Result<Held> {
+    let asked = port.host.unwrap_or(0);
+    let kind = match port.protocol {
+        Protocol::Tcp => SocketType::STREAM,
+        Protocol::Udp => SocketType::DGRAM,
+    };
+    let bound = || -> rustix::io::Result<(OwnedFd, u16)> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let socket = socket(family, kind, None)?;
+        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+        bind(&socket, &SocketAddr::new(address, asked))?;
+        let host = SocketAddr::try_from(getsockname(&socket)?)?.port();
+        Ok((socket, host))
+    };
+    let (socket, host) = bound().map_err(|_| Error::PortTaken(asked))?;
+    let published = PublishedPort { container: port.container, host, address, protocol: port.protocol };
+    Ok(Held { _socket: socket, published })
+}

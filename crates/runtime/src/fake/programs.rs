@@ -1,0 +1,135 @@
+//! Commands of a fake container as real programs of the host.
+//!
+//! Every program carries `CORACLE_MARK=<start of the container's id>-<random>` in its environment, and so does what it
+//! starts. By that mark a command's tree, or all that runs "in" a container, is found in `/proc` and ended.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::host::drain::{Drain, End};
+use crate::host::process::{Invocation, Stdin, spawn};
+use crate::{ContainerId, Exec, ExecOutput, Exit, Result, random_hex};
+
+/// Enters a directory and becomes the command. The shell says what is missing or not executable, with 127 and 126.
+const ENTER: &str = r#"cd -- "$1" || exit 126; shift; exec "$@""#;
+
+const PATH: &str = "/usr/bin:/bin";
+
+/// How long processes that got KILL may take to go.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// One round misses what was forked while it looked.
+const ROUNDS: usize = 20;
+
+const POLL: Duration = Duration::from_millis(10);
+
+pub(super) async fn run(
+    id: &ContainerId,
+    mut exec: Exec,
+    workdir: PathBuf,
+    image_env: &[String],
+    life: &CancellationToken,
+) -> Result<ExecOutput> {
+    let begun = Instant::now();
+    let mark = format!("{}{}", mark_of(id), random_hex::<8>());
+    let stdin = exec.stdin.take().map_or(Stdin::Empty, Stdin::Bytes);
+    let mut child = spawn(&invocation(&exec, workdir, image_env, &mark), stdin)?;
+    let mut drain = Drain::new(&mut child, exec.keep_bytes, exec.live.take());
+    let ended = exec.cancel.child_token();
+    let with_container = async {
+        life.cancelled().await;
+        ended.cancel();
+        std::future::pending().await
+    };
+    let end = tokio::select! {
+        end = drain.until_end(&mut child, &exec.limits, &ended) => end,
+        end = with_container => end,
+    };
+    // A container that ended took its processes along; that is no exit of the command's own.
+    let end = if life.is_cancelled() { End::Cancelled } else { end };
+    let (exit, tree_ended) = match end {
+        End::Exited(code) => (Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)), None),
+        End::Limit(kind) => (Exit::TimedOut(kind), Some(end_marked(&mark, exec.limits.grace).await)),
+        End::Cancelled => (Exit::Cancelled, Some(end_marked(&mark, exec.limits.grace).await)),
+    };
+    let (stdout, stderr) = drain.finish(&mut child).await;
+    Ok(ExecOutput { exit, stdout, stderr, tree_ended, duration: begun.elapsed() })
+}
+
+fn invocation(exec: &Exec, workdir: PathBuf, image_env: &[String], mark: &str) -> Invocation {
+    let words = ["-c".into(), ENTER.into(), "fake".into(), workdir.into_os_string()];
+    let command = exec.command.clone().into_argv().into_iter().map(OsString::from);
+    let mut it = Invocation::new("/bin/sh", words.into_iter().chain(command));
+    it.env
+        .extend(image_env.iter().filter_map(|it| it.split_once('=')).map(|(name, value)| (name.into(), value.into())));
+    // Programs are the host's, so the image's search path says nothing.
+    it.env.insert("PATH".into(), PATH.into());
+    it.env.extend(exec.env.iter().map(|(name, value)| (name.clone(), value.into())));
+    it.env.insert("CORACLE_MARK".into(), mark.into());
+    it
+}
+
+/// KILL for all that runs in a container. Does not wait for the last of them to be gone.
+pub(super) fn kill_now(id: &ContainerId) {
+    let mark = mark_of(id);
+    for _ in 0..ROUNDS {
+        let left = marked(&mark);
+        if left.is_empty() {
+            return;
+        }
+        signal(&left, Signal::KILL);
+    }
+}
+
+/// What all marks of a container's programs begin with.
+fn mark_of(id: &ContainerId) -> String {
+    format!("{}-", id.short())
+}
+
+/// Whether nothing is left.
+async fn end_marked(mark: &str, grace: Duration) -> bool {
+    signal(&marked(mark), Signal::TERM);
+    if none_left(mark, grace, || {}).await {
+        return true;
+    }
+    none_left(mark, PATIENCE, || signal(&marked(mark), Signal::KILL)).await
+}
+
+async fn none_left(mark: &str, patience: Duration, act: impl Fn()) -> bool {
+    let begun = Instant::now();
+    loop {
+        act();
+        if marked(mark).is_empty() {
+            return true;
+        }
+        if begun.elapsed() >= patience {
+            return false;
+        }
+        sleep(POLL).await;
+    }
+}
+
+fn signal(processes: &[Pid], signal: Signal) {
+    for pid in processes {
+        // It may have gone by itself meanwhile.
+        let _ = kill_process(*pid, signal);
+    }
+}
+
+/// Processes of the host whose mark begins so. One that ended and was not yet waited for has no environment.
+fn marked(mark: &str) -> Vec<Pid> {
+    let variable = format!("CORACLE_MARK={mark}");
+    let carries = |pid: &i32| {
+        let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environ.split(|it| *it == 0).any(|it| it.starts_with(variable.as_bytes()))
+    };
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = processes.filter_map(|it| it.file_name().to_str()?.parse().ok());
+    pids.filter(carries).filter_map(Pid::from_raw).collect()
+}

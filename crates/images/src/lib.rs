@@ -1,1 +1,22 @@
+//! Images to make containers from: found on the engine, pulled, or made where no registry answers.
+//!
+//! [`ensure`] takes a [`Want`] and gives a [`Base`]; a [`Recipe`] says how one is made without a registry: from the
+//! packages that are installed on this host, else from a Debian mirror.
+//!
+//! **Invariant:** an image that the caller named is never replaced by another.
+//! **Invariant:** nothing of the host but what its packages brought gets into a base, save public certificates and the
+//! addresses of Debian mirrors: no account, no changed configuration, no file of a person.
+//! **Invariant:** an image of our name without our signature is not used.
+//! **Invariant:** nothing in this crate reads the environment, the clock or the home directory.
 
+#![warn(missing_docs)]
+
+mod base;
+mod ensure;
+mod error;
+mod registry;
+
+pub use base::Recipe;
+pub(crate) use ensure::find;
+pub use ensure::{Base, Fallback, Progress, Pull, Source, Want, ensure};
+pub use error::{BuildError, Error, Stage};

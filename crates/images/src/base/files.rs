@@ -1,0 +1,178 @@
+//! Which files of the chosen packages are taken.
+//!
+//! **Invariant:** a file of the host gets into a base only because an installed package lists it, and from `/etc` only
+//! with the content it was packaged with. Beside them come the modules that Python compiled from them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use md5::{Digest, Md5};
+
+use super::closure::Closure;
+use super::host::Host;
+use super::status::Package;
+use super::tree::{Node, Tree};
+
+/// What was not taken, and why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LeftOut {
+    /// Configuration files that this host changed.
+    pub(super) changed: usize,
+    /// Listed, and gone or not readable or not where the package put it.
+    pub(super) missing: usize,
+}
+
+/// Adds the files of all packages of a closure.
+pub(super) fn add(tree: &mut Tree, host: &Host, closure: &Closure<'_>) -> LeftOut {
+    for name in &host.merged {
+        tree.put(name, Node::Link(Path::new("usr").join(name)));
+    }
+    let mut taker = Taker { tree, host, closure, genuine: HashMap::new(), left: LeftOut::default() };
+    for package in closure.packages.values() {
+        taker.take_all(package);
+    }
+    let left = taker.left;
+    add_compiled(tree, host);
+    left
+}
+
+struct Taker<'a> {
+    tree: &'a mut Tree,
+    host: &'a Host,
+    closure: &'a Closure<'a>,
+    /// Whether a directory is what its path says, or is reached through a link.
+    genuine: HashMap<PathBuf, bool>,
+    left: LeftOut,
+}
+
+impl Taker<'_> {
+    fn take_all(&mut self, package: &Package<'_>) {
+        let lists = [format!("{}.list", package.name), format!("{}:{}.list", package.name, package.arch)];
+        let Some(list) = lists.iter().find_map(|it| self.host.read(Path::new("var/lib/dpkg/info").join(it)).ok())
+        else {
+            self.left.missing += 1;
+            return;
+        };
+        for path in list.lines().filter(|it| *it != "/." && is_wanted(it)) {
+            self.take(package, path);
+        }
+    }
+
+    fn take(&mut self, package: &Package<'_>, path: &str) {
+        let (source, target) = self.diverted(package, path);
+        let (source, target) = (self.host.place(&source), self.host.place(&target));
+        let real = self.host.root.join(&source);
+        let Ok(meta) = fs::symlink_metadata(&real) else { return self.left.missing += 1 };
+        if self.host.merged.iter().any(|it| target == Path::new(it)) {
+            return;
+        }
+        if !self.is_genuine(source.parent().unwrap_or(Path::new(""))) {
+            return self.left.missing += 1;
+        }
+        if meta.is_file() && !target.starts_with("usr") && !is_unmerged(&target) {
+            match as_packaged(package, path, &real) {
+                Some(true) => {}
+                Some(false) => return self.left.changed += 1,
+                None => return self.left.missing += 1,
+            }
+        }
+        self.tree.put_new(target, Node::Host(real));
+    }
+
+    /// Where a package's path is on the host, and where it belongs in the base: a diversion by a package that is not
+    /// there is undone.
+    fn diverted(&self, package: &Package<'_>, path: &str) -> (String, String) {
+        match self.host.diversions.get(path).filter(|it| it.by != package.name) {
+            Some(it) if self.closure.packages.contains_key(it.by.as_str()) => (it.to.clone(), it.to.clone()),
+            Some(it) => (it.to.clone(), path.to_owned()),
+            None => (path.to_owned(), path.to_owned()),
+        }
+    }
+
+    /// A directory that the host's owner turned into a link leads to files that no package brought.
+    fn is_genuine(&mut self, dir: &Path) -> bool {
+        let real = self.host.root.join(dir);
+        *self.genuine.entry(dir.to_owned()).or_insert_with(|| fs::canonicalize(&real).is_ok_and(|it| it == real))
+    }
+}
+
+/// Adds what Python compiled from the modules that were taken. Who is not root inside could never write it, and would
+/// compile the standard library anew in each run.
+fn add_compiled(tree: &mut Tree, host: &Host) {
+    let is_module = |path: &Path| path.extension().is_some_and(|it| it == "py");
+    let dirs: BTreeSet<PathBuf> =
+        tree.iter().filter(|(path, _)| is_module(path)).filter_map(|(path, _)| Some(path.parent()?.into())).collect();
+    for dir in dirs {
+        let cache = dir.join("__pycache__");
+        for file in fs::read_dir(host.root.join(&cache)).into_iter().flatten().flatten() {
+            let name = file.file_name();
+            let module = name.to_str().and_then(compiled_from).map(|it| dir.join(it));
+            if module.is_some_and(|it| tree.has(it)) {
+                tree.put(cache.join(name), Node::Host(file.path()));
+            }
+        }
+    }
+}
+
+/// `os.cpython-311.pyc` is made from `os.py`.
+fn compiled_from(name: &str) -> Option<String> {
+    let (module, tag) = name.strip_suffix(".pyc")?.split_once('.')?;
+    tag.strip_prefix("cpython-")?.parse::<u16>().ok().map(|_| format!("{module}.py"))
+}
+
+/// Whether a file has the content it was packaged with; `None` when it cannot be read. Only configuration files carry
+/// a sum in `status`, so any other file outside of `/usr` counts as changed.
+fn as_packaged(package: &Package<'_>, path: &str, real: &Path) -> Option<bool> {
+    let Some(conffile) = package.conffiles.iter().find(|it| it.path == path) else { return Some(false) };
+    let content = fs::read(real).ok()?;
+    Some(hex::encode(Md5::digest(content)) == conffile.md5)
+}
+
+/// Manuals, translations and the like are left out; licences are not.
+fn is_wanted(path: &str) -> bool {
+    const WITHOUT: [&str; 8] = ["man", "info", "locale", "lintian", "doc-base", "help", "gtk-doc", "omf"];
+    let Some(shared) = path.strip_prefix("/usr/share/") else { return true };
+    let (kind, rest) = shared.split_once('/').unwrap_or((shared, ""));
+    match kind {
+        "doc" => !rest.contains('/') || rest.ends_with("/copyright") && rest.matches('/').count() == 1,
+        _ => rest.is_empty() || !WITHOUT.contains(&kind),
+    }
+}
+
+/// Where programs and libraries are on a system whose `/bin` is no link.
+fn is_unmerged(path: &Path) -> bool {
+    ["bin", "sbin", "lib", "lib32", "lib64", "libx32"].iter().any(|it| path.starts_with(it))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{compiled_from, is_wanted};
+
+    #[test]
+    fn a_compiled_module_is_known_by_its_name() {
+        assert_eq!(compiled_from("os.cpython-311.pyc").as_deref(), Some("os.py"));
+        assert_eq!(compiled_from("os.cpython-311.opt-1.pyc"), None);
+        assert_eq!(compiled_from("notes.txt"), None);
+    }
+
+    #[test]
+    fn licences_stay_and_manuals_go() {
+        for (path, expected) in [
+            ("/usr/bin/git", true),
+            ("/usr/share/doc", true),
+            ("/usr/share/doc/git", true),
+            ("/usr/share/doc/git/copyright", true),
+            ("/usr/share/doc/git/README", false),
+            ("/usr/share/doc/git/contrib", false),
+            ("/usr/share/doc/git/contrib/copyright", false),
+            ("/usr/share/man", true),
+            ("/usr/share/man/man1/git.1.gz", false),
+            ("/usr/share/locale/de/LC_MESSAGES/git.mo", false),
+            ("/usr/share/manual/x", true),
+            ("/etc/doc/x", true),
+        ] {
+            assert_eq!(is_wanted(path), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! A base where no registry answers: a Debian that is made here, once, and imported (containers.md 7.4).
+
+mod alternatives;
+mod apt;
+mod certs;
+mod closure;
+mod files;
+#[cfg(test)]
+pub(crate) mod fixture;
+mod host;
+mod made;
+mod mirror;
+mod pack;
+mod packages;
+mod status;
+mod tree;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Seek};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use coracle_runtime::labels::Signer;
+use coracle_runtime::{ContainerRuntime, Image, ImageAct, ImageRef, RecordId};
+use sha2::{Digest, Sha256};
+
+use crate::error::{BuildError, Error, Stage};
+use crate::{Base, Progress, Source, find};
+
+/// Changes whenever the same host would give another base.
+const MAKER: u32 = 1;
+
+/// What an agent works with beside the minimal system, as far as it can be had.
+const SEEDS: [&str; 14] = [
+    "jq",
+    "less",
+    "make",
+    "netbase",
+    "openssh-client",
+    "procps",
+    "python3-pip",
+    "python3-venv",
+    "ripgrep",
+    "tree",
+    "unzip",
+    "wget",
+    "xz-utils",
+    "zip",
+];
+
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// How a base is made without a registry. Everything that comes from configuration, clock or host is given.
+#[derive(Clone, Debug)]
+pub struct Recipe {
+    /// The root of the system whose packages may be taken: `/`.
+    pub root: PathBuf,
+    /// Mirror for the case that the host's packages will not do (`images.debian_mirror`).
+    pub mirror: Option<String>,
+    /// Suite for that case (`images.debian_suite`).
+    pub suite: Option<String>,
+    /// For programs that fetch packages (`images.build_timeout`).
+    pub build_timeout: Duration,
+    /// Held while a base is made, so that processes that want it at once make it once.
+    pub lock_file: PathBuf,
+    /// Where the tar lies until it is imported: about 250 MB, 600 MB when packages are fetched.
+    pub temp_dir: PathBuf,
+    /// Signs the labels of the base.
+    pub signer: Signer,
+    /// Version of the program, for the label.
+    pub version: String,
+    /// The present time (RFC 3339), for the label.
+    pub created: String,
+}
+
+enum Way {
+    Packages(Box<packages::HostPackages>),
+    Mirror(mirror::Mirror),
+}
+
+/// The bootstrapped base: the one that is there if it is ours and current, else a new one.
+pub(crate) async fn ensure(
+    runtime: &dyn ContainerRuntime,
+    recipe: &Recipe,
+    progress: &Progress<'_>,
+) -> Result<Base, Error> {
+    let arch = runtime.info().await?.arch;
+    let (asked, wanted) = (recipe.clone(), debian_arch(&arch).to_owned());
+    let way = blocking(move || choose(&asked, &wanted)).await.map_err(|it| it.at(Stage::Choose))?;
+    let reference = name(recipe, &way, &arch).map_err(|it| it.at(Stage::Choose))?;
+    if let Some(base) = existing(runtime, recipe, &reference).await? {
+        return Ok(base);
+    }
+    let _lock = lock(&recipe.lock_file, progress).await.map_err(|it| it.at(Stage::Lock))?;
+    if let Some(base) = existing(runtime, recipe, &reference).await? {
+        return Ok(base);
+    }
+    let (tar, note) = make(recipe, way, progress).await?;
+    progress("importing the base image");
+    import(runtime, recipe, reference, tar, note).await.map_err(|it| it.at(Stage::Import))
+}
+
+fn choose(recipe: &Recipe, arch: &str) -> Result<Way, BuildError> {
+    match packages::look(&recipe.root, arch) {
+        Ok(packages) => Ok(Way::Packages(Box::new(packages))),
+        Err(why) => mirror::look(recipe, arch, why).map(Way::Mirror),
+    }
+}
+
+fn name(recipe: &Recipe, way: &Way, arch: &str) -> Result<ImageRef, BuildError> {
+    let (distribution, suite) = match way {
+        Way::Packages(it) => (&it.host().os.id, &it.host().os.codename),
+        Way::Mirror(it) => (&it.distribution, &it.suite),
+    };
+    let value = format!("{}-base:{distribution}-{suite}-{arch}", recipe.signer.namespace());
+    let why = "the image of that name would have none";
+    ImageRef::parse(&value).map_err(|_| BuildError::Setting { setting: "suite", value, why })
+}
+
+/// A base of ours, made by the same recipe. One without a right signature is ignored, whatever its name.
+async fn existing(
+    runtime: &dyn ContainerRuntime,
+    recipe: &Recipe,
+    reference: &ImageRef,
+) -> Result<Option<Base>, Error> {
+    let Some((image, _)) = find(runtime, reference).await? else { return Ok(None) };
+    let (signer, labels) = (&recipe.signer, &image.labels);
+    let current = labels.get(&signer.key("base.recipe")) == Some(&recipe_hash());
+    if !current || !signer.verify(runtime.kind(), labels) {
+        return Ok(None);
+    }
+    let note = labels.get(&signer.key("base.note")).cloned();
+    Ok(Some(Base { image, reference: reference.clone(), source: Source::Bootstrap, note }))
+}
+
+async fn make(recipe: &Recipe, way: Way, progress: &Progress<'_>) -> Result<(File, String), Error> {
+    match way {
+        Way::Packages(packages) => {
+            progress("making a base image from packages of this host");
+            let dir = recipe.temp_dir.clone();
+            blocking(move || pack(&packages, &dir)).await.map_err(|it| it.at(Stage::Pack))
+        }
+        Way::Mirror(mirror) => {
+            progress("making a base image from a Debian mirror; this takes a minute");
+            mirror.fetch(&recipe.temp_dir, recipe.build_timeout).await.map_err(|it| it.at(Stage::Mirror))
+        }
+    }
+}
+
+/// The temporary file has no name from the start, so nothing is left when the call is cancelled.
+fn pack(packages: &packages::HostPackages, temp_dir: &Path) -> Result<(File, String), BuildError> {
+    make_private_dir(temp_dir).map_err(BuildError::io("make the temporary directory"))?;
+    let mut tar = tempfile::tempfile_in(temp_dir).map_err(BuildError::io("make a temporary file"))?;
+    let note = packages.pack(&tar)?;
+    tar.rewind().map_err(BuildError::io("rewind the tar of the base"))?;
+    Ok((tar, note))
+}
+
+async fn import(
+    runtime: &dyn ContainerRuntime,
+    recipe: &Recipe,
+    reference: ImageRef,
+    tar: File,
+    note: String,
+) -> Result<Base, BuildError> {
+    let signer = &recipe.signer;
+    let mut labels: BTreeMap<String, String> = [
+        ("managed", "true".to_owned()),
+        ("kind", "base".to_owned()),
+        ("id", RecordId::random().to_string()),
+        ("created", recipe.created.clone()),
+        ("version", recipe.version.clone()),
+        ("base.recipe", recipe_hash()),
+        ("base.note", note.clone()),
+    ]
+    .map(|(key, value)| (signer.key(key), value))
+    .into();
+    signer.sign(runtime.kind(), &mut labels);
+    let env = [("PATH", PATH), ("LANG", "C.UTF-8")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let act = ImageAct::Import { tar, tag: reference.clone(), env: env.into(), labels: labels.into_iter().collect() };
+    let made: Vec<Image> = runtime.image(act).await?;
+    let detail = "no image was named".to_owned();
+    let image = made.into_iter().next().ok_or(coracle_runtime::Error::Unreadable { verb: "import", detail })?;
+    Ok(Base { image, reference, source: Source::Bootstrap, note: Some(note) })
+}
+
+/// Same seeds and same maker: same kind of base.
+fn recipe_hash() -> String {
+    let text = format!("{MAKER}\n{}\n{}\n", packages::REQUIRED.join(" "), SEEDS.join(" "));
+    hex::encode(Sha256::digest(text))
+}
+
+/// Asks again and again rather than waiting in the kernel: a call that is cancelled must not leave a thread behind.
+async fn lock(path: &Path, progress: &Progress<'_>) -> Result<File, BuildError> {
+    let file = open_lock(path).map_err(BuildError::io(format!("open `{}`", path.display())))?;
+    let mut told = false;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if !told => progress("another process makes the base image; waiting for it"),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(source)) => {
+                return Err(BuildError::io(format!("lock `{}`", path.display()))(source));
+            }
+        }
+        told = true;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+fn open_lock(path: &Path) -> io::Result<File> {
+    if let Some(dir) = path.parent() {
+        make_private_dir(dir)?;
+    }
+    OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)
+}
+
+fn make_private_dir(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, BuildError> + Send + 'static,
+) -> Result<T, BuildError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(broken) => Err(BuildError::Io { what: "finish the work".into(), source: io::Error::other(broken) }),
+    }
+}
+
+/// Debian's word for an architecture of OCI's.
+fn debian_arch(oci: &str) -> &str {
+    match oci {
+        "386" => "i386",
+        "arm" => "armhf",
+        "ppc64le" => "ppc64el",
+        same => same,
+    }
+}

@@ -1,0 +1,231 @@
+//! Writes a [`Tree`] as a tar, straight into a file.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs::{self, File, Metadata};
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use tar::{Builder, EntryType, Header};
+
+use super::tree::{Node, Tree};
+
+/// The user and group ids that a base knows. What belongs to anybody else on the host becomes root's.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Owners {
+    pub(super) uids: BTreeSet<u32>,
+    pub(super) gids: BTreeSet<u32>,
+}
+
+/// What a tar holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Packed {
+    pub(super) entries: usize,
+    pub(super) bytes: u64,
+    /// Gone, not readable, or a device: not there.
+    pub(super) left_out: usize,
+}
+
+/// Packs a tree. A host file that cannot be had is counted, not fatal.
+///
+/// # Errors
+/// When the tar cannot be written.
+pub(super) fn pack(tree: &Tree, owners: &Owners, out: &File) -> io::Result<Packed> {
+    let mut packer =
+        Packer { tar: Builder::new(BufWriter::with_capacity(1 << 20, out)), owners, links: HashMap::new() };
+    let mut packed = Packed::default();
+    for (path, node) in tree.iter() {
+        match packer.add(path, node)? {
+            Some(bytes) => (packed.entries, packed.bytes) = (packed.entries + 1, packed.bytes + bytes),
+            None => packed.left_out += 1,
+        }
+    }
+    packer.tar.into_inner()?.flush()?;
+    Ok(packed)
+}
+
+struct Packer<'a> {
+    tar: Builder<BufWriter<&'a File>>,
+    owners: &'a Owners,
+    /// Device and inode of files with several names, and the first of these.
+    links: HashMap<(u64, u64), PathBuf>,
+}
+
+impl Packer<'_> {
+    /// Adds an entry and tells its bytes; `None` when the host's file cannot be had.
+    fn add(&mut self, path: &Path, node: &Node) -> io::Result<Option<u64>> {
+        match node {
+            Node::Host(source) => return self.add_from_host(path, source),
+            Node::Dir { mode } => {
+                self.tar.append_data(&mut header(EntryType::Directory, *mode, 0), path, io::empty())?;
+            }
+            Node::Link(target) => {
+                self.tar.append_link(&mut header(EntryType::Symlink, 0o777, 0), path, target)?;
+            }
+            Node::File { mode, gid, bytes } => {
+                let mut header = header(EntryType::Regular, *mode, bytes.len() as u64);
+                header.set_gid(u64::from(*gid));
+                self.tar.append_data(&mut header, path, &bytes[..])?;
+                return Ok(Some(bytes.len() as u64));
+            }
+        }
+        Ok(Some(0))
+    }
+
+    fn add_from_host(&mut self, path: &Path, source: &Path) -> io::Result<Option<u64>> {
+        let Ok(meta) = fs::symlink_metadata(source) else { return Ok(None) };
+        if meta.is_symlink() {
+            let Ok(target) = fs::read_link(source) else { return Ok(None) };
+            self.tar.append_link(&mut self.header_of(EntryType::Symlink, &meta, 0), path, target)?;
+        } else if meta.is_dir() {
+            self.tar.append_data(&mut self.header_of(EntryType::Directory, &meta, 0), path, io::empty())?;
+        } else if meta.is_file() {
+            return self.add_file(path, source);
+        } else {
+            return Ok(None);
+        }
+        Ok(Some(0))
+    }
+
+    fn add_file(&mut self, path: &Path, source: &Path) -> io::Result<Option<u64>> {
+        let Some((file, meta)) = open(source) else { return Ok(None) };
+        let id = (meta.dev(), meta.ino());
+        if let Some(first) = self.links.get(&id) {
+            self.tar.append_link(&mut self.header_of(EntryType::Link, &meta, 0), path, first)?;
+            return Ok(Some(0));
+        }
+        // A file that shrinks while it is read must not shift what comes after it.
+        let content = file.take(meta.len()).chain(io::repeat(0)).take(meta.len());
+        self.tar.append_data(&mut self.header_of(EntryType::Regular, &meta, meta.len()), path, content)?;
+        if meta.nlink() > 1 {
+            self.links.insert(id, path.to_owned());
+        }
+        Ok(Some(meta.len()))
+    }
+
+    fn header_of(&self, kind: EntryType, meta: &Metadata, size: u64) -> Header {
+        let (known_user, known_group) =
+            (self.owners.uids.contains(&meta.uid()), self.owners.gids.contains(&meta.gid()));
+        // What ran with the rights of an owner that the base does not have must not run with root's.
+        let set_id = if known_user && known_group { 0o7000 } else { 0o1000 };
+        let mut header = header(kind, meta.mode() & (set_id | 0o777), size);
+        header.set_uid(if known_user { u64::from(meta.uid()) } else { 0 });
+        header.set_gid(if known_group { u64::from(meta.gid()) } else { 0 });
+        header.set_mtime(u64::try_from(meta.mtime()).unwrap_or(0));
+        header
+    }
+}
+
+fn header(kind: EntryType, mode: u32, size: u64) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_size(size);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header
+}
+
+/// A regular file, opened without following a link that came in its place.
+fn open(path: &Path) -> Option<(File, Metadata)> {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path).ok()?;
+    let meta = file.metadata().ok()?;
+    meta.is_file().then_some((file, meta))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Seek;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use insta::assert_snapshot;
+
+    use super::*;
+
+    /// One line an entry, as `tar -tv` would print it.
+    fn listed(tree: &Tree, owners: &Owners) -> (String, Packed) {
+        let mut out = tempfile::tempfile().unwrap();
+        let packed = pack(tree, owners, &out).unwrap();
+        out.rewind().unwrap();
+        let mut lines = String::new();
+        for entry in tar::Archive::new(out).entries().unwrap() {
+            let mut entry = entry.unwrap();
+            let (path, header) = (entry.path().unwrap().display().to_string(), entry.header().clone());
+            let target = entry.link_name().unwrap().map(|it| format!(" -> {}", it.display())).unwrap_or_default();
+            let mut text = String::new();
+            entry.read_to_string(&mut text).unwrap();
+            let (kind, mode) = (header.entry_type(), header.mode().unwrap());
+            let owner = format!("{}:{}", header.uid().unwrap(), header.gid().unwrap());
+            lines += &format!("{kind:?} {mode:o} {owner} {path}{target} {text:?}\n");
+        }
+        (lines, packed)
+    }
+
+    #[test]
+    fn files_links_and_directories_are_packed_and_the_rest_is_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("a"), "one").unwrap();
+        fs::hard_link(at("a"), at("b")).unwrap();
+        symlink("../target", at("l")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("fifo"), rustix::fs::Mode::RUSR).unwrap();
+        fs::set_permissions(at("a"), fs::Permissions::from_mode(0o4755)).unwrap();
+        let mut tree = Tree::default();
+        for name in ["a", "b", "l", "fifo", "gone"] {
+            tree.put(format!("usr/{name}"), Node::Host(at(name)));
+        }
+        tree.put(format!("usr/{}", "long".repeat(40)), Node::text("x"));
+        tree.put("/etc/shadow", Node::File { mode: 0o640, gid: 42, bytes: b"secret".into() });
+        tree.put("tmp", Node::Dir { mode: 0o1777 });
+        tree.put("bin", Node::Link("usr/bin".into()));
+        tree.close();
+        let (lines, packed) = listed(&tree, &Owners::default());
+        assert_eq!((packed.entries, packed.left_out), (9, 2));
+        assert_snapshot!(lines, @r#"
+        Symlink 777 0:0 bin -> usr/bin ""
+        Directory 755 0:0 etc ""
+        Regular 640 0:42 etc/shadow "secret"
+        Directory 1777 0:0 tmp ""
+        Directory 755 0:0 usr ""
+        Regular 755 0:0 usr/a "one"
+        Link 755 0:0 usr/b -> usr/a ""
+        Symlink 777 0:0 usr/l -> ../target ""
+        Regular 644 0:0 usr/longlonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglong "x"
+        "#);
+    }
+
+    #[test]
+    fn an_owner_that_the_base_knows_keeps_its_file_and_the_bit() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("su");
+        fs::write(&file, "").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o4755)).unwrap();
+        let meta = fs::metadata(&file).unwrap();
+        let mut tree = Tree::default();
+        tree.put("su", Node::Host(file));
+        let owners = Owners { uids: [meta.uid()].into(), gids: [meta.gid()].into() };
+        let (lines, _) = listed(&tree, &owners);
+        assert_eq!(lines, format!("Regular 4755 {}:{} su \"\"\n", meta.uid(), meta.gid()));
+    }
+
+    #[test]
+    fn packing_twice_gives_the_same_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut tree = Tree::default();
+        for name in ["z", "a", "m"] {
+            fs::write(dir.path().join(name), name).unwrap();
+            tree.put(name, Node::Host(dir.path().join(name)));
+        }
+        let tars = [(); 2].map(|()| {
+            let mut out = tempfile::tempfile().unwrap();
+            pack(&tree, &Owners::default(), &out).unwrap();
+            out.rewind().unwrap();
+            let mut bytes = Vec::new();
+            out.read_to_end(&mut bytes).unwrap();
+            bytes
+        });
+        assert!(tars[0] == tars[1]);
+    }
+}

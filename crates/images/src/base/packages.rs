@@ -1,0 +1,106 @@
+//! The first way: the packages that are installed on this host.
+
+use std::fs::File;
+use std::path::Path;
+
+use super::closure::{Closure, closure};
+use super::files::LeftOut;
+use super::host::Host;
+use super::pack::{Packed, pack};
+use super::status::{Package, installed};
+use super::tree::Tree;
+use super::{SEEDS, apt, certs, files, made};
+use crate::error::BuildError;
+
+/// Without these a base is of no use to an agent.
+pub(super) const REQUIRED: [&str; 6] = ["apt", "bash", "ca-certificates", "curl", "git", "python3"];
+
+/// A host whose packages will do.
+#[derive(Debug)]
+pub(super) struct HostPackages(Host);
+
+/// Looks at the host below `root` for an engine of that architecture (Debian's word).
+///
+/// # Errors
+/// In words, why its packages will not do.
+pub(super) fn look(root: &Path, arch: &str) -> Result<HostPackages, String> {
+    let host = Host::look(root).ok_or("this host is no Debian whose packages can be read")?;
+    if host.arch != arch {
+        return Err(format!("this host is {} and the engine {arch}", host.arch));
+    }
+    let packages = native(&host);
+    if let Some(missing) = REQUIRED.iter().find(|it| !packages.iter().any(|package| package.name == **it)) {
+        return Err(format!("`{missing}` is not installed on this host"));
+    }
+    if let Some(unmet) = chosen(&packages).unmet.first() {
+        return Err(format!("packages of this host miss what they depend on ({unmet})"));
+    }
+    Ok(HostPackages(host))
+}
+
+impl HostPackages {
+    pub(super) fn host(&self) -> &Host {
+        &self.0
+    }
+
+    /// Packs the base as a tar; answers in words what it was made from.
+    ///
+    /// # Errors
+    /// When the package database cannot be read or the tar not be written.
+    pub(super) fn pack(&self, out: &File) -> Result<String, BuildError> {
+        let host = self.host();
+        let packages = native(host);
+        let closure = chosen(&packages);
+        let mut tree = Tree::default();
+        let left = files::add(&mut tree, host, &closure);
+        let owners =
+            made::add(&mut tree, host, &closure).map_err(BuildError::io("read the package database of this host"))?;
+        certs::add(&mut tree, host);
+        apt::add(&mut tree, host);
+        tree.close();
+        let packed = pack(&tree, &owners, out).map_err(BuildError::io("write the tar of the base"))?;
+        Ok(note(host, &closure, left, packed))
+    }
+}
+
+fn native(host: &Host) -> Vec<Package<'_>> {
+    let mut packages = installed(&host.status);
+    packages.retain(|it| it.arch == host.arch || it.arch == "all");
+    packages
+}
+
+fn chosen<'p>(packages: &'p [Package<'p>]) -> Closure<'p> {
+    let minimal = packages.iter().filter(|it| it.minimal).map(|it| it.name);
+    closure(packages, &minimal.chain(REQUIRED).chain(SEEDS).collect::<Vec<_>>())
+}
+
+fn note(host: &Host, closure: &Closure<'_>, left: LeftOut, packed: Packed) -> String {
+    let version = |name| closure.packages.get(name).map_or("none", |it| upstream(it.version));
+    let mut note = format!(
+        "made from {} packages installed on this host ({} {}, Python {}, git {}), {} MB",
+        closure.packages.len(),
+        host.os.name.split(' ').next().unwrap_or_default(),
+        host.os.version,
+        version("python3"),
+        version("git"),
+        packed.bytes / 1_000_000,
+    );
+    for (count, what) in [
+        (left.changed, "changed configuration files left out"),
+        (left.missing + packed.left_out, "files could not be read"),
+    ] {
+        if count > 0 {
+            note += &format!("; {count} {what}");
+        }
+    }
+    note
+}
+
+/// `1:2.39.5-0+deb12u3` without the epoch and Debian's own part.
+fn upstream(version: &str) -> &str {
+    let version = version.split_once(':').map_or(version, |(_, rest)| rest);
+    version.rsplit_once('-').map_or(version, |(upstream, _)| upstream)
+}
+
+#[cfg(test)]
+mod tests;

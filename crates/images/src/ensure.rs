@@ -1,0 +1,158 @@
+//! Local, pulled, or made: the one decision of this crate.
+
+use std::time::Duration;
+
+use coracle_runtime::{ContainerRuntime, EngineKind, Error as EngineError, Excerpt, Image, ImageAct, ImageRef};
+use serde::{Deserialize, Serialize};
+
+use crate::base::{self, Recipe};
+use crate::error::Error;
+use crate::registry;
+
+/// An image that is wanted, every default decided.
+#[derive(Clone, Debug)]
+pub struct Want {
+    /// Which.
+    pub image: ImageRef,
+    /// The caller named it, so nothing else will do.
+    pub explicit: bool,
+    /// Whether to fetch it.
+    pub pull: Pull,
+    /// The engine fetches through a proxy, so asking the registry directly tells nothing.
+    pub proxy: bool,
+    /// For the whole fetch (`images.pull_timeout`).
+    pub pull_timeout: Duration,
+    /// For the registry's first answer (`images.probe_timeout`).
+    pub probe_timeout: Duration,
+    /// What to do where no registry answers.
+    pub fallback: Fallback,
+}
+
+/// When to fetch an image (containers.md 4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pull {
+    /// When it is not here.
+    Missing,
+    /// Even if it is here.
+    Always,
+    /// Not at all.
+    Never,
+}
+
+/// What to do where no registry answers (`images.fallback`).
+#[derive(Clone, Debug)]
+pub enum Fallback {
+    /// Make a base.
+    Bootstrap(Box<Recipe>),
+    /// Nothing.
+    Fail,
+}
+
+/// Where an image came from (containers.md 4.5, `image_source`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// It was here.
+    Local,
+    /// From its registry.
+    Pulled,
+    /// Made here, because no registry answered.
+    Bootstrap,
+}
+
+/// An image to make containers from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// As the engine has it.
+    pub image: Image,
+    /// The name it was found or made under.
+    pub reference: ImageRef,
+    /// Where it came from.
+    pub source: Source,
+    /// Of a bootstrapped one: which way it was made, from what, and which versions.
+    pub note: Option<String>,
+}
+
+/// Told what happens, in words for people.
+pub type Progress<'a> = dyn Fn(&str) + Send + Sync + 'a;
+
+/// Gets an image: the local one, else the registry's, else, for one that nobody named, a base made here.
+///
+/// # Errors
+/// [`Error::NotFound`] when it was not to be fetched; [`Error::PullFailed`] and [`Error::PullTimeout`] when it could not
+/// be and nothing stands in; [`Error::BaseBuildFailed`] when what should stand in could not be made.
+pub async fn ensure(runtime: &dyn ContainerRuntime, want: &Want, progress: &Progress<'_>) -> Result<Base, Error> {
+    if want.pull != Pull::Always
+        && let Some((image, reference)) = find(runtime, &want.image).await?
+    {
+        return Ok(Base { image, reference, source: Source::Local, note: None });
+    }
+    if want.pull == Pull::Never || want.image.as_str().starts_with("sha256:") {
+        return Err(Error::NotFound(want.image.clone()));
+    }
+    match (fetch(runtime, want, progress).await, &want.fallback) {
+        (Err(Missed::Unreachable(why)), Fallback::Bootstrap(recipe)) if stands_in(want) => {
+            progress(&why.to_string());
+            base::ensure(runtime, recipe, progress).await
+        }
+        (Err(Missed::Unreachable(err) | Missed::Refused(err)), _) => Err(err),
+        (Ok(base), _) => Ok(base),
+    }
+}
+
+/// Whoever names an image or wants it fresh is not served by another.
+fn stands_in(want: &Want) -> bool {
+    !want.explicit && want.pull == Pull::Missing
+}
+
+/// Why a fetch gave nothing: no registry could be talked to, or it was and said no.
+enum Missed {
+    Unreachable(Error),
+    Refused(Error),
+}
+
+async fn fetch(runtime: &dyn ContainerRuntime, want: &Want, progress: &Progress<'_>) -> Result<Base, Missed> {
+    let image = &want.image;
+    if !want.proxy && !registry::answers(image, want.probe_timeout).await {
+        let excerpt = Excerpt::of(format!("no registry answers at {}", registry::host(image)).as_bytes());
+        return Err(Missed::Unreachable(Error::PullFailed { image: image.clone(), excerpt }));
+    }
+    progress(&format!("pulling {image}"));
+    let pulled = runtime.image(ImageAct::Pull { image: image.clone(), deadline: want.pull_timeout }).await;
+    match pulled.map(|it| it.into_iter().next()) {
+        Ok(Some(image)) => Ok(Base { image, reference: want.image.clone(), source: Source::Pulled, note: None }),
+        Ok(None) => Err(Missed::Refused(Error::NotFound(image.clone()))),
+        Err(EngineError::TimedOut { after, .. }) => {
+            Err(Missed::Unreachable(Error::PullTimeout { image: image.clone(), after }))
+        }
+        Err(EngineError::PullFailed { image, excerpt }) if registry::is_transport(excerpt.as_str()) => {
+            Err(Missed::Unreachable(Error::PullFailed { image, excerpt }))
+        }
+        Err(EngineError::PullFailed { image, excerpt }) => Err(Missed::Refused(Error::PullFailed { image, excerpt })),
+        Err(other) => Err(Missed::Refused(other.into())),
+    }
+}
+
+/// The local image of that name, and the name that led to it.
+pub(crate) async fn find(runtime: &dyn ContainerRuntime, image: &ImageRef) -> Result<Option<(Image, ImageRef)>, Error> {
+    for name in names(runtime.kind(), image) {
+        if let Some(found) = runtime.image(ImageAct::Find(name.clone())).await?.into_iter().next() {
+            return Ok(Some((found, name)));
+        }
+    }
+    Ok(None)
+}
+
+/// As given, as engines complete it, and on Podman as it keeps what has no registry.
+fn names(engine: EngineKind, image: &ImageRef) -> Vec<ImageRef> {
+    let mut names = vec![image.clone(), image.completed()];
+    if engine == EngineKind::Podman && image.registry().is_none() {
+        names.extend(ImageRef::parse(format!("localhost/{image}")));
+    }
+    names.dedup();
+    names
+}
+
+#[cfg(test)]
+mod tests;

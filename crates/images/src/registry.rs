@@ -1,0 +1,86 @@
+//! Whether a registry can be reached at all.
+
+use std::time::Duration;
+
+use coracle_runtime::ImageRef;
+use tokio::net::TcpStream;
+
+/// Where the registry of an image listens: `host:port`.
+pub(crate) fn host(image: &ImageRef) -> String {
+    match image.registry() {
+        None | Some("docker.io" | "index.docker.io") => "registry-1.docker.io:443".to_owned(),
+        Some(host) if host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) => host.to_owned(),
+        Some(host) => format!("{host}:443"),
+    }
+}
+
+/// Whether it accepts a connection in time. A name that does not resolve is no.
+pub(crate) async fn answers(image: &ImageRef, within: Duration) -> bool {
+    matches!(tokio::time::timeout(within, TcpStream::connect(host(image))).await, Ok(Ok(_)))
+}
+
+/// Whether an engine's words tell of the way to a registry and not of the registry's answer. Reading prose is a last
+/// resort: no engine tells the two apart by its exit status. The words are those of Go's network library, which all
+/// engines share; when none fits, the failure counts as the registry's answer and nothing is put in its place.
+pub(crate) fn is_transport(excerpt: &str) -> bool {
+    const WORDS: [&str; 12] = [
+        "no such host",
+        "name resolution",
+        "server misbehaving",
+        "connection refused",
+        "connection reset",
+        "connection timed out",
+        "i/o timeout",
+        "handshake timeout",
+        "network is unreachable",
+        "no route to host",
+        "proxyconnect",
+        "x509:",
+    ];
+    WORDS.iter().any(|it| excerpt.contains(it)) || excerpt.trim_end().ends_with("EOF")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_registry_of_a_name() {
+        for (image, expected) in [
+            ("python:3.12-slim", "registry-1.docker.io:443"),
+            ("library/python", "registry-1.docker.io:443"),
+            ("docker.io/library/python", "registry-1.docker.io:443"),
+            ("ghcr.io/a/b:1", "ghcr.io:443"),
+            ("127.0.0.1:5000/x", "127.0.0.1:5000"),
+            ("localhost/x", "localhost:443"),
+        ] {
+            assert_eq!(host(&ImageRef::parse(image).unwrap()), expected, "{image}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_not_taken_for_a_broken_way() {
+        for (excerpt, expected) in [
+            ("dial tcp: lookup registry-1.docker.io on 1.1.1.1:53: no such host", true),
+            ("dial tcp: lookup registry-1.docker.io: Temporary failure in name resolution", true),
+            ("net/http: TLS handshake timeout", true),
+            ("Get \"https://x/v2/\": x509: certificate signed by unknown authority", true),
+            ("Get \"https://x/v2/\": EOF", true),
+            ("manifest for python:9 not found: manifest unknown", false),
+            ("toomanyrequests: You have reached your pull rate limit", false),
+            ("pull access denied for x, repository does not exist", false),
+            ("", false),
+        ] {
+            assert_eq!(is_transport(excerpt), expected, "{excerpt}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_listener_answers_and_a_closed_port_does_not() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let image = ImageRef::parse(format!("{}/x", listener.local_addr().unwrap())).unwrap();
+        assert!(answers(&image, Duration::from_secs(5)).await);
+        drop(listener);
+        assert!(!answers(&image, Duration::from_secs(5)).await);
+    }
+}

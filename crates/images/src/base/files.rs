@@ -105,6 +105,9 @@ fn add_compiled(tree: &mut Tree, host: &Host) {
         tree.iter().filter(|(path, _)| is_module(path)).filter_map(|(path, _)| Some(path.parent()?.into())).collect();
     for dir in dirs {
         let cache = dir.join("__pycache__");
+        if !fs::symlink_metadata(host.root.join(&cache)).is_ok_and(|it| it.is_dir()) {
+            continue;
+        }
         for file in fs::read_dir(host.root.join(&cache)).into_iter().flatten().flatten() {
             let name = file.file_name();
             let module = name.to_str().and_then(compiled_from).map(|it| dir.join(it));

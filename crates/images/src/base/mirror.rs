@@ -106,15 +106,11 @@ impl Mirror {
     }
 }
 
+/// debootstrap keeps the packages that it downloaded.
 fn tar_words(root: &Path, tar: &Path) -> Vec<String> {
     let (root, tar) = (root.display(), tar.display());
-    vec![
-        "--create".into(),
-        "--numeric-owner".into(),
-        format!("--file={tar}"),
-        format!("--directory={root}"),
-        ".".into(),
-    ]
+    let own = ["--create", "--numeric-owner", "--exclude=./var/cache/apt/archives/*.deb"].map(str::to_owned);
+    own.into_iter().chain([format!("--file={tar}"), format!("--directory={root}"), ".".into()]).collect()
 }
 
 async fn run(program: &'static str, mut it: Invocation, temp: &Path, deadline: Duration) -> Result<(), BuildError> {

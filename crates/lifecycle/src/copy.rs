@@ -1,0 +1,199 @@
+//! Files in and out, by our own tar reader and writer (containers.md 11.1 to 11.4).
+
+mod place;
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use coracle_runtime::archive::{self, Limits, Moved, Writer};
+use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids};
+
+use crate::{Error, Found, Result, session};
+
+/// Bounds of one copy.
+pub type CopyLimits = Limits;
+
+/// One copy, in either direction. Paths are checked against the policy by the caller.
+#[derive(Debug)]
+pub struct CopyRequest {
+    /// The host's side: what is copied in, or the existing directory that is copied out into.
+    pub host: HostPath,
+    /// The name on the host that is copied out to; `None` to keep its own.
+    pub host_name: Option<String>,
+    /// The container's side.
+    pub container: ContainerPath,
+    /// The container's side was written with a slash at its end: it is a directory.
+    pub into_directory: bool,
+    /// Files that exist are replaced.
+    pub overwrite: bool,
+    /// Bounds.
+    pub limits: CopyLimits,
+    /// Host paths that are never written.
+    pub protected: Vec<PathBuf>,
+    /// Where temporary files go.
+    pub scratch: PathBuf,
+}
+
+/// What was copied, and where it is now.
+#[derive(Debug)]
+pub struct Copied {
+    /// Counts, and what did not travel.
+    pub moved: Moved,
+    /// Real path on the host.
+    pub host_path: PathBuf,
+    /// Path inside.
+    pub container_path: ContainerPath,
+}
+
+/// Says what stands at a target. `$1` is the path, `$2` the source's name, `$3` is 1 when the path is a directory.
+/// Answers what stands at the final path, the deepest directory above it, and the final path.
+const LOOK: &str = r#"target=$1 name=$2 final=$1
+if [ -d "$target" ] || [ "$3" = 1 ]; then final=${target%/}/$name; fi
+if [ -d "$final" ]; then echo dir; elif [ -e "$final" ] || [ -L "$final" ]; then echo file; else echo none; fi
+above=${final%/*}
+while [ -n "$above" ] && [ ! -d "$above" ]; do above=${above%/*}; done
+printf '%s\n' "${above:-/}" "$final""#;
+
+/// Prints the first path of its input that exists.
+const FIRST_EXISTING: &str = r#"while IFS= read -r path; do
+  if [ ! -d "$path" ] && { [ -e "$path" ] || [ -L "$path" ]; }; then printf '%s\n' "$path"; exit; fi
+done"#;
+
+/// What stands at the target inside.
+struct Target {
+    kind: String,
+    above: ContainerPath,
+    path: ContainerPath,
+}
+
+/// Copies a file or directory of the host in, as the exec user's.
+///
+/// # Errors
+/// [`Error::PathExists`], [`Error::Copy`] when a bound is reached.
+pub async fn copy_in(found: &Found, request: CopyRequest) -> Result<Copied> {
+    let container = found.present()?;
+    let owner = session(found, false)?.user;
+    let name = request.host.real().file_name().and_then(|it| it.to_str()).unwrap_or("root").to_owned();
+    let target = look(found, &request, &name).await?;
+    let clash = if request.host.is_dir() { "file" } else { "dir" };
+    if target.kind == clash || (target.kind == "file" && !request.overwrite) {
+        return Err(Error::PathExists { path: target.path.to_string(), side: "in the container" });
+    }
+    let inside = target.path.as_str().strip_prefix(target.above.as_str()).unwrap_or_default();
+    let inside = inside.trim_start_matches('/').to_owned();
+    let (host, limits, scratch) = (request.host.clone(), request.limits, request.scratch.clone());
+    let (tar, moved) = blocking(move || pack(&host, &inside, owner, limits, &scratch)).await?;
+    if target.kind == "dir" && !request.overwrite {
+        nothing_exists(found, &target, &tar).await?;
+    }
+    found.runtime.upload(&container.id, &target.above, tar).await?;
+    Ok(Copied { moved, host_path: request.host.real().to_owned(), container_path: target.path })
+}
+
+async fn look(found: &Found, request: &CopyRequest, name: &str) -> Result<Target> {
+    let into = if request.into_directory { "1" } else { "0" };
+    let answer = ask(found, LOOK, &[request.container.as_str(), name, into], None).await?;
+    let mut lines = answer.lines();
+    let mut next = || lines.next().unwrap_or_default().to_owned();
+    let (kind, above, path) = (next(), next(), next());
+    let read = |text: String| {
+        let unreadable = |err| coracle_runtime::Error::Unreadable { verb: "copy", detail: format!("{err}") };
+        ContainerPath::parse(text).map_err(unreadable)
+    };
+    Ok(Target { kind, above: read(above)?, path: read(path)? })
+}
+
+/// Runs a constant program as root inside and gives what it printed.
+async fn ask(found: &Found, program: &str, arguments: &[&str], stdin: Option<Vec<u8>>) -> Result<String> {
+    let argv = ["/bin/sh", "-c", program, "coracle"].iter().chain(arguments).map(|it| (*it).to_owned()).collect();
+    let mut exec = Exec::new(Command::Argv(argv), Ids::ROOT, ContainerPath::root());
+    exec.stdin = stdin;
+    let output = found.runtime.exec(&found.present()?.id, exec).await?;
+    if output.exit == Exit::Code(127) {
+        return Err(coracle_runtime::Error::NoShell.into());
+    }
+    Ok(output.stdout.text())
+}
+
+/// Missing parents first, then the tree; all of it the exec user's.
+fn pack(host: &HostPath, inside: &str, owner: Ids, limits: Limits, scratch: &std::path::Path) -> Result<(File, Moved)> {
+    let mut writer = Writer::new(temporary(scratch)?, owner, limits);
+    let parents: Vec<_> = inside.match_indices('/').map(|(at, _)| &inside[..at]).collect();
+    for parent in &parents {
+        writer.dir(parent, 0o755).map_err(Error::Copy)?;
+    }
+    writer.host(host, inside).map_err(Error::Copy)?;
+    let (file, mut moved) = writer.finish().map_err(Error::Copy)?;
+    moved.dirs -= parents.len() as u64;
+    Ok((file, moved))
+}
+
+async fn nothing_exists(found: &Found, target: &Target, tar: &File) -> Result<()> {
+    use std::io::Seek;
+    let again = |source| coracle_runtime::Error::Host { what: "cannot read the archive".into(), source };
+    let mut tar = tar.try_clone().map_err(again)?;
+    let mut paths = String::new();
+    let mut archive = tar::Archive::new(&tar);
+    for entry in archive.entries().map_err(again)?.flatten() {
+        if let Some(path) = entry.path().ok().as_deref().and_then(std::path::Path::to_str) {
+            paths.push_str(&format!("{}/{path}\n", target.above.as_str().trim_end_matches('/')));
+        }
+    }
+    tar.rewind().map_err(again)?;
+    let first = ask(found, FIRST_EXISTING, &[], Some(paths.into_bytes())).await?;
+    match first.lines().next() {
+        Some(path) => Err(Error::PathExists { path: path.to_owned(), side: "in the container" }),
+        None => Ok(()),
+    }
+}
+
+/// Copies a file or directory of the container out, as the person's.
+///
+/// Everything is unpacked beside its target first and moved into place at the end: what fails leaves nothing.
+///
+/// # Errors
+/// [`Error::NoSuchPath`], [`Error::PathExists`], [`Error::Copy`] when a bound is reached.
+pub async fn copy_out(found: &Found, request: CopyRequest) -> Result<Copied> {
+    let container = found.present()?;
+    let spool = temporary(&request.scratch)?;
+    let into = spool.try_clone().map_err(|source| cannot_spool(source))?;
+    // A tar holds a header and padding for each entry beside the bytes themselves.
+    let most = request.limits.max_bytes.saturating_add(request.limits.max_entries.saturating_mul(1536));
+    match found.runtime.download(&container.id, &request.container, into, most).await {
+        Ok(()) => {}
+        Err(failure @ coracle_runtime::Error::Engine { .. }) => {
+            return Err(blame(found, &request.container, failure).await);
+        }
+        Err(coracle_runtime::Error::TooLarge { .. }) => {
+            return Err(Error::Copy(archive::Error::TooLarge(request.limits.max_bytes)));
+        }
+        Err(err) => return Err(err.into()),
+    }
+    let path = request.container.clone();
+    let (moved, host_path) = blocking(move || place::place(spool, &request)).await?;
+    Ok(Copied { moved, host_path, container_path: path })
+}
+
+/// The engines fail alike for a path that is missing and for all else, so the container is asked.
+async fn blame(found: &Found, path: &ContainerPath, failure: coracle_runtime::Error) -> Error {
+    const EXISTS: &str = r#"if [ -e "$1" ] || [ -L "$1" ]; then echo yes; else echo no; fi"#;
+    match ask(found, EXISTS, &[path.as_str()], None).await {
+        Ok(answer) if answer.trim() == "no" => Error::NoSuchPath(path.clone()),
+        Ok(_) => failure.into(),
+        Err(err) => err,
+    }
+}
+
+fn temporary(scratch: &std::path::Path) -> Result<File> {
+    tempfile::tempfile_in(scratch).map_err(cannot_spool)
+}
+
+fn cannot_spool(source: std::io::Error) -> Error {
+    coracle_runtime::Error::Host { what: "cannot write a temporary file".into(), source }.into()
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|err| cannot_spool(std::io::Error::other(err)))?
+}

@@ -1,0 +1,184 @@
+//! From a spooled archive to files beneath a directory of the host.
+
+use std::fs::File;
+use std::io::Seek;
+use std::path::{Path, PathBuf};
+
+use cap_std::fs::Dir;
+use coracle_runtime::archive::{self, Moved};
+use coracle_runtime::{Problem, Refused, random_hex};
+
+use super::{CopyRequest, cannot_spool};
+use crate::{Error, Result};
+
+/// Unpacks beside the target, checks that nothing is in the way, and moves into place.
+pub(super) fn place(mut spool: File, request: &CopyRequest) -> Result<(Moved, PathBuf)> {
+    spool.rewind().map_err(cannot_spool)?;
+    let dir = request.host.dir().map_err(cannot_spool)?;
+    let name = request.host_name.as_deref().unwrap_or(request.container.file_name());
+    let target = request.host.real().join(name);
+    allowed(&target, request)?;
+    let staging = format!(".coracle-{}", random_hex::<6>());
+    dir.create_dir(&staging).map_err(cannot_spool)?;
+    let done = fill(spool, &dir, (&staging, name), request);
+    // Whatever happened, what is still in it was not asked for.
+    let cleared = dir.remove_dir_all(&staging);
+    let moved = done?;
+    cleared.map_err(cannot_spool)?;
+    Ok((moved, target))
+}
+
+fn fill(spool: File, dir: &Dir, (staging, name): (&str, &str), request: &CopyRequest) -> Result<Moved> {
+    let staged = dir.open_dir(staging).map_err(cannot_spool)?;
+    let mut moved = archive::unpack(spool, &staged, name, request.limits).map_err(Error::Copy)?;
+    if staged.symlink_metadata(name).is_err() {
+        let reason = moved.skipped.first().map_or("nothing came", |it| it.reason);
+        let source = std::io::Error::other(format!("nothing could be copied: {reason}"));
+        return Err(Error::Copy(archive::Error::Io { path: request.container.to_string(), source }));
+    }
+    let mut merge = Merge { from: &staged, into: dir, request, moved: &mut moved };
+    merge.check(Path::new(name))?;
+    merge.run(Path::new(name))?;
+    Ok(moved)
+}
+
+fn allowed(target: &Path, request: &CopyRequest) -> Result<()> {
+    if !request.protected.iter().any(|it| target.starts_with(it)) {
+        return Ok(());
+    }
+    let value = target.display().to_string();
+    let message = format!("`{value}` is a protected path");
+    let setting = Some("workspace.protected");
+    Err(Refused { problems: vec![Problem { rule: "copy.protected", setting, value, message }] }.into())
+}
+
+/// Moves a tree over another: directories merge, files are replaced whole, links are never followed.
+struct Merge<'a> {
+    from: &'a Dir,
+    into: &'a Dir,
+    request: &'a CopyRequest,
+    moved: &'a mut Moved,
+}
+
+impl Merge<'_> {
+    /// Looks at everything before anything is moved.
+    fn check(&self, path: &Path) -> Result<()> {
+        let Ok(there) = self.into.symlink_metadata(path) else { return Ok(()) };
+        let comes = self.from.symlink_metadata(path).map_err(cannot_spool)?;
+        let in_the_way = if comes.is_dir() { !there.is_dir() } else { there.is_dir() || !self.request.overwrite };
+        if in_the_way && !self.is_protected(path) {
+            let path = self.request.host.real().join(path).display().to_string();
+            return Err(Error::PathExists { path, side: "on the host" });
+        }
+        if comes.is_dir() {
+            for child in self.children(path)? {
+                self.check(&child)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, path: &Path) -> Result<()> {
+        if self.is_protected(path) {
+            let skipped = archive::Skipped { path: path.display().to_string(), reason: "it is a protected path" };
+            self.moved.skipped.push(skipped);
+            return Ok(());
+        }
+        let comes = self.from.symlink_metadata(path).map_err(cannot_spool)?;
+        let holds_protected =
+            self.request.protected.iter().any(|it| it.starts_with(self.request.host.real().join(path)));
+        let there = self.into.symlink_metadata(path).is_ok_and(|it| it.is_dir());
+        if !comes.is_dir() || (!there && !holds_protected) {
+            return self.from.rename(path, self.into, path).map_err(cannot_spool);
+        }
+        if !there {
+            self.into.create_dir(path).map_err(cannot_spool)?;
+        }
+        for child in self.children(path)? {
+            self.run(&child)?;
+        }
+        Ok(())
+    }
+
+    fn children(&self, path: &Path) -> Result<Vec<PathBuf>> {
+        let entries = self.from.read_dir(path).map_err(cannot_spool)?;
+        let mut names: Vec<_> = entries.filter_map(|it| Some(path.join(it.ok()?.file_name()))).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    fn is_protected(&self, path: &Path) -> bool {
+        let target = self.request.host.real().join(path);
+        self.request.protected.iter().any(|it| target.starts_with(it))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use coracle_runtime::archive::{Limits, Writer};
+    use coracle_runtime::host::fs::HostPath;
+    use coracle_runtime::{ContainerPath, Ids};
+
+    use super::*;
+
+    const LIMITS: Limits = Limits { max_bytes: 1 << 20, max_entries: 100 };
+
+    fn spool(files: &[&str]) -> File {
+        let mut writer = Writer::new(tempfile::tempfile().unwrap(), Ids::ROOT, LIMITS);
+        writer.dir("out", 0o755).unwrap();
+        for path in files {
+            let mut parent = String::from("out");
+            for part in path.split('/').rev().skip(1).collect::<Vec<_>>().into_iter().rev() {
+                parent = format!("{parent}/{part}");
+                writer.dir(&parent, 0o755).unwrap();
+            }
+            writer.file(&format!("out/{path}"), 0o644, path.as_bytes()).unwrap();
+        }
+        let (mut file, _) = writer.finish().unwrap();
+        file.flush().unwrap();
+        file
+    }
+
+    fn request(dir: &Path, overwrite: bool) -> CopyRequest {
+        CopyRequest {
+            host: HostPath::open(dir).unwrap(),
+            host_name: None,
+            container: ContainerPath::parse("/x/out").unwrap(),
+            into_directory: false,
+            overwrite,
+            limits: LIMITS,
+            protected: vec![dir.canonicalize().unwrap().join("out/.git/hooks")],
+            scratch: dir.to_owned(),
+        }
+    }
+
+    #[test]
+    fn directories_merge_and_files_are_replaced_only_when_told() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("out/a")).unwrap();
+        std::fs::write(dir.path().join("out/a/old"), "old").unwrap();
+        std::fs::write(dir.path().join("out/kept"), "kept").unwrap();
+        let files = ["a/new", "a/old"];
+        let refused = place(spool(&files), &request(dir.path(), false));
+        assert!(matches!(refused, Err(Error::PathExists { path, .. }) if path.ends_with("out/a/old")));
+        assert!(!dir.path().join("out/a/new").exists(), "nothing is moved when something is in the way");
+        place(spool(&files), &request(dir.path(), true)).unwrap();
+        let read = |path: &str| std::fs::read_to_string(dir.path().join(path)).unwrap();
+        assert_eq!([read("out/a/new"), read("out/a/old"), read("out/kept")], ["a/new", "a/old", "kept"]);
+        assert_eq!(dir.path().read_dir().unwrap().count(), 1, "no staging directory is left");
+    }
+
+    #[test]
+    fn protected_paths_are_left_out_and_links_on_the_host_are_not_followed() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (moved, _) = place(spool(&[".git/hooks/x", ".git/fine"]), &request(dir.path(), true)).unwrap();
+        assert_eq!(moved.skipped.len(), 1);
+        assert!(dir.path().join("out/.git/fine").exists() && !dir.path().join("out/.git/hooks").exists());
+        std::fs::remove_dir_all(dir.path().join("out")).unwrap();
+        std::os::unix::fs::symlink(other.path(), dir.path().join("out")).unwrap();
+        assert!(matches!(place(spool(&["a"]), &request(dir.path(), true)), Err(Error::PathExists { .. })));
+        assert_eq!(other.path().read_dir().unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,272 @@
+//! The making of a container: intent, engine, record; or undone.
+
+use std::collections::BTreeMap;
+
+use coracle_runtime::{
+    Access, Admitted, Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, Handle, Ids, Image,
+    LabelNamespace, Mount, NetworkAsk, Problem, RecordId, Refused, random_hex,
+};
+use serde_json::{Map, Value};
+
+use crate::destroy::remove_all;
+use crate::lock::Lock;
+use crate::network::{Lone, lone, now, place};
+use crate::record::{Record, RecordedMount, State};
+use crate::store::Loaded;
+use crate::{Error, ProcessId, Result, Store, protect};
+
+/// What a record holds before the container is made. Every default is decided.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    /// Its name.
+    pub name: ContainerName,
+    /// The session that makes it.
+    pub session: String,
+    /// The profile's name.
+    pub purpose: Option<String>,
+    /// It outlives its session.
+    pub persistent: bool,
+    /// Where commands run.
+    pub workdir: ContainerPath,
+    /// The working directory of the host is among the mounts.
+    pub mount_cwd: bool,
+    /// Values for every command.
+    pub env: BTreeMap<String, String>,
+    /// Hash of the resolved request.
+    pub spec_sha256: String,
+    /// Version of the tool.
+    pub tool_version: String,
+    /// Names that lie read-only over writable binds.
+    pub protected: Vec<String>,
+    /// At most this many containers of this session.
+    pub max_containers: usize,
+    /// At most this many containers altogether.
+    pub max_containers_total: usize,
+}
+
+/// A container that is being made. [`ready`](Self::ready) or [`undo`](Self::undo) ends it; if the process dies first,
+/// [`reconcile`](crate::reconcile) undoes it.
+#[derive(Debug)]
+pub struct Making<'a> {
+    runtime: &'a dyn ContainerRuntime,
+    store: &'a Store,
+    record: Record,
+    protected: Vec<String>,
+    _lock: Lock,
+}
+
+/// A name for a container that was given none.
+#[must_use]
+pub fn fresh_name(namespace: &LabelNamespace, purpose: Option<&str>) -> ContainerName {
+    let name = format!("{namespace}-{}-{}", purpose.unwrap_or("env"), random_hex::<3>());
+    ContainerName::parse(name).expect("a namespace, a purpose and hex digits are a name")
+}
+
+/// Writes the intent to make a container. From here on nobody else makes one of that name.
+///
+/// # Errors
+/// [`Error::NameTaken`], [`Error::LimitReached`], [`Error::Busy`].
+pub async fn begin<'a>(runtime: &'a dyn ContainerRuntime, store: &'a Store, draft: Draft) -> Result<Making<'a>> {
+    let lock = store.lock(&draft.name).await?;
+    name_is_free(runtime, store, &draft.name).await?;
+    let protected = draft.protected.clone();
+    let (per_session, total) = (draft.max_containers, draft.max_containers_total);
+    let record = record_of(runtime, store, draft);
+    let counting = store.common_lock("count").await?;
+    let records = store.records()?;
+    let mine = records.iter().filter(|it| it.session == record.session).count();
+    within(mine, per_session, "max_containers")?;
+    within(records.len(), total, "max_containers_total")?;
+    store.save(&record)?;
+    drop(counting);
+    Ok(Making { runtime, store, record, protected, _lock: lock })
+}
+
+fn within(current: usize, limit: usize, setting: &'static str) -> Result<()> {
+    if current < limit { Ok(()) } else { Err(Error::LimitReached { limit, current, setting }) }
+}
+
+async fn name_is_free(runtime: &dyn ContainerRuntime, store: &Store, name: &ContainerName) -> Result<()> {
+    let known = match store.load(name)? {
+        Loaded::Record(record) => Some(*record),
+        Loaded::Damaged | Loaded::Missing => None,
+    };
+    let found = match runtime.inspect(&Handle::Name(name.clone())).await {
+        Ok(container) => Some(container),
+        Err(coracle_runtime::Error::NoSuchContainer(_)) => None,
+        Err(err) => return Err(err.into()),
+    };
+    if known.is_none() && found.is_none() {
+        return Ok(());
+    }
+    let ours = known.is_some() || found.as_ref().is_some_and(|it| store.signed(runtime.kind(), &it.labels));
+    Err(Error::NameTaken { name: name.clone(), ours, running: found.map(|it| it.running()) })
+}
+
+fn record_of(runtime: &dyn ContainerRuntime, store: &Store, draft: Draft) -> Record {
+    let now = now();
+    let mut record = Record {
+        schema: Record::schema(),
+        name: draft.name,
+        container_id: None,
+        id: None,
+        record_id: RecordId::random(),
+        state: State::Intent,
+        engine: runtime.kind(),
+        endpoint: runtime.endpoint().address,
+        namespace: store.signer().namespace().clone(),
+        session: draft.session,
+        image: String::new(),
+        image_id: None,
+        purpose: draft.purpose,
+        created: now,
+        last_used: now,
+        persistent: draft.persistent,
+        mounts: Vec::new(),
+        mount_cwd: draft.mount_cwd,
+        ports: Vec::new(),
+        workdir: draft.workdir,
+        home: None,
+        user_name: None,
+        shell: None,
+        exec_user: None,
+        env_keys: draft.env.keys().cloned().collect(),
+        env_plain: draft.env,
+        networks: Vec::new(),
+        placeholders: Vec::new(),
+        provisioning_report: Value::Null,
+        spec_sha256: draft.spec_sha256,
+        maker: ProcessId::current(),
+        tool_version: draft.tool_version,
+        later: Map::new(),
+    };
+    if let Lone::Own(network) = lone(runtime, &record) {
+        record.networks.push(network.to_string());
+    }
+    record
+}
+
+impl Making<'_> {
+    /// What is remembered so far.
+    #[must_use]
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// Makes and starts it.
+    ///
+    /// # Errors
+    /// Anything that an engine refuses; then the caller calls [`undo`](Self::undo).
+    pub async fn make(&mut self, admitted: Admitted, image: &Image, reference: &str) -> Result<Container> {
+        let spec = admitted.spec();
+        self.record.exec_user = Some(spec.exec_user);
+        self.record.image = reference.to_owned();
+        self.record.image_id = Some(image.id.clone());
+        self.record.mounts = spec.mounts.iter().map(recorded).collect();
+        if spec.network != NetworkAsk::Bridge {
+            self.record.networks.clear();
+        }
+        let over = self.cover(&spec.mounts)?;
+        self.store.save(&self.record)?;
+        let network = place(self.runtime, self.store, &self.record, &spec.network).await?;
+        let asked = spec.mounts.clone();
+        let labels = self.labels(spec.exec_user);
+        let id = self.runtime.create(&admitted.covered_by(over).labelled(labels).on(image.id.clone(), network)).await?;
+        self.remember_id(id.clone())?;
+        self.runtime.start(&id).await?;
+        let container = self.runtime.inspect(&id.into()).await?;
+        unchanged(&asked, &container)?;
+        self.record.ports.clone_from(&container.ports);
+        Ok(container)
+    }
+
+    /// Placeholders and mounts over every writable bind. Placeholders are in the record before the engine hears of
+    /// them, so that they go with the container whatever happens.
+    fn cover(&mut self, mounts: &[Mount]) -> Result<Vec<Mount>> {
+        let mut over = Vec::new();
+        for bind in mounts.iter().filter(|it| it.access == Access::ReadWrite && it.host.is_dir()) {
+            let placed = protect::place(bind.host.real(), &self.protected, &mut self.record.placeholders);
+            placed.map_err(|source| coracle_runtime::Error::Host {
+                what: format!("cannot protect `{}`", bind.host.real().join(".git").display()),
+                source,
+            })?;
+            over.extend(protect::mounts_over(bind, &self.protected));
+        }
+        Ok(over)
+    }
+
+    fn labels(&self, exec_user: Ids) -> BTreeMap<String, String> {
+        let (signer, record) = (self.store.signer(), &self.record);
+        let mut labels: BTreeMap<String, String> = [
+            ("managed", "true".to_owned()),
+            ("id", record.record_id.to_string()),
+            ("role", "primary".to_owned()),
+            ("name", record.name.to_string()),
+            ("created", record.created.to_string()),
+            ("purpose", record.purpose.clone().unwrap_or_default()),
+            ("persistent", record.persistent.to_string()),
+            ("session", record.session.clone()),
+            ("exec_user", exec_user.to_string()),
+            ("workdir", record.workdir.to_string()),
+            ("version", record.tool_version.clone()),
+        ]
+        .into_iter()
+        .map(|(name, value)| (signer.key(name), value))
+        .collect();
+        signer.sign(self.runtime.kind(), &mut labels);
+        labels
+    }
+
+    fn remember_id(&mut self, id: ContainerId) -> Result<()> {
+        self.record.container_id = Some(id.short().to_owned());
+        self.record.id = Some(id);
+        self.record.state = State::Created;
+        // Better no container than one that nobody remembers: the caller undoes when this fails.
+        Ok(self.store.save(&self.record)?)
+    }
+
+    /// Remembers who the exec user is inside.
+    pub fn is_user(&mut self, name: String, home: ContainerPath, shell: ContainerPath) {
+        self.record.user_name = Some(name);
+        self.record.home = Some(home);
+        self.record.shell = Some(shell);
+    }
+
+    /// Ends the making: the container is ready.
+    ///
+    /// # Errors
+    /// When the record cannot be written; then the caller calls [`undo`](Self::undo).
+    pub fn ready(&mut self, report: Value) -> Result<Record> {
+        self.record.provisioning_report = report;
+        self.record.state = State::Ready;
+        self.store.save(&self.record)?;
+        Ok(self.record.clone())
+    }
+
+    /// Removes everything that was made, by id. What could not be removed is told, and stays in the record.
+    pub async fn undo(self) -> Vec<Error> {
+        let failed = remove_all(self.runtime, self.store, &self.record).await;
+        if !failed.is_empty() {
+            return failed;
+        }
+        self.store.forget(&self.record.name).err().map(Error::from).into_iter().collect()
+    }
+}
+
+fn recorded(mount: &Mount) -> RecordedMount {
+    RecordedMount { host: mount.host.real().to_owned(), container: mount.at.clone(), mode: mount.access }
+}
+
+/// The path that the engine mounted must lead to what was admitted: it may have been exchanged on the way.
+fn unchanged(asked: &[Mount], container: &Container) -> Result<()> {
+    let exchanged = |mount: &&Mount| {
+        let made = container.mounts.iter().find(|it| it.target == mount.at.as_str());
+        made.is_some_and(|it| !mount.host.is_same_as(&it.source).unwrap_or(false))
+    };
+    let problem = |mount: &Mount| {
+        let value = mount.host.real().display().to_string();
+        Problem { rule: "mount.changed", setting: None, message: format!("`{value}` was exchanged meanwhile"), value }
+    };
+    let problems: Vec<_> = asked.iter().filter(exchanged).map(problem).collect();
+    if problems.is_empty() { Ok(()) } else { Err(Refused { problems }.into()) }
+}

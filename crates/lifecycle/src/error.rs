@@ -1,0 +1,110 @@
+//! What can go wrong with a container, by what a caller can do about it.
+
+use std::fmt;
+
+use coracle_runtime::{ContainerName, ContainerPath, Refused, archive};
+
+use crate::StoreError;
+
+/// The result of an act on a container.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A container.
+    Container,
+    /// A network.
+    Network,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Container => "container",
+            Self::Network => "network",
+        })
+    }
+}
+
+/// Failures, one variant a reaction.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nothing of that name is ours or anybody's.
+    #[error("no {kind} `{name}`")]
+    NotFound {
+        /// What was looked for.
+        kind: Kind,
+        /// As it was named.
+        name: String,
+        /// Names of ours that look alike.
+        near: Vec<String>,
+    },
+    /// It exists and is not ours.
+    #[error("{kind} `{name}` exists and is not managed by coracle")]
+    NotManaged {
+        /// What it is.
+        kind: Kind,
+        /// As it was named.
+        name: String,
+    },
+    /// The name belongs to something else already.
+    #[error("a container named `{name}` already exists{}", if *.ours { "" } else { " and is not ours" })]
+    NameTaken {
+        /// The name.
+        name: ContainerName,
+        /// It is one of ours.
+        ours: bool,
+        /// It runs.
+        running: Option<bool>,
+    },
+    /// Another call holds the container.
+    #[error("`{name}` is held by another call")]
+    Busy {
+        /// What is held.
+        name: String,
+    },
+    /// As many containers as may be.
+    #[error("{current} containers exist, and no more than {limit} may")]
+    LimitReached {
+        /// The limit.
+        limit: usize,
+        /// How many there are.
+        current: usize,
+        /// The setting that says so.
+        setting: &'static str,
+    },
+    /// The policy refuses it.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// Who runs commands in it is not known.
+    #[error("the exec user of `{0}` is not known")]
+    UnknownUser(ContainerName),
+    /// A path inside is missing.
+    #[error("no `{0}` in the container")]
+    NoSuchPath(ContainerPath),
+    /// A path exists and may not be replaced.
+    #[error("`{path}` exists {side}")]
+    PathExists {
+        /// Which path.
+        path: String,
+        /// Where: inside or on the host.
+        side: &'static str,
+    },
+    /// A host path cannot be used.
+    #[error(transparent)]
+    HostPath(#[from] coracle_runtime::host::fs::HostPathError),
+    /// A transfer ended early.
+    #[error("the copy ended early")]
+    Copy(#[source] archive::Error),
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The engine refused or failed.
+    #[error(transparent)]
+    Runtime(#[from] coracle_runtime::Error),
+    /// Several acts failed; each has its own reason.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Several(Vec<Error>),
+}

@@ -1,0 +1,100 @@
+//! What a command in a container of ours runs with.
+
+use std::collections::BTreeMap;
+
+use coracle_runtime::{Command, Container, ContainerPath, Exec, Ids};
+
+use crate::{Error, Found, Result};
+
+/// Used when the image names no `PATH`: what engines give then is not the same.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Who runs commands in a container, where, and with which environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// As whom.
+    pub user: Ids,
+    /// Where.
+    pub workdir: ContainerPath,
+    /// Variables of every command (containers.md 6.5).
+    pub env: BTreeMap<String, String>,
+}
+
+impl Session {
+    /// A command in this session.
+    #[must_use]
+    pub fn exec(&self, command: Command) -> Exec {
+        let mut exec = Exec::new(command, self.user, self.workdir.clone());
+        exec.env = self.env.clone();
+        exec
+    }
+}
+
+/// The session of a container's commands, as its exec user or as root.
+///
+/// # Errors
+/// [`Error::UnknownUser`] when nobody remembers who may run commands: never root in its place.
+pub fn session(found: &Found, as_root: bool) -> Result<Session> {
+    let (record, container) = (&found.record, found.present()?);
+    let user = record.exec_user.ok_or_else(|| Error::UnknownUser(record.name.clone()))?;
+    let user = if as_root { Ids::ROOT } else { user };
+    let root_home = ContainerPath::parse("/root").expect("a plain path");
+    let home = if user.is_root() && record.exec_user != Some(Ids::ROOT) {
+        root_home
+    } else {
+        record.home.clone().unwrap_or_else(|| if user.is_root() { root_home } else { ContainerPath::root() })
+    };
+    let name = if user.is_root() { Some("root".to_owned()) } else { record.user_name.clone() };
+    let mut env = environment(container, &home, name.as_deref(), record.shell.as_ref());
+    env.extend(record.env_plain.clone());
+    Ok(Session { user, workdir: record.workdir.clone(), env })
+}
+
+fn environment(
+    container: &Container,
+    home: &ContainerPath,
+    name: Option<&str>,
+    shell: Option<&ContainerPath>,
+) -> BTreeMap<String, String> {
+    let of_image =
+        |wanted: &str| container.env.iter().find_map(|it| Some(it.split_once('=')?).filter(|it| it.0 == wanted));
+    let path = of_image("PATH").map_or(PATH, |it| it.1);
+    let mut env = BTreeMap::from([
+        ("HOME".to_owned(), home.to_string()),
+        ("PATH".to_owned(), format!("{}/.local/bin:{path}", home.as_str().trim_end_matches('/'))),
+    ]);
+    if of_image("LANG").is_none() {
+        env.insert("LANG".into(), "C.UTF-8".into());
+    }
+    env.extend(
+        name.into_iter().flat_map(|it| [("USER".to_owned(), it.to_owned()), ("LOGNAME".to_owned(), it.to_owned())]),
+    );
+    env.extend(shell.map(|it| ("SHELL".to_owned(), it.to_string())));
+    env
+}
+
+/// How a person gets a terminal in a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hint {
+    /// Words of the engine's program.
+    pub words: Vec<String>,
+    /// The shell in it.
+    pub shell: String,
+    /// As whom.
+    pub user: Ids,
+}
+
+/// The words that open a shell in a container, without the engine's program itself.
+///
+/// # Errors
+/// As [`session`].
+pub fn hint(found: &Found, as_root: bool) -> Result<Hint> {
+    let session = session(found, as_root)?;
+    let shell = found.record.shell.as_ref().map_or("/bin/sh", ContainerPath::as_str).to_owned();
+    let mut words: Vec<String> = ["exec", "--interactive", "--tty"].map(String::from).into();
+    words.push(format!("--user={}", session.user));
+    words.push(format!("--workdir={}", session.workdir));
+    words.extend(session.env.iter().map(|(name, value)| format!("--env={name}={value}")));
+    words.extend([found.record.name.to_string(), shell.clone()]);
+    Ok(Hint { words, shell, user: session.user })
+}

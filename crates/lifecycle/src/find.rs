@@ -1,0 +1,199 @@
+//! From what a caller wrote to a container that is proven ours (containers.md 2.6, 2.7).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use coracle_runtime::{
+    Container, ContainerName, ContainerPath, ContainerRuntime, EngineKind, Handle, Ids, LabelFilter, RecordId,
+};
+use serde_json::{Map, Value};
+
+use crate::network::now;
+use crate::record::{Record, RecordedMount, State};
+use crate::store::Loaded;
+use crate::{Error, Kind, ProcessId, Result, Store};
+
+/// The engines that records name.
+#[async_trait]
+pub trait Engines: Send + Sync {
+    /// The engine of a record. Asks it nothing.
+    async fn of(&self, kind: EngineKind, endpoint: &str) -> Result<Arc<dyn ContainerRuntime>>;
+
+    /// The engine that new containers are made with.
+    async fn preferred(&self) -> Result<Arc<dyn ContainerRuntime>>;
+}
+
+/// A container of ours, as far as it is there.
+#[derive(Debug)]
+pub struct Found {
+    /// Its engine.
+    pub runtime: Arc<dyn ContainerRuntime>,
+    /// What we remember. Its exec user is that of the signed label, if there is one.
+    pub record: Record,
+    /// What the engine knows; missing when it is gone.
+    pub container: Option<Container>,
+}
+
+impl Found {
+    /// The container, which must be there.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn present(&self) -> Result<&Container> {
+        let name = || self.record.name.to_string();
+        self.container.as_ref().ok_or_else(|| Error::NotFound { kind: Kind::Container, name: name(), near: Vec::new() })
+    }
+}
+
+/// Finds a container of ours by name or id.
+///
+/// # Errors
+/// [`Error::NotManaged`] for somebody else's; [`Error::NotFound`].
+pub async fn find(engines: &dyn Engines, store: &Store, handle: &Handle) -> Result<Found> {
+    if let Some(record) = recorded(store, handle)? {
+        let runtime = engines.of(record.engine, &record.endpoint).await?;
+        let container = proven(&*runtime, &record).await?;
+        let record = signed_user_wins(store, &*runtime, record, container.as_ref());
+        return Ok(Found { runtime, record, container });
+    }
+    let runtime = engines.preferred().await?;
+    match runtime.inspect(handle).await {
+        Ok(container) => {
+            let record = rebuild(&*runtime, store, &container).await?;
+            let name = handle.to_string();
+            let record = record.ok_or(Error::NotManaged { kind: Kind::Container, name })?;
+            Ok(Found { runtime, record, container: Some(container) })
+        }
+        Err(coracle_runtime::Error::NoSuchContainer(_)) => Err(not_found(store, handle)),
+        Err(err) => Err(err.into()),
+    }
+}
+
+pub(crate) fn not_found(store: &Store, handle: &Handle) -> Error {
+    let names = store.records().unwrap_or_default().into_iter().map(|it| it.name.to_string());
+    let wanted = handle.as_str().to_ascii_lowercase();
+    let alike = |it: &String| {
+        let it = it.to_ascii_lowercase();
+        it.contains(&wanted) || wanted.contains(&it)
+    };
+    Error::NotFound { kind: Kind::Container, name: handle.to_string(), near: names.filter(alike).take(5).collect() }
+}
+
+fn recorded(store: &Store, handle: &Handle) -> Result<Option<Record>> {
+    Ok(match handle {
+        Handle::Name(name) => match store.load(name)? {
+            Loaded::Record(record) => Some(*record),
+            Loaded::Damaged | Loaded::Missing => None,
+        },
+        Handle::IdPrefix(digits) => {
+            let begins = |it: &Record| it.id.as_ref().is_some_and(|id| id.as_str().starts_with(digits));
+            let mut found: Vec<_> = store.records()?.into_iter().filter(begins).collect();
+            if found.len() == 1 { found.pop() } else { None }
+        }
+    })
+}
+
+/// The engine's word for the full id of the record; a newcomer under the same name has another id.
+async fn proven(runtime: &dyn ContainerRuntime, record: &Record) -> Result<Option<Container>> {
+    let Some(id) = &record.id else { return Ok(None) };
+    match runtime.inspect(&Handle::from(id)).await {
+        Ok(container) if container.id == *id => Ok(Some(container)),
+        Ok(_) | Err(coracle_runtime::Error::NoSuchContainer(_)) => Ok(None),
+        Err(err) => Err(err.into()),
+    }
+}
+
+/// The exec user is signed; a record that says otherwise loses.
+fn signed_user_wins(
+    store: &Store,
+    runtime: &dyn ContainerRuntime,
+    mut record: Record,
+    container: Option<&Container>,
+) -> Record {
+    let Some(container) = container.filter(|it| store.signed(runtime.kind(), &it.labels)) else { return record };
+    if let Some(signed) = label(store, &container.labels, "exec_user").and_then(|it| Ids::parse(it).ok()) {
+        record.exec_user = Some(signed);
+    }
+    record
+}
+
+fn label<'a>(store: &Store, labels: &'a BTreeMap<String, String>, name: &str) -> Option<&'a str> {
+    labels.get(&store.signer().key(name)).map(String::as_str)
+}
+
+/// A record from signed labels, for a primary that lost its own; nothing when the labels prove nothing.
+pub(crate) async fn rebuild(
+    runtime: &dyn ContainerRuntime,
+    store: &Store,
+    container: &Container,
+) -> Result<Option<Record>> {
+    let Some(record) = read_labels(runtime, store, container) else { return Ok(None) };
+    // A copied set of labels does not pass: an id that two containers carry proves neither.
+    let same = LabelFilter(vec![(store.signer().key("id"), Some(record.record_id.to_string()))]);
+    if runtime.list(&same).await?.len() != 1 {
+        return Ok(None);
+    }
+    if store.doomed()?.iter().any(|it| it.record_id == record.record_id) {
+        return Ok(None);
+    }
+    let lock = store.try_lock(&record.name)?;
+    if let (Some(_lock), Loaded::Missing) = (lock, store.load(&record.name)?) {
+        store.save(&record)?;
+    }
+    Ok(Some(record))
+}
+
+fn read_labels(runtime: &dyn ContainerRuntime, store: &Store, container: &Container) -> Option<Record> {
+    let it = |name: &str| label(store, &container.labels, name);
+    if !store.signed(runtime.kind(), &container.labels) || it("role") != Some("primary") {
+        return None;
+    }
+    let name = ContainerName::parse(it("name")?).ok()?;
+    // Renamed behind us: then the engine's name is somebody's choice, and the record stays under ours.
+    let created = it("created")?.parse().ok()?;
+    let user = Ids::parse(it("exec_user")?).ok()?;
+    let own_network = |network: &&String| network.starts_with(&format!("{}-net-", store.signer().namespace()));
+    Some(Record {
+        schema: Record::schema(),
+        name,
+        container_id: Some(container.id.short().to_owned()),
+        id: Some(container.id.clone()),
+        record_id: RecordId::parse(it("id")?).ok()?,
+        state: State::Ready,
+        engine: runtime.kind(),
+        endpoint: runtime.endpoint().address,
+        namespace: store.signer().namespace().clone(),
+        session: it("session")?.to_owned(),
+        image: container.image.to_string(),
+        image_id: Some(container.image.clone()),
+        purpose: it("purpose").filter(|it| !it.is_empty()).map(str::to_owned),
+        created,
+        last_used: now(),
+        persistent: it("persistent") == Some("true"),
+        mounts: container.mounts.iter().filter_map(recorded_mount).collect(),
+        mount_cwd: false,
+        ports: container.ports.clone(),
+        workdir: ContainerPath::parse(it("workdir")?).ok()?,
+        home: None,
+        user_name: None,
+        shell: None,
+        exec_user: Some(user),
+        env_keys: Vec::new(),
+        env_plain: BTreeMap::new(),
+        networks: container.networks.iter().filter(own_network).cloned().collect(),
+        placeholders: Vec::new(),
+        provisioning_report: Value::Null,
+        spec_sha256: String::new(),
+        maker: ProcessId::current(),
+        tool_version: it("version").unwrap_or_default().to_owned(),
+        later: Map::new(),
+    })
+}
+
+fn recorded_mount(mount: &coracle_runtime::MountPoint) -> Option<RecordedMount> {
+    use coracle_runtime::Access::{ReadOnly, ReadWrite};
+    let container = ContainerPath::parse(&mount.target).ok()?;
+    let mode = if mount.writable { ReadWrite } else { ReadOnly };
+    Some(RecordedMount { host: mount.source.clone(), container, mode })
+}

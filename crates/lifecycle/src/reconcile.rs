@@ -1,0 +1,76 @@
+//! Brings records and engines together again after something died (containers.md 14.8).
+
+use std::time::Duration;
+
+use coracle_runtime::ContainerRuntime;
+
+use crate::destroy::{destroy_locked, remove_all};
+use crate::record::{Record, State};
+use crate::{Engines, Result, Store};
+
+/// Removes what dead makers left half made, goes on with what was being destroyed, and lets go of records whose
+/// container has been gone for `gone_for`. Answers the names that were healed.
+///
+/// # Errors
+/// When records cannot be read. A record whose engine does not answer is left for the next time.
+pub async fn reconcile(engines: &dyn Engines, store: &Store, gone_for: Duration) -> Result<Vec<String>> {
+    let mut healed = Vec::new();
+    let _one_at_a_time = store.common_lock("reconcile").await?;
+    for record in store.records()?.into_iter().filter(needs_healing) {
+        // Whoever holds the lock is still at it.
+        let Some(_lock) = store.try_lock(&record.name)? else { continue };
+        let healing = async {
+            let runtime = engines.of(record.engine, &record.endpoint).await?;
+            heal(&*runtime, store, &record).await
+        };
+        match healing.await {
+            Ok(()) => healed.push(record.name.to_string()),
+            Err(err) => tracing::warn!(container = %record.name, %err, "it could not be healed now"),
+        }
+    }
+    sweep_doomed(engines, store).await?;
+    let gone_for = jiff::SignedDuration::try_from(gone_for).unwrap_or(jiff::SignedDuration::MAX);
+    if let Ok(before) = jiff::Timestamp::now().checked_sub(gone_for) {
+        store.forget_gone(before)?;
+    }
+    Ok(healed)
+}
+
+/// An engine's program outlives the process that was killed with it, and may still be making what was just found
+/// missing. For longer than any such call may take, every look sweeps again.
+const DOOMED_FOR: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
+
+async fn sweep_doomed(engines: &dyn Engines, store: &Store) -> Result<()> {
+    for record in store.doomed()? {
+        let runtime = engines.of(record.engine, &record.endpoint).await?;
+        let failed = remove_all(&*runtime, store, &record).await;
+        let old = jiff::Timestamp::now().duration_since(record.last_used) > DOOMED_FOR;
+        if failed.is_empty() && old {
+            store.forget_doomed(&record)?;
+        }
+    }
+    Ok(())
+}
+
+fn needs_healing(record: &Record) -> bool {
+    match record.state {
+        State::Intent | State::Created => !record.maker.alive(),
+        State::Destroying => true,
+        State::Ready => false,
+    }
+}
+
+async fn heal(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<()> {
+    tracing::info!(container = %record.name, state = ?record.state, "healing what a dead process left");
+    if record.state == State::Destroying {
+        return destroy_locked(runtime, store, record).await.map(|_| ());
+    }
+    if record.state == State::Intent {
+        store.doom(&Record { last_used: jiff::Timestamp::now(), ..record.clone() })?;
+    }
+    let failed = remove_all(runtime, store, record).await;
+    if let Some(err) = failed.into_iter().next() {
+        return Err(err);
+    }
+    Ok(store.forget(&record.name)?)
+}

@@ -1,0 +1,243 @@
+//! What we remember of a container (containers.md 2.12).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use coracle_runtime::{
+    Access, ContainerId, ContainerName, ContainerPath, EngineKind, Ids, ImageId, LabelNamespace, PublishedPort,
+    RecordId,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use crate::ProcessId;
+
+/// The version of the format.
+const SCHEMA: u32 = 1;
+
+/// How far the making of a container has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// The engine has not been told, or its answer is not known.
+    Intent,
+    /// The engine has made it; it is not ready.
+    Created,
+    /// It is ready.
+    Ready,
+    /// It is being removed.
+    Destroying,
+}
+
+/// A host directory or file that a container was given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedMount {
+    /// Real path on the host.
+    pub host: PathBuf,
+    /// Path inside.
+    pub container: ContainerPath,
+    /// What may be done with it.
+    pub mode: Access,
+}
+
+/// One file in the state directory.
+///
+/// Fields that a later version added survive a rewrite by this one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Version of the format.
+    pub schema: u32,
+    /// The container's name.
+    pub name: ContainerName,
+    /// First twelve digits of `id`.
+    pub container_id: Option<String>,
+    /// The engine's full id, once it is known.
+    pub id: Option<ContainerId>,
+    /// Our id, the label `<ns>.id`.
+    pub record_id: RecordId,
+    /// How far it has come.
+    pub state: State,
+    /// Its engine.
+    pub engine: EngineKind,
+    /// Where that engine listens.
+    pub endpoint: String,
+    /// The label namespace.
+    pub namespace: LabelNamespace,
+    /// The session that made it.
+    pub session: String,
+    /// The image as a name.
+    pub image: String,
+    /// The image by id.
+    pub image_id: Option<ImageId>,
+    /// The profile's name.
+    pub purpose: Option<String>,
+    /// When it was made.
+    pub created: jiff::Timestamp,
+    /// When a call last used it, to the minute.
+    pub last_used: jiff::Timestamp,
+    /// It outlives its session.
+    pub persistent: bool,
+    /// What of the host it was given.
+    pub mounts: Vec<RecordedMount>,
+    /// The working directory is among them.
+    pub mount_cwd: bool,
+    /// Its ports on the host.
+    pub ports: Vec<PublishedPort>,
+    /// Where commands run.
+    pub workdir: ContainerPath,
+    /// Home of the exec user.
+    pub home: Option<ContainerPath>,
+    /// Name of the exec user inside.
+    #[serde(default)]
+    pub user_name: Option<String>,
+    /// Login shell of the exec user inside.
+    #[serde(default)]
+    pub shell: Option<ContainerPath>,
+    /// Who runs commands; missing is unknown, and then none is run.
+    #[serde(default)]
+    pub exec_user: Option<Ids>,
+    /// Names in the session environment.
+    pub env_keys: Vec<String>,
+    /// Values that are no secrets.
+    pub env_plain: BTreeMap<String, String>,
+    /// Networks that only this container uses.
+    pub networks: Vec<String>,
+    /// Files that we put beneath its binds, to be taken away with it.
+    #[serde(default)]
+    pub placeholders: Vec<PathBuf>,
+    /// What was done when it was made.
+    pub provisioning_report: Value,
+    /// Hash of the resolved request.
+    pub spec_sha256: String,
+    /// The process that makes it.
+    pub maker: ProcessId,
+    /// Version of the tool that wrote this.
+    pub tool_version: String,
+    /// What a later version wrote.
+    #[serde(flatten)]
+    pub later: Map<String, Value>,
+}
+
+/// Why a file is no record.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BadRecord {
+    #[error("it is no record: {0}")]
+    Unreadable(#[from] serde_json::Error),
+    #[error("its sum does not fit its content")]
+    Sum,
+    #[error("version {0} is not known")]
+    Schema(u32),
+}
+
+impl Record {
+    /// The version that new records have.
+    #[must_use]
+    pub fn schema() -> u32 {
+        SCHEMA
+    }
+
+    /// The file's bytes, with the sum of all the rest.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut value = serde_json::to_value(self).expect("a record has string keys only");
+        let sum = sum(&value);
+        if let Value::Object(fields) = &mut value {
+            fields.insert("sum".into(), sum.into());
+        }
+        let mut bytes = serde_json::to_vec_pretty(&value).expect("a value serialises");
+        bytes.push(b'\n');
+        bytes
+    }
+
+    /// Reads a file's bytes. A flipped byte cannot become another user: the sum is checked first.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, BadRecord> {
+        let mut value: Value = serde_json::from_slice(bytes)?;
+        let told = value.as_object_mut().and_then(|it| it.remove("sum"));
+        if told != Some(sum(&value).into()) {
+            return Err(BadRecord::Sum);
+        }
+        let record: Self = serde_json::from_value(value)?;
+        if record.schema == SCHEMA { Ok(record) } else { Err(BadRecord::Schema(record.schema)) }
+    }
+}
+
+fn sum(value: &Value) -> String {
+    hex::encode(Sha256::digest(canonical(value)))
+}
+
+/// JSON with sorted keys and no blanks, whatever order the map type keeps.
+fn canonical(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => {
+            let sorted: BTreeMap<_, _> = fields.iter().collect();
+            let parts: Vec<_> =
+                sorted.iter().map(|(key, it)| format!("{}:{}", Value::from(key.as_str()), canonical(it))).collect();
+            format!("{{{}}}", parts.join(","))
+        }
+        Value::Array(items) => format!("[{}]", items.iter().map(canonical).collect::<Vec<_>>().join(",")),
+        scalar => scalar.to_string(),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn record(name: &str) -> Record {
+        Record {
+            schema: SCHEMA,
+            name: ContainerName::parse(name).unwrap(),
+            container_id: None,
+            id: None,
+            record_id: RecordId::random(),
+            state: State::Intent,
+            engine: EngineKind::Fake,
+            endpoint: "local".into(),
+            namespace: LabelNamespace::parse("coracle").unwrap(),
+            session: "default".into(),
+            image: "busybox".into(),
+            image_id: None,
+            purpose: None,
+            created: jiff::Timestamp::UNIX_EPOCH,
+            last_used: jiff::Timestamp::UNIX_EPOCH,
+            persistent: false,
+            mounts: vec![],
+            mount_cwd: false,
+            ports: vec![],
+            workdir: ContainerPath::parse("/workspace").unwrap(),
+            home: None,
+            user_name: None,
+            shell: None,
+            exec_user: Some(Ids { uid: 1000, gid: 1000 }),
+            env_keys: vec![],
+            env_plain: [("A".to_owned(), "b".to_owned())].into(),
+            networks: vec![],
+            placeholders: vec![],
+            provisioning_report: Value::Array(vec![]),
+            spec_sha256: String::new(),
+            maker: ProcessId::current(),
+            tool_version: "0".into(),
+            later: Map::new(),
+        }
+    }
+
+    #[test]
+    fn a_record_reads_back_and_keeps_what_a_later_version_wrote() {
+        let mut it = record("a");
+        it.later.insert("invented_later".into(), serde_json::json!({ "x": [1, 2] }));
+        assert_eq!(Record::from_bytes(&it.to_bytes()).unwrap(), it);
+    }
+
+    #[test]
+    fn a_record_cut_or_flipped_at_any_byte_is_none() {
+        let it = record("a");
+        let bytes = it.to_bytes();
+        for at in 0..bytes.len() - 2 {
+            assert!(Record::from_bytes(&bytes[..at]).is_err(), "cut at {at}");
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1;
+            // White space may change into other white space; what it says must not.
+            assert!(Record::from_bytes(&flipped).map_or(true, |read| read == it), "flipped at {at}");
+        }
+    }
+}

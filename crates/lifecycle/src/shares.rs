@@ -1,0 +1,53 @@
+//! Host directories that several containers share.
+
+use coracle_runtime::{Access, Mount, Problem, Refused};
+
+use crate::record::Record;
+
+/// A path strictly beneath one that another container of ours holds writable: that container could swap it for a link
+/// while it is resolved. The same directory may be bound into any number of containers.
+#[must_use]
+pub fn shared_problem(mounts: &[Mount], others: &[Record]) -> Option<Refused> {
+    let held = |mount: &Mount| {
+        let holder = others.iter().find(|record| {
+            let beneath = |it: &crate::RecordedMount| {
+                it.mode == Access::ReadWrite && mount.host.real() != it.host && mount.host.real().starts_with(&it.host)
+            };
+            record.mounts.iter().any(beneath)
+        })?;
+        let value = mount.host.real().display().to_string();
+        let message = format!("`{value}` lies in a directory that container `{}` can write", holder.name);
+        Some(Problem { rule: "mount.shared", setting: None, value, message })
+    };
+    let problems: Vec<_> = mounts.iter().filter_map(held).collect();
+    (!problems.is_empty()).then_some(Refused { problems })
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::ContainerPath;
+    use coracle_runtime::host::fs::HostPath;
+
+    use super::*;
+    use crate::RecordedMount;
+    use crate::record::tests::record;
+
+    #[test]
+    fn only_what_lies_beneath_a_writable_share_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        std::fs::create_dir(root.join("sub")).unwrap();
+        let at = ContainerPath::parse("/w").unwrap();
+        let mount = |path: &std::path::Path| {
+            [Mount { host: HostPath::open(path).unwrap(), at: at.clone(), access: Access::ReadWrite }]
+        };
+        let holder = |mode| {
+            let mut it = record("holder");
+            it.mounts = vec![RecordedMount { host: root.clone(), container: at.clone(), mode }];
+            [it]
+        };
+        assert!(shared_problem(&mount(&root.join("sub")), &holder(Access::ReadWrite)).is_some());
+        assert!(shared_problem(&mount(&root.join("sub")), &holder(Access::ReadOnly)).is_none());
+        assert!(shared_problem(&mount(&root), &holder(Access::ReadWrite)).is_none());
+    }
+}

@@ -1,0 +1,345 @@
+//! The state directory: records, locks, and the key that signs labels (containers.md 2.11 to 2.14).
+
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use coracle_runtime::labels::Signer;
+use coracle_runtime::{ContainerName, EngineKind, LabelNamespace, Secret};
+
+use crate::record::Record;
+use crate::{Lock, Result};
+
+/// Larger files are no records.
+const MAX_RECORD: u64 = 4 << 20;
+
+/// A state directory that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// It, or a file in it, belongs to somebody else.
+    #[error("`{}` belongs to another user", .0.display())]
+    Owner(PathBuf),
+    /// A link lies where a directory or file of ours should be.
+    #[error("`{}` is a link or no plain file", .0.display())]
+    Link(PathBuf),
+    /// The file system keeps no locks.
+    #[error("`{}` is on a file system without locks", .0.display())]
+    NoLocks(PathBuf),
+    /// The system refused.
+    #[error("cannot use `{}`", path.display())]
+    Io {
+        /// Which path.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl StoreError {
+    pub(crate) fn io(path: &Path) -> impl Fn(io::Error) -> Self + '_ {
+        move |source| Self::Io { path: path.to_owned(), source }
+    }
+}
+
+/// Where records are kept. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Store {
+    root: PathBuf,
+    signer: Signer,
+}
+
+/// A record, or a file that should have been one.
+#[derive(Debug)]
+pub(crate) enum Loaded {
+    Record(Box<Record>),
+    /// Set aside; the container's labels may still tell what it was.
+    Damaged,
+    Missing,
+}
+
+impl Store {
+    /// Opens a state directory, making what is missing.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it belongs to somebody else, is a link, or keeps no locks.
+    pub fn open(root: &Path, namespace: LabelNamespace) -> Result<Self, StoreError> {
+        for dir in ["", "containers", "gone", "gone/container", "gone/making", "locks", "scratch", "engine"] {
+            own_directory(&root.join(dir))?;
+        }
+        let probe = root.join("locks/probe");
+        Lock::try_take(&probe).map_err(|_| StoreError::NoLocks(root.to_owned()))?;
+        let signer = Signer::new(namespace, key(&root.join("key"))?, rustix::process::geteuid().as_raw());
+        Ok(Self { root: root.to_owned(), signer })
+    }
+
+    /// Signs and checks labels.
+    #[must_use]
+    pub fn signer(&self) -> &Signer {
+        &self.signer
+    }
+
+    /// The directory itself.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// A directory that may be shared with containers.
+    #[must_use]
+    pub fn scratch(&self) -> PathBuf {
+        self.root.join("scratch")
+    }
+
+    /// Waits for the lock of one container.
+    pub(crate) async fn lock(&self, name: &ContainerName) -> Result<Lock> {
+        Lock::take(&self.lock_file("container", &key_of(name)), name.as_str()).await
+    }
+
+    /// The lock of one container, unless somebody holds it.
+    pub(crate) fn try_lock(&self, name: &ContainerName) -> Result<Option<Lock>> {
+        Ok(Lock::try_take(&self.lock_file("container", &key_of(name)))?)
+    }
+
+    /// Waits for a lock of all containers together. Order: a common lock is never awaited while holding one of these.
+    pub(crate) async fn common_lock(&self, what: &str) -> Result<Lock> {
+        Lock::take(&self.lock_file("common", what), what).await
+    }
+
+    fn lock_file(&self, kind: &str, name: &str) -> PathBuf {
+        self.root.join("locks").join(format!("{kind}-{name}"))
+    }
+
+    /// Reads one record. A damaged one is moved aside, once.
+    pub(crate) fn load(&self, name: &ContainerName) -> Result<Loaded, StoreError> {
+        let file = self.record_file(name);
+        let Some(bytes) = read_own(&file)? else { return Ok(Loaded::Missing) };
+        match Record::from_bytes(&bytes) {
+            Ok(record) if key_of(&record.name) == key_of(name) => Ok(Loaded::Record(Box::new(record))),
+            Ok(_) => self.set_aside(&file, "it names another container"),
+            Err(err) => self.set_aside(&file, &err.to_string()),
+        }
+    }
+
+    fn set_aside(&self, file: &Path, why: &str) -> Result<Loaded, StoreError> {
+        let aside = file.with_file_name(format!("metadata.json.bad-{}", jiff::Timestamp::now().as_millisecond()));
+        tracing::warn!(file = %file.display(), why, "a record is set aside");
+        std::fs::rename(file, aside).map_err(StoreError::io(file))?;
+        Ok(Loaded::Damaged)
+    }
+
+    /// Writes a record: beside the old one, to the disk, then in its place.
+    pub(crate) fn save(&self, record: &Record) -> Result<(), StoreError> {
+        let file = self.record_file(&record.name);
+        own_directory(file.parent().unwrap_or(&self.root))?;
+        write_whole(&file, &record.to_bytes())
+    }
+
+    /// Removes a record and its directory if nothing else is in it.
+    pub(crate) fn forget(&self, name: &ContainerName) -> Result<(), StoreError> {
+        let file = self.record_file(name);
+        match std::fs::remove_file(&file) {
+            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(StoreError::io(&file)(err)),
+            _ => {}
+        }
+        if let Some(dir) = file.parent() {
+            // Something set aside may lie in it: then it stays.
+            let _ = std::fs::remove_dir(dir);
+        }
+        Ok(())
+    }
+
+    /// All records. Damaged ones are set aside and left out.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn records(&self) -> Result<Vec<Record>, StoreError> {
+        let dir = self.root.join("containers");
+        let mut records = Vec::new();
+        for entry in std::fs::read_dir(&dir).map_err(StoreError::io(&dir))? {
+            let name = entry.map_err(StoreError::io(&dir))?.file_name();
+            let Some(Ok(name)) = name.to_str().map(ContainerName::parse) else { continue };
+            if let Loaded::Record(record) = self.load(&name)? {
+                records.push(*record);
+            }
+        }
+        records.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
+        Ok(records)
+    }
+
+    /// Remembers a making that was given up while the engine may not have heard of it yet: what appears later under
+    /// this record is nobody's.
+    pub(crate) fn doom(&self, record: &Record) -> Result<(), StoreError> {
+        write_whole(&self.doomed_file(record), &record.to_bytes())
+    }
+
+    pub(crate) fn doomed(&self) -> Result<Vec<Record>, StoreError> {
+        let dir = self.root.join("gone/making");
+        let entries = std::fs::read_dir(&dir).map_err(StoreError::io(&dir))?;
+        let read = |path: PathBuf| Ok(read_own(&path)?.and_then(|it| Record::from_bytes(&it).ok()));
+        let found: Result<Vec<_>, StoreError> = entries.filter_map(|it| Some(read(it.ok()?.path()))).collect();
+        Ok(found?.into_iter().flatten().collect())
+    }
+
+    pub(crate) fn forget_doomed(&self, record: &Record) -> Result<(), StoreError> {
+        let file = self.doomed_file(record);
+        std::fs::remove_file(&file).map_err(StoreError::io(&file))
+    }
+
+    fn doomed_file(&self, record: &Record) -> PathBuf {
+        self.root.join("gone/making").join(format!("{}.json", record.record_id))
+    }
+
+    fn record_file(&self, name: &ContainerName) -> PathBuf {
+        self.root.join("containers").join(key_of(name)).join("metadata.json")
+    }
+
+    /// Whether labels carry our signature.
+    pub(crate) fn signed(&self, engine: EngineKind, labels: &std::collections::BTreeMap<String, String>) -> bool {
+        self.signer.verify(engine, labels)
+    }
+}
+
+/// Names that differ only in case are the same container.
+pub(crate) fn key_of(name: &ContainerName) -> String {
+    name.as_str().to_ascii_lowercase()
+}
+
+fn own_directory(path: &Path) -> Result<(), StoreError> {
+    let made = DirBuilder::new().mode(0o700).recursive(true).create(path);
+    if let Err(err) = made.or_else(|err| if path.is_dir() { Ok(()) } else { Err(err) }) {
+        return Err(StoreError::io(path)(err));
+    }
+    let meta = path.symlink_metadata().map_err(StoreError::io(path))?;
+    check(path, &meta, meta.is_dir())
+}
+
+fn check(path: &Path, meta: &std::fs::Metadata, right_kind: bool) -> Result<(), StoreError> {
+    if !right_kind {
+        return Err(StoreError::Link(path.to_owned()));
+    }
+    if meta.uid() != rustix::process::geteuid().as_raw() {
+        return Err(StoreError::Owner(path.to_owned()));
+    }
+    Ok(())
+}
+
+/// A plain file of ours, or nothing.
+pub(crate) fn read_own(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
+    let meta = match path.symlink_metadata() {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(StoreError::io(path))?,
+    };
+    check(path, &meta, meta.is_file() && meta.len() <= MAX_RECORD)?;
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(StoreError::io(path))?;
+    file.take(MAX_RECORD).read_to_end(&mut bytes).map_err(StoreError::io(path))?;
+    Ok(Some(bytes))
+}
+
+/// Beside it, to the disk, in its place, and the directory to the disk too.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    let write = || {
+        let mut file = tempfile::NamedTempFile::new_in(dir)?;
+        file.write_all(bytes)?;
+        file.as_file().sync_all()?;
+        file.persist(path).map_err(|err| err.error)?;
+        File::open(dir)?.sync_all()
+    };
+    write().map_err(StoreError::io(path))
+}
+
+/// 32 random bytes, made once. Of several processes that make it at once, the first one's stays.
+fn key(path: &Path) -> Result<Secret, StoreError> {
+    if let Some(bytes) = read_own(path)?.filter(|it| it.len() == 32) {
+        return Ok(Secret::new(bytes));
+    }
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    let make = || {
+        let mut file = tempfile::Builder::new()
+            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))
+            .tempfile_in(dir)?;
+        file.write_all(&hex::decode(coracle_runtime::random_hex::<32>()).unwrap_or_default())?;
+        file.as_file().sync_all()?;
+        match file.persist_noclobber(path) {
+            Err(err) if err.error.kind() != io::ErrorKind::AlreadyExists => Err(err.error),
+            _ => File::open(dir)?.sync_all(),
+        }
+    };
+    make().map_err(StoreError::io(path))?;
+    let mut options = File::options();
+    options.read(true).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
+    let mut bytes = Vec::new();
+    options.open(path).and_then(|mut it| it.read_to_end(&mut bytes)).map_err(StoreError::io(path))?;
+    Ok(Secret::new(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::tests::record;
+
+    fn store(dir: &Path) -> Store {
+        Store::open(dir, LabelNamespace::parse("coracle").unwrap()).unwrap()
+    }
+
+    #[test]
+    fn records_are_kept_and_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path());
+        let it = record("Web");
+        store.save(&it).unwrap();
+        assert!(matches!(store.load(&ContainerName::parse("wEB").unwrap()), Ok(Loaded::Record(read)) if *read == it));
+        assert_eq!(store.records().unwrap().len(), 1);
+        store.forget(&it.name).unwrap();
+        assert!(matches!(store.load(&it.name), Ok(Loaded::Missing)));
+        assert!(!dir.path().join("containers/web").exists());
+    }
+
+    #[test]
+    fn a_damaged_record_is_set_aside_and_never_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path());
+        store.save(&record("web")).unwrap();
+        let file = dir.path().join("containers/web/metadata.json");
+        let text = std::fs::read_to_string(&file).unwrap().replace("1000:1000", "0:0");
+        std::fs::write(&file, text).unwrap();
+        assert!(matches!(store.load(&ContainerName::parse("web").unwrap()), Ok(Loaded::Damaged)));
+        assert!(!file.exists() && dir.path().join("containers/web").read_dir().unwrap().count() == 1);
+    }
+
+    #[test]
+    fn files_are_the_persons_alone_and_links_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let it = store(dir.path());
+        it.save(&record("web")).unwrap();
+        let mode = |path: &str| dir.path().join(path).metadata().unwrap().mode() & 0o777;
+        assert_eq!([mode("key"), mode("containers/web/metadata.json"), mode("containers")], [0o600, 0o600, 0o700]);
+        std::fs::rename(dir.path().join("containers"), dir.path().join("elsewhere")).unwrap();
+        std::os::unix::fs::symlink("elsewhere", dir.path().join("containers")).unwrap();
+        let again = Store::open(dir.path(), LabelNamespace::parse("coracle").unwrap());
+        assert!(matches!(again, Err(StoreError::Link(_))));
+    }
+
+    #[test]
+    fn the_key_is_made_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) = (store(dir.path()), store(dir.path()));
+        let mut labels = std::collections::BTreeMap::new();
+        first.signer().sign(EngineKind::Fake, &mut labels);
+        assert!(second.signed(EngineKind::Fake, &labels));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_held_container_is_busy() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path());
+        let name = ContainerName::parse("web").unwrap();
+        let held = store.lock(&name).await.unwrap();
+        assert!(matches!(store.lock(&name).await, Err(crate::Error::Busy { .. })));
+        drop(held);
+        assert!(store.lock(&name).await.is_ok());
+    }
+}

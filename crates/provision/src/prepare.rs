@@ -1,0 +1,137 @@
+//! The exec user and the work directory, made and proven in two commands.
+
+use std::time::{Duration, Instant};
+
+use coracle_runtime::{Command, ContainerId, ContainerPath, ContainerRuntime, Exec, ExecLimits, ExecOutput, Exit, Ids};
+
+use crate::{Error, Result, Status, Step};
+
+/// Where commands will run.
+#[derive(Clone, Debug)]
+pub struct Workspace {
+    /// Its path.
+    pub path: ContainerPath,
+    /// A host directory is bound there: it is there already, and nothing of it is changed.
+    pub bound: bool,
+}
+
+/// What is known of the exec user afterwards, and the report's lines about both.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// Name inside.
+    pub name: String,
+    /// Home inside.
+    pub home: ContainerPath,
+    /// Login shell inside.
+    pub shell: ContainerPath,
+    /// The line about the user.
+    pub user: Step,
+    /// The line about the work directory.
+    pub workspace: Step,
+}
+
+/// As root: finds the entry of `$1` in the passwd file or adds one, the same for the group `$2`, makes a missing home,
+/// and the work directory `$3` if it is missing. An image needs no `useradd`: only a shell, `mkdir`, `chown` and `chmod`.
+/// Answers name, home and shell.
+const MAKE: &str = r#"uid=$1 gid=$2 workdir=$3
+name= home= shell= taken=' ' known=0
+if [ -f /etc/passwd ]; then
+  while IFS=: read -r entry _ entry_uid _ _ entry_home entry_shell || [ -n "$entry" ]; do
+    taken="$taken$entry "
+    if [ "$entry_uid" = "$uid" ] && [ $known = 0 ]; then name=$entry home=$entry_home shell=$entry_shell known=1; fi
+  done </etc/passwd
+fi
+for candidate in "$shell" /bin/bash /bin/zsh /bin/sh; do
+  case $candidate in */bash | */zsh | */sh | */ash | */dash) ;; *) continue ;; esac
+  if [ -x "$candidate" ]; then shell=$candidate; break; fi
+done
+if [ $known = 0 ]; then
+  name=agent number=1
+  if [ "$uid" = 0 ]; then name=root home=/root; else home=/home/agent; fi
+  while case $taken in *" $name "*) true ;; *) false ;; esac; do number=$((number + 1)) name=agent$number home=/home/agent$number; done
+  mkdir -p /etc
+  printf '%s:x:%s:%s::%s:%s\n' "$name" "$uid" "$gid" "$home" "$shell" >>/etc/passwd || exit 1
+fi
+group=0
+if [ -f /etc/group ]; then
+  while IFS=: read -r _ _ entry_gid _ || [ -n "$entry_gid" ]; do [ "$entry_gid" = "$gid" ] && group=1; done </etc/group
+fi
+[ $group = 1 ] || printf '%s:x:%s:\n' "$name" "$gid" >>/etc/group || exit 1
+case $home in /?*) ;; *) home=/home/$name ;; esac
+if [ ! -d "$home" ]; then mkdir -p "$home" && chmod 700 "$home" && chown "$uid:$gid" "$home" || exit 1; fi
+if [ ! -d "$workdir" ]; then mkdir -p "$workdir" && chown "$uid:$gid" "$workdir" || exit 1; fi
+printf '%s\n' "$name" "$home" "$shell""#;
+
+/// As the exec user, in the work directory: who runs, and what it may do there.
+const PROBE: &str = r#"while read -r key first _; do
+  case $key in Uid:) uid=$first ;; Gid:) gid=$first ;; esac
+done </proc/self/status
+printf '%s\n' "$uid:$gid" "$HOME"
+if [ -r . ] && [ -x . ]; then if [ -w . ]; then echo rw; else echo ro; fi; else echo no; fi
+if [ -d "$HOME" ] && [ -w "$HOME" ]; then echo home; else echo homeless; fi"#;
+
+/// Makes the user and the work directory, and sees both work.
+///
+/// # Errors
+/// Without them there is no usable container, so every failure is one.
+pub async fn prepare(
+    runtime: &dyn ContainerRuntime,
+    id: &ContainerId,
+    user: Ids,
+    workspace: &Workspace,
+) -> Result<Prepared> {
+    let begun = Instant::now();
+    let arguments = [user.uid.to_string(), user.gid.to_string(), workspace.path.to_string()];
+    let mut make = exec(MAKE, &arguments, Ids::ROOT, ContainerPath::root());
+    make.env.insert("PATH".into(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into());
+    let output = runtime.exec(id, make).await?;
+    let lines = answered(&output).map_err(Error::User)?;
+    let [name, home, shell] = lines.as_slice() else { return Err(Error::User("the answer is incomplete".into())) };
+    let path = |text: &str| ContainerPath::parse(text).map_err(|err| Error::User(err.to_string()));
+    let (home, shell) = (path(home)?, path(if shell.is_empty() { "/bin/sh" } else { shell })?);
+    let made = begun.elapsed();
+
+    let mut probe = exec(PROBE, &[], user, workspace.path.clone());
+    probe.env.insert("HOME".into(), home.to_string());
+    let output = runtime.exec(id, probe).await?;
+    let lines = answered(&output).map_err(Error::User)?;
+    let [ids, probed_home, access, at_home] = lines.as_slice() else {
+        return Err(Error::User("the probe is incomplete".into()));
+    };
+    if *ids != user.to_string() || probed_home != home.as_str() || at_home != "home" {
+        return Err(Error::User(format!("a process reports {ids} with home `{probed_home}` ({at_home})")));
+    }
+    let detail = format!("commands run as {name} ({user}), home {home}");
+    let user = Step::success("user", detail, "a process reports uid, gid and a writable home").took(made);
+    let workspace = workspace_step(workspace, access)?.took(begun.elapsed().saturating_sub(made));
+    Ok(Prepared { name: name.clone(), home, shell, user, workspace })
+}
+
+fn workspace_step(workspace: &Workspace, access: &str) -> Result<Step> {
+    let what = if workspace.bound { "a directory of the host" } else { "a directory of the container" };
+    let detail = format!("{} is {what}", workspace.path);
+    match access {
+        "rw" => Ok(Step::success("workspace", detail, "the exec user may read and write it")),
+        "ro" if workspace.bound => {
+            Ok(Step::flawed("workspace", Status::Partial, detail, "the exec user may read it and not write it"))
+        }
+        _ => Err(Error::Workspace(format!("the exec user cannot use {}", workspace.path))),
+    }
+}
+
+fn exec(program: &str, arguments: &[String], user: Ids, workdir: ContainerPath) -> Exec {
+    let argv = ["/bin/sh", "-c", program, "coracle"].map(str::to_owned).into_iter().chain(arguments.iter().cloned());
+    let mut exec = Exec::new(Command::Argv(argv.collect()), user, workdir);
+    exec.limits = ExecLimits { total: Some(Duration::from_secs(30)), ..ExecLimits::default() };
+    exec
+}
+
+/// The lines that a constant program printed, or why it failed.
+fn answered(output: &ExecOutput) -> Result<Vec<String>, String> {
+    if output.exit == Exit::Code(0) {
+        return Ok(output.stdout.text().lines().map(str::to_owned).collect());
+    }
+    let words = output.stderr.text();
+    let reason = words.lines().last().unwrap_or("it gave no reason");
+    Err(format!("{reason} ({:?})", output.exit))
+}

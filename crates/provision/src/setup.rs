@@ -1,0 +1,135 @@
+//! The caller's setup commands, each tracked (containers.md 5.12).
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use coracle_runtime::{Command, ContainerId, ContainerPath, ContainerRuntime, Exec, ExecLimits, ExecOutput, Exit, Ids};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Item, Status, Step};
+
+/// How setup commands run.
+#[derive(Debug)]
+pub struct Setup<'a> {
+    /// In this order; a failure does not stop the next.
+    pub commands: &'a [Command],
+    /// As whom.
+    pub user: Ids,
+    /// Where.
+    pub workdir: &'a ContainerPath,
+    /// With which variables.
+    pub env: &'a BTreeMap<String, String>,
+    /// Time for each.
+    pub timeout: Duration,
+    /// Time for all.
+    pub total: Duration,
+    /// Time between TERM and KILL.
+    pub grace: Duration,
+    /// Ends the command that runs, and all that would follow.
+    pub cancel: CancellationToken,
+}
+
+/// An item keeps this much of what its command printed.
+const KEEP_BYTES: usize = 4096;
+
+/// Runs the commands and reports each.
+pub async fn setup(runtime: &dyn ContainerRuntime, id: &ContainerId, setup: &Setup<'_>) -> Step {
+    if setup.commands.is_empty() {
+        return Step::skipped("setup_commands", "none were given");
+    }
+    let begun = Instant::now();
+    let mut items = Vec::with_capacity(setup.commands.len());
+    for command in setup.commands {
+        let left = setup.total.saturating_sub(begun.elapsed());
+        items.push(if setup.cancel.is_cancelled() {
+            unrun(command, "the call was cancelled")
+        } else if left.is_zero() {
+            unrun(command, "no time was left for it")
+        } else {
+            run(runtime, id, setup, command, left.min(setup.timeout)).await
+        });
+    }
+    summary(items).took(begun.elapsed())
+}
+
+fn summary(items: Vec<Item>) -> Step {
+    let (all, good) = (items.len(), items.iter().filter(|it| it.status == Status::Success).count());
+    let detail = format!("{good}/{all} commands succeeded");
+    let first = items.iter().find_map(|it| Some(format!("`{}`: {}", it.name, it.error.as_ref()?)));
+    let mut step = match first {
+        None => Step::success("setup_commands", detail, "each command ended with 0"),
+        Some(error) if good > 0 => Step::flawed("setup_commands", Status::Partial, detail, error),
+        Some(error) => Step::flawed("setup_commands", Status::Failed, detail, error),
+    };
+    step.items = items;
+    step
+}
+
+async fn run(
+    runtime: &dyn ContainerRuntime,
+    id: &ContainerId,
+    setup: &Setup<'_>,
+    command: &Command,
+    time: Duration,
+) -> Item {
+    let mut exec = Exec::new(command.clone(), setup.user, setup.workdir.clone());
+    exec.env = setup.env.clone();
+    exec.limits = ExecLimits { total: Some(time), silence: None, grace: setup.grace };
+    exec.keep_bytes = 2 * KEEP_BYTES;
+    exec.cancel = setup.cancel.clone();
+    match runtime.exec(id, exec).await {
+        Ok(output) => ended(command, &output, time),
+        Err(err) => unrun(command, &err.to_string()),
+    }
+}
+
+fn ended(command: &Command, output: &ExecOutput, time: Duration) -> Item {
+    let error = match output.exit {
+        Exit::Code(0) => None,
+        Exit::Code(code) => Some(format!("exit {code}{}", last_line(output))),
+        Exit::TimedOut(_) => Some(format!("ended after {} s", time.as_secs())),
+        Exit::Cancelled => Some("the call was cancelled".into()),
+    };
+    Item {
+        status: if error.is_none() { Status::Success } else { Status::Failed },
+        exit_code: match output.exit {
+            Exit::Code(code) => Some(code),
+            Exit::TimedOut(_) | Exit::Cancelled => None,
+        },
+        output: Some(tail(output)),
+        error,
+        ..unrun(command, "")
+    }
+}
+
+fn unrun(command: &Command, why: &str) -> Item {
+    let words = match command {
+        Command::Shell(script) => Value::from(script.as_str()),
+        Command::Argv(argv) => Value::from(argv.clone()),
+    };
+    let name = match command {
+        Command::Shell(script) => script.clone(),
+        Command::Argv(argv) => argv.join(" "),
+    };
+    Item {
+        name: name.chars().take(200).collect(),
+        status: Status::Failed,
+        error: Some(why.to_owned()),
+        command: Some(words),
+        exit_code: None,
+        output: None,
+        hint: Some(false),
+    }
+}
+
+fn last_line(output: &ExecOutput) -> String {
+    let words = output.stderr.text();
+    words.lines().last().map_or_else(String::new, |it| format!(": {}", it.chars().take(200).collect::<String>()))
+}
+
+/// What it printed last, both streams, the errors behind the rest.
+fn tail(output: &ExecOutput) -> String {
+    let bytes = [output.stdout.bytes(), output.stderr.bytes()].concat();
+    String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(KEEP_BYTES)..]).into_owned()
+}

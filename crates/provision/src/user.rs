@@ -1,0 +1,151 @@
+//! Who runs commands inside: what was asked for, and what the image knows (containers.md 4.15).
+
+use coracle_runtime::{ContainerId, ContainerPath, ContainerRuntime, Ids, archive};
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result};
+
+/// The exec user as asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum UserAsk {
+    /// Both numbers.
+    Ids(Ids),
+    /// A uid whose group the image decides; the same number if it does not.
+    Uid(u32),
+    /// A name that the image must know.
+    Name(String),
+}
+
+/// A text that names no user.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{}` is not a user: a name, a uid, or `uid:gid`", .0.escape_debug())]
+pub struct InvalidUser(String);
+
+impl UserAsk {
+    /// Reads `root`, `1000`, `1000:1000` or a name.
+    ///
+    /// # Errors
+    /// [`InvalidUser`].
+    pub fn parse(text: &str) -> Result<Self, InvalidUser> {
+        let invalid = || InvalidUser(text.chars().take(100).collect());
+        if text == "root" || text == "0" {
+            return Ok(Self::Ids(Ids::ROOT));
+        }
+        if text.contains(':') {
+            return Ids::parse(text).map(Self::Ids).map_err(|_| invalid());
+        }
+        if text.bytes().all(|it| it.is_ascii_digit()) {
+            return text.parse().map(Self::Uid).map_err(|_| invalid());
+        }
+        let begins = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+        let rest = text.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
+        if begins && rest && text.len() <= 32 { Ok(Self::Name(text.to_owned())) } else { Err(invalid()) }
+    }
+}
+
+impl TryFrom<String> for UserAsk {
+    type Error = InvalidUser;
+    fn try_from(text: String) -> Result<Self, InvalidUser> {
+        Self::parse(&text)
+    }
+}
+
+impl From<UserAsk> for String {
+    fn from(it: UserAsk) -> Self {
+        match it {
+            UserAsk::Ids(ids) => ids.to_string(),
+            UserAsk::Uid(uid) => uid.to_string(),
+            UserAsk::Name(name) => name,
+        }
+    }
+}
+
+/// The users of an image, as far as its passwd file can be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Accounts(Vec<(String, Ids)>);
+
+impl Accounts {
+    /// Reads a passwd file. Lines that are none are passed over: the file is the image's, and not trusted.
+    #[must_use]
+    pub fn parse(passwd: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(passwd);
+        let read = |line: &str| {
+            let mut fields = line.split(':');
+            let name = fields.next()?.to_owned();
+            let uid = fields.nth(1)?.parse().ok()?;
+            Some((name, Ids { uid, gid: fields.next()?.parse().ok()? }))
+        };
+        Self(text.lines().filter_map(read).collect())
+    }
+
+    /// Who that is in this image.
+    ///
+    /// # Errors
+    /// [`Error::UserNotFound`] for a name that the image does not know.
+    pub fn resolve(&self, ask: &UserAsk) -> Result<Ids> {
+        match ask {
+            UserAsk::Ids(ids) => Ok(*ids),
+            UserAsk::Uid(uid) => {
+                let known = self.0.iter().find(|it| it.1.uid == *uid);
+                Ok(known.map_or(Ids { uid: *uid, gid: *uid }, |it| it.1))
+            }
+            UserAsk::Name(name) => {
+                let known = self.0.iter().find(|it| it.0 == *name);
+                known.map(|it| it.1).ok_or_else(|| Error::UserNotFound(name.clone()))
+            }
+        }
+    }
+}
+
+/// Larger files are no passwd files.
+const MAX_PASSWD: u64 = 1 << 20;
+
+/// Reads the users of a container, running or not.
+///
+/// # Errors
+/// When the engine does not answer. An image without the file has no users.
+pub async fn accounts(runtime: &dyn ContainerRuntime, id: &ContainerId) -> Result<Accounts> {
+    let cannot = |source| coracle_runtime::Error::Host { what: "cannot write a temporary file".into(), source };
+    let dir = tempfile::tempdir().map_err(cannot)?;
+    let spool = tempfile::tempfile().map_err(cannot)?;
+    let passwd = ContainerPath::parse("/etc/passwd").expect("a plain path");
+    let into = spool.try_clone().map_err(cannot)?;
+    match runtime.download(id, &passwd, into, MAX_PASSWD + 4096).await {
+        Ok(()) => {}
+        Err(coracle_runtime::Error::Engine { .. }) => return Ok(Accounts::default()),
+        Err(err) => return Err(err.into()),
+    }
+    let into = cap_std::fs::Dir::open_ambient_dir(dir.path(), cap_std::ambient_authority()).map_err(cannot)?;
+    let mut spool = spool;
+    std::io::Seek::rewind(&mut spool).map_err(cannot)?;
+    let limits = archive::Limits { max_bytes: MAX_PASSWD, max_entries: 1 };
+    archive::unpack(spool, &into, "passwd", limits).map_err(coracle_runtime::Error::from)?;
+    Ok(Accounts::parse(&into.read("passwd").unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_names_uids_or_both_numbers() {
+        let read = |text: &str| UserAsk::parse(text).map(String::from);
+        for (text, same) in [("root", "0:0"), ("0", "0:0"), ("1000", "1000"), ("7:8", "7:8"), ("node", "node")] {
+            assert_eq!(read(text).as_deref(), Ok(same));
+        }
+        for bad in ["", "x:y", "1:", ":1", "-u", "a b", "1000:1000:1", "99999999999", "a\n", "+1"] {
+            assert!(read(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_image_decides_names_and_groups() {
+        let it = Accounts::parse(b"root:x:0:0::/root:/bin/sh\nbroken\nnode:x:1000:50::/home/node:\n\xff\n");
+        let resolve = |text: &str| it.resolve(&UserAsk::parse(text).unwrap()).map(|it| it.to_string());
+        assert_eq!(resolve("node").unwrap(), "1000:50");
+        assert_eq!(resolve("1000").unwrap(), "1000:50");
+        assert_eq!(resolve("1234").unwrap(), "1234:1234");
+        assert!(matches!(resolve("nobody"), Err(Error::UserNotFound(_))));
+    }
+}

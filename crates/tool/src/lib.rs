@@ -1,1 +1,33 @@
+//! Coracle gives each AI agent a Linux machine of its own in a container.
+//!
+//! [`ops::ALL`] is the table of operations, [`answer`] does what a call asks, and a [`Context`] holds what it needs:
+//! configuration, host, state directory, engines. The three mouths (`coracle call`, the command line, MCP) differ in
+//! how they read a call and show its answer, and in nothing else.
+//!
+//! **Invariant:** every answer has `success`, and `error` if and only if that is false.
+//! **Invariant:** the environment is read in `host`, and nowhere else.
+//! **Invariant:** standard output carries answers only; everything else goes to standard error.
+//! **Invariant:** nothing that acts is done before its intent stands in the audit trail.
 
+mod args;
+mod audit;
+pub mod config;
+mod context;
+mod engines;
+pub mod failure;
+mod host;
+mod op;
+pub mod ops;
+mod progress;
+pub mod schema;
+pub mod setup;
+mod state;
+
+pub use args::{Script, Seconds};
+pub use context::{Context, Mouth, Options};
+pub use engines::Choice;
+pub use failure::{Code, Failure};
+pub use host::{Host, NoHost};
+pub use op::{Entry, Input, Operation, answer};
+pub use progress::{Event, Progress};
+pub use state::StateDir;

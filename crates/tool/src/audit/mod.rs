@@ -1,0 +1,127 @@
+//! The trail of what was done: a line before each act and a line after it, each with the hash of the line before.
+//!
+//! **Invariant:** no act without its intent line.
+//! **Invariant:** no line holds the value of a variable, an input or a file; commands stand by digest and first word.
+
+mod line;
+mod trail;
+
+use std::time::Instant;
+
+use serde_json::{Map, Value, json};
+
+use crate::context::{Context, Mouth};
+use crate::failure::Failure;
+
+/// An act that has been announced.
+#[derive(Debug)]
+pub(crate) struct Intent {
+    trail: trail::Trail,
+    fields: Map<String, Value>,
+    begun: Instant,
+}
+
+/// What cannot be undone is on the disk before it is done.
+const FINAL: &[&str] = &["destroy", "destroy_all", "destroy_network", "prune", "cache_clear", "snapshot_delete"];
+
+/// Announces an act.
+pub(crate) async fn intent(cx: &Context, op: &str, args: &Map<String, Value>) -> Result<Intent, Failure> {
+    let mouth = match cx.mouth {
+        Mouth::Call => "call",
+        Mouth::Cli => "cli",
+        Mouth::Mcp => "mcp",
+    };
+    let fields = json!({
+        "session": cx.session,
+        "mouth": mouth,
+        "op_id": coracle_runtime::random_hex::<8>(),
+        "op": op,
+        "container": args.get("container").or_else(|| args.get("name")).map(line::value),
+        "policy": "standard",
+    });
+    let Value::Object(fields) = fields else { return Err(Failure::internal("an audit line is no object")) };
+    let trail = trail::Trail::new(cx.state()?.audit());
+    let line = with(&fields, json!({ "phase": "intent", "args_digest": line::digest(args), "args": line::args(args) }));
+    trail.append(line, FINAL.contains(&op)).await.map_err(|err| {
+        Failure::config("state_dir", None, format!("the audit trail cannot be written: {err}"))
+            .hint("make room for the state directory; nothing is done that is not recorded")
+    })?;
+    Ok(Intent { trail, fields, begun: Instant::now() })
+}
+
+impl Intent {
+    /// Tells what came of it. The act is done, so a line that cannot be written goes to the log.
+    pub(crate) async fn result(self, result: &Result<Map<String, Value>, Failure>) {
+        let (code, rule) = match result {
+            Ok(_) => (Value::Null, Value::Null),
+            Err(failure) => (failure.code.word().into(), failure.details.get("rule").cloned().unwrap_or_default()),
+        };
+        let decision = if code == "policy_denied" || code == "other_session" { "denied" } else { "allowed" };
+        let exit = result.as_ref().ok().and_then(|it| it.get("exit_code")).cloned();
+        let ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let more =
+            json!({ "phase": "result", "code": code, "rule": rule, "decision": decision, "exit": exit, "ms": ms });
+        if let Err(err) = self.trail.append(with(&self.fields, more), false).await {
+            tracing::error!("the audit trail cannot be written: {err}");
+        }
+    }
+}
+
+fn with(fields: &Map<String, Value>, more: Value) -> Map<String, Value> {
+    let mut all = fields.clone();
+    if let Value::Object(more) = more {
+        all.extend(more);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, Value, json};
+    use sha2::{Digest, Sha256};
+
+    use super::intent;
+    use crate::context::Context;
+    use crate::failure::{Code, Failure};
+
+    fn lines(cx: &Context) -> Vec<String> {
+        let mut files: Vec<_> = std::fs::read_dir(cx.state().unwrap().audit()).unwrap().map(|it| it.unwrap()).collect();
+        files.retain(|it| it.file_name().to_string_lossy().ends_with(".jsonl"));
+        let text = std::fs::read_to_string(files[0].path()).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    async fn act(cx: &Context, args: Value, result: &Result<Map<String, Value>, Failure>) {
+        let Value::Object(args) = args else { panic!("no object") };
+        intent(cx, "exec", &args).await.unwrap().result(result).await;
+    }
+
+    #[tokio::test]
+    async fn acts_leave_two_lines_in_a_chain() {
+        let dir = tempfile::tempdir().unwrap();
+        let cx = Context::for_tests(dir.path());
+        let args = json!({ "container": "web", "command": "curl -H secret", "env": { "TOKEN": "canary" } });
+        act(&cx, args, &Ok(Map::new())).await;
+        let denied = Failure::new(Code::PolicyDenied, "no").detail("rule", "root.exec");
+        act(&cx, json!({ "container": "web" }), &Err(denied)).await;
+        let lines = lines(&cx);
+        let read: Vec<Value> = lines.iter().map(|it| serde_json::from_str(it).unwrap()).collect();
+        let seq: Vec<u64> = read.iter().map(|it| it["seq"].as_u64().unwrap()).collect();
+        assert_eq!(seq, [0, 1, 2, 3]);
+        for (before, line) in lines.iter().zip(&read[1..]) {
+            assert_eq!(line["prev"], hex::encode(Sha256::digest(before.as_bytes())));
+        }
+        assert_eq!((&read[0]["phase"], &read[1]["phase"]), (&json!("intent"), &json!("result")));
+        assert_eq!(read[0]["args"]["command"]["first"], "curl");
+        assert_eq!((&read[3]["decision"], &read[3]["rule"]), (&json!("denied"), &json!("root.exec")));
+        assert!(!lines.concat().contains("canary") && !lines.concat().contains("secret"));
+    }
+
+    #[tokio::test]
+    async fn without_a_trail_nothing_is_done() {
+        let dir = tempfile::tempdir().unwrap();
+        let cx = Context::for_tests(dir.path());
+        std::fs::remove_dir_all(cx.state().unwrap().audit()).unwrap();
+        assert_eq!(intent(&cx, "exec", &Map::new()).await.unwrap_err().code, Code::ConfigInvalid);
+    }
+}

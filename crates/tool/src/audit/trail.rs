@@ -1,0 +1,181 @@
+//! The files of the trail: appended under a lock, bounded, rotated.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+/// The longest line, with its end.
+const MAX_LINE: usize = 4096;
+
+/// A file that is larger is followed by another.
+const MAX_FILE: u64 = 16 << 20;
+
+/// That many files are kept.
+const KEPT: usize = 16;
+
+/// A directory of such files.
+#[derive(Clone, Debug)]
+pub(super) struct Trail {
+    dir: PathBuf,
+}
+
+impl Trail {
+    pub(super) fn new(dir: PathBuf) -> Self {
+        Self { dir }
+    }
+
+    /// Adds a line; with `durable` it is on the disk before this answers.
+    pub(super) async fn append(&self, line: Map<String, Value>, durable: bool) -> io::Result<()> {
+        let dir = self.dir.clone();
+        let write = tokio::task::spawn_blocking(move || append(&dir, line, durable));
+        write.await.unwrap_or_else(|err| Err(io::Error::other(err)))
+    }
+}
+
+fn append(dir: &Path, line: Map<String, Value>, durable: bool) -> io::Result<()> {
+    let lock = private().write(true).open(dir.join("lock"))?;
+    lock.lock()?;
+    let files = files(dir)?;
+    let current = files.last().cloned();
+    let before = current.as_ref().map(|it| last(it)).transpose()?.unwrap_or_default();
+    let path = match current.filter(|_| before.bytes < MAX_FILE) {
+        Some(path) => path,
+        None => next(dir, &files)?,
+    };
+    let text = written(line, &before);
+    let mut file = private().append(true).open(path)?;
+    file.write_all(text.as_bytes())?;
+    if durable { file.sync_data() } else { Ok(()) }
+}
+
+fn private() -> OpenOptions {
+    let mut options = File::options();
+    options.create(true).mode(0o600);
+    options
+}
+
+/// The end of a file.
+#[derive(Debug, Default)]
+struct Last {
+    /// Hash of the last line.
+    hash: Option<String>,
+    seq: Option<u64>,
+    bytes: u64,
+    /// It does not end with the end of a line: a write was cut short.
+    torn: bool,
+}
+
+fn last(path: &Path) -> io::Result<Last> {
+    let mut file = File::open(path)?;
+    let bytes = file.metadata()?.len();
+    let tail_bytes = bytes.min(2 * MAX_LINE as u64);
+    file.seek(SeekFrom::Start(bytes - tail_bytes))?;
+    let mut tail = Vec::new();
+    file.take(tail_bytes).read_to_end(&mut tail)?;
+    let torn = tail.last().is_some_and(|it| *it != b'\n');
+    let lines: Vec<&[u8]> = tail.split(|it| *it == b'\n').filter(|it| !it.is_empty()).collect();
+    let seq = |line: &&[u8]| serde_json::from_slice::<Value>(line).ok()?.get("seq")?.as_u64();
+    let hash = lines.last().map(|it| hex::encode(Sha256::digest(it)));
+    Ok(Last { hash, seq: lines.iter().rev().find_map(seq), bytes, torn })
+}
+
+fn written(mut line: Map<String, Value>, before: &Last) -> String {
+    line.insert("v".into(), 1.into());
+    line.insert("ts".into(), jiff::Timestamp::now().to_string().into());
+    line.insert("seq".into(), before.seq.map_or(0, |it| it + 1).into());
+    line.insert("prev".into(), before.hash.clone().into());
+    let mut text = Value::Object(line.clone()).to_string();
+    if text.len() + 2 > MAX_LINE {
+        line.remove("args");
+        text = Value::Object(line).to_string();
+    }
+    format!("{}{text}\n", if before.torn { "\n" } else { "" })
+}
+
+/// All files, oldest first.
+fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in dir.read_dir()? {
+        let path = entry?.path();
+        if let Some(order) = path.file_name().and_then(|it| it.to_str()).and_then(order) {
+            found.push((order, path));
+        }
+    }
+    found.sort();
+    Ok(found.into_iter().map(|(_, path)| path).collect())
+}
+
+/// `<date>-<n>.jsonl`
+fn order(name: &str) -> Option<(String, u32)> {
+    let (date, number) = name.strip_suffix(".jsonl")?.rsplit_once('-')?;
+    Some((date.to_owned(), number.parse().ok()?))
+}
+
+/// The name of a new file, and room for it.
+fn next(dir: &Path, files: &[PathBuf]) -> io::Result<PathBuf> {
+    for old in files.iter().take((files.len() + 1).saturating_sub(KEPT)) {
+        std::fs::remove_file(old)?;
+    }
+    let date = jiff::Timestamp::now().to_string().chars().take(10).collect::<String>();
+    let newest = files.last().and_then(|it| order(it.file_name()?.to_str()?));
+    let number = newest.filter(|(day, _)| *day == date).map_or(0, |(_, number)| number + 1);
+    Ok(dir.join(format!("{date}-{number}.jsonl")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::{Map, Value, json};
+
+    use super::{append, files, last};
+
+    fn line(bytes: usize) -> Map<String, Value> {
+        let Value::Object(line) = json!({ "op": "exec", "args": "x".repeat(bytes) }) else { panic!("no object") };
+        line
+    }
+
+    fn seq(dir: &Path) -> Vec<Option<u64>> {
+        files(dir).unwrap().iter().map(|it| last(it).unwrap().seq).collect()
+    }
+
+    #[test]
+    fn a_long_line_loses_its_arguments() {
+        let dir = tempfile::tempdir().unwrap();
+        append(dir.path(), line(5000), true).unwrap();
+        let text = std::fs::read_to_string(&files(dir.path()).unwrap()[0]).unwrap();
+        assert!(text.len() < 4096 && text.ends_with("}\n"), "{}", text.len());
+    }
+
+    #[test]
+    fn a_torn_line_does_not_swallow_the_next() {
+        let dir = tempfile::tempdir().unwrap();
+        append(dir.path(), line(1), false).unwrap();
+        let file = files(dir.path()).unwrap().remove(0);
+        let whole = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, format!("{whole}{{\"seq\":1,\"op")).unwrap();
+        append(dir.path(), line(1), false).unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(text.lines().count(), 3);
+        assert_eq!(seq(dir.path()), [Some(1)]);
+    }
+
+    #[test]
+    fn the_chain_goes_on_in_the_next_file_and_old_files_go() {
+        let dir = tempfile::tempdir().unwrap();
+        for number in 0..16 {
+            std::fs::write(dir.path().join(format!("2026-01-01-{number}.jsonl")), "{\"seq\":41}\n").unwrap();
+        }
+        let full = std::fs::File::options().append(true).open(dir.path().join("2026-01-01-15.jsonl")).unwrap();
+        std::io::Write::write_all(&mut &full, &[b' '; 17 << 20]).unwrap();
+        std::io::Write::write_all(&mut &full, b"\n{\"seq\":42}\n").unwrap();
+        append(dir.path(), line(1), false).unwrap();
+        let seqs = seq(dir.path());
+        assert_eq!((seqs.len(), seqs.last()), (16, Some(&Some(43))));
+        assert!(!dir.path().join("2026-01-01-0.jsonl").exists());
+    }
+}

@@ -1,0 +1,199 @@
+//! Reading the file, with the key and the line of what is wrong.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use coracle_runtime::PatternSet;
+
+use super::{Config, Preset};
+use crate::failure::Failure;
+use crate::host::Host;
+
+/// A larger file is no configuration.
+const MAX_BYTES: u64 = 1 << 20;
+
+impl Config {
+    /// Reads `file`, else `$CORACLE_CONFIG`, else `$XDG_CONFIG_HOME/coracle/config.toml` if that exists.
+    ///
+    /// # Errors
+    /// `config_invalid`, with key and line.
+    pub fn load(file: Option<&Path>, host: &Host) -> Result<Self, Failure> {
+        let named = file.or(host.config_file.as_deref()).map(|it| host.path(it));
+        let path = named.clone().unwrap_or_else(|| host.config_home.join("coracle/config.toml"));
+        let config = match text(&path) {
+            Ok(text) => Self::read(&text, path.extension().is_some_and(|it| it == "json")),
+            Err(err) if err.kind() == io::ErrorKind::NotFound && named.is_none() => Ok(Self::default()),
+            Err(err) => Err(Failure::config("", None, format!("cannot read the configuration: {err}"))),
+        };
+        config.map_err(|it| it.detail("file", &path)).map(|it| it.with_real_paths(host))
+    }
+
+    /// Reads text: TOML, or JSON with the same keys.
+    ///
+    /// # Errors
+    /// `config_invalid`, with key and line.
+    pub fn read(text: &str, json: bool) -> Result<Self, Failure> {
+        let config: Self = if json { from_json(text)? } else { from_toml(text)? };
+        for (key, message) in config.faults() {
+            return Err(invalid(key, line_of(text, key), &message));
+        }
+        Ok(config)
+    }
+
+    /// What the types cannot say.
+    fn faults(&self) -> Vec<(&'static str, String)> {
+        let mut faults = Vec::new();
+        let mut refuse = |bad: bool, key, message: &str| {
+            if bad {
+                faults.push((key, message.to_owned()));
+            }
+        };
+        let strict = "`strict` is not in this release; leave `policy` out, or say `standard`";
+        refuse(self.policy == Preset::Strict, "policy", strict);
+        let size = "must be at least 16m";
+        refuse(self.security.memory_limit.0 < 16 << 20, "security.memory_limit", size);
+        refuse(self.security.memory_max.0 < 16 << 20, "security.memory_max", size);
+        refuse(self.security.pids_limit < 16, "security.pids_limit", "must be at least 16");
+        refuse(self.security.pids_max < 16, "security.pids_max", "must be at least 16");
+        let cores = |it: f64| !(0.0..=4096.0).contains(&it);
+        refuse(cores(self.security.cpus), "security.cpus", "must be 0 (all) or a number of cores");
+        refuse(cores(self.security.cpus_max), "security.cpus_max", "must be 0 (none) or a number of cores");
+        refuse(self.exec.max_parallel == 0, "exec.max_parallel", "must be at least 1");
+        refuse(self.exec.timeout.0.is_zero(), "exec.timeout", "must be more than 0");
+        refuse(self.exec.timeout > self.exec.timeout_max, "exec.timeout", "must not be above `exec.timeout_max`");
+        if let Err(pattern) = PatternSet::new(&self.security.images) {
+            refuse(true, "security.images", &format!("`{pattern}` is not a pattern"));
+        }
+        let relative = |it: &&PathBuf| !it.is_absolute() && !it.starts_with("~");
+        let absolute = "must be absolute, or begin with `~/`";
+        refuse(self.workspace.root.iter().any(|it| relative(&it)), "workspace.root", absolute);
+        refuse(self.workspace.allow_roots.iter().any(|it| relative(&it)), "workspace.allow_roots", absolute);
+        refuse(self.state_dir.iter().any(|it| relative(&it)), "state_dir", absolute);
+        refuse(self.engine_path.iter().any(|it| !it.is_absolute()), "engine_path", "must be absolute");
+        faults
+    }
+
+    /// Directories as the kernel knows them, so that `admit` compares like with like. One that does not exist stays as
+    /// it is written: nothing lies in it.
+    fn with_real_paths(mut self, host: &Host) -> Self {
+        let real = |it: &PathBuf| {
+            let path = host.path(it);
+            path.canonicalize().unwrap_or(path)
+        };
+        self.workspace.root = self.workspace.root.as_ref().map(real);
+        self.workspace.allow_roots = self.workspace.allow_roots.iter().map(real).collect();
+        self.state_dir = self.state_dir.as_ref().map(|it| host.path(it));
+        self
+    }
+}
+
+fn text(path: &Path) -> io::Result<String> {
+    if path.metadata()?.len() > MAX_BYTES {
+        return Err(io::Error::other("it is larger than 1 MiB"));
+    }
+    std::fs::read_to_string(path)
+}
+
+fn from_json(text: &str) -> Result<Config, Failure> {
+    let mut from = serde_json::Deserializer::from_str(text);
+    let read = serde_path_to_error::deserialize(&mut from);
+    let read = read.map_err(|err| {
+        let (key, line) = (err.path().to_string(), err.inner().line());
+        invalid(&key, Some(line), &err.inner().to_string())
+    })?;
+    from.end().map_err(|err| invalid("", Some(err.line()), &err.to_string()))?;
+    Ok(read)
+}
+
+fn from_toml(text: &str) -> Result<Config, Failure> {
+    let line = |err: &toml::de::Error| err.span().map(|it| 1 + text[..it.start].matches('\n').count());
+    let from = toml::Deserializer::parse(text).map_err(|err| invalid("", line(&err), err.message()))?;
+    serde_path_to_error::deserialize(from).map_err(|err| {
+        let (key, at) = (err.path().to_string(), line(err.inner()));
+        let at = at.or_else(|| line_of(text, &key));
+        invalid(&key, at, err.inner().message())
+    })
+}
+
+/// `.` is how the path of the whole is written.
+fn invalid(key: &str, line: Option<usize>, message: &str) -> Failure {
+    let key = if key == "." { "" } else { key };
+    let place = match (key, line) {
+        ("", None) => String::new(),
+        ("", Some(line)) => format!(", line {line}"),
+        (key, None) => format!(", `{key}`"),
+        (key, Some(line)) => format!(", `{key}` in line {line}"),
+    };
+    Failure::config(key, line, format!("the configuration cannot be used{place}: {message}"))
+}
+
+/// The first line that sets the last word of a key.
+fn line_of(text: &str, key: &str) -> Option<usize> {
+    let word = key.rsplit('.').next().filter(|it| !it.is_empty())?;
+    let sets = |line: &str| {
+        let rest = line.trim_start().trim_start_matches('"').strip_prefix(word);
+        rest.is_some_and(|it| it.trim_start_matches('"').trim_start().starts_with(['=', ':']))
+    };
+    text.lines().position(sets).map(|at| at + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use coracle_runtime::ByteSize;
+    use insta::assert_snapshot;
+
+    use super::Config;
+    use crate::args::Seconds;
+    use crate::config::{CrossSession, Engine};
+    use crate::host::Host;
+
+    fn check(text: &str) -> String {
+        let failure = Config::read(text, text.starts_with('{')).unwrap_err();
+        assert_eq!(failure.code.word(), "config_invalid");
+        format!("{} | {} {}", failure.message, failure.details["key"], failure.details["line"])
+    }
+
+    #[test]
+    fn an_empty_file_gives_the_defaults() {
+        assert_eq!(Config::read("", false).unwrap(), Config::default());
+        assert_eq!(Config::read("{}", true).unwrap(), Config::default());
+    }
+
+    #[test]
+    fn keys_are_read_in_both_languages() {
+        let text = "engine = \"podman\"\n[security]\nmemory_max = \"8g\"\ncross_session = \"none\"\n[exec]\ntimeout = 60\nsilence_timeout = \"2m\"\n";
+        let config = Config::read(text, false).unwrap();
+        assert_eq!((config.engine, config.security.cross_session), (Engine::Podman, CrossSession::None));
+        assert_eq!(config.security.memory_max, ByteSize::mib(8192));
+        assert_eq!((config.exec.timeout, config.exec.silence_timeout), (Seconds::new(60), Seconds::new(120)));
+        let json = r#"{"engine":"podman","security":{"memory_max":8589934592,"cross_session":"none"},
+            "exec":{"timeout":60,"silence_timeout":120.0}}"#;
+        assert_eq!(Config::read(json, true).unwrap(), config);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_key_and_line() {
+        assert_snapshot!(check("engine = \"podman\"\nengin = 1\n"), @"");
+        assert_snapshot!(check("[security]\nmemory_max = \"lots\"\n"), @"");
+        assert_snapshot!(check("[exec]\n\ntimeout = \"soon\"\n"), @"");
+        assert_snapshot!(check("[security]\nimages = [\"[\"]\n"), @"");
+        assert_snapshot!(check("engine = \"warp\"\n"), @"");
+        assert_snapshot!(check("policy = \"strict\"\n"), @"");
+        assert_snapshot!(check("x ="), @"");
+        assert_snapshot!(check("{\"exec\": {\n\"max_parallel\": 0}}"), @"");
+        assert_snapshot!(check("{\"exec\": {\n\"grce\": 1}}"), @"");
+        assert_snapshot!(check("[workspace]\nroot = \"here\""), @"");
+    }
+
+    #[test]
+    fn a_named_file_has_to_exist_and_the_usual_one_need_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host::below(dir.path());
+        assert!(Config::load(None, &host).is_ok());
+        assert!(Config::load(Some(Path::new("/nowhere.toml")), &host).is_err());
+        let named = Host { config_file: Some("/nowhere.toml".into()), ..host };
+        assert!(Config::load(None, &named).is_err());
+    }
+}

@@ -1,0 +1,298 @@
+//! The configuration file: what the person decides (containers.md 15.1).
+//!
+//! Every key here has an effect. Nothing is ever read from the workspace, and an unknown key is an error.
+
+mod file;
+mod policy;
+mod words;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+use coracle_runtime::{ByteSize, ImageRef, LabelNamespace};
+use serde::Deserialize;
+
+pub use self::policy::policy;
+pub use self::words::{CrossSession, Engine, Fallback, Level, NetworkGrant, Preset, Pull};
+use crate::args::Seconds;
+
+/// The whole file, with the defaults of `standard`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The preset that the defaults come from.
+    pub policy: Preset,
+    /// Which engine makes containers.
+    pub engine: Engine,
+    /// The engine's program; found in the usual places when missing.
+    pub engine_path: Option<PathBuf>,
+    /// Where the engine listens; its local endpoint when missing.
+    pub engine_host: Option<String>,
+    /// An engine that does not listen on a local socket may be used.
+    pub allow_remote_engine: bool,
+    /// First part of labels and names.
+    pub label_namespace: LabelNamespace,
+    /// Where records are kept.
+    pub state_dir: Option<PathBuf>,
+    /// Image of a container whose creator names none.
+    pub default_image: ImageRef,
+    /// Containers of one session.
+    pub max_containers: u32,
+    /// Containers of all sessions.
+    pub max_containers_total: u32,
+    /// Directories of the host.
+    pub workspace: Workspace,
+    /// Ceilings and grants.
+    pub security: Security,
+    /// Where base images come from.
+    pub images: Images,
+    /// Commands.
+    pub exec: Exec,
+    /// Setup commands.
+    pub setup: Setup,
+    /// Copies.
+    pub copy: Copy,
+    /// How long things are remembered.
+    pub lifecycle: Lifecycle,
+    /// The log.
+    pub log: Log,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            policy: Preset::Standard,
+            engine: Engine::Auto,
+            engine_path: None,
+            engine_host: None,
+            allow_remote_engine: false,
+            label_namespace: LabelNamespace::parse("coracle").expect("the word follows the grammar"),
+            state_dir: None,
+            default_image: ImageRef::parse("ubuntu:24.04").expect("the reference follows the grammar"),
+            max_containers: 10,
+            max_containers_total: 50,
+            workspace: Workspace::default(),
+            security: Security::default(),
+            images: Images::default(),
+            exec: Exec::default(),
+            setup: Setup::default(),
+            copy: Copy::default(),
+            lifecycle: Lifecycle::default(),
+            log: Log::default(),
+        }
+    }
+}
+
+/// `workspace.*`
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Workspace {
+    /// The working directory; the one we were started in when missing.
+    pub root: Option<PathBuf>,
+    /// Further directories that may be mounted and copied from and to.
+    pub allow_roots: Vec<PathBuf>,
+    /// Paths in a bind that are mounted read-only over it.
+    pub protected: Vec<String>,
+}
+
+/// What the host's tools run or obey, so that code inside must not write it (containers.md 4.10).
+const PROTECTED: &[&str] = &[
+    ".git/config",
+    ".git/commondir",
+    ".git/hooks",
+    ".git/info",
+    ".git/modules",
+    ".envrc",
+    ".vscode",
+    ".idea",
+    ".devcontainer",
+    ".husky",
+    ".claude",
+    ".mcp.json",
+    ".cargo/config",
+    ".cargo/config.toml",
+];
+
+impl Default for Workspace {
+    fn default() -> Self {
+        let protected = PROTECTED.iter().map(|it| (*it).to_owned()).collect();
+        Self { root: None, allow_roots: Vec::new(), protected }
+    }
+}
+
+/// `security.*`
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Security {
+    /// Memory of a container whose creator names none.
+    pub memory_limit: ByteSize,
+    /// Ceiling of it.
+    pub memory_max: ByteSize,
+    /// Processes and threads of a container whose creator names none.
+    pub pids_limit: u32,
+    /// Ceiling of it.
+    pub pids_max: u32,
+    /// Cores of a container whose creator names none; 0 is all.
+    pub cpus: f64,
+    /// Ceiling of it; 0 is none.
+    pub cpus_max: f64,
+    /// The host's network may be shared.
+    pub allow_host_network: bool,
+    /// The name `host-gateway` may be used.
+    pub allow_host_gateway: bool,
+    /// Commands may run as root inside.
+    pub allow_root: bool,
+    /// GPUs may be given.
+    pub allow_gpu: bool,
+    /// What a session may do to containers of another.
+    pub cross_session: CrossSession,
+    /// Images that may be named.
+    pub images: Vec<String>,
+    /// The lowest host port that may be published.
+    pub port_min: u16,
+    /// The address that ports are published on.
+    pub ports_bind: IpAddr,
+    /// Whether a network with a way out may be used.
+    pub network: NetworkGrant,
+}
+
+impl Default for Security {
+    fn default() -> Self {
+        Self {
+            memory_limit: ByteSize::mib(4096),
+            memory_max: ByteSize::mib(16384),
+            pids_limit: 1024,
+            pids_max: 4096,
+            cpus: 0.0,
+            cpus_max: 0.0,
+            allow_host_network: false,
+            allow_host_gateway: true,
+            allow_root: true,
+            allow_gpu: false,
+            cross_session: CrossSession::Use,
+            images: vec!["*".to_owned()],
+            port_min: 1024,
+            ports_bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            network: NetworkGrant::Open,
+        }
+    }
+}
+
+/// `images.*`
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Images {
+    /// When to fetch an image from its registry.
+    pub pull: Pull,
+    /// Time for one pull.
+    pub pull_timeout: Seconds,
+    /// Time for finding out whether a registry answers.
+    pub probe_timeout: Seconds,
+    /// What to do where no registry answers.
+    pub fallback: Fallback,
+    /// Where a base is made from.
+    pub debian_mirror: Option<String>,
+    /// Which release a base is made of.
+    pub debian_suite: Option<String>,
+}
+
+impl Default for Images {
+    fn default() -> Self {
+        Self {
+            pull: Pull::Missing,
+            pull_timeout: Seconds::new(15 * 60),
+            probe_timeout: Seconds::new(5),
+            fallback: Fallback::Bootstrap,
+            debian_mirror: None,
+            debian_suite: None,
+        }
+    }
+}
+
+/// `exec.*`
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Exec {
+    /// Total time of a command whose caller names none.
+    pub timeout: Seconds,
+    /// Ceiling of it.
+    pub timeout_max: Seconds,
+    /// Time without output after which a command is ended; 0 is off.
+    pub silence_timeout: Seconds,
+    /// Time between TERM and KILL.
+    pub grace: Seconds,
+    /// Output given inline, each stream.
+    pub inline: ByteSize,
+    /// The same under MCP.
+    pub inline_mcp: ByteSize,
+    /// Commands at once.
+    pub max_parallel: u32,
+}
+
+impl Default for Exec {
+    fn default() -> Self {
+        Self {
+            timeout: Seconds::new(300),
+            timeout_max: Seconds::new(3600),
+            silence_timeout: Seconds::new(0),
+            grace: Seconds::new(2),
+            inline: ByteSize::mib(1),
+            inline_mcp: ByteSize(32 << 10),
+            max_parallel: 64,
+        }
+    }
+}
+
+/// `setup.*`
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Setup {
+    /// Time of one setup command.
+    pub timeout: Seconds,
+    /// Time of all together.
+    pub total: Seconds,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { timeout: Seconds::new(300), total: Seconds::new(30 * 60) }
+    }
+}
+
+/// `copy.*`
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Copy {
+    /// Bytes of one copy.
+    pub max_bytes: ByteSize,
+    /// Files, directories and links of one copy.
+    pub max_entries: u64,
+}
+
+impl Default for Copy {
+    fn default() -> Self {
+        Self { max_bytes: ByteSize::mib(2048), max_entries: 100_000 }
+    }
+}
+
+/// `lifecycle.*`
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Lifecycle {
+    /// How long a destroyed container is remembered.
+    pub gone_for: Seconds,
+}
+
+impl Default for Lifecycle {
+    fn default() -> Self {
+        Self { gone_for: Seconds::new(7 * 86400) }
+    }
+}
+
+/// `log.*`
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// What is written to standard error.
+    pub level: Level,
+}

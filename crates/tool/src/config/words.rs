@@ -1,0 +1,99 @@
+//! Settings that are one of a few words.
+
+use serde::Deserialize;
+
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$word_doc:meta])* $word:ident,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+        #[serde(rename_all = "lowercase")]
+        pub enum $name { $($(#[$word_doc])* $word,)* }
+    };
+}
+
+words! {
+    /// `policy`: where the defaults come from.
+    Preset {
+        /// Binds, root inside, a bridge.
+        #[default]
+        Standard,
+        /// Not in this release: refused when the file is read.
+        Strict,
+    }
+}
+words! {
+    /// `engine`
+    Engine {
+        /// The first of Podman and Docker that is installed and answers.
+        #[default]
+        Auto,
+        /// Docker Engine.
+        Docker,
+        /// Podman.
+        Podman,
+        /// State in memory, for tests and dry runs.
+        Fake,
+    }
+}
+words! {
+    /// `security.cross_session`
+    CrossSession {
+        /// Commands, copies and status, and no lifecycle.
+        #[default]
+        Use,
+        /// Everything.
+        All,
+        /// Not even a look.
+        None,
+    }
+}
+words! {
+    /// `security.network`
+    NetworkGrant {
+        /// A bridge with a way out may be used.
+        #[default]
+        Open,
+        /// Loopback only.
+        None,
+    }
+}
+words! {
+    /// `images.pull`
+    Pull {
+        /// When the image is not here.
+        #[default]
+        Missing,
+        /// At every create.
+        Always,
+        /// Only what is here.
+        Never,
+    }
+}
+words! {
+    /// `images.fallback`
+    Fallback {
+        /// Make a Debian base from this machine or a mirror.
+        #[default]
+        Bootstrap,
+        /// Say that there is none.
+        Fail,
+    }
+}
+words! {
+    /// `log.level`
+    Level {
+        /// Nothing.
+        Off,
+        /// What failed.
+        Error,
+        /// And what is doubtful.
+        Warn,
+        /// And what was done.
+        #[default]
+        Info,
+        /// And how.
+        Debug,
+        /// And everything else.
+        Trace,
+    }
+}

@@ -1,0 +1,209 @@
+//! What an operation is given.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use coracle_runtime::{ContainerName, ContainerRuntime, EngineKind, FakeRuntime, Policy};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{self, Config, CrossSession, Engine};
+use crate::engines::{Choice, Engines};
+use crate::failure::Failure;
+use crate::host::Host;
+use crate::progress::Progress;
+use crate::state::StateDir;
+
+/// Everything around a call. Cheap to clone: all that is large is shared by the calls of a process.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// What the person decided.
+    pub config: Arc<Config>,
+    /// Why the configuration cannot be used. `config` holds the defaults then, and only diagnoses are made.
+    pub config_fault: Option<Arc<Failure>>,
+    /// The machine we were started on.
+    pub host: Arc<Host>,
+    /// Whose call this is (containers.md 2.10).
+    pub session: ContainerName,
+    /// The way it came in.
+    pub mouth: Mouth,
+    /// Fires when the caller withdraws.
+    pub cancel: CancellationToken,
+    /// Gets news of the call while it runs.
+    pub progress: Progress,
+    state: Result<Arc<StateDir>, Arc<Failure>>,
+    engines: Arc<Engines>,
+}
+
+/// The way a call came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mouth {
+    /// `coracle call`.
+    Call,
+    /// The command line: the person acts.
+    Cli,
+    /// `coracle mcp`.
+    Mcp,
+}
+
+/// Options that every mouth takes.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// `--config`
+    pub config: Option<PathBuf>,
+    /// `--state-dir`
+    pub state_dir: Option<PathBuf>,
+    /// `--engine`
+    pub engine: Option<Engine>,
+    /// `--session`
+    pub session: Option<String>,
+}
+
+impl Context {
+    /// Reads the configuration and makes the state directory. Asks no engine.
+    ///
+    /// # Errors
+    /// `invalid_name` for a session that has none. A bad configuration is kept as `config_fault`.
+    pub fn open(host: Host, options: &Options, mouth: Mouth) -> Result<Self, Failure> {
+        let session = session(&host, options, mouth)?;
+        let (mut config, fault) = match Config::load(options.config.as_deref(), &host) {
+            Ok(config) => (config, None),
+            Err(fault) => (Config::default(), Some(Arc::new(fault))),
+        };
+        config.engine = options.engine.unwrap_or(config.engine);
+        let state = StateDir::open(options.state_dir.as_deref(), &config, &host).map(Arc::new).map_err(Arc::new);
+        Ok(Self {
+            config: Arc::new(config),
+            config_fault: fault,
+            host: Arc::new(host),
+            session,
+            mouth,
+            cancel: CancellationToken::new(),
+            progress: Progress::none(),
+            state,
+            engines: Arc::default(),
+        })
+    }
+
+    /// The same process with an engine that a test has arranged.
+    #[must_use]
+    pub fn with_fake(self, fake: FakeRuntime) -> Self {
+        let config = Config { engine: Engine::Fake, ..(*self.config).clone() };
+        Self { config: Arc::new(config), engines: Arc::new(Engines::with_fake(fake)), ..self }
+    }
+
+    /// The same process, for one call.
+    #[must_use]
+    pub fn for_call(&self, cancel: CancellationToken, progress: Progress) -> Self {
+        Self { cancel, progress, ..self.clone() }
+    }
+
+    /// Our state directory.
+    ///
+    /// # Errors
+    /// `config_invalid` when it is not the person's alone.
+    pub fn state(&self) -> Result<&StateDir, Failure> {
+        self.state.as_deref().map_err(|fault| Failure::clone(fault))
+    }
+
+    /// What the person allows.
+    ///
+    /// # Errors
+    /// Those of [`Context::state`].
+    pub fn policy(&self) -> Result<Policy, Failure> {
+        Ok(config::policy(&self.config, &self.host, self.state()?))
+    }
+
+    /// What this session may do to containers of others. The person may do everything.
+    #[must_use]
+    pub fn cross_session(&self) -> CrossSession {
+        if self.mouth == Mouth::Cli { CrossSession::All } else { self.config.security.cross_session }
+    }
+
+    /// The engine that makes containers: chosen at the first call, and kept.
+    ///
+    /// # Errors
+    /// `engine_unavailable`, which says of each engine why it was not taken.
+    pub async fn runtime(&self) -> Result<Arc<dyn ContainerRuntime>, Failure> {
+        self.engines.chosen(&self.config, &self.host, self.state()?).await
+    }
+
+    /// Looks for engines once more: what was chosen, and what was passed over and why.
+    ///
+    /// # Errors
+    /// `config_invalid` for an engine that the configuration does not allow.
+    pub async fn detect(&self) -> Result<Choice, Failure> {
+        self.engines.detect(&self.config, &self.host, self.state()?).await
+    }
+
+    /// The engine that a record names, without asking it.
+    ///
+    /// # Errors
+    /// `engine_unavailable` when its program is not installed.
+    pub fn runtime_for(&self, kind: EngineKind, endpoint: &str) -> Result<Arc<dyn ContainerRuntime>, Failure> {
+        self.engines.recorded(kind, endpoint, &self.config, &self.host, self.state()?)
+    }
+
+    /// `work`, unless the caller withdraws. For work that may be dropped at any point.
+    ///
+    /// # Errors
+    /// `cancelled`, or those of `work`.
+    pub async fn unless_cancelled<T>(&self, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        match self.cancel.run_until_cancelled(work).await {
+            Some(done) => done,
+            None => Err(Failure::cancelled()),
+        }
+    }
+
+    /// A process whose things all lie below one directory, with a fake engine.
+    #[cfg(test)]
+    pub(crate) fn for_tests(dir: &std::path::Path) -> Self {
+        let context = Self::open(Host::below(dir), &Options::default(), Mouth::Call).unwrap();
+        context.with_fake(FakeRuntime::new())
+    }
+}
+
+/// One MCP connection is a session of its own, unless it is named.
+fn session(host: &Host, options: &Options, mouth: Mouth) -> Result<ContainerName, Failure> {
+    let named = options.session.clone().or_else(|| host.session.clone());
+    let name = match mouth {
+        Mouth::Mcp => named.unwrap_or_else(|| format!("mcp-{}", coracle_runtime::random_hex::<6>())),
+        _ => named.unwrap_or_else(|| "default".to_owned()),
+    };
+    ContainerName::parse(&name).map_err(|err| {
+        let failure = Failure::from(err);
+        let grammar = failure.hint.clone().unwrap_or_default();
+        Failure { message: format!("`{}` is not a session name", name.escape_debug()), ..failure }
+            .detail("field", "session")
+            .hint(grammar)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{Context, Mouth, Options, session};
+    use crate::config::CrossSession;
+    use crate::host::Host;
+
+    #[test]
+    fn a_session_is_named_by_option_environment_or_connection() {
+        let host = Host::below(Path::new("/h"));
+        let named = |session: Option<&str>| Options { session: session.map(Into::into), ..Options::default() };
+        assert_eq!(session(&host, &named(None), Mouth::Call).unwrap().as_str(), "default");
+        assert_eq!(session(&host, &named(Some("a")), Mouth::Mcp).unwrap().as_str(), "a");
+        assert!(session(&host, &named(None), Mouth::Mcp).unwrap().as_str().starts_with("mcp-"));
+        assert_eq!(session(&host, &named(Some("../x")), Mouth::Call).unwrap_err().code.word(), "invalid_name");
+        let host = Host { session: Some("env".into()), ..host };
+        assert_eq!(session(&host, &named(None), Mouth::Call).unwrap().as_str(), "env");
+    }
+
+    #[tokio::test]
+    async fn the_fake_is_one_per_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let cx = Context::for_tests(dir.path());
+        assert_eq!(cx.runtime().await.unwrap().kind().as_str(), "fake");
+        assert_eq!(cx.cross_session(), CrossSession::Use);
+        assert_eq!(Context { mouth: Mouth::Cli, ..cx }.cross_session(), CrossSession::All);
+    }
+}

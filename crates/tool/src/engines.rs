@@ -1,0 +1,186 @@
+//! The engines of a process: one that was chosen, and those that records name.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use coracle_runtime::cli::detect::detect;
+use coracle_runtime::cli::{Dialect, EngineSettings};
+use coracle_runtime::{CliRuntime, ContainerRuntime, EngineInfo, EngineKind, Error, FakeRuntime};
+use serde_json::json;
+use tokio::sync::OnceCell;
+
+use crate::config::{Config, Engine};
+use crate::failure::{Code, Failure};
+use crate::host::Host;
+use crate::state::StateDir;
+
+/// Engines that this process has talked to.
+#[derive(Debug, Default)]
+pub(crate) struct Engines {
+    chosen: OnceCell<Arc<dyn ContainerRuntime>>,
+    recorded: Mutex<BTreeMap<(EngineKind, String), Arc<dyn ContainerRuntime>>>,
+    fake: FakeRuntime,
+}
+
+/// What a look for engines found.
+#[derive(Debug)]
+pub struct Choice {
+    /// The first that answers, with what it says of itself.
+    pub chosen: Option<(Arc<dyn ContainerRuntime>, EngineInfo)>,
+    /// Installed or not, these were not taken.
+    pub skipped: Vec<(EngineKind, Error)>,
+}
+
+impl Engines {
+    pub(crate) fn with_fake(fake: FakeRuntime) -> Self {
+        Self { fake, ..Self::default() }
+    }
+
+    /// The configured engine, or with `auto` the first that answers. Kept: containers of one process do not end up on
+    /// two engines because one was slow for a moment.
+    pub(crate) async fn chosen(
+        &self,
+        config: &Config,
+        host: &Host,
+        state: &StateDir,
+    ) -> Result<Arc<dyn ContainerRuntime>, Failure> {
+        let look = || async {
+            let choice = self.detect(config, host, state).await?;
+            for (kind, why) in &choice.skipped {
+                tracing::info!("{kind} is not used: {why}");
+            }
+            choice.chosen.map(|(runtime, _)| runtime).ok_or_else(|| unavailable(&choice.skipped))
+        };
+        self.chosen.get_or_try_init(look).await.cloned()
+    }
+
+    pub(crate) async fn detect(&self, config: &Config, host: &Host, state: &StateDir) -> Result<Choice, Failure> {
+        let order: &[Dialect] = match config.engine {
+            Engine::Auto => &[Dialect::Podman, Dialect::Docker],
+            Engine::Docker => &[Dialect::Docker],
+            Engine::Podman => &[Dialect::Podman],
+            Engine::Fake => {
+                let info = self.fake.info().await?;
+                return Ok(Choice { chosen: Some((Arc::new(self.fake.clone()), info)), skipped: Vec::new() });
+            }
+        };
+        let found = detect(order, &settings(config, host, state)?).await;
+        Ok(Choice { chosen: found.chosen, skipped: found.skipped })
+    }
+
+    /// The engine of a record, at the endpoint that it was made through.
+    pub(crate) fn recorded(
+        &self,
+        kind: EngineKind,
+        endpoint: &str,
+        config: &Config,
+        host: &Host,
+        state: &StateDir,
+    ) -> Result<Arc<dyn ContainerRuntime>, Failure> {
+        let dialect = match kind {
+            EngineKind::Fake => return Ok(Arc::new(self.fake.clone())),
+            EngineKind::Docker => Dialect::Docker,
+            EngineKind::Podman => Dialect::Podman,
+        };
+        if let Some(chosen) = self.chosen.get().filter(|it| it.kind() == kind && it.endpoint().address == endpoint) {
+            return Ok(chosen.clone());
+        }
+        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (kind, endpoint.to_owned());
+        if let Some(known) = recorded.get(&key) {
+            return Ok(known.clone());
+        }
+        let given = settings(config, host, state)?;
+        // A program that is configured for another engine says nothing about this one.
+        let program = given.program.clone().filter(|_| is_configured(config.engine, kind));
+        let endpoint = (endpoint != "local").then(|| endpoint.to_owned());
+        let settings = EngineSettings { program, endpoint, ..given };
+        let runtime: Arc<dyn ContainerRuntime> = Arc::new(CliRuntime::connect(dialect, &settings)?);
+        recorded.insert(key, runtime.clone());
+        Ok(runtime)
+    }
+}
+
+fn is_configured(engine: Engine, kind: EngineKind) -> bool {
+    matches!((engine, kind), (Engine::Docker, EngineKind::Docker) | (Engine::Podman, EngineKind::Podman))
+}
+
+/// How to reach the configured engine.
+fn settings(config: &Config, host: &Host, state: &StateDir) -> Result<EngineSettings, Failure> {
+    let remote = config.engine_host.as_deref().is_some_and(|it| !it.starts_with("unix://"));
+    if remote && !config.allow_remote_engine {
+        return Err(Failure::config("engine_host", None, "the engine is on another machine, which is not allowed")
+            .hint("only the person can change `allow_remote_engine` in the configuration"));
+    }
+    let alone = matches!(config.engine, Engine::Auto | Engine::Fake);
+    if alone && (config.engine_path.is_some() || config.engine_host.is_some()) {
+        return Err(Failure::config("engine", None, "`engine_path` and `engine_host` need an engine to belong to")
+            .hint("set `engine` to `docker` or `podman` as well"));
+    }
+    Ok(EngineSettings {
+        program: config.engine_path.clone(),
+        endpoint: config.engine_host.clone(),
+        config_dir: state.engine_config(),
+        home: host.home.clone(),
+        runtime_dir: host.runtime_dir.clone(),
+        temp_dir: host.temp_dir.clone(),
+    })
+}
+
+/// Says of each engine why it was not taken. One that is installed and down is nearer to working than one that is not.
+fn unavailable(skipped: &[(EngineKind, Error)]) -> Failure {
+    let why: Vec<String> = skipped.iter().map(|(_, err)| short(err)).collect();
+    let down = skipped.iter().any(|(_, err)| !matches!(err, Error::NotInstalled { .. }));
+    let hint = if down {
+        "`preflight` says what to do for each engine"
+    } else {
+        "the person runs `coracle setup`, which installs an engine; then call `preflight`"
+    };
+    let engines: Vec<_> = skipped.iter().map(|(kind, err)| json!({ "engine": kind, "why": short(err) })).collect();
+    Failure::new(Code::EngineUnavailable, format!("no container engine answers: {}", why.join("; ")))
+        .detail("engine", engines)
+        .hint(hint)
+}
+
+fn short(err: &Error) -> String {
+    match err {
+        Error::Unavailable { engine, .. } => format!("{engine} is installed and does not answer"),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use coracle_runtime::{EngineKind, Error, Excerpt};
+
+    use super::{settings, unavailable};
+    use crate::config::{Config, Engine};
+    use crate::host::Host;
+    use crate::state::StateDir;
+
+    #[test]
+    fn it_is_said_of_each_engine_why_it_was_not_taken() {
+        let missing = || Error::NotInstalled { program: "podman".into() };
+        let down = Error::Unavailable { engine: EngineKind::Docker, denied: false, excerpt: Excerpt::default() };
+        let failure = unavailable(&[(EngineKind::Podman, missing()), (EngineKind::Docker, down)]);
+        let message =
+            "no container engine answers: no `podman` program was found; docker is installed and does not answer";
+        assert_eq!(failure.message, message);
+        assert!(failure.hint.unwrap().contains("`preflight`"));
+        assert!(unavailable(&[(EngineKind::Podman, missing())]).hint.unwrap().contains("coracle setup"));
+    }
+
+    #[test]
+    fn an_engine_elsewhere_is_the_persons_decision() {
+        let (host, state) = (Host::below(Path::new("/h")), StateDir::at(Path::new("/s")));
+        let key = |config: &Config| settings(config, &host, &state).err().map(|it| it.details["key"].clone());
+        let remote = Config { engine: Engine::Docker, engine_host: Some("ssh://me@there".into()), ..Config::default() };
+        assert_eq!(key(&remote), Some("engine_host".into()));
+        assert_eq!(key(&Config { allow_remote_engine: true, ..remote.clone() }), None);
+        let local = Config { engine_host: Some("unix:///run/d.sock".into()), ..remote };
+        assert_eq!(key(&local), None);
+        assert_eq!(key(&Config { engine: Engine::Auto, ..local }), Some("engine".into()));
+    }
+}

@@ -1,0 +1,208 @@
+//! What the engine and the policy say, with what to do about it.
+
+use coracle_runtime::{Capability, Error, InvalidName, InvalidPath, InvalidSize, Refused, archive};
+
+use super::{Code, Failure};
+
+impl From<Error> for Failure {
+    fn from(err: Error) -> Self {
+        let failure = Self::new(code(&err), sentence(&err));
+        match err {
+            Error::NotInstalled { program } => failure.detail("engine", program).hint(INSTALL),
+            Error::Unavailable { engine, denied, excerpt } => failure
+                .detail("engine", engine)
+                .detail("engine_error", excerpt.as_str())
+                .hint(if denied { DENIED } else { DOWN }),
+            Error::NoSuchContainer(name) => {
+                failure.detail("kind", "container").detail("name", name).hint("`list` shows the containers there are")
+            }
+            Error::NotRunning { status, exit_code, oom_killed, .. } => failure
+                .detail("status", status)
+                .detail("exit_code", exit_code)
+                .detail("oom_killed", oom_killed)
+                .hint(if oom_killed { OUT_OF_MEMORY } else { STOPPED }),
+            Error::NameTaken(_) => {
+                failure.detail("kind", "container").hint("leave `name` out to get a fresh one, or choose another")
+            }
+            Error::NetworkTaken(_) => failure.detail("kind", "network").hint("choose another name"),
+            Error::PortTaken(port) => failure.detail("port", port).hint("leave `host` out to get a free port"),
+            Error::PullFailed { image, excerpt } => failure
+                .detail("image", image)
+                .detail("stage", "pull")
+                .detail("engine_error", excerpt.as_str())
+                .hint("check the name and the network, or name an image that is here already"),
+            Error::NoSuchPath(path) => {
+                failure.detail("path", path).detail("side", "container").hint("list the directory above it with `exec`")
+            }
+            Error::NoShell => failure.hint("give `command` as a list of words: it runs without a shell"),
+            Error::Unsupported { capability, .. } => {
+                failure.detail("capability", capability.to_string()).hint(without(capability))
+            }
+            Error::TimedOut { verb, after } => failure
+                .detail("verb", verb)
+                .detail("after_s", after.as_secs())
+                .hint("see with `status` or `list` what has become of it, then try again"),
+            Error::Engine { verb, excerpt, .. } => failure
+                .detail("verb", verb)
+                .detail("engine_error", excerpt.as_str())
+                .hint("`details.engine_error` has the engine's own words; `preflight` checks the engine"),
+            Error::Unreadable { verb, .. } => {
+                failure.detail("verb", verb).hint("`preflight` shows whether this version of the engine is known")
+            }
+            Error::TooLarge { .. } => failure.hint("copy less at once, or have the person raise `copy.max_bytes`"),
+            Error::Archive(err) => failure.hint(for_archive(&err)),
+            Error::Spawn { .. } => failure.hint("`preflight` checks the engine's program"),
+            _ => failure,
+        }
+    }
+}
+
+const INSTALL: &str = "the person runs `coracle setup`, which installs an engine, or installs podman or docker; \
+     then call `preflight`";
+const DENIED: &str = "the person's user may not talk to the engine; `preflight` says how to change that";
+const DOWN: &str = "`preflight` says how to start it";
+const STOPPED: &str = "its processes have ended; `destroy` it and `create` another";
+const OUT_OF_MEMORY: &str = "it ran out of memory; `destroy` it and `create` another with a higher `memory_limit`";
+
+fn code(err: &Error) -> Code {
+    match err {
+        Error::NotInstalled { .. } | Error::Unavailable { .. } => Code::EngineUnavailable,
+        Error::NoSuchContainer(_) => Code::NotFound,
+        Error::NotRunning { .. } => Code::NotRunning,
+        Error::NameTaken(_) | Error::NetworkTaken(_) => Code::NameTaken,
+        Error::PortTaken(_) => Code::PortTaken,
+        Error::PullFailed { .. } => Code::PullFailed,
+        Error::NoSuchPath(_) => Code::PathNotFound,
+        Error::NoShell => Code::NoShell,
+        Error::TooLarge { .. } | Error::Archive(_) => Code::CopyFailed,
+        Error::Unsupported { .. } => Code::Unsupported,
+        Error::TimedOut { .. } => Code::EngineTimeout,
+        Error::Engine { .. } | Error::Unreadable { .. } | Error::Spawn { .. } => Code::EngineFailed,
+        _ => Code::Internal,
+    }
+}
+
+/// One sentence. The engine's own words stay in `details`: they may be pages long.
+fn sentence(err: &Error) -> String {
+    match err {
+        Error::Unavailable { engine, denied: true, .. } => format!("{engine} refuses this user"),
+        Error::Unavailable { engine, .. } => format!("{engine} does not answer"),
+        Error::PullFailed { image, .. } => format!("image `{image}` could not be pulled"),
+        Error::Engine { verb, exit, excerpt } => match excerpt.as_str().lines().last() {
+            Some(last) => format!("`{verb}` failed (exit {exit}): {last}"),
+            None => format!("`{verb}` failed (exit {exit})"),
+        },
+        Error::Host { what, source } => format!("{what}: {source}"),
+        Error::Spawn { program, source } => format!("cannot start `{program}`: {source}"),
+        other => other.to_string(),
+    }
+}
+
+fn without(capability: Capability) -> &'static str {
+    match capability {
+        Capability::Gpu => "leave `gpu` out; `preflight` shows what the engine can give",
+        Capability::HostNetwork => "leave `network` out",
+        _ => "`preflight` shows what this engine can do",
+    }
+}
+
+fn for_archive(err: &archive::Error) -> &'static str {
+    match err {
+        archive::Error::TooMany(_) => "copy less at once, or have the person raise `copy.max_entries`",
+        archive::Error::TooLarge(_) => "copy less at once, or have the person raise `copy.max_bytes`",
+        _ => "new files of this copy were removed again; see whether source and target can be read and written",
+    }
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        let failure = Self::new(Code::PolicyDenied, refused.to_string()).detail("problems", &refused.problems);
+        let Some(first) = refused.problems.first() else { return failure };
+        let hint = match first.setting {
+            Some(setting) => format!("ask for less; only the person can change `{setting}` in the configuration"),
+            None => "ask for something else; no setting lifts this".to_owned(),
+        };
+        failure.detail("rule", first.rule).detail("setting", first.setting).detail("value", &first.value).hint(hint)
+    }
+}
+
+impl From<InvalidName> for Failure {
+    fn from(err: InvalidName) -> Self {
+        let code = if err.kind.ends_with("name") { Code::InvalidName } else { Code::InvalidInput };
+        Self::new(code, err.to_string()).detail("grammar", err.grammar).hint(format!("use {}", err.grammar))
+    }
+}
+
+impl From<InvalidPath> for Failure {
+    fn from(err: InvalidPath) -> Self {
+        Self::new(Code::InvalidInput, err.to_string()).hint("give an absolute path such as `/workspace/file`")
+    }
+}
+
+impl From<InvalidSize> for Failure {
+    fn from(err: InvalidSize) -> Self {
+        Self::new(Code::InvalidInput, err.to_string()).hint("write `512m` or `4g`")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::{EngineKind, Error, Excerpt, Handle, Problem, Refused, Status};
+
+    use super::Failure;
+
+    fn check(err: impl Into<Failure>, code: &str, message: &str, hint: &str) {
+        let failure = err.into();
+        let told = (failure.code.word(), failure.message, failure.hint.unwrap_or_default());
+        assert_eq!((told.0.as_str(), told.1.as_str()), (code, message));
+        assert!(told.2.contains(hint), "{}", told.2);
+    }
+
+    #[test]
+    fn engine_errors_have_a_code_and_a_hint() {
+        let (engine, excerpt) = (EngineKind::Docker, Excerpt::of(b"line one\nno space left"));
+        check(
+            Error::NotInstalled { program: "podman".into() },
+            "engine_unavailable",
+            "no `podman` program was found",
+            "coracle setup",
+        );
+        check(
+            Error::Unavailable { engine, denied: true, excerpt: excerpt.clone() },
+            "engine_unavailable",
+            "docker refuses this user",
+            "preflight",
+        );
+        check(
+            Error::Engine { verb: "create", exit: 125, excerpt },
+            "engine_failed",
+            "`create` failed (exit 125): no space left",
+            "engine_error",
+        );
+        let stopped =
+            Error::NotRunning { status: Status::Exited, exit_code: Some(137), oom_killed: true, output: None };
+        check(stopped, "not_running", "container is not running (status `exited`)", "memory_limit");
+    }
+
+    #[test]
+    fn a_refusal_names_rule_and_setting() {
+        let problem = Problem {
+            rule: "limit.memory",
+            setting: Some("security.memory_max"),
+            value: "64g".into(),
+            message: "memory_limit 64g is above 16g".into(),
+        };
+        let failure = Failure::from(Refused { problems: vec![problem] });
+        assert_eq!(failure.details["rule"], "limit.memory");
+        assert_eq!(failure.details["setting"], "security.memory_max");
+        check(failure, "policy_denied", "memory_limit 64g is above 16g", "`security.memory_max`");
+    }
+
+    #[test]
+    fn a_bad_name_says_the_grammar() {
+        let err = Handle::parse("../../x").unwrap_err();
+        let failure = Failure::from(err);
+        assert_eq!(failure.code, super::Code::InvalidName);
+        assert!(failure.hint.unwrap().starts_with("use letters"));
+    }
+}

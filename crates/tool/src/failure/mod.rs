@@ -1,0 +1,154 @@
+//! Errors as people and agents see them: a stable code, one sentence, and what to do next.
+//!
+//! **Invariant:** hints are written in `failure` and its parts, and in no crate below.
+
+mod code;
+mod from_runtime;
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+pub use self::code::Code;
+
+/// A call that did not do what was asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure {
+    /// What agents branch on.
+    pub code: Code,
+    /// One sentence that names the thing.
+    pub message: String,
+    /// What to do next.
+    pub hint: Option<String>,
+    /// The same call may succeed later.
+    pub retryable: bool,
+    /// More, by code (containers.md 1.6).
+    pub details: Map<String, Value>,
+    /// Result fields of the operation that are known all the same, such as `container`.
+    pub known: Map<String, Value>,
+}
+
+impl Failure {
+    /// A failure without a hint.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        let (message, retryable) = (message.into(), code.is_retryable());
+        Self { code, message, hint: None, retryable, details: Map::new(), known: Map::new() }
+    }
+
+    /// A fault of ours. The id also stands in the log, where the cause is told.
+    pub fn internal(cause: impl std::fmt::Display) -> Self {
+        let id = coracle_runtime::random_hex::<4>();
+        tracing::error!(id, "internal: {cause}");
+        Self::new(Code::Internal, format!("a fault of coracle's own: {cause}"))
+            .detail("id", id)
+            .hint("try once more; if it stays, report it with the id and the log")
+    }
+
+    /// The caller withdrew.
+    #[must_use]
+    pub fn cancelled() -> Self {
+        Self::new(Code::Cancelled, "the call was cancelled")
+    }
+
+    /// A value that is wrong.
+    pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
+        let (field, message) = (field.into(), message.into());
+        let problem = json!({ "field": field, "message": message });
+        Self::new(Code::InvalidInput, format!("`{field}`: {message}"))
+            .detail("field", field)
+            .detail("problems", vec![problem])
+    }
+
+    /// Fields that exclude each other.
+    #[must_use]
+    pub fn conflicting(fields: &[&str], message: &str) -> Self {
+        Self::new(Code::ConflictingFields, message)
+            .detail("fields", fields)
+            .hint(format!("give only one of {}", code::listed(fields)))
+    }
+
+    /// The configuration cannot be used.
+    pub fn config(key: impl Into<String>, line: Option<usize>, message: impl Into<String>) -> Self {
+        Self::new(Code::ConfigInvalid, message)
+            .detail("key", key.into())
+            .detail("line", line)
+            .hint("correct the configuration file; `preflight` shows what is wrong with it")
+    }
+
+    /// Nothing of that name is ours. `near` are names like it.
+    #[must_use]
+    pub fn not_found(kind: &str, name: &str, near: &[String]) -> Self {
+        let hint = match near.first() {
+            Some(name) => format!("did you mean `{name}`? `list` shows the containers there are"),
+            None => "`list` shows the containers there are".to_owned(),
+        };
+        Self::new(Code::NotFound, format!("no {kind} `{}`", name.escape_debug()))
+            .detail("kind", kind)
+            .detail("name", name)
+            .detail("near", near)
+            .hint(hint)
+    }
+
+    /// Says what to do next.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds to `details`.
+    #[must_use]
+    pub fn detail(mut self, key: &str, value: impl Serialize) -> Self {
+        self.details.insert(key.to_owned(), plain(value));
+        self
+    }
+
+    /// Adds a result field that is known although the call failed.
+    #[must_use]
+    pub fn known(mut self, key: &str, value: impl Serialize) -> Self {
+        self.known.insert(key.to_owned(), plain(value));
+        self
+    }
+
+    /// The whole answer (containers.md 1.5).
+    #[must_use]
+    pub fn answer(&self, operation: Option<&str>) -> Map<String, Value> {
+        let mut answer = self.known.clone();
+        let own = json!({
+            "success": false,
+            "operation": operation,
+            "error": self.message,
+            "message": self.message,
+            "code": self.code,
+            "hint": self.hint,
+            "retryable": self.retryable,
+            "details": self.details,
+        });
+        let Value::Object(own) = own else { return answer };
+        answer.extend(own);
+        answer
+    }
+}
+
+/// Values given here are texts, numbers and lists of them, which have no way to fail.
+fn plain(value: impl Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or(Value::Null)
+}
+
+#[cfg(test)]
+mod tests {
+    use insta::assert_json_snapshot;
+
+    use super::{Code, Failure};
+
+    #[test]
+    fn an_answer_has_every_field_and_what_is_known() {
+        let failure = Failure::new(Code::NotRunning, "`web` is stopped").hint("destroy it").known("container", "web");
+        assert_json_snapshot!(failure.answer(Some("exec")), @"");
+    }
+
+    #[test]
+    fn what_is_not_found_names_what_is_near() {
+        let failure = Failure::not_found("container", "wbe", &["web".into()]);
+        assert_eq!(failure.hint.unwrap(), "did you mean `web`? `list` shows the containers there are");
+    }
+}

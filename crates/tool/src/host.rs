@@ -1,0 +1,135 @@
+//! The machine we were started on, looked at once. The only file that reads the environment.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use coracle_runtime::Secret;
+
+/// What the process was given. Tests build one; nothing else in the program asks the system for these.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// The environment, for variables that the person allows in.
+    pub env: BTreeMap<String, Secret>,
+    /// The person's home.
+    pub home: PathBuf,
+    /// The directory we were started in, as a real path.
+    pub cwd: PathBuf,
+    /// The person's user id.
+    pub uid: u32,
+    /// The person's group id.
+    pub gid: u32,
+    /// `$XDG_RUNTIME_DIR`.
+    pub runtime_dir: Option<PathBuf>,
+    /// `$XDG_CONFIG_HOME`, else `~/.config`.
+    pub config_home: PathBuf,
+    /// `$XDG_STATE_HOME`, else `~/.local/state`.
+    pub state_home: PathBuf,
+    /// `$TMPDIR`, else `/tmp`.
+    pub temp_dir: PathBuf,
+    /// `$CORACLE_CONFIG`.
+    pub config_file: Option<PathBuf>,
+    /// `$CORACLE_SESSION`.
+    pub session: Option<String>,
+    /// Standard input is a terminal.
+    pub stdin_is_terminal: bool,
+    /// Standard output is a terminal.
+    pub stdout_is_terminal: bool,
+    /// Standard error is a terminal.
+    pub stderr_is_terminal: bool,
+}
+
+/// There is no way to tell where the person's files are.
+#[derive(Debug, thiserror::Error)]
+pub enum NoHost {
+    /// No home.
+    #[error("neither `HOME` nor the user's passwd entry names an absolute home directory")]
+    Home,
+    /// The directory we were started in is gone.
+    #[error("the current directory cannot be read")]
+    Cwd(#[source] std::io::Error),
+}
+
+impl Host {
+    /// Looks at the process's environment, directory and user.
+    ///
+    /// # Errors
+    /// [`NoHost`].
+    pub fn look() -> Result<Self, NoHost> {
+        let home = std::env::home_dir().filter(|it| it.is_absolute()).ok_or(NoHost::Home)?;
+        let cwd = std::env::current_dir().and_then(|it| it.canonicalize()).map_err(NoHost::Cwd)?;
+        let vars = variables();
+        let dir = |name: &str| vars.get(name).map(PathBuf::from).filter(|it| it.is_absolute());
+        Ok(Self {
+            runtime_dir: dir("XDG_RUNTIME_DIR"),
+            config_home: dir("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config")),
+            state_home: dir("XDG_STATE_HOME").unwrap_or_else(|| home.join(".local/state")),
+            temp_dir: dir("TMPDIR").unwrap_or_else(|| "/tmp".into()),
+            config_file: vars.get("CORACLE_CONFIG").filter(|it| !it.is_empty()).map(PathBuf::from),
+            session: vars.get("CORACLE_SESSION").and_then(|it| it.to_str()).filter(|it| !it.is_empty()).map(Into::into),
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+            stdin_is_terminal: std::io::stdin().is_terminal(),
+            stdout_is_terminal: std::io::stdout().is_terminal(),
+            stderr_is_terminal: std::io::stderr().is_terminal(),
+            env: vars.into_iter().map(|(name, value)| (name, Secret::new(value.into_vec()))).collect(),
+            home,
+            cwd,
+        })
+    }
+
+    /// A machine with nothing on it: everything below one directory, no terminal. For tests and embedding.
+    #[must_use]
+    pub fn below(dir: &Path) -> Self {
+        Self {
+            env: BTreeMap::new(),
+            home: dir.join("home"),
+            cwd: dir.join("work"),
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+            runtime_dir: None,
+            config_home: dir.join("config"),
+            state_home: dir.join("state"),
+            temp_dir: dir.join("tmp"),
+            config_file: None,
+            session: None,
+            stdin_is_terminal: false,
+            stdout_is_terminal: false,
+            stderr_is_terminal: false,
+        }
+    }
+
+    /// A path as the person writes it: `~/` is the home, a relative one begins at the current directory.
+    #[must_use]
+    pub fn path(&self, text: &Path) -> PathBuf {
+        match text.strip_prefix("~") {
+            Ok(rest) => self.home.join(rest),
+            Err(_) => self.cwd.join(text),
+        }
+    }
+}
+
+/// All variables with a name in UTF-8; the others cannot be asked for.
+#[expect(clippy::disallowed_methods, reason = "the environment enters here")]
+fn variables() -> BTreeMap<String, OsString> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::Host;
+
+    #[test]
+    fn paths_are_read_as_a_person_writes_them() {
+        let host = Host::below(Path::new("/h"));
+        let shown = |text: &str| host.path(Path::new(text)).display().to_string();
+        assert_eq!(shown("~/x"), "/h/home/x");
+        assert_eq!(shown("x"), "/h/work/x");
+        assert_eq!(shown("/x"), "/x");
+        assert_eq!(shown("~x"), "/h/work/~x");
+    }
+}

@@ -1,0 +1,192 @@
+//! A call from its text to its answer, whatever the mouth.
+
+use serde_json::{Map, Value};
+
+use super::typed::{self, Problem};
+use super::{Entry, Prepared, fields, read};
+use crate::audit;
+use crate::context::Context;
+use crate::failure::Failure;
+
+/// What a caller sent.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Text, not yet read.
+    Text(Vec<u8>),
+    /// An object that the transport has read.
+    Object(Map<String, Value>),
+}
+
+/// Does what a call asks and gives its answer, which has `success` in any case.
+pub async fn answer(table: &[Entry], cx: &Context, input: Input) -> Map<String, Value> {
+    let object = match input {
+        Input::Text(text) => read::object(&text),
+        Input::Object(object) => read::within_levels(&object).map(|()| object),
+    };
+    let object = match object {
+        Ok(object) => object,
+        Err(failure) => return failure.answer(None),
+    };
+    let word = object.get("operation").and_then(Value::as_str).map(str::to_owned);
+    match call(table, cx, object).await {
+        Ok(mut answer) => {
+            answer.insert("success".into(), true.into());
+            answer
+        }
+        Err(failure) => failure.answer(word.as_deref()),
+    }
+}
+
+async fn call(table: &[Entry], cx: &Context, object: Map<String, Value>) -> Result<Map<String, Value>, Failure> {
+    let (entry, prepared, args) = prepare(table, object)?;
+    if let Some(fault) = cx.config_fault.as_deref().filter(|_| !entry.diagnoses) {
+        return Err(fault.clone());
+    }
+    if !entry.acts {
+        return prepared(cx).await;
+    }
+    let intent = audit::intent(cx, entry.name, &args).await?;
+    let result = prepared(cx).await;
+    intent.result(&result).await;
+    result
+}
+
+fn prepare(table: &[Entry], mut object: Map<String, Value>) -> Result<(Entry, Prepared, Map<String, Value>), Failure> {
+    let entry = fields::operation(table, &mut object)?;
+    let (args, mut problems) = fields::own(table, &entry, object);
+    match (entry.prepare)(args.clone()) {
+        Ok(prepared) if problems.is_empty() => return Ok((entry, prepared, args)),
+        Ok(_) => {}
+        Err(typed) => {
+            // Missing fields are told already, by `own`, all at once.
+            let missing = |it: &Problem| it.field.is_empty() && !problems.is_empty();
+            let found: Vec<Problem> = typed.into_iter().filter(|it| !missing(it)).collect();
+            problems.extend(found);
+        }
+    }
+    Err(typed::failure(&problems))
+}
+
+#[cfg(test)]
+mod tests {
+    use insta::assert_snapshot;
+    use schemars::JsonSchema;
+    use serde::Deserialize;
+    use serde_json::{Value, json};
+
+    use super::{Input, answer};
+    use crate::args::{Name, Script, Seconds};
+    use crate::context::Context;
+    use crate::failure::Failure;
+    use crate::op::{Entry, Operation};
+
+    /// Runs.
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    struct Run {
+        /// Which one.
+        #[schemars(with = "Name")]
+        container: coracle_runtime::Handle,
+        command: Script,
+        /// Seconds.
+        #[serde(default)]
+        #[schemars(extend("default" = 300))]
+        timeout: Option<Seconds>,
+        #[serde(default)]
+        as_root: bool,
+        #[serde(default)]
+        mounts: Vec<Mount>,
+    }
+
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    struct Mount {
+        host: String,
+    }
+
+    impl Operation for Run {
+        const NAME: &'static str = "run";
+        const ACTS: bool = false;
+        type Answer = Value;
+        async fn run(self, _: &Context) -> Result<Value, Failure> {
+            Ok(json!({ "ran": format!("{} {:?} {:?} {}", self.container, self.command.0, self.timeout, self.as_root),
+                "mounts": self.mounts.iter().map(|it| it.host.clone()).collect::<Vec<_>>() }))
+        }
+    }
+
+    /// Shows.
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    struct Show {
+        #[serde(default)]
+        memory_limit: Option<u64>,
+    }
+
+    impl Operation for Show {
+        const NAME: &'static str = "show";
+        const ACTS: bool = false;
+        type Answer = Value;
+        async fn run(self, _: &Context) -> Result<Value, Failure> {
+            Ok(json!({ "limit": self.memory_limit }))
+        }
+    }
+
+    const TABLE: &[Entry] = &[Entry::of::<Run>(), Entry::of::<Show>()];
+
+    /// The answer in a few lines: what it says, what to do, and all problems.
+    async fn check(call: &str) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let said = answer(TABLE, &Context::for_tests(dir.path()), Input::Text(call.into())).await;
+        if said["success"] == true {
+            return Value::Object(said).to_string();
+        }
+        assert_eq!(said["error"], said["message"]);
+        let problems = said["details"]["problems"].as_array().cloned().unwrap_or_default();
+        let word = |it: &Value, key: &str| it[key].as_str().unwrap_or("-").to_owned();
+        let mut lines = vec![format!("{}: {}", word(&json!(said), "code"), word(&json!(said), "message"))];
+        lines.push(format!("hint: {}", word(&json!(said), "hint")));
+        lines.extend(
+            problems.iter().map(|it| format!("{} {}: {}", word(it, "code"), word(it, "field"), word(it, "message"))),
+        );
+        lines.join("\n")
+    }
+
+    #[tokio::test]
+    async fn a_call_is_answered() {
+        assert_snapshot!(check(r#"{"operation":"run","container":"c","command":["ls"],"timeout":null,"mounts":[{"host":"/x"}]}"#).await, @"");
+    }
+
+    #[tokio::test]
+    async fn unknown_operations_are_repeated_with_what_is_near() {
+        assert_snapshot!(check(r#"{"operation":"teleport"}"#).await, @"");
+        assert_snapshot!(check(r#"{"operation":"shw"}"#).await, @"");
+        assert_snapshot!(check(r#"{}"#).await, @"");
+        assert_snapshot!(check(r#"{"operation":7}"#).await, @"");
+    }
+
+    #[tokio::test]
+    async fn every_missing_field_is_named() {
+        assert_snapshot!(check(r#"{"operation":"run","container":null}"#).await, @"");
+    }
+
+    #[tokio::test]
+    async fn every_wrong_value_is_named() {
+        assert_snapshot!(check(r#"{"operation":"run","container":"c","command":7,"timeout":"soon","as_root":1}"#).await, @"");
+        assert_snapshot!(check(r#"{"operation":"run","container":"c","command":"ls","mounts":[{"host":"/x"},{"hots":1}]}"#).await, @"");
+        assert_snapshot!(check(r#"{"operation":"run","container":"../../x","command":"ls"}"#).await, @"");
+        assert_snapshot!(check(r#"{"operation":"show","memory_limit":1.5}"#).await, @"");
+        assert_snapshot!(check(r#"{"operation":"run","container":"c","command":"l\u0000s"}"#).await, @"");
+    }
+
+    #[tokio::test]
+    async fn fields_of_others_are_ignored_when_they_say_nothing() {
+        assert_snapshot!(check(r#"{"operation":"show","timeout":300,"container":null,"as_root":false,"mounts":[]}"#).await, @"");
+        assert_snapshot!(check(r#"{"operation":"show","as_root":true}"#).await, @"");
+    }
+
+    #[tokio::test]
+    async fn unknown_fields_get_the_nearest_name() {
+        assert_snapshot!(check(r#"{"operation":"show","memry_limit":1}"#).await, @"");
+        assert_snapshot!(check(r#"{"operation":"show","zzz":1,"timeout":5}"#).await, @"");
+    }
+}

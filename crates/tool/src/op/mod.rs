@@ -1,0 +1,99 @@
+//! One operation is one type: its fields are the arguments, its doc comments are their documentation.
+//!
+//! Reading goes text → object ([`read`]) → the operation and its fields ([`fields`]) → typed arguments ([`typed`]), and
+//! everything that is wrong is told at once.
+
+mod dispatch;
+mod fields;
+mod read;
+mod typed;
+
+use std::fmt;
+use std::pin::Pin;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::schema;
+
+pub use self::dispatch::{Input, answer};
+pub(crate) use self::read::MAX_BYTES;
+
+/// Something that a caller can ask for. Implemented by the struct of its arguments.
+///
+/// The struct is `#[serde(deny_unknown_fields)]`. An optional field is an `Option` or has `#[serde(default)]`; `null`
+/// means absent. A default that the schema shall tell (and that other operations ignore) is
+/// `#[schemars(extend("default" = 300))]`. A field of the same name means the same in every operation, to the letter.
+pub trait Operation: DeserializeOwned + JsonSchema + Send + 'static {
+    /// Its word in a call.
+    const NAME: &'static str;
+    /// It changes something: it is audited before and after.
+    const ACTS: bool = true;
+    /// It answers also while the configuration cannot be used.
+    const DIAGNOSES: bool = false;
+    /// Fields of the answer but `success`. Serialises as an object.
+    type Answer: Serialize + Send;
+
+    /// Does it.
+    fn run(self, cx: &Context) -> impl Future<Output = Result<Self::Answer, Failure>> + Send;
+}
+
+/// The future of a call.
+pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Result<Map<String, Value>, Failure>> + Send + 'a>>;
+
+/// An operation with arguments that have been read.
+pub(crate) type Prepared = Box<dyn for<'a> FnOnce(&'a Context) -> Running<'a> + Send>;
+
+/// A row of the table of operations.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    /// Its word in a call.
+    pub name: &'static str,
+    acts: bool,
+    diagnoses: bool,
+    arguments: fn() -> schema::Arguments,
+    prepare: fn(Map<String, Value>) -> Result<Prepared, typed::Problems>,
+}
+
+impl Entry {
+    /// The row of an operation.
+    #[must_use]
+    pub const fn of<T: Operation>() -> Self {
+        Self {
+            name: T::NAME,
+            acts: T::ACTS,
+            diagnoses: T::DIAGNOSES,
+            arguments: schema::arguments::<T>,
+            prepare: prepare::<T>,
+        }
+    }
+
+    /// Its fields, in the words of JSON Schema.
+    #[must_use]
+    pub fn arguments(&self) -> schema::Arguments {
+        (self.arguments)()
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Entry").field(&self.name).finish()
+    }
+}
+
+fn prepare<T: Operation>(args: Map<String, Value>) -> Result<Prepared, typed::Problems> {
+    let args: T = typed::read(args)?;
+    Ok(Box::new(move |cx| Box::pin(run(args, cx))))
+}
+
+async fn run<T: Operation>(args: T, cx: &Context) -> Result<Map<String, Value>, Failure> {
+    match serde_json::to_value(args.run(cx).await?) {
+        Ok(Value::Object(answer)) => Ok(answer),
+        Ok(other) => Err(Failure::internal(format!("the answer of `{}` is no object: {other}", T::NAME))),
+        Err(err) => Err(Failure::internal(format!("the answer of `{}` cannot be written: {err}", T::NAME))),
+    }
+}

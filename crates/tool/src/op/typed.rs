@@ -1,0 +1,130 @@
+//! Fields to typed arguments, with everything that is wrong.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::Operation;
+use crate::failure::{Code, Failure};
+use crate::schema::{self, Arguments};
+
+/// One fault of a call.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Problem {
+    /// Where: `mounts[0].host`.
+    pub(crate) field: String,
+    pub(crate) code: Code,
+    pub(crate) message: String,
+    #[serde(skip)]
+    pub(crate) hint: Option<String>,
+    /// Names that would have been right.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) known: Option<Vec<String>>,
+}
+
+/// What is wrong with a call; at least one.
+pub(crate) type Problems = Vec<Problem>;
+
+impl Problem {
+    pub(crate) fn new(field: &str, code: Code, message: impl Into<String>) -> Self {
+        Self { field: field.to_owned(), code, message: message.into(), hint: None, known: None }
+    }
+}
+
+/// The first problem as a failure, with all of them in `details.problems`.
+pub(crate) fn failure(problems: &Problems) -> Failure {
+    let Some(first) = problems.first() else { return Failure::internal("a call was refused without a reason") };
+    let failure = Failure::new(first.code, message(first, problems)).detail("problems", problems);
+    let failure = match first.code {
+        Code::MissingField => failure.detail("fields", missing(problems)),
+        Code::UnknownField => failure.detail("name", &first.field).detail("known", &first.known),
+        Code::InvalidName => {
+            let grammar = first.message.rsplit_once(": ").map_or(first.message.as_str(), |(_, grammar)| grammar);
+            failure.detail("field", &first.field).detail("grammar", grammar)
+        }
+        _ => failure.detail("field", &first.field),
+    };
+    match &first.hint {
+        Some(hint) => failure.hint(hint),
+        None => failure.hint(format!("correct `{}`; `details.problems` has everything that is wrong", first.field)),
+    }
+}
+
+fn message(first: &Problem, problems: &Problems) -> String {
+    match first.code {
+        Code::MissingField => {
+            let names: Vec<String> = missing(problems).iter().map(|it| format!("`{it}`")).collect();
+            format!("required: {}", names.join(", "))
+        }
+        Code::InvalidInput => format!("`{}`: {}", first.field, first.message),
+        _ => first.message.clone(),
+    }
+}
+
+fn missing(problems: &Problems) -> Vec<&str> {
+    problems.iter().filter(|it| it.code == Code::MissingField).map(|it| it.field.as_str()).collect()
+}
+
+/// Reads arguments. A field that is wrong is taken out and reading begins again, so that all are found.
+pub(super) fn read<T: Operation>(mut args: Map<String, Value>) -> Result<T, Problems> {
+    let known = schema::arguments::<T>();
+    let mut problems = zeros(&mut args);
+    loop {
+        match attempt::<T>(&args) {
+            Ok(read) if problems.is_empty() => return Ok(read),
+            Ok(_) => break,
+            Err((path, message)) => {
+                let top = path.split(['.', '[']).next().unwrap_or_default().to_owned();
+                let Some(value) = args.remove(&top) else {
+                    // A field that was taken out is missing now, or the whole does not fit together.
+                    if problems.is_empty() {
+                        problems.push(Problem::new("", Code::InvalidInput, message));
+                    }
+                    break;
+                };
+                problems.push(problem(&path, message, &value, &known));
+            }
+        }
+    }
+    Err(problems)
+}
+
+fn attempt<T: DeserializeOwned>(args: &Map<String, Value>) -> Result<T, (String, String)> {
+    serde_path_to_error::deserialize(Value::Object(args.clone()))
+        .map_err(|err| (err.path().to_string(), err.inner().to_string()))
+}
+
+fn problem(path: &str, message: String, value: &Value, known: &Arguments) -> Problem {
+    // The words of `deny_unknown_fields` and of a missing field, which serde gives no other sign of.
+    if let Some(name) = message.strip_prefix("unknown field `").and_then(|it| it.split('`').next()) {
+        return Problem::new(path, Code::UnknownField, format!("`{path}` has no field `{name}`"));
+    }
+    if message.starts_with("missing field `") {
+        return Problem::new(path, Code::InvalidInput, message);
+    }
+    if known.is_name(path) && value.is_string() {
+        let hint = message.rsplit_once(": ").map(|(_, grammar)| format!("use {grammar}"));
+        return Problem { hint, ..Problem::new(path, Code::InvalidName, message) };
+    }
+    Problem::new(path, Code::InvalidInput, message)
+}
+
+/// No text that reaches an engine or a path may hold a zero byte.
+fn zeros(args: &mut Map<String, Value>) -> Problems {
+    let bad: Vec<String> = args.iter().filter(|(_, value)| has_zero(value)).map(|(name, _)| name.clone()).collect();
+    bad.iter()
+        .map(|name| {
+            args.remove(name);
+            Problem::new(name, Code::InvalidInput, "has a NUL byte")
+        })
+        .collect()
+}
+
+fn has_zero(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains('\0'),
+        Value::Array(items) => items.iter().any(has_zero),
+        Value::Object(fields) => fields.iter().any(|(name, value)| name.contains('\0') || has_zero(value)),
+        _ => false,
+    }
+}

@@ -1,0 +1,118 @@
+//! News of a call while it runs.
+
+use coracle_runtime::{Chunk, Stream};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// An entry of the provisioning report.
+    Step(Value),
+    /// What is being done now.
+    Message(String),
+    /// A command printed something.
+    Output(Chunk),
+}
+
+/// Chunks on the way to a reader. Each has at most 64 KiB, so a call buffers less than 1 MiB.
+const CHUNKS: usize = 8;
+
+/// Where an operation tells its news. Cloned into what runs beside it.
+#[derive(Clone, Debug)]
+pub struct Progress(Option<mpsc::Sender<Event>>);
+
+impl Progress {
+    /// Nobody listens.
+    #[must_use]
+    pub fn none() -> Self {
+        Self(None)
+    }
+
+    /// Somebody listens. The receiver ends when the call and everything beside it is done.
+    #[must_use]
+    pub fn channel() -> (Self, mpsc::Receiver<Event>) {
+        let (sender, receiver) = mpsc::channel(CHUNKS);
+        (Self(Some(sender)), receiver)
+    }
+
+    /// Says what is being done now. A slow listener holds the operation up.
+    pub async fn message(&self, text: impl Into<String> + Send) {
+        self.send(Event::Message(text.into())).await;
+    }
+
+    /// Tells an entry of the provisioning report.
+    pub async fn step(&self, step: &(impl Serialize + Sync)) {
+        match serde_json::to_value(step) {
+            Ok(step) => self.send(Event::Step(step)).await,
+            Err(err) => tracing::error!("a report entry cannot be written: {err}"),
+        }
+    }
+
+    /// For `Exec::live`: output as it comes, or nothing when nobody listens.
+    #[must_use]
+    pub fn live(&self) -> Option<mpsc::Sender<Chunk>> {
+        let events = self.0.clone()?;
+        let (sender, mut chunks) = mpsc::channel(CHUNKS);
+        tokio::spawn(async move {
+            while let Some(chunk) = chunks.recv().await {
+                if events.send(Event::Output(chunk)).await.is_err() {
+                    break;
+                }
+            }
+        });
+        Some(sender)
+    }
+
+    async fn send(&self, event: Event) {
+        if let Some(events) = &self.0 {
+            // A listener that has left is told by the cancel token, not here.
+            let _ = events.send(event).await;
+        }
+    }
+}
+
+impl Event {
+    /// The line of `coracle call --stream` (containers.md 1.10).
+    #[must_use]
+    pub fn line(&self) -> Value {
+        match self {
+            Self::Step(step) => json!({ "event": "step", "step": step }),
+            Self::Message(message) => json!({ "event": "progress", "message": message }),
+            Self::Output(chunk) => {
+                let name = if chunk.stream == Stream::Stdout { "stdout" } else { "stderr" };
+                json!({ "event": name, "data": String::from_utf8_lossy(&chunk.bytes), "offset": chunk.offset })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::{Chunk, Stream};
+
+    use super::{Event, Progress};
+
+    #[tokio::test]
+    async fn the_listener_hears_everything_in_order_and_then_the_end() {
+        let (progress, mut events) = Progress::channel();
+        progress.message("one").await;
+        let live = progress.live().unwrap();
+        drop(progress);
+        live.send(Chunk { stream: Stream::Stdout, bytes: b"two".to_vec(), offset: 0 }).await.unwrap();
+        drop(live);
+        let mut heard = Vec::new();
+        while let Some(event) = events.recv().await {
+            heard.push(event.line().to_string());
+        }
+        assert_eq!(heard, [r#"{"event":"progress","message":"one"}"#, r#"{"data":"two","event":"stdout","offset":0}"#]);
+    }
+
+    #[tokio::test]
+    async fn nobody_has_to_listen() {
+        Progress::none().message("x").await;
+        assert!(Progress::none().live().is_none());
+        assert_eq!(Event::Message("x".into()).line()["event"], "progress");
+    }
+}

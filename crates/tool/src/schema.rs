@@ -1,0 +1,189 @@
+//! The one flat schema that is published, and the fields of each operation.
+//!
+//! Model APIs refuse `oneOf`, `anyOf` and `allOf` at the root of a tool's schema, and some refuse `$ref`. So one object
+//! is published with the fields of all operations; which belong together is said in words and decided at dispatch.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+use crate::op::Entry;
+
+/// Marks a text that is a name, so that a wrong one is `invalid_name`. Not published.
+pub(crate) const IS_NAME: &str = "x-name";
+
+/// The fields of one operation.
+#[derive(Clone, Debug)]
+pub struct Arguments {
+    /// What the operation does.
+    pub description: String,
+    /// Name and schema of each field, in the order of declaration when that is known.
+    pub properties: Map<String, Value>,
+    /// Names of those that have to be there.
+    pub required: Vec<String>,
+}
+
+impl Arguments {
+    /// Whether a value says no more than leaving the field out.
+    pub(crate) fn is_default(&self, name: &str, value: &Value) -> bool {
+        let declared = self.properties.get(name).and_then(|it| it.get("default"));
+        let empty = match value {
+            Value::Array(items) => items.is_empty(),
+            Value::Object(fields) => fields.is_empty(),
+            _ => false,
+        };
+        let same_number = || Some(declared?.as_f64()? == value.as_f64()?);
+        empty || declared == Some(value) || same_number().unwrap_or(false)
+    }
+
+    pub(crate) fn is_name(&self, field: &str) -> bool {
+        self.properties.get(field).is_some_and(|it| it.get(IS_NAME).is_some())
+    }
+}
+
+/// Derives them from the type.
+pub(crate) fn arguments<T: JsonSchema>() -> Arguments {
+    let settings = SchemaSettings::draft2020_12().with(|it| {
+        it.inline_subschemas = true;
+        it.meta_schema = None;
+    });
+    let mut schema = Value::from(settings.into_generator().into_root_schema_for::<T>());
+    tidy(&mut schema);
+    let text = |key: &str| schema.get(key).and_then(Value::as_str).unwrap_or_default().replace('\n', " ");
+    let required = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+    Arguments {
+        description: text("description"),
+        properties: schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default(),
+        required: required.iter().filter_map(|it| it.as_str().map(str::to_owned)).collect(),
+    }
+}
+
+/// What the tool looks like to a model: `{name, description, input_schema}`.
+#[must_use]
+pub fn tool(table: &[Entry]) -> Value {
+    let lines: Vec<String> = table.iter().map(|it| format!("- {}: {}", it.name, it.arguments().description)).collect();
+    let description = format!(
+        "Linux containers: each is a machine of its own, made, used and removed by calls.\nOperations:\n{}",
+        lines.join("\n")
+    );
+    json!({ "name": "containers", "description": description, "input_schema": input_schema(table) })
+}
+
+/// The flat object schema: `operation`, and the fields of all operations.
+#[must_use]
+pub fn input_schema(table: &[Entry]) -> Value {
+    let mut properties = Map::new();
+    let names: Vec<&str> = table.iter().map(|it| it.name).collect();
+    properties.insert(
+        "operation".into(),
+        json!({ "type": "string", "enum": names, "description": "What to do. Fields of other operations are left out." }),
+    );
+    for (field, users) in users(table) {
+        let Some(mut schema) = users.first().and_then(|it| it.arguments().properties.get(&field).cloned()) else {
+            continue;
+        };
+        publish(&mut schema);
+        let users: Vec<String> = users
+            .iter()
+            .map(|it| {
+                if it.arguments().required.contains(&field) {
+                    format!("{} (required)", it.name)
+                } else {
+                    it.name.into()
+                }
+            })
+            .collect();
+        let own = schema.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
+        schema["description"] = format!("{own} [{}]", users.join(", ")).trim_start().into();
+        properties.insert(field, schema);
+    }
+    json!({ "type": "object", "properties": properties, "required": ["operation"], "additionalProperties": false })
+}
+
+/// Each field with the operations that have it.
+fn users(table: &[Entry]) -> BTreeMap<String, Vec<Entry>> {
+    let mut users: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
+    for entry in table {
+        for field in entry.arguments().properties.keys() {
+            users.entry(field.clone()).or_default().push(*entry);
+        }
+    }
+    users
+}
+
+/// `null` means absent everywhere, so no type has to name it; widths of integers are noise.
+fn tidy(schema: &mut Value) {
+    let Value::Object(fields) = schema else {
+        if let Value::Array(items) = schema {
+            items.iter_mut().for_each(tidy);
+        }
+        return;
+    };
+    if let Some(Value::Array(types)) = fields.get_mut("type") {
+        types.retain(|it| it != "null");
+        if let [one] = types.as_slice() {
+            let one = one.clone();
+            fields.insert("type".into(), one);
+        }
+    }
+    if let Some(Value::Array(values)) = fields.get_mut("enum") {
+        values.retain(|it| !it.is_null());
+    }
+    if fields.get("default").is_some_and(Value::is_null) {
+        fields.remove("default");
+    }
+    one_of_two(fields);
+    choices(fields);
+    let numeric = fields.get("type").is_some_and(|it| it == "integer" || it == "number");
+    if numeric {
+        fields.remove("format");
+    }
+    if let Some(description) = fields.get_mut("description").filter(|it| it.is_string()) {
+        *description = description.as_str().unwrap_or_default().replace('\n', " ").into();
+    }
+    fields.values_mut().for_each(tidy);
+}
+
+/// `anyOf: [X, null]` is an optional X.
+fn one_of_two(fields: &mut Map<String, Value>) {
+    let Some(Value::Array(mut variants)) = fields.remove("anyOf") else { return };
+    variants.retain(|it| it != &json!({ "type": "null" }));
+    match variants.as_slice() {
+        [Value::Object(only)] => {
+            for (name, value) in only.clone() {
+                fields.entry(name).or_insert(value);
+            }
+        }
+        _ => drop(fields.insert("anyOf".into(), variants.into())),
+    }
+}
+
+/// Documented variants of an enum come as `oneOf` constants: they become one list, and their words the description's.
+fn choices(fields: &mut Map<String, Value>) {
+    let Some(Value::Array(variants)) = fields.get("oneOf") else { return };
+    let words: Option<Vec<Value>> = variants.iter().map(|it| it.get("const").cloned()).collect();
+    let Some(words) = words else { return };
+    let told =
+        variants.iter().filter_map(|it| Some(format!("`{}`: {}", it["const"].as_str()?, it["description"].as_str()?)));
+    let told = told.collect::<Vec<_>>().join(" ");
+    let own = fields.get("description").and_then(Value::as_str).unwrap_or_default();
+    let description = format!("{own} {told}").trim().to_owned();
+    fields.remove("oneOf");
+    fields.insert("type".into(), "string".into());
+    fields.insert("enum".into(), words.into());
+    fields.insert("description".into(), description.into());
+}
+
+/// Takes out what is ours.
+fn publish(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            fields.retain(|name, _| name != IS_NAME);
+            fields.values_mut().for_each(publish);
+        }
+        Value::Array(items) => items.iter_mut().for_each(publish),
+        _ => {}
+    }
+}

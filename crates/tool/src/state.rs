@@ -1,0 +1,135 @@
+//! The directory that we keep our things in (containers.md 2.11).
+
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::host::Host;
+
+/// Where things are within the state directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateDir {
+    root: PathBuf,
+}
+
+impl StateDir {
+    /// Names the places without looking at them.
+    #[must_use]
+    pub fn at(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    /// Makes the directory if it is missing, and makes sure that it is the person's alone.
+    ///
+    /// # Errors
+    /// `config_invalid`.
+    pub fn open(given: Option<&Path>, config: &Config, host: &Host) -> Result<Self, Failure> {
+        let path = place(given, config, host);
+        let refuse = |why: String| {
+            let message = format!("the state directory `{}` cannot be used: {why}", path.display());
+            Failure::config("state_dir", None, message).hint("name another with `state_dir` or `--state-dir`")
+        };
+        let make = || {
+            DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+            path.canonicalize()
+        };
+        let root = make().map_err(|err| refuse(err.to_string()))?;
+        private(&root, host.uid).map_err(|err| refuse(err.to_string()))?;
+        let state = Self { root };
+        for dir in [state.scratch(), state.audit(), state.engine_config()] {
+            DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|err| refuse(err.to_string()))?;
+        }
+        Ok(state)
+    }
+
+    /// The directory itself.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The scratch directory, which containers may have mounted.
+    #[must_use]
+    pub fn scratch(&self) -> PathBuf {
+        self.root.join("scratch")
+    }
+
+    /// The audit trail.
+    #[must_use]
+    pub fn audit(&self) -> PathBuf {
+        self.root.join("audit")
+    }
+
+    /// The configuration that engines run with.
+    #[must_use]
+    pub fn engine_config(&self) -> PathBuf {
+        self.root.join("engine")
+    }
+
+    /// The last good verdict of preflight.
+    #[must_use]
+    pub fn preflight(&self) -> PathBuf {
+        self.root.join("preflight.json")
+    }
+}
+
+fn place(given: Option<&Path>, config: &Config, host: &Host) -> PathBuf {
+    if let Some(path) = given {
+        return host.path(path);
+    }
+    let usual = host.state_home.join("coracle");
+    match (&config.state_dir, config.label_namespace.as_str()) {
+        (Some(path), _) => path.clone(),
+        (None, "coracle") => usual,
+        (None, namespace) => usual.join("ns").join(namespace),
+    }
+}
+
+fn private(root: &Path, uid: u32) -> io::Result<()> {
+    let meta = root.metadata()?;
+    if meta.uid() != uid {
+        return Err(io::Error::other(format!("it belongs to user {}", meta.uid())));
+    }
+    if meta.mode() & 0o077 != 0 {
+        std::fs::set_permissions(root, PermissionsExt::from_mode(0o700))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::path::Path;
+
+    use coracle_runtime::LabelNamespace;
+
+    use super::{StateDir, place};
+    use crate::config::Config;
+    use crate::host::Host;
+
+    #[test]
+    fn it_lies_where_the_person_says() {
+        let host = Host::below(Path::new("/h"));
+        let other = Config { label_namespace: LabelNamespace::parse("amplifier").unwrap(), ..Config::default() };
+        let set = Config { state_dir: Some("/s".into()), ..Config::default() };
+        assert_eq!(place(None, &Config::default(), &host), Path::new("/h/state/coracle"));
+        assert_eq!(place(None, &other, &host), Path::new("/h/state/coracle/ns/amplifier"));
+        assert_eq!(place(None, &set, &host), Path::new("/s"));
+        assert_eq!(place(Some(Path::new("x")), &set, &host), Path::new("/h/work/x"));
+    }
+
+    #[test]
+    fn it_is_the_persons_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host::below(dir.path());
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let state = StateDir::open(Some(dir.path()), &Config::default(), &host).unwrap();
+        assert_eq!(state.root().metadata().unwrap().mode() & 0o777, 0o700);
+        let stranger = Host { uid: host.uid + 1, ..host };
+        let failure = StateDir::open(Some(dir.path()), &Config::default(), &stranger).unwrap_err();
+        assert!(failure.message.contains("belongs to user"), "{}", failure.message);
+    }
+}

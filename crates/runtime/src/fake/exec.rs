@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+use super::containers::Machine;
 use super::{FakeRuntime, State, programs};
 use crate::{Capture, Chunk, Command, ContainerId, Error, Exec, ExecOutput, Exit, LimitKind, Result, Stream};
 
@@ -82,7 +83,7 @@ impl FakeRuntime {
         if !life.is_cancelled() || output.exit != Exit::Cancelled {
             return Ok(output);
         }
-        let mut failure = self.with(|state| state.machine(id).map(|it| it.not_running())).unwrap_or_else(|gone| gone);
+        let mut failure = self.with(|state| state.machine(id).map(Machine::not_running)).unwrap_or_else(|gone| gone);
         if let Error::NotRunning { output: kept, .. } = &mut failure {
             *kept = Some(Box::new(output));
         }

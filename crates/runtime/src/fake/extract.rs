@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use cap_std::fs::{Dir, File};
-use rustix::fs::{Gid, Uid};
+use rustix::fs::{Gid, Mode, OFlags, Uid};
 use tar::{Archive, Entry, EntryType, Header};
 
 /// Directories, files and links, with their modes, and their owners when we are root. Devices are left out: an unpacked
@@ -23,7 +23,7 @@ pub(super) fn unpack<R: Read>(root: &Dir, mut archive: Archive<R>) -> io::Result
         }
     }
     // Last, and the innermost first: a directory that may not be written has got its files by now.
-    dirs.into_iter().rev().try_for_each(|(path, header)| dress(&root.open_dir(&path)?.into_std_file(), &header))
+    dirs.into_iter().rev().try_for_each(|(path, header)| dress(&open_dir(root, &path)?, &header))
 }
 
 fn unpack_one<R: Read>(root: &Dir, path: &Path, entry: &mut Entry<'_, R>) -> io::Result<()> {
@@ -55,10 +55,17 @@ pub(super) fn clear(root: &Dir, path: &Path) -> io::Result<()> {
     }
 }
 
+/// Opened so that it can be changed: what `Dir` holds can only be looked through.
+fn open_dir(root: &Dir, path: &Path) -> io::Result<std::fs::File> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(root.open_dir(path)?, ".", flags, Mode::empty())?.into())
+}
+
 fn dress(made: &std::fs::File, header: &Header) -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
-        let (uid, gid) = (header.uid()?, header.gid()?);
-        let number = |it: u64| u32::try_from(it).map_err(io::Error::other);
+        // An empty field is 0 for the engines.
+        let number = |it: io::Result<u64>| u32::try_from(it.unwrap_or(0)).map_err(io::Error::other);
+        let (uid, gid) = (header.uid(), header.gid());
         rustix::fs::fchown(made, Some(Uid::from_raw(number(uid)?)), Some(Gid::from_raw(number(gid)?)))?;
     }
     made.set_permissions(PermissionsExt::from_mode(header.mode()? & 0o7777))

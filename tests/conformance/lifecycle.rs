@@ -1,0 +1,242 @@
+//! How containers come, run, end and go.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::{
+    Access, ByteSize, ContainerId, CreateSpec, Error, Handle, ImageId, LabelFilter, Limits, Mount, MountPoint,
+    NetworkOn, Removed, Status, admit,
+};
+
+use super::{argv, everything, path, placed, printed, ran, running, sh};
+use crate::engines::{LABEL, on_every_engine};
+
+const GRACE: Duration = Duration::from_secs(10);
+
+#[tokio::test]
+async fn an_engine_tells_what_it_is() {
+    on_every_engine(async |case| {
+        let info = case.runtime.info().await.unwrap();
+        assert_eq!((info.kind, info.rootless), (case.engine(), case.runtime.endpoint().rootless));
+        assert_eq!(info.endpoint, case.runtime.endpoint().address);
+        assert!(info.version.starts_with(|c: char| c.is_ascii_digit()), "{info:?}");
+        assert!(matches!(info.arch.as_str(), "amd64" | "arm64") && matches!(info.cgroup, 1 | 2), "{info:?}");
+        assert!(info.data_root.is_absolute(), "{info:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn names_are_not_shared() {
+    on_every_engine(async |case| {
+        let spec = placed(case, case.spec("twice"));
+        let id = case.runtime.create(&spec).await.unwrap();
+        let second = case.runtime.create(&spec).await;
+        assert!(matches!(second, Err(Error::NameTaken(_))), "{second:?}");
+        assert_eq!(case.runtime.remove(&id).await.unwrap(), Removed::Now);
+        case.runtime.create(&spec).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_container_is_found_by_name_by_id_and_by_the_first_digits_of_it() {
+    on_every_engine(async |case| {
+        let id = case.runtime.create(&placed(case, case.spec("found"))).await.unwrap();
+        let name = case.name("found");
+        for handle in [name.as_str(), id.as_str(), id.short()] {
+            let found = case.runtime.inspect(&Handle::parse(handle).unwrap()).await.unwrap();
+            assert_eq!((&found.id, found.name.as_str(), &found.image), (&id, name.as_str(), &case.image), "{handle}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_name_that_is_part_of_another_finds_nothing() {
+    on_every_engine(async |case| {
+        case.runtime.create(&placed(case, case.spec("longer-name"))).await.unwrap();
+        for other in ["longer", "longer-nam.", "onger-name"] {
+            let found = case.runtime.inspect(&Handle::Name(case.name(other))).await;
+            assert!(matches!(found, Err(Error::NoSuchContainer(_))), "{other}: {found:?}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_missing_is_named_in_the_error_of_each_verb() {
+    on_every_engine(async |case| {
+        let (id, runtime) = (ContainerId::parse("d".repeat(64)).unwrap(), &case.runtime);
+        let gone = |it: Option<Error>| matches!(it, Some(Error::NoSuchContainer(_)));
+        assert!(gone(runtime.inspect(&(&id).into()).await.err()));
+        assert!(gone(runtime.inspect(&Handle::Name(case.name("never"))).await.err()));
+        assert!(gone(runtime.start(&id).await.err()), "start");
+        assert!(gone(runtime.stop(&id, GRACE).await.err()), "stop");
+        assert!(gone(runtime.exec(&id, sh("true")).await.err()), "exec");
+        assert!(gone(runtime.exec(&id, argv(&["true"])).await.err()), "exec of an argv");
+        let file = || tempfile::tempfile().unwrap();
+        assert!(gone(runtime.upload(&id, &path("/tmp"), file()).await.err()), "upload");
+        assert!(gone(runtime.download(&id, &path("/tmp"), file(), 1 << 20).await.err()), "download");
+        assert_eq!(runtime.remove(&id).await.unwrap(), Removed::AlreadyGone);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn containers_are_listed_by_labels_running_or_not() {
+    on_every_engine(async |case| {
+        let make = async |name: &str, kind: &str| {
+            let labels = BTreeMap::from([case.label(), ("coracle-test.kind".into(), kind.into())]);
+            case.runtime.create(&placed(case, CreateSpec { labels, ..case.spec(name) })).await.unwrap()
+        };
+        let (a, b) = (make("a", "one").await, make("b", "two").await);
+        case.runtime.start(&b).await.unwrap();
+        let listed = async |more: &[(&str, Option<&str>)]| {
+            let more = more.iter().map(|(key, value)| (key.to_string(), value.map(str::to_owned)));
+            let filter = LabelFilter(case.mine().0.into_iter().chain(more).collect());
+            let mut ids: Vec<_> = case.runtime.list(&filter).await.unwrap().into_iter().map(|it| it.id).collect();
+            ids.sort();
+            ids
+        };
+        let mut both = vec![a.clone(), b];
+        both.sort();
+        assert_eq!(listed(&[]).await, both);
+        assert_eq!(listed(&[("coracle-test.kind", None)]).await, both);
+        assert_eq!(listed(&[("coracle-test.kind", Some("one"))]).await, [a]);
+        assert_eq!(listed(&[("coracle-test.kind", Some("on"))]).await, []);
+        assert_eq!(listed(&[("coracle-test.none", None)]).await, []);
+        assert!(case.runtime.list(&LabelFilter(vec![(LABEL.into(), None)])).await.unwrap().len() >= 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_container_lives_its_life() {
+    on_every_engine(async |case| {
+        let (runtime, id) = (&case.runtime, case.runtime.create(&placed(case, case.spec("life"))).await.unwrap());
+        let state = async || {
+            let it = runtime.inspect(&(&id).into()).await.unwrap();
+            (it.status, it.pid.is_some(), it.exit_code.is_some())
+        };
+        assert_eq!((id.as_str().len(), state().await), (64, (Status::Created, false, false)));
+        let early = runtime.exec(&id, sh("true")).await;
+        assert!(matches!(early, Err(Error::NotRunning { status: Status::Created, .. })), "{early:?}");
+        runtime.stop(&id, GRACE).await.unwrap();
+        for round in 0..2 {
+            runtime.start(&id).await.unwrap();
+            runtime.start(&id).await.unwrap();
+            assert_eq!((state().await, round), ((Status::Running, true, false), round));
+            assert_eq!(printed(case, &id, "echo here").await, "here\n");
+            let begun = Instant::now();
+            runtime.stop(&id, GRACE).await.unwrap();
+            assert!(begun.elapsed() < GRACE, "PID 1 did not obey TERM");
+            runtime.stop(&id, GRACE).await.unwrap();
+            assert_eq!((state().await, round), ((Status::Exited, false, true), round));
+            for exec in [sh("true"), argv(&["true"]), sh("exit 7")] {
+                let late = runtime.exec(&id, exec).await;
+                let Err(Error::NotRunning { status: Status::Exited, exit_code: Some(_), .. }) = late else {
+                    panic!("{late:?}");
+                };
+            }
+        }
+        assert_eq!(runtime.remove(&id).await.unwrap(), Removed::Now);
+        assert_eq!(runtime.remove(&id).await.unwrap(), Removed::AlreadyGone);
+        assert!(matches!(runtime.inspect(&(&id).into()).await, Err(Error::NoSuchContainer(_))));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_running_container_is_removed_at_once_with_what_runs_in_it() {
+    on_every_engine(async |case| {
+        let id = running(case).await;
+        ran(case, &id, sh("trap '' TERM; sleep 300 & echo up")).await;
+        let begun = Instant::now();
+        assert_eq!(case.runtime.remove(&id).await.unwrap(), Removed::Now);
+        assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_unknown_image_makes_no_container() {
+    on_every_engine(async |case| {
+        let image = ImageId::parse(format!("sha256:{}", "e".repeat(64))).unwrap();
+        let spec = admit(case.spec("none"), &everything()).unwrap().on(image, NetworkOn::EngineDefault);
+        let made = case.runtime.create(&spec).await;
+        assert!(matches!(made, Err(Error::Engine { verb: "create", .. })), "{made:?}");
+        assert_eq!(case.runtime.list(&case.mine()).await.unwrap(), []);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn labels_come_back_as_they_were_given() {
+    on_every_engine(async |case| {
+        let odd = [("a", ""), ("b.c/d-e", "x=y,z"), ("q", r#"it's a "quote" $HOME \n"#), ("u", "ünï ☃")];
+        let odd = odd.map(|(key, value)| (format!("coracle-test.{key}"), value.to_owned()));
+        let labels: BTreeMap<_, _> = odd.into_iter().chain([case.label()]).collect();
+        let spec = CreateSpec { labels: labels.clone(), ..case.spec("labels") };
+        let id = case.runtime.create(&placed(case, spec)).await.unwrap();
+        let mut shown = case.runtime.inspect(&id.into()).await.unwrap().labels;
+        shown.retain(|key, _| key.starts_with("coracle-test."));
+        assert_eq!(shown, labels);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn limits_come_back_as_they_were_given() {
+    on_every_engine(async |case| {
+        for (name, limits) in [
+            ("some", Limits { memory: Some(ByteSize::mib(64)), cpus: Some(0.5), pids: Some(50) }),
+            ("none", Limits::default()),
+        ] {
+            let id = case.runtime.create(&placed(case, CreateSpec { limits, ..case.spec(name) })).await.unwrap();
+            let shown = case.runtime.inspect(&id.into()).await.unwrap().limits;
+            // Podman sets a limit of processes by itself where none was asked for.
+            let shown = if limits.pids.is_none() { Limits { pids: None, ..shown } } else { shown };
+            assert_eq!(shown, limits);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn binds_show_the_hosts_files_and_read_only_ones_stay() {
+    on_every_engine(async |case| {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().canonicalize().unwrap();
+        let mount = |name: &str, at: &str, access| {
+            std::fs::create_dir(real.join(name)).unwrap();
+            std::fs::write(real.join(name).join("file"), name).unwrap();
+            Mount { host: HostPath::open(&real.join(name)).unwrap(), at: path(at), access }
+        };
+        let mounts = vec![
+            mount("one, \"two\"", "/mnt/rw", Access::ReadWrite),
+            mount("locked", "/mnt/with blank", Access::ReadOnly),
+        ];
+        let id = case.runtime.create(&placed(case, CreateSpec { mounts, ..case.spec("binds") })).await.unwrap();
+        let mut shown = case.runtime.inspect(&(&id).into()).await.unwrap().mounts;
+        shown.sort_by_key(|it| it.target.clone());
+        let point = |source: &str, target: &str, writable| MountPoint {
+            source: real.join(source),
+            target: target.into(),
+            writable,
+        };
+        assert_eq!(shown, [point("one, \"two\"", "/mnt/rw", true), point("locked", "/mnt/with blank", false)]);
+        case.runtime.start(&id).await.unwrap();
+        let mut exec = sh("cat file; echo new > made");
+        exec.workdir = path("/mnt/rw");
+        assert_eq!(ran(case, &id, exec).await.stdout.text(), "one, \"two\"");
+        assert_eq!(std::fs::read_to_string(real.join("one, \"two\"/made")).unwrap(), "new\n");
+        // The fake's binds are links, which cannot forbid anything.
+        if case.is_real() {
+            let refused = ran(case, &id, sh("echo new > '/mnt/with blank/made'")).await;
+            assert!(refused.stderr.text().contains("Read-only"), "{refused:?}");
+        }
+    })
+    .await;
+}

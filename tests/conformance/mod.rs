@@ -1,0 +1,78 @@
+//! One contract, every implementation: each check runs on the fake and on every engine that was named.
+
+mod exec;
+mod files;
+mod images;
+mod lifecycle;
+mod limits;
+mod networks;
+mod output;
+mod ports;
+
+use coracle_runtime::{
+    ByteSize, Command, ContainerId, ContainerPath, CreateSpec, Exec, ExecOutput, Exit, Ids, NetworkOn, PatternSet,
+    Placed, Policy, admit,
+};
+
+use crate::engines::Case;
+
+/// A spec of that case, placed on its image and the engine's default network under a policy that allows everything.
+pub(crate) fn placed(case: &Case, spec: CreateSpec) -> Placed {
+    on_network(case, spec, NetworkOn::EngineDefault)
+}
+
+fn on_network(case: &Case, spec: CreateSpec, network: NetworkOn) -> Placed {
+    admit(spec, &everything()).unwrap().on(case.image.clone(), network)
+}
+
+/// A container that runs.
+async fn running(case: &Case) -> ContainerId {
+    let id = case.runtime.create(&placed(case, case.spec("c"))).await.unwrap();
+    case.runtime.start(&id).await.unwrap();
+    id
+}
+
+fn sh(script: &str) -> Exec {
+    Exec::new(Command::Shell(script.into()), Ids::ROOT, ContainerPath::root())
+}
+
+fn argv(words: &[&str]) -> Exec {
+    let words = words.iter().copied().map(str::to_owned).collect();
+    Exec::new(Command::Argv(words), Ids::ROOT, ContainerPath::root())
+}
+
+fn path(text: &str) -> ContainerPath {
+    ContainerPath::parse(text).unwrap()
+}
+
+async fn ran(case: &Case, id: &ContainerId, exec: Exec) -> ExecOutput {
+    case.runtime.exec(id, exec).await.unwrap()
+}
+
+/// What a script printed; it has to end well.
+async fn printed(case: &Case, id: &ContainerId, script: &str) -> String {
+    let it = ran(case, id, sh(script)).await;
+    assert_eq!((it.exit, it.stderr.text().as_str()), (Exit::Code(0), ""), "{script}");
+    it.stdout.text()
+}
+
+pub(crate) fn everything() -> Policy {
+    Policy {
+        allow_roots: vec!["/".into()],
+        home: "/nowhere".into(),
+        denied: vec![],
+        scratch: "/nowhere".into(),
+        binds: true,
+        memory_max: ByteSize(u64::MAX),
+        cpus_max: None,
+        pids_max: u32::MAX,
+        port_min: 0,
+        ports_bind: [127, 0, 0, 1].into(),
+        allow_host_network: true,
+        allow_host_gateway: true,
+        allow_gpu: true,
+        allow_root: true,
+        open_network: true,
+        images: PatternSet::new(&["*".into()]).unwrap(),
+    }
+}

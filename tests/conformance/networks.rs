@@ -1,0 +1,158 @@
+//! Networks, and containers on them.
+
+use std::time::Duration;
+
+use coracle_runtime::{ContainerId, CreateSpec, Error, Network, NetworkAct, NetworkAsk, NetworkName, NetworkOn};
+
+use super::{on_network, printed, ran, sh};
+use crate::engines::{Case, on_every_engine};
+
+async fn make(case: &Case, name: &NetworkName, (reach, internal): (bool, bool)) -> coracle_runtime::Result<Network> {
+    let labels = vec![case.label(), ("coracle-test.odd".into(), "a \"b\" $c, d=e".into())];
+    let made = case.runtime.network(NetworkAct::Create { name: name.clone(), labels, reach, internal }).await?;
+    let [network] = <[Network; 1]>::try_from(made).unwrap();
+    Ok(network)
+}
+
+async fn find(case: &Case, name: &NetworkName) -> Vec<Network> {
+    case.runtime.network(NetworkAct::Find(name.clone())).await.unwrap()
+}
+
+async fn running_on(case: &Case, name: &str, network: NetworkOn) -> ContainerId {
+    let id = case.runtime.create(&on_network(case, case.spec(name), network)).await.unwrap();
+    case.runtime.start(&id).await.unwrap();
+    id
+}
+
+#[tokio::test]
+async fn a_network_is_made_found_listed_and_removed() {
+    on_every_engine(async |case| {
+        let (name, plain) = (case.network_name("inner"), case.network_name("plain"));
+        assert_eq!(find(case, &name).await, []);
+        let made = make(case, &name, (true, true)).await.unwrap();
+        assert_eq!((made.name.as_str(), made.internal), (name.as_str(), true));
+        assert_eq!(made.labels["coracle-test.odd"], "a \"b\" $c, d=e");
+        assert!(!make(case, &plain, (true, false)).await.unwrap().internal);
+        assert_eq!(find(case, &name).await, std::slice::from_ref(&made));
+        let mut listed = case.runtime.network(NetworkAct::List(case.mine())).await.unwrap();
+        listed.sort_by(|a, b| a.name.cmp(&b.name));
+        assert_eq!(listed.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), [name.as_str(), plain.as_str()]);
+        for handle in [made.id.clone(), made.id, plain.to_string(), plain.to_string()] {
+            assert_eq!(case.runtime.network(NetworkAct::Remove(handle)).await.unwrap(), []);
+        }
+        assert_eq!((find(case, &name).await, find(case, &plain).await), (vec![], vec![]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn network_names_are_not_shared() {
+    on_every_engine(async |case| {
+        let name = case.network_name("twice");
+        make(case, &name, (true, false)).await.unwrap();
+        let second = make(case, &name, (true, false)).await;
+        assert!(matches!(&second, Err(Error::NetworkTaken(it)) if *it == name), "{second:?}");
+        assert_eq!(find(case, &name).await.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_network_with_a_container_on_it_stays() {
+    on_every_engine(async |case| {
+        let name = case.network_name("used");
+        let network = make(case, &name, (true, false)).await.unwrap();
+        let id = running_on(case, "on-it", NetworkOn::Id(network.id.clone())).await;
+        assert_eq!(case.runtime.inspect(&(&id).into()).await.unwrap().networks, [name.as_str()]);
+        let it = case.runtime.network(NetworkAct::Remove(network.id.clone())).await;
+        assert!(matches!(it, Err(Error::Engine { .. })), "{it:?}");
+        assert!(case.runtime.inspect(&(&id).into()).await.unwrap().running());
+        assert_eq!(find(case, &name).await, std::slice::from_ref(&network));
+        case.runtime.remove(&id).await.unwrap();
+        case.runtime.network(NetworkAct::Remove(network.id)).await.unwrap();
+        assert_eq!(find(case, &name).await, []);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_container_on_an_unknown_network_is_not_made() {
+    on_every_engine(async |case| {
+        let made = case.runtime.create(&on_network(case, case.spec("lost"), NetworkOn::Id("no-such-net".into()))).await;
+        // Docker learns of it at the start only.
+        let it = match made {
+            Ok(id) => case.runtime.start(&id).await,
+            Err(err) => Err(err),
+        };
+        assert!(matches!(it, Err(Error::Engine { .. })), "{it:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn no_network_means_loopback_only() {
+    on_every_engine(async |case| {
+        if !case.is_real() {
+            return; // the fake's programs are on the host's network
+        }
+        let spec = CreateSpec { network: NetworkAsk::None, ..case.spec("alone") };
+        let id = case.runtime.create(&on_network(case, spec, NetworkOn::None)).await.unwrap();
+        case.runtime.start(&id).await.unwrap();
+        assert_eq!(printed(case, &id, "ls /sys/class/net").await, "lo\n");
+    })
+    .await;
+}
+
+/// Whether a container on one network gets a page from a container on another, or on the same.
+async fn reaches(case: &Case, name: &str, [one, other]: [&Network; 2]) -> bool {
+    let server = running_on(case, &format!("{name}-server"), NetworkOn::Id(one.id.clone())).await;
+    let client = running_on(case, &format!("{name}-client"), NetworkOn::Id(other.id.clone())).await;
+    printed(case, &server, "echo page > /tmp/page; httpd -p 8080 -h /tmp").await;
+    let address = printed(case, &server, "hostname -i").await;
+    // Not `wget`: looking up names makes a static busybox crash.
+    let get = format!("printf 'GET /page HTTP/1.0\\r\\n\\r\\n' | nc -w 3 {} 8080", address.trim());
+    ran(case, &client, sh(&get)).await.stdout.text().ends_with("\r\npage\n")
+}
+
+#[tokio::test]
+async fn containers_reach_each_other_only_where_their_network_lets_them() {
+    on_every_engine(async |case| {
+        if !case.is_real() {
+            return; // the fake's programs are on the host's network
+        }
+        let open = make(case, &case.network_name("open"), (true, false)).await.unwrap();
+        assert!(reaches(case, "open", [&open, &open]).await);
+        match make(case, &case.network_name("apart"), (false, false)).await {
+            Ok(apart) => assert!(!reaches(case, "apart", [&apart, &apart]).await, "they reach each other"),
+            Err(Error::Unsupported { .. }) => {} // better than a network that does not keep its word
+            Err(other) => panic!("{other:?}"),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn containers_on_different_networks_do_not_reach_each_other() {
+    on_every_engine(async |case| {
+        if !case.is_real() {
+            return; // the fake's programs are on the host's network
+        }
+        let make = async |name| make(case, &case.network_name(name), (true, false)).await.unwrap();
+        let (one, other) = (make("one").await, make("other").await);
+        assert!(!reaches(case, "across", [&one, &other]).await);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_container_on_a_network_survives_a_restart_of_its_own() {
+    on_every_engine(async |case| {
+        let name = case.network_name("again");
+        let network = make(case, &name, (true, false)).await.unwrap();
+        let id = running_on(case, "again", NetworkOn::Id(network.id)).await;
+        case.runtime.stop(&id, Duration::from_secs(10)).await.unwrap();
+        case.runtime.start(&id).await.unwrap();
+        assert_eq!(case.runtime.inspect(&id.into()).await.unwrap().networks, [name.as_str()]);
+    })
+    .await;
+}

@@ -1,0 +1,80 @@
+//! The image of most tests: the host's static busybox, imported once.
+
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::path::PathBuf;
+
+use coracle_runtime::{ContainerRuntime, ImageAct, ImageId, ImageRef};
+use tar::{Builder, EntryType, Header};
+
+/// Its name. The digit goes up when the content changes.
+pub(crate) const IMAGE: &str = "localhost/coracle-test-busybox:1";
+
+/// A variable of the image, hard to carry.
+pub(crate) const FROM_IMAGE: (&str, &str) = ("FROM_IMAGE", r#"a "quoted" $value \ with ${braces}"#);
+
+const APPLETS: &str = "sh awk base64 cat chmod cp cut date dd echo env expr false find grep head hostname httpd id kill ln \
+    ls mkdir mv nc printf ps pwd rm sed seq setsid sleep sort stat tail test touch tr true uname wc wget which yes";
+
+const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nagent:x:1000:1000:agent:/home/agent:/bin/sh\n";
+
+const GROUP: &str = "root:x:0:\nagent:x:1000:\n";
+
+/// The image's id; imports it where it is missing. Tests are processes of their own, so a file is the lock.
+pub(super) async fn ensure(runtime: &dyn ContainerRuntime) -> ImageId {
+    let tag = ImageRef::parse(IMAGE).unwrap();
+    let lock = File::create(lock_file(runtime)).unwrap();
+    lock.lock().unwrap();
+    let found = runtime.image(ImageAct::Find(tag.clone())).await.unwrap();
+    if let [image] = &found[..] {
+        return image.id.clone();
+    }
+    let variable = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+    let env = vec![variable(("PATH", "/bin")), variable(FROM_IMAGE)];
+    let made = runtime.image(ImageAct::Import { tar: tar(), tag, env, labels: vec![] }).await.unwrap();
+    made[0].id.clone()
+}
+
+fn lock_file(runtime: &dyn ContainerRuntime) -> PathBuf {
+    std::env::temp_dir().join(format!("coracle-test-busybox-{}.lock", runtime.kind()))
+}
+
+fn tar() -> File {
+    let busybox = std::fs::read("/bin/busybox").expect("tests need /bin/busybox of the package busybox-static");
+    tar_of(|tar| {
+        for (dir, mode) in [("bin", 0o755), ("etc", 0o755), ("home/agent", 0o755), ("root", 0o700), ("tmp", 0o1777)] {
+            append(tar, EntryType::Directory, mode, dir, &[]);
+        }
+        append(tar, EntryType::Regular, 0o755, "bin/busybox", &busybox);
+        append(tar, EntryType::Regular, 0o644, "etc/passwd", PASSWD.as_bytes());
+        append(tar, EntryType::Regular, 0o644, "etc/group", GROUP.as_bytes());
+        for applet in APPLETS.split_whitespace() {
+            let mut link = header(EntryType::Symlink, 0o777, 0);
+            tar.append_link(&mut link, format!("bin/{applet}"), "busybox").unwrap();
+        }
+    })
+}
+
+fn append(tar: &mut Builder<&mut File>, kind: EntryType, mode: u32, path: &str, bytes: &[u8]) {
+    tar.append_data(&mut header(kind, mode, bytes.len()), path, bytes).unwrap();
+}
+
+fn header(kind: EntryType, mode: u32, size: usize) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_size(size as u64);
+    header
+}
+
+/// A tar in a file without a name, ready to be read.
+pub(crate) fn tar_of(fill: impl FnOnce(&mut Builder<&mut File>)) -> File {
+    let mut file = tempfile::tempfile().unwrap();
+    let mut tar = Builder::new(&mut file);
+    fill(&mut tar);
+    tar.finish().unwrap();
+    drop(tar);
+    file.flush().unwrap();
+    file.rewind().unwrap();
+    file
+}

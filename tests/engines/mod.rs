@@ -1,0 +1,170 @@
+//! The engines that a test runs on: the fake always, and those that `CORACLE_ENGINES=docker,podman` names.
+//!
+//! An engine that is named and does not answer fails the test: a suite that skips what is missing passes for ever.
+
+mod busybox;
+mod ran;
+
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use coracle_runtime::cli::{CliRuntime, Dialect, EngineSettings};
+use coracle_runtime::{
+    ContainerName, ContainerRuntime, CreateSpec, EngineKind, FakeRuntime, ImageAct, ImageId, ImageRef, LabelFilter,
+    NetworkAct, NetworkName, random_hex,
+};
+use tempfile::TempDir;
+
+pub(crate) use busybox::{FROM_IMAGE, IMAGE, tar_of};
+pub(crate) use ran::ran;
+
+/// On all that a test makes: its value is the case's `run`.
+pub(crate) const LABEL: &str = "coracle-test.run";
+
+/// One engine, with names and labels of its own, so that tests run side by side on it.
+#[derive(Debug)]
+pub(crate) struct Case {
+    pub(crate) runtime: Arc<dyn ContainerRuntime>,
+    /// A busybox, by id.
+    pub(crate) image: ImageId,
+    run: String,
+    /// Configuration of the engine's program.
+    _config: TempDir,
+}
+
+impl Case {
+    pub(crate) fn engine(&self) -> EngineKind {
+        self.runtime.kind()
+    }
+
+    /// Whether it is a container engine: the fake has no users, mounts or network of its own.
+    pub(crate) fn is_real(&self) -> bool {
+        self.engine() != EngineKind::Fake
+    }
+
+    pub(crate) fn name(&self, name: &str) -> ContainerName {
+        ContainerName::parse(format!("ct-{}-{name}", self.run)).unwrap()
+    }
+
+    pub(crate) fn network_name(&self, name: &str) -> NetworkName {
+        NetworkName::parse(format!("ct-{}-{name}", self.run)).unwrap()
+    }
+
+    /// An image tag of this case.
+    pub(crate) fn tag(&self, name: &str) -> ImageRef {
+        ImageRef::parse(format!("coracle-test-{name}:{}", self.run)).unwrap()
+    }
+
+    pub(crate) fn label(&self) -> (String, String) {
+        (LABEL.to_owned(), self.run.clone())
+    }
+
+    /// Everything that this case made.
+    pub(crate) fn mine(&self) -> LabelFilter {
+        LabelFilter(vec![(LABEL.to_owned(), Some(self.run.clone()))])
+    }
+
+    /// A container of the busybox image that is removed with its case.
+    pub(crate) fn spec(&self, name: &str) -> CreateSpec {
+        let image = ImageRef::parse(IMAGE).unwrap();
+        CreateSpec { labels: [self.label()].into(), ..CreateSpec::new(self.name(name), image) }
+    }
+
+    async fn clean_up(&self) {
+        for container in self.runtime.list(&self.mine()).await.unwrap() {
+            self.runtime.remove(&container.id).await.unwrap();
+        }
+        for network in self.runtime.network(NetworkAct::List(self.mine())).await.unwrap() {
+            self.runtime.network(NetworkAct::Remove(network.id)).await.unwrap();
+        }
+        for image in self.runtime.image(ImageAct::List(self.mine())).await.unwrap() {
+            self.runtime.image(ImageAct::Remove(image.id)).await.unwrap();
+        }
+    }
+}
+
+/// Runs a check on every engine and removes what it made, also when it panics. One engine's failure does not keep the
+/// others from being checked.
+pub(crate) async fn on_every_engine(check: impl AsyncFn(&Case)) {
+    let mut failure = None;
+    for engine in names() {
+        let case = case(&engine).await.unwrap_or_else(|err| panic!("{err}"));
+        let checked = caught(check(&case)).await;
+        case.clean_up().await;
+        if let Err(panic) = checked {
+            eprintln!("the check failed on {engine}");
+            failure = Some(panic);
+        }
+    }
+    if let Some(panic) = failure {
+        resume_unwind(panic);
+    }
+}
+
+async fn caught(check: impl Future<Output = ()>) -> std::thread::Result<()> {
+    let mut check = pin!(check);
+    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| check.as_mut().poll(cx))) {
+        Ok(Poll::Pending) => Poll::Pending,
+        Ok(Poll::Ready(())) => Poll::Ready(Ok(())),
+        Err(panic) => Poll::Ready(Err(panic)),
+    })
+    .await
+}
+
+fn names() -> Vec<String> {
+    let asked = variable("CORACLE_ENGINES").unwrap_or_default();
+    let named = asked.split(',').map(str::trim).filter(|it| !it.is_empty() && *it != "fake");
+    ["fake"].into_iter().chain(named).map(str::to_owned).collect()
+}
+
+async fn case(engine: &str) -> Result<Case, String> {
+    let config = tempfile::tempdir().unwrap();
+    let runtime: Arc<dyn ContainerRuntime> = match engine {
+        "fake" => Arc::new(FakeRuntime::with_programs()),
+        "docker" => Arc::new(connect(Dialect::Docker, &config)?),
+        "podman" => Arc::new(connect(Dialect::Podman, &config)?),
+        other => return Err(format!("CORACLE_ENGINES names `{other}`, which is no engine")),
+    };
+    runtime.info().await.map_err(|err| format!("CORACLE_ENGINES names {engine}: {err}"))?;
+    let image = busybox::ensure(&*runtime).await;
+    Ok(Case { runtime, image, run: format!("{}-{}", std::process::id(), random_hex::<4>()), _config: config })
+}
+
+fn connect(dialect: Dialect, config: &TempDir) -> Result<CliRuntime, String> {
+    let settings = EngineSettings {
+        program: None,
+        endpoint: None,
+        config_dir: config.path().to_owned(),
+        home: PathBuf::from(variable("HOME").unwrap_or("/root".into())),
+        runtime_dir: variable("XDG_RUNTIME_DIR").map(PathBuf::from),
+        temp_dir: std::env::temp_dir(),
+    };
+    CliRuntime::connect(dialect, &settings).map_err(|err| format!("CORACLE_ENGINES names {}: {err}", dialect.kind()))
+}
+
+#[expect(clippy::disallowed_methods, reason = "which engines there are is said from outside, once")]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+#[tokio::test]
+async fn an_engine_that_is_named_and_unknown_is_a_failure() {
+    assert!(case("nosuch").await.unwrap_err().contains("`nosuch`"));
+}
+
+#[tokio::test]
+async fn a_failed_check_is_a_failure_and_leaves_nothing() {
+    let case = case("fake").await.unwrap();
+    let failed = caught(async {
+        let spec = crate::conformance::placed(&case, case.spec("left"));
+        case.runtime.create(&spec).await.unwrap();
+        panic!("a check that fails");
+    });
+    assert!(failed.await.is_err());
+    case.clean_up().await;
+    assert_eq!(case.runtime.list(&case.mine()).await.unwrap(), []);
+}

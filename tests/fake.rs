@@ -1,0 +1,95 @@
+//! What the fake engine can do beyond the contract, on paused time.
+
+use std::time::Duration;
+
+use coracle_runtime::fake::{LOCAL_IMAGE, Reply, Verb};
+use coracle_runtime::{
+    Command, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Error, Exec, ExecLimits, Exit,
+    FakeRuntime, Ids, Image, ImageAct, ImageRef, LabelFilter, LimitKind, NetworkOn, Result, admit,
+};
+use tokio::time::{Instant, sleep};
+
+use crate::conformance::everything;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+async fn running() -> (FakeRuntime, ContainerId) {
+    let (fake, image) = (FakeRuntime::new(), ImageRef::parse(LOCAL_IMAGE).unwrap());
+    let found = fake.image(ImageAct::Find(image.clone())).await.unwrap();
+    let spec = CreateSpec::new(ContainerName::parse("c").unwrap(), image);
+    let spec = admit(spec, &everything()).unwrap().on(found[0].id.clone(), NetworkOn::EngineDefault);
+    let id = fake.create(&spec).await.unwrap();
+    fake.start(&id).await.unwrap();
+    (fake, id)
+}
+
+fn sh(script: &str) -> Exec {
+    Exec::new(Command::Shell(script.into()), Ids::ROOT, ContainerPath::root())
+}
+
+async fn pull(fake: &FakeRuntime, seconds: u64) -> Result<Vec<Image>> {
+    let (image, deadline) = (ImageRef::parse("alpine:3").unwrap(), Duration::from_secs(seconds));
+    fake.image(ImageAct::Pull { image, deadline }).await
+}
+
+#[tokio::test]
+async fn the_local_image_has_a_short_name_too() {
+    let fake = FakeRuntime::new();
+    for name in ["busybox", "busybox:latest", LOCAL_IMAGE] {
+        assert_eq!(fake.image(ImageAct::Find(ImageRef::parse(name).unwrap())).await.unwrap().len(), 1, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_end_a_reply_that_takes_long() {
+    let (fake, id) = running().await;
+    fake.replies("wait", [Reply::new(Exit::Code(0), "so far", "").after(HOUR)]);
+    for (total, silence, exit) in [
+        (7200, 7200, Exit::Code(0)),
+        (60, 7200, Exit::TimedOut(LimitKind::Total)),
+        (60, 5, Exit::TimedOut(LimitKind::Silence)),
+    ] {
+        let (total, silence) = (Duration::from_secs(total), Duration::from_secs(silence));
+        let limits = ExecLimits { total: Some(total), silence: Some(silence), ..ExecLimits::default() };
+        let it = fake.exec(&id, Exec { limits, ..sh("wait") }).await.unwrap();
+        assert_eq!((it.exit, it.stdout.text().as_str()), (exit, "so far"));
+        assert_eq!(it.duration, total.min(silence).min(HOUR));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_dies_takes_its_commands_along_and_their_output_is_kept() {
+    let (fake, id) = running().await;
+    fake.replies("wait", [Reply::new(Exit::Code(0), "so far", "").after(HOUR)]);
+    let dies = async {
+        sleep(Duration::from_secs(1)).await;
+        fake.crash(&id);
+    };
+    let (ended, ()) = tokio::join!(fake.exec(&id, sh("wait")), dies);
+    let Err(Error::NotRunning { exit_code: Some(137), output: Some(output), .. }) = ended else {
+        panic!("{ended:?}");
+    };
+    assert_eq!(output.stdout.text(), "so far");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_verb_meets_its_deadline() {
+    let (fake, begun) = (FakeRuntime::new(), Instant::now());
+    fake.slow(Verb::List, Duration::from_secs(9));
+    fake.list(&LabelFilter::default()).await.unwrap();
+    fake.slow(Verb::List, Duration::from_secs(11));
+    let late = fake.list(&LabelFilter::default()).await;
+    assert!(matches!(late, Err(Error::TimedOut { verb: "list", .. })), "{late:?}");
+    assert_eq!(begun.elapsed(), Duration::from_secs(19));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pull_takes_its_time_and_keeps_its_deadline() {
+    let (fake, begun) = (FakeRuntime::new(), Instant::now());
+    fake.pulls_take(Duration::from_secs(300));
+    assert!(matches!(pull(&fake, 299).await, Err(Error::TimedOut { verb: "pull", .. })));
+    assert!(matches!(pull(&fake, 300).await, Err(Error::PullFailed { .. })));
+    fake.registry_has(&ImageRef::parse("docker.io/library/alpine:3").unwrap());
+    assert_eq!(pull(&fake, 300).await.unwrap()[0].tags, ["docker.io/library/alpine:3"]);
+    assert_eq!(begun.elapsed(), Duration::from_secs(899));
+}

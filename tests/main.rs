@@ -1,0 +1,8 @@
+//! Everything that is tested from outside a crate, in one binary.
+
+#![expect(clippy::unwrap_used, reason = "a test ends where its expectation is not met")]
+#![expect(clippy::print_stderr, reason = "the runner shows it for a test that failed")]
+
+mod conformance;
+mod engines;
+mod fake;

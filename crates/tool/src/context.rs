@@ -1,13 +1,15 @@
 //! What an operation is given.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use coracle_runtime::{ContainerName, ContainerRuntime, EngineKind, FakeRuntime, Policy};
+use async_trait::async_trait;
+use coracle_lifecycle::Store;
+use coracle_runtime::{CliRuntime, ContainerName, ContainerRuntime, EngineKind, FakeRuntime, Policy};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, Config, CrossSession, Engine};
-use crate::engines::{Choice, Engines};
+use crate::engines::{self, Choice, Engines};
 use crate::failure::Failure;
 use crate::host::Host;
 use crate::progress::Progress;
@@ -31,6 +33,7 @@ pub struct Context {
     /// Gets news of the call while it runs.
     pub progress: Progress,
     state: Result<Arc<StateDir>, Arc<Failure>>,
+    store: Arc<OnceLock<Store>>,
     engines: Arc<Engines>,
 }
 
@@ -80,6 +83,7 @@ impl Context {
             cancel: CancellationToken::new(),
             progress: Progress::none(),
             state,
+            store: Arc::default(),
             engines: Arc::default(),
         })
     }
@@ -143,6 +147,23 @@ impl Context {
         self.engines.recorded(kind, endpoint, &self.config, &self.host, self.state()?)
     }
 
+    /// The program of an engine that a record names, for a person's terminal.
+    pub(crate) fn terminal_of(&self, kind: EngineKind, endpoint: &str) -> Result<CliRuntime, Failure> {
+        engines::connect(kind, endpoint, &self.config, &self.host, self.state()?)
+    }
+
+    /// Our records.
+    ///
+    /// # Errors
+    /// `config_invalid` when the state directory cannot be used.
+    pub fn store(&self) -> Result<Store, Failure> {
+        if let Some(store) = self.store.get() {
+            return Ok(store.clone());
+        }
+        let store = Store::open(self.state()?.root(), self.config.label_namespace.clone())?;
+        Ok(self.store.get_or_init(|| store).clone())
+    }
+
     /// `work`, unless the caller withdraws. For work that may be dropped at any point.
     ///
     /// # Errors
@@ -160,6 +181,22 @@ impl Context {
         let context = Self::open(Host::below(dir), &Options::default(), Mouth::Call).unwrap();
         context.with_fake(FakeRuntime::new())
     }
+}
+
+#[async_trait]
+impl coracle_lifecycle::Engines for Context {
+    async fn of(&self, kind: EngineKind, endpoint: &str) -> coracle_lifecycle::Result<Arc<dyn ContainerRuntime>> {
+        self.runtime_for(kind, endpoint).map_err(no_engine)
+    }
+
+    async fn preferred(&self) -> coracle_lifecycle::Result<Arc<dyn ContainerRuntime>> {
+        self.runtime().await.map_err(no_engine)
+    }
+}
+
+/// Turned into the same failure again where the answer is made.
+fn no_engine(failure: Failure) -> coracle_lifecycle::Error {
+    coracle_lifecycle::Error::NoEngine(Box::new(failure))
 }
 
 /// One MCP connection is a session of its own, unless it is named.

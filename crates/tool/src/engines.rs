@@ -77,11 +77,9 @@ impl Engines {
         host: &Host,
         state: &StateDir,
     ) -> Result<Arc<dyn ContainerRuntime>, Failure> {
-        let dialect = match kind {
-            EngineKind::Fake => return Ok(Arc::new(self.fake.clone())),
-            EngineKind::Docker => Dialect::Docker,
-            EngineKind::Podman => Dialect::Podman,
-        };
+        if kind == EngineKind::Fake {
+            return Ok(Arc::new(self.fake.clone()));
+        }
         if let Some(chosen) = self.chosen.get().filter(|it| it.kind() == kind && it.endpoint().address == endpoint) {
             return Ok(chosen.clone());
         }
@@ -90,15 +88,30 @@ impl Engines {
         if let Some(known) = recorded.get(&key) {
             return Ok(known.clone());
         }
-        let given = settings(config, host, state)?;
-        // A program that is configured for another engine says nothing about this one.
-        let program = given.program.clone().filter(|_| is_configured(config.engine, kind));
-        let endpoint = (endpoint != "local").then(|| endpoint.to_owned());
-        let settings = EngineSettings { program, endpoint, ..given };
-        let runtime: Arc<dyn ContainerRuntime> = Arc::new(CliRuntime::connect(dialect, &settings)?);
+        let runtime: Arc<dyn ContainerRuntime> = Arc::new(connect(kind, endpoint, config, host, state)?);
         recorded.insert(key, runtime.clone());
         Ok(runtime)
     }
+}
+
+/// An engine by its program, at an endpoint as records name it.
+pub(crate) fn connect(
+    kind: EngineKind,
+    endpoint: &str,
+    config: &Config,
+    host: &Host,
+    state: &StateDir,
+) -> Result<CliRuntime, Failure> {
+    let dialect = match kind {
+        EngineKind::Docker => Dialect::Docker,
+        EngineKind::Podman => Dialect::Podman,
+        EngineKind::Fake => return Err(Failure::new(Code::Unsupported, "the fake engine has no program")),
+    };
+    let given = settings(config, host, state)?;
+    // A program that is configured for another engine says nothing about this one.
+    let program = given.program.clone().filter(|_| is_configured(config.engine, kind));
+    let endpoint = (endpoint != "local").then(|| endpoint.to_owned());
+    Ok(CliRuntime::connect(dialect, &EngineSettings { program, endpoint, ..given })?)
 }
 
 fn is_configured(engine: Engine, kind: EngineKind) -> bool {

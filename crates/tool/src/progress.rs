@@ -42,6 +42,13 @@ impl Progress {
         self.send(Event::Message(text.into())).await;
     }
 
+    /// The same from where nothing can wait. It is left out when the listener is behind.
+    pub fn note(&self, text: &str) {
+        if let Some(events) = &self.0 {
+            let _ = events.try_send(Event::Message(text.to_owned()));
+        }
+    }
+
     /// Tells an entry of the provisioning report.
     pub async fn step(&self, step: &(impl Serialize + Sync)) {
         match serde_json::to_value(step) {

@@ -9,11 +9,13 @@ mod words;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
+pub use coracle_images::Pull;
+use coracle_lifecycle::DEFAULT_PROTECTED;
 use coracle_runtime::{ByteSize, ImageRef, LabelNamespace};
 use serde::Deserialize;
 
 pub use self::policy::policy;
-pub use self::words::{CrossSession, Engine, Fallback, Level, NetworkGrant, Preset, Pull};
+pub use self::words::{CrossSession, Engine, Fallback, Level, NetworkGrant, Preset};
 use crate::args::Seconds;
 
 /// The whole file, with the defaults of `standard`.
@@ -95,27 +97,9 @@ pub struct Workspace {
     pub protected: Vec<String>,
 }
 
-/// What the host's tools run or obey, so that code inside must not write it (containers.md 4.10).
-const PROTECTED: &[&str] = &[
-    ".git/config",
-    ".git/commondir",
-    ".git/hooks",
-    ".git/info",
-    ".git/modules",
-    ".envrc",
-    ".vscode",
-    ".idea",
-    ".devcontainer",
-    ".husky",
-    ".claude",
-    ".mcp.json",
-    ".cargo/config",
-    ".cargo/config.toml",
-];
-
 impl Default for Workspace {
     fn default() -> Self {
-        let protected = PROTECTED.iter().map(|it| (*it).to_owned()).collect();
+        let protected = DEFAULT_PROTECTED.iter().map(|it| (*it).to_owned()).collect();
         Self { root: None, allow_roots: Vec::new(), protected }
     }
 }

@@ -58,18 +58,6 @@ words! {
     }
 }
 words! {
-    /// `images.pull`
-    Pull {
-        /// When the image is not here.
-        #[default]
-        Missing,
-        /// At every create.
-        Always,
-        /// Only what is here.
-        Never,
-    }
-}
-words! {
     /// `images.fallback`
     Fallback {
         /// Make a Debian base from this machine or a mirror.

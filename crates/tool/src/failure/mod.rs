@@ -4,6 +4,7 @@
 
 mod code;
 mod from_runtime;
+mod from_siblings;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -129,6 +130,14 @@ impl Failure {
     }
 }
 
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
 /// Values given here are texts, numbers and lists of them, which have no way to fail.
 fn plain(value: impl Serialize) -> Value {
     serde_json::to_value(value).unwrap_or(Value::Null)
@@ -143,7 +152,19 @@ mod tests {
     #[test]
     fn an_answer_has_every_field_and_what_is_known() {
         let failure = Failure::new(Code::NotRunning, "`web` is stopped").hint("destroy it").known("container", "web");
-        assert_json_snapshot!(failure.answer(Some("exec")), @"");
+        assert_json_snapshot!(failure.answer(Some("exec")), @r#"
+        {
+          "code": "not_running",
+          "container": "web",
+          "details": {},
+          "error": "`web` is stopped",
+          "hint": "destroy it",
+          "message": "`web` is stopped",
+          "operation": "exec",
+          "retryable": false,
+          "success": false
+        }
+        "#);
     }
 
     #[test]

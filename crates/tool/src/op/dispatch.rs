@@ -153,40 +153,93 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_is_answered() {
-        assert_snapshot!(check(r#"{"operation":"run","container":"c","command":["ls"],"timeout":null,"mounts":[{"host":"/x"}]}"#).await, @"");
+        assert_snapshot!(check(r#"{"operation":"run","container":"c","command":["ls"],"timeout":null,"mounts":[{"host":"/x"}]}"#).await, @r#"{"mounts":["/x"],"ran":"c Argv([\"ls\"]) None false","success":true}"#);
     }
 
     #[tokio::test]
     async fn unknown_operations_are_repeated_with_what_is_near() {
-        assert_snapshot!(check(r#"{"operation":"teleport"}"#).await, @"");
-        assert_snapshot!(check(r#"{"operation":"shw"}"#).await, @"");
-        assert_snapshot!(check(r#"{}"#).await, @"");
-        assert_snapshot!(check(r#"{"operation":7}"#).await, @"");
+        assert_snapshot!(check(r#"{"operation":"teleport"}"#).await, @r"
+        unknown_operation: no operation `teleport`
+        hint: one of run, show
+        ");
+        assert_snapshot!(check(r#"{"operation":"shw"}"#).await, @r"
+        unknown_operation: no operation `shw`
+        hint: did you mean `show`? There are run, show
+        ");
+        assert_snapshot!(check(r#"{}"#).await, @r"
+        missing_field: required: `operation`
+        hint: add `operation`: one of run, show
+        ");
+        assert_snapshot!(check(r#"{"operation":7}"#).await, @r"
+        invalid_input: `operation`: it is not a string
+        hint: one of run, show
+        - operation: it is not a string
+        ");
     }
 
     #[tokio::test]
     async fn every_missing_field_is_named() {
-        assert_snapshot!(check(r#"{"operation":"run","container":null}"#).await, @"");
+        assert_snapshot!(check(r#"{"operation":"run","container":null}"#).await, @r"
+        missing_field: required: `container`, `command`
+        hint: `run` needs it
+        missing_field container: is required
+        missing_field command: is required
+        ");
     }
 
     #[tokio::test]
     async fn every_wrong_value_is_named() {
-        assert_snapshot!(check(r#"{"operation":"run","container":"c","command":7,"timeout":"soon","as_root":1}"#).await, @"");
-        assert_snapshot!(check(r#"{"operation":"run","container":"c","command":"ls","mounts":[{"host":"/x"},{"hots":1}]}"#).await, @"");
-        assert_snapshot!(check(r#"{"operation":"run","container":"../../x","command":"ls"}"#).await, @"");
-        assert_snapshot!(check(r#"{"operation":"show","memory_limit":1.5}"#).await, @"");
-        assert_snapshot!(check(r#"{"operation":"run","container":"c","command":"l\u0000s"}"#).await, @"");
+        assert_snapshot!(check(r#"{"operation":"run","container":"c","command":7,"timeout":"soon","as_root":1}"#).await, @r#"
+        invalid_input: `as_root`: invalid type: integer `1`, expected a boolean
+        hint: correct `as_root`; `details.problems` has everything that is wrong
+        invalid_input as_root: invalid type: integer `1`, expected a boolean
+        invalid_input command: invalid type: integer `7`, expected a string or a list of strings
+        invalid_input timeout: invalid value: string "soon", expected seconds as a number, or text such as `90s`, `10m`, `24h`, `7d`
+        "#);
+        assert_snapshot!(check(r#"{"operation":"run","container":"c","command":"ls","mounts":[{"host":"/x"},{"hots":1}]}"#).await, @r"
+        unknown_field: `mounts[1].hots` has no field `hots`
+        hint: correct `mounts[1].hots`; `details.problems` has everything that is wrong
+        unknown_field mounts[1].hots: `mounts[1].hots` has no field `hots`
+        ");
+        assert_snapshot!(check(r#"{"operation":"run","container":"../../x","command":"ls"}"#).await, @r"
+        invalid_name: `../../x` is not a container name: letters, digits, `_`, `.` and `-`, first a letter or digit, at most 63, and not 12 or more hex digits
+        hint: use letters, digits, `_`, `.` and `-`, first a letter or digit, at most 63, and not 12 or more hex digits
+        invalid_name container: `../../x` is not a container name: letters, digits, `_`, `.` and `-`, first a letter or digit, at most 63, and not 12 or more hex digits
+        ");
+        assert_snapshot!(check(r#"{"operation":"show","memory_limit":1.5}"#).await, @r"
+        invalid_input: `memory_limit`: invalid type: floating point `1.5`, expected u64
+        hint: correct `memory_limit`; `details.problems` has everything that is wrong
+        invalid_input memory_limit: invalid type: floating point `1.5`, expected u64
+        ");
+        assert_snapshot!(check(r#"{"operation":"run","container":"c","command":"l\u0000s"}"#).await, @r"
+        invalid_input: `command`: has a NUL byte
+        hint: correct `command`; `details.problems` has everything that is wrong
+        invalid_input command: has a NUL byte
+        ");
     }
 
     #[tokio::test]
     async fn fields_of_others_are_ignored_when_they_say_nothing() {
-        assert_snapshot!(check(r#"{"operation":"show","timeout":300,"container":null,"as_root":false,"mounts":[]}"#).await, @"");
-        assert_snapshot!(check(r#"{"operation":"show","as_root":true}"#).await, @"");
+        assert_snapshot!(check(r#"{"operation":"show","timeout":300,"container":null,"as_root":false,"mounts":[]}"#).await, @r#"{"limit":null,"success":true}"#);
+        assert_snapshot!(check(r#"{"operation":"show","as_root":true}"#).await, @r"
+        unknown_field: `show` has no field `as_root`
+        hint: leave it out; it belongs to `run`
+        unknown_field as_root: `show` has no field `as_root`
+        ");
     }
 
     #[tokio::test]
     async fn unknown_fields_get_the_nearest_name() {
-        assert_snapshot!(check(r#"{"operation":"show","memry_limit":1}"#).await, @"");
-        assert_snapshot!(check(r#"{"operation":"show","zzz":1,"timeout":5}"#).await, @"");
+        assert_snapshot!(check(r#"{"operation":"show","memry_limit":1}"#).await, @r"
+        unknown_field: `show` has no field `memry_limit`
+        hint: did you mean `memory_limit`?
+        unknown_field memry_limit: `show` has no field `memry_limit`
+        ");
+        assert_snapshot!(check(r#"{"operation":"show","zzz":1,"timeout":5}"#).await, @r"
+        unknown_field: `show` has no field `timeout`
+        hint: leave it out; it belongs to `run`
+        unknown_field timeout: `show` has no field `timeout`
+        unknown_field zzz: `show` has no field `zzz`
+        ");
     }
 }

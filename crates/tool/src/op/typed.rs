@@ -97,7 +97,10 @@ fn attempt<T: DeserializeOwned>(args: &Map<String, Value>) -> Result<T, (String,
 fn problem(path: &str, message: String, value: &Value, known: &Arguments) -> Problem {
     // The words of `deny_unknown_fields` and of a missing field, which serde gives no other sign of.
     if let Some(name) = message.strip_prefix("unknown field `").and_then(|it| it.split('`').next()) {
-        return Problem::new(path, Code::UnknownField, format!("`{path}` has no field `{name}`"));
+        let holder = path.rsplit_once('.').map_or(path, |(holder, _)| holder);
+        let problem = Problem::new(path, Code::UnknownField, format!("`{holder}` has no field `{name}`"));
+        let fields = message.split_once("expected ").map(|(_, fields)| format!("there is {fields}"));
+        return Problem { hint: fields, ..problem };
     }
     if message.starts_with("missing field `") {
         return Problem::new(path, Code::InvalidInput, message);

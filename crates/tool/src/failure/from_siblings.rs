@@ -1,0 +1,218 @@
+//! What the crates above the engine say, with what to do about it.
+
+use coracle_images as images;
+use coracle_lifecycle as lifecycle;
+use coracle_provision as provision;
+use coracle_runtime::InvalidName;
+use coracle_runtime::host::fs::HostPathError;
+
+use super::{Code, Failure};
+use crate::host::NoHost;
+
+impl From<lifecycle::Error> for Failure {
+    fn from(err: lifecycle::Error) -> Self {
+        use lifecycle::Error;
+        let message = err.to_string();
+        match err {
+            Error::NotFound { kind, name, near } => Self::not_found(&kind.to_string(), &name, &near),
+            Error::NotManaged { kind, name } => Self::new(Code::NotManaged, message)
+                .detail("kind", kind.to_string())
+                .detail("name", name)
+                .hint("coracle does nothing to what it has not made; `list` shows what it has"),
+            Error::NameTaken { ours, running, .. } => Self::new(Code::NameTaken, message)
+                .detail("kind", "container")
+                .detail("ours", ours)
+                .detail("running", running)
+                .hint(if ours { TAKEN_BY_US } else { "leave `name` out to get a fresh one, or choose another" }),
+            Error::Busy { name } => {
+                Self::new(Code::Busy, message).detail("holder", name).hint("try again in a few seconds")
+            }
+            Error::LimitReached { limit, current, setting } => Self::new(Code::LimitReached, message)
+                .detail("limit", limit)
+                .detail("current", current)
+                .detail("setting", setting)
+                .hint(format!("`destroy` one that is not needed; only the person can raise `{setting}`")),
+            Error::Refused(refused) => refused.into(),
+            Error::UnknownUser(name) => Self::new(Code::NotManaged, message)
+                .detail("kind", "container")
+                .detail("name", name)
+                .hint("its record is lost, so nothing is run in it; `destroy` it and `create` another"),
+            Error::NoSuchPath(path) => coracle_runtime::Error::NoSuchPath(path).into(),
+            Error::PathExists { path, side } => Self::new(Code::PathExists, message)
+                .detail("path", path)
+                .detail("side", side)
+                .hint("choose another path, or leave `overwrite` out to replace it"),
+            Error::HostPath(err) => err.into(),
+            Error::Copy(source) => {
+                let failure = Self::from(coracle_runtime::Error::Archive(source));
+                Self { message: format!("{message}: {}", failure.message), ..failure }
+            }
+            Error::Store(err) => err.into(),
+            Error::NoEngine(source) => match source.downcast::<Self>() {
+                Ok(failure) => *failure,
+                Err(other) => Self::new(Code::EngineUnavailable, other.to_string()),
+            },
+            Error::Runtime(err) => err.into(),
+            Error::Several(errors) => several(errors),
+            other => Self::internal(other),
+        }
+    }
+}
+
+const TAKEN_BY_US: &str = "use it, `destroy` it, or leave `name` out to get a fresh one";
+
+/// The first reason leads; the others are told after it.
+fn several(errors: Vec<lifecycle::Error>) -> Failure {
+    let told: Vec<Failure> = errors.into_iter().map(Failure::from).collect();
+    let messages: Vec<String> = told.iter().map(|it| it.message.clone()).collect();
+    let count = told.len();
+    let Some(first) = told.into_iter().next() else { return Failure::internal("a failure without a reason") };
+    Failure { message: messages.join("; "), ..first }.detail("failed", count)
+}
+
+impl From<lifecycle::StoreError> for Failure {
+    fn from(err: lifecycle::StoreError) -> Self {
+        let message = match &err {
+            lifecycle::StoreError::Io { source, .. } => format!("{err}: {source}"),
+            _ => err.to_string(),
+        };
+        Self::config("state_dir", None, message)
+            .hint("name a directory that is yours alone with `state_dir` or `--state-dir`")
+    }
+}
+
+impl From<HostPathError> for Failure {
+    fn from(err: HostPathError) -> Self {
+        let (code, path) = match &err {
+            HostPathError::NotFound(path) => (Code::PathNotFound, path),
+            HostPathError::Special(path) | HostPathError::Name(path) => (Code::InvalidInput, path),
+            HostPathError::Io { path, .. } => (Code::PathNotFound, path),
+        };
+        let (path, message) = (path.to_string_lossy().into_owned(), sentence(&err));
+        Self::new(code, message)
+            .detail("path", path)
+            .detail("side", "host")
+            .hint("name a directory or file that exists; coracle makes none on the host")
+    }
+}
+
+fn sentence(err: &HostPathError) -> String {
+    match err {
+        HostPathError::Io { source, .. } => format!("{err}: {source}"),
+        other => other.to_string(),
+    }
+}
+
+impl From<images::Error> for Failure {
+    fn from(err: images::Error) -> Self {
+        use images::Error;
+        let message = err.to_string();
+        match err {
+            Error::NotFound(image) => Self::new(Code::ImageNotFound, message)
+                .detail("image", image)
+                .detail("stage", "find")
+                .hint("say `pull: \"missing\"` to fetch it, or name an image that is here"),
+            Error::PullFailed { image, excerpt } => coracle_runtime::Error::PullFailed { image, excerpt }.into(),
+            Error::PullTimeout { image, .. } => Self::new(Code::PullTimeout, message)
+                .detail("image", image)
+                .detail("stage", "pull")
+                .hint("try again; only the person can raise `images.pull_timeout`"),
+            Error::BaseBuildFailed { stage, source } => {
+                Self::new(Code::BaseBuildFailed, format!("{message}: {source}"))
+                    .detail("stage", stage.as_str())
+                    .hint("name an `image` that is here; `preflight` tells what the engine reaches")
+            }
+            Error::Engine(err) => err.into(),
+            other => Self::internal(other),
+        }
+    }
+}
+
+impl From<provision::Error> for Failure {
+    fn from(err: provision::Error) -> Self {
+        use provision::Error;
+        let message = err.to_string();
+        match err {
+            Error::UserNotFound(user) => Self::new(Code::UserNotFound, message)
+                .detail("user", user)
+                .hint("give `user` as numbers such as `1000:1000`, or leave it out"),
+            Error::User(_) => Self::new(Code::EngineFailed, message)
+                .detail("verb", "user")
+                .hint("leave `user` out, or try another image"),
+            Error::Workspace(_) => Self::new(Code::EngineFailed, message)
+                .detail("verb", "workspace")
+                .hint("choose another `workdir`, or say `mount_cwd: false`"),
+            Error::Runtime(err) => err.into(),
+            other => Self::internal(other),
+        }
+    }
+}
+
+impl From<provision::InvalidUser> for Failure {
+    fn from(err: provision::InvalidUser) -> Self {
+        Self::invalid("user", err.to_string()).hint("give a name, a uid, or `uid:gid`")
+    }
+}
+
+impl From<NoHost> for Failure {
+    fn from(err: NoHost) -> Self {
+        Self::config("", None, err.to_string()).hint("set `HOME`, and start coracle in a directory that exists")
+    }
+}
+
+impl Failure {
+    /// A name that came in by hand, such as an option.
+    #[must_use]
+    pub fn name(field: &str, err: InvalidName) -> Self {
+        Self::from(err).detail("field", field)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_lifecycle::{Error, Kind};
+    use coracle_runtime::{ContainerName, ImageRef};
+
+    use super::Failure;
+
+    fn check(err: impl Into<Failure>, code: &str, message: &str, hint: &str) {
+        let failure = err.into();
+        assert_eq!((failure.code.word().as_str(), failure.message.as_str()), (code, message));
+        assert!(failure.hint.as_deref().unwrap_or_default().contains(hint), "{:?}", failure.hint);
+    }
+
+    #[test]
+    fn what_lifecycle_says_has_a_code_and_a_way_out() {
+        let name = || ContainerName::parse("web").unwrap();
+        let near = vec!["web-1".to_owned()];
+        let missing = Error::NotFound { kind: Kind::Container, name: "web".into(), near };
+        check(missing, "not_found", "no container `web`", "did you mean `web-1`?");
+        let taken = Error::NameTaken { name: name(), ours: false, running: None };
+        check(taken, "name_taken", "a container named `web` already exists and is not ours", "leave `name` out");
+        let limit = Error::LimitReached { limit: 2, current: 2, setting: "max_containers" };
+        check(limit, "limit_reached", "2 containers exist, and no more than 2 may", "`max_containers`");
+        check(Error::UnknownUser(name()), "not_managed", "the exec user of `web` is not known", "`destroy` it");
+    }
+
+    #[test]
+    fn the_first_of_several_reasons_leads() {
+        let errors = vec![Error::Busy { name: "a".into() }, Error::Busy { name: "b".into() }];
+        let failure = Failure::from(Error::Several(errors));
+        assert_eq!(failure.details["failed"], 2);
+        check(failure, "busy", "`a` is held by another call; `b` is held by another call", "try again");
+    }
+
+    #[test]
+    fn a_failure_that_went_through_lifecycle_comes_out_as_it_was() {
+        let failure = Failure::not_found("engine", "x", &[]);
+        assert_eq!(Failure::from(Error::NoEngine(Box::new(failure.clone()))), failure);
+    }
+
+    #[test]
+    fn images_and_users_that_are_missing_are_named() {
+        let image = ImageRef::parse("nowhere/x").unwrap();
+        check(coracle_images::Error::NotFound(image), "image_not_found", "no image `nowhere/x` on this engine", "pull");
+        let user = coracle_provision::Error::UserNotFound("kim".into());
+        check(user, "user_not_found", "no user `kim` in the image", "1000:1000");
+    }
+}

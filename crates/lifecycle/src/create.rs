@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use coracle_runtime::{
     Access, Admitted, Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, Handle, Ids, Image,
-    LabelNamespace, Mount, NetworkAsk, Problem, RecordId, Refused, random_hex,
+    LabelNamespace, Mount, NetworkAsk, NetworkOn, Problem, RecordId, Refused, random_hex,
 };
 use serde_json::{Map, Value};
 
@@ -170,7 +170,7 @@ impl Making<'_> {
         self.store.save(&self.record)?;
         let network = place(self.runtime, self.store, &self.record, &spec.network).await?;
         let asked = spec.mounts.clone();
-        let labels = self.labels(spec.exec_user);
+        let labels = self.labels("primary", Some(spec.exec_user), image)?;
         let id = self.runtime.create(&admitted.covered_by(over).labelled(labels).on(image.id.clone(), network)).await?;
         self.remember_id(id.clone())?;
         self.runtime.start(&id).await?;
@@ -195,26 +195,35 @@ impl Making<'_> {
         Ok(over)
     }
 
-    fn labels(&self, exec_user: Ids) -> BTreeMap<String, String> {
+    /// A container inherits the labels of its image, so those of ours are signed along. An image with labels of ours
+    /// that our key did not sign is somebody's attempt to look like us.
+    fn labels(&self, role: &str, exec_user: Option<Ids>, image: &Image) -> Result<BTreeMap<String, String>> {
         let (signer, record) = (self.store.signer(), &self.record);
-        let mut labels: BTreeMap<String, String> = [
+        let prefix = signer.key("");
+        let mut labels: BTreeMap<_, _> =
+            image.labels.clone().into_iter().filter(|it| it.0.starts_with(&prefix)).collect();
+        if !labels.is_empty() && !self.store.signed(self.runtime.kind(), &image.labels) {
+            let value = image.id.to_string();
+            let message = format!("the image carries labels of `{prefix}` that are not signed by this coracle");
+            return Err(Refused { problems: vec![Problem { rule: "image", setting: None, value, message }] }.into());
+        }
+        let own = [
             ("managed", "true".to_owned()),
             ("id", record.record_id.to_string()),
-            ("role", "primary".to_owned()),
+            ("role", role.to_owned()),
             ("name", record.name.to_string()),
             ("created", record.created.to_string()),
             ("purpose", record.purpose.clone().unwrap_or_default()),
             ("persistent", record.persistent.to_string()),
             ("session", record.session.clone()),
-            ("exec_user", exec_user.to_string()),
+            ("exec_user", exec_user.map(|it| it.to_string()).unwrap_or_default()),
             ("workdir", record.workdir.to_string()),
             ("version", record.tool_version.clone()),
         ]
-        .into_iter()
-        .map(|(name, value)| (signer.key(name), value))
-        .collect();
+        .map(|(name, value)| (signer.key(name), value));
+        labels.extend(own);
         signer.sign(self.runtime.kind(), &mut labels);
-        labels
+        Ok(labels)
     }
 
     fn remember_id(&mut self, id: ContainerId) -> Result<()> {
@@ -243,8 +252,24 @@ impl Making<'_> {
         Ok(self.record.clone())
     }
 
+    /// Makes a container of that image that is never started, to look into it. It carries our id, so it goes with all
+    /// else if we die; the caller removes it when it has seen enough.
+    ///
+    /// # Errors
+    /// Anything that an engine refuses.
+    pub async fn peek(&self, bare: Admitted, image: &Image) -> Result<ContainerId> {
+        let labels = self.labels("build", None, image)?;
+        Ok(self.runtime.create(&bare.labelled(labels).on(image.id.clone(), NetworkOn::None)).await?)
+    }
+
     /// Removes everything that was made, by id. What could not be removed is told, and stays in the record.
     pub async fn undo(self) -> Vec<Error> {
+        if self.record.id.is_none() && self.record.image_id.is_some() {
+            // A call that was given up may still reach the engine.
+            if let Err(err) = self.store.doom(&self.record) {
+                tracing::warn!(%err, "the engine may yet make what nobody wants");
+            }
+        }
         let failed = remove_all(self.runtime, self.store, &self.record).await;
         if !failed.is_empty() {
             return failed;

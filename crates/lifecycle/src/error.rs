@@ -101,6 +101,9 @@ pub enum Error {
     /// The state directory cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// No engine could be had; the reason is that of whoever gives engines.
+    #[error("no engine")]
+    NoEngine(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The engine refused or failed.
     #[error(transparent)]
     Runtime(#[from] coracle_runtime::Error),

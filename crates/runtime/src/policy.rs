@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::{ByteSize, CreateSpec, ImageId, ImageRef, NetworkAsk, NetworkOn};
+use crate::{Access, ByteSize, CreateSpec, ImageId, ImageRef, Mount, NetworkAsk, NetworkOn};
 
 /// What the person allows. The agent's arguments can narrow it and never widen it.
 #[derive(Clone, Debug)]
@@ -154,6 +154,21 @@ impl Admitted {
     #[must_use]
     pub fn labelled(mut self, labels: BTreeMap<String, String>) -> Self {
         self.spec.labels.extend(labels);
+        self
+    }
+
+    /// Adds mounts of parts of what was admitted writable, over it: nothing that the request did not get already.
+    ///
+    /// # Panics
+    /// When a mount lies elsewhere, which is a fault of the caller.
+    #[must_use]
+    pub fn covered_by(mut self, over: Vec<Mount>) -> Self {
+        let admitted = |mount: &Mount| {
+            let holds = |it: &Mount| it.access == Access::ReadWrite && mount.host.real().starts_with(it.host.real());
+            self.spec.mounts.iter().any(holds)
+        };
+        assert!(over.iter().all(admitted), "only parts of admitted mounts may be mounted over them");
+        self.spec.mounts.extend(over);
         self
     }
 
@@ -316,7 +331,7 @@ fn network_problems(spec: &CreateSpec, policy: &Policy) -> Vec<Problem> {
 mod tests {
     use super::*;
     use crate::host::fs::HostPath;
-    use crate::{Access, ContainerName, ContainerPath, HostEntry, Ids, Limits, Mount, Port, Protocol};
+    use crate::{ContainerName, ContainerPath, HostEntry, Ids, Limits, Port, Protocol};
 
     fn policy() -> Policy {
         Policy {

@@ -143,6 +143,15 @@ impl Script {
     }
 }
 
+impl Serialize for Script {
+    fn serialize<S: Serializer>(&self, into: S) -> Result<S::Ok, S::Error> {
+        match &self.0 {
+            Command::Shell(text) => text.serialize(into),
+            Command::Argv(words) => words.serialize(into),
+        }
+    }
+}
+
 impl<'de> Deserialize<'de> for Script {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Read;

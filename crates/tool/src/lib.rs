@@ -11,18 +11,27 @@
 
 mod args;
 mod audit;
+mod call;
+mod cli;
 pub mod config;
 mod context;
 mod engines;
 pub mod failure;
 mod host;
+mod mcp;
+mod mouth;
 mod op;
 pub mod ops;
+mod preflight;
 mod progress;
+mod reach;
+mod resolve;
+mod render;
 pub mod schema;
 pub mod setup;
 mod state;
 
+pub use cli::main;
 pub use args::{Script, Seconds};
 pub use context::{Context, Mouth, Options};
 pub use engines::Choice;

@@ -1,14 +1,54 @@
 //! The operations: one file each, and the table that drives every mouth.
 
+mod copy;
+pub(crate) mod create;
+mod destroy;
+mod destroy_all;
+mod exec;
+mod exec_interactive_hint;
+mod image;
+mod list;
 mod preflight;
+mod status;
+mod words;
+
+use std::time::Duration;
+
+use coracle_runtime::{Problem, Refused};
 
 use crate::context::Context;
+use crate::failure::Failure;
 use crate::op::Entry;
 
 /// All of them, in the order in which they are told.
-pub const ALL: &[Entry] = &[Entry::of::<preflight::Preflight>()];
+pub const ALL: &[Entry] = &[
+    Entry::of::<preflight::Preflight>(),
+    Entry::of::<create::Create>(),
+    Entry::of::<exec::Exec>(),
+    Entry::of::<exec_interactive_hint::ExecInteractiveHint>(),
+    Entry::of::<list::List>(),
+    Entry::of::<status::StatusOf>(),
+    Entry::of::<copy::CopyIn>(),
+    Entry::of::<copy::CopyOut>(),
+    Entry::of::<destroy::Destroy>(),
+    Entry::of::<destroy_all::DestroyAll>(),
+];
 
-/// What a session leaves behind when its connection ends (containers.md 14.9).
+/// What a session leaves behind when its connection ends: containers that are to outlive it stay (containers.md 14.9).
 pub(crate) async fn end_session(cx: &Context) {
-    tracing::debug!(session = %cx.session, "the session ended");
+    let mine = |it: &coracle_lifecycle::Listed| it.record.session == cx.session.as_str();
+    match destroy_all::all(cx, mine, false).await {
+        Ok(_) => tracing::debug!(session = %cx.session, "the session ended"),
+        Err(failure) => tracing::warn!(session = %cx.session, "the session left something: {}", failure.message),
+    }
+}
+
+/// Root inside is the person's to grant.
+fn root_refused(rule: &'static str, message: &str) -> Failure {
+    let setting = Some("security.allow_root");
+    Refused { problems: vec![Problem { rule, setting, value: "root".into(), message: message.into() }] }.into()
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,0 +1,149 @@
+//! `copy_in` and `copy_out`: two directions of one act.
+
+use std::path::{Path, PathBuf};
+
+use coracle_lifecycle::{Copied, CopyLimits, CopyRequest};
+use coracle_runtime::archive::Skipped;
+use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::{ContainerPath, Handle};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::args::Name;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::op::Operation;
+use crate::reach::{Warning, reach_running};
+use crate::resolve::{copyable, host_path};
+
+/// Copy a file or directory of the host into a container.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CopyIn {
+    /// Container to act on: its name, or an id of at least 12 digits.
+    #[schemars(with = "Name")]
+    container: Handle,
+    /// Path on the host: absolute, `~/…`, or relative to the working directory. It lies beneath a directory that the
+    /// person allows.
+    host_path: String,
+    /// Path inside: absolute, `~/…`, or relative to the container's `workdir`.
+    container_path: String,
+    /// Replace files that exist.
+    #[schemars(extend("default" = true))]
+    overwrite: Option<bool>,
+}
+
+/// Copy a file or directory of a container to the host.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CopyOut {
+    /// Container to act on: its name, or an id of at least 12 digits.
+    #[schemars(with = "Name")]
+    container: Handle,
+    /// Path inside: absolute, `~/…`, or relative to the container's `workdir`.
+    container_path: String,
+    /// Path on the host: absolute, `~/…`, or relative to the working directory. It lies beneath a directory that the
+    /// person allows.
+    host_path: String,
+    /// Replace files that exist.
+    #[schemars(extend("default" = true))]
+    overwrite: Option<bool>,
+}
+
+/// The answer of both (containers.md 11.4).
+#[derive(Debug, Serialize)]
+pub(crate) struct Answer {
+    detail: &'static str,
+    files: u64,
+    dirs: u64,
+    bytes: u64,
+    skipped: Vec<Skipped>,
+    host_path: PathBuf,
+    container_path: ContainerPath,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<Warning>,
+}
+
+impl Operation for CopyIn {
+    const NAME: &'static str = "copy_in";
+    type Answer = Answer;
+
+    async fn run(self, cx: &Context) -> Result<Answer, Failure> {
+        let host = copyable(&host_path(&self.host_path, cx), cx)?;
+        let (found, warnings) = reach_running(cx, &self.container).await?;
+        let container = inside(&self.container_path, &found.record)?;
+        let into_directory = self.container_path.ends_with('/');
+        let request = request(cx, (host, None), (container, into_directory), self.overwrite)?;
+        Ok(answer(coracle_lifecycle::copy_in(&found, request).await?, warnings))
+    }
+}
+
+impl Operation for CopyOut {
+    const NAME: &'static str = "copy_out";
+    type Answer = Answer;
+
+    async fn run(self, cx: &Context) -> Result<Answer, Failure> {
+        let host = target(&self.host_path, cx)?;
+        let (found, warnings) = reach_running(cx, &self.container).await?;
+        let container = inside(&self.container_path, &found.record)?;
+        if container.file_name().is_empty() {
+            return Err(Failure::invalid("container_path", "the whole container cannot be copied"));
+        }
+        let request = request(cx, host, (container, false), self.overwrite)?;
+        Ok(answer(coracle_lifecycle::copy_out(&found, request).await?, warnings))
+    }
+}
+
+fn answer(copied: Copied, warnings: Vec<Warning>) -> Answer {
+    let moved = copied.moved;
+    Answer {
+        detail: "Copied",
+        files: moved.files,
+        dirs: moved.dirs,
+        bytes: moved.bytes,
+        skipped: moved.skipped,
+        host_path: copied.host_path,
+        container_path: copied.container_path,
+        warnings,
+    }
+}
+
+fn request(
+    cx: &Context,
+    (host, host_name): (HostPath, Option<String>),
+    (container, into_directory): (ContainerPath, bool),
+    overwrite: Option<bool>,
+) -> Result<CopyRequest, Failure> {
+    let root = cx.config.working_dir(&cx.host);
+    Ok(CopyRequest {
+        host,
+        host_name,
+        container,
+        into_directory,
+        overwrite: overwrite.unwrap_or(true),
+        limits: CopyLimits { max_bytes: cx.config.copy.max_bytes.0, max_entries: cx.config.copy.max_entries },
+        protected: cx.config.workspace.protected.iter().map(|it| root.join(it)).collect(),
+        scratch: cx.state()?.scratch(),
+    })
+}
+
+fn inside(text: &str, record: &coracle_lifecycle::Record) -> Result<ContainerPath, Failure> {
+    Ok(match (text.strip_prefix("~/"), &record.home) {
+        (Some(rest), Some(home)) => home.join(rest)?,
+        _ => record.workdir.join(text)?,
+    })
+}
+
+/// The existing directory that is copied into, and the new name in it, if one is given.
+fn target(text: &str, cx: &Context) -> Result<(HostPath, Option<String>), Failure> {
+    let path = host_path(text, cx);
+    if text.ends_with('/') || path.is_dir() {
+        return Ok((copyable(&path, cx)?, None));
+    }
+    let name = path.file_name().and_then(|it| it.to_str()).map(str::to_owned);
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    match name {
+        Some(_) => Ok((copyable(parent, cx)?, name)),
+        None => Err(Failure::invalid("host_path", "it names no file")),
+    }
+}

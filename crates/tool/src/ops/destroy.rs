@@ -1,0 +1,66 @@
+//! `destroy`: one container, with all that only it used.
+
+use coracle_lifecycle::{Error, reconcile};
+use coracle_runtime::{ContainerName, Handle};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::args::Name;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::op::Operation;
+use crate::reach::{Act, reach};
+
+/// Remove a container with all that only it used. A second time succeeds quietly.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Destroy {
+    /// Container to act on: its name, or an id of at least 12 digits.
+    #[schemars(with = "Name")]
+    container: Handle,
+    /// End its processes at once.
+    #[schemars(extend("default" = false))]
+    force: Option<bool>,
+}
+
+/// The answer (containers.md 14.3).
+#[derive(Debug, Serialize)]
+pub(crate) struct Destroyed {
+    container: ContainerName,
+    detail: &'static str,
+    already_gone: bool,
+    saved: Vec<String>,
+    compose_project: Option<String>,
+}
+
+impl Operation for Destroy {
+    const NAME: &'static str = "destroy";
+    type Answer = Destroyed;
+
+    async fn run(self, cx: &Context) -> Result<Destroyed, Failure> {
+        let store = cx.store()?;
+        reconcile(cx, &store, cx.config.lifecycle.gone_for.0).await?;
+        let found = match reach(cx, &self.container, Act::Destroy).await {
+            Ok(found) => found,
+            Err(failure) => {
+                let gone = store.destroyed(&self.container).map_err(Error::from)?;
+                let unknown = matches!(failure.code, crate::failure::Code::NotFound | crate::failure::Code::NotManaged);
+                // One that was ours is gone for good, also when a stranger took its name since.
+                return match gone.filter(|_| unknown) {
+                    Some(container) => Ok(answer(container, true)),
+                    None => Err(failure),
+                };
+            }
+        };
+        let grace = if self.force.unwrap_or(false) { std::time::Duration::ZERO } else { cx.config.exec.grace.0 };
+        if let Some(container) = found.container.as_ref().filter(|it| it.running()) {
+            found.runtime.stop(&container.id, grace).await?;
+        }
+        let done = coracle_lifecycle::destroy(&*found.runtime, &store, &found.record).await?;
+        Ok(answer(found.record.name, done.already_gone))
+    }
+}
+
+fn answer(container: ContainerName, already_gone: bool) -> Destroyed {
+    Destroyed { container, detail: "Destroyed", already_gone, saved: Vec::new(), compose_project: None }
+}

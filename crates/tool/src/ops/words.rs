@@ -1,0 +1,11 @@
+//! Command lines for people to copy.
+
+use coracle_lifecycle::Hint;
+use coracle_runtime::EngineKind;
+
+/// What opens a shell in a container, each word quoted for a POSIX shell.
+pub(crate) fn connect_command(engine: EngineKind, hint: &Hint) -> String {
+    let words = std::iter::once(engine.as_str()).chain(hint.words.iter().map(String::as_str));
+    // A NUL byte is the only thing that cannot be quoted, and no name, path or variable of ours holds one.
+    shlex::try_join(words).unwrap_or_default()
+}

@@ -1,0 +1,78 @@
+//! From the `container` of a call to a container that this session may act on.
+
+use coracle_lifecycle::{Found, find};
+use coracle_runtime::Handle;
+use serde::Serialize;
+
+use crate::config::CrossSession;
+use crate::context::Context;
+use crate::failure::{Code, Failure};
+
+/// What is to be done with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// Commands, copies, a look.
+    Use,
+    /// Its end.
+    Destroy,
+}
+
+/// Something that a successful call wants to be known (containers.md 1.8).
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Warning {
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+}
+
+impl Warning {
+    pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+/// Finds a container of ours that this session may act on.
+pub(crate) async fn reach(cx: &Context, handle: &Handle, act: Act) -> Result<Found, Failure> {
+    let found = find(cx, &cx.store()?, handle).await?;
+    allowed(cx, &found.record.session, found.record.name.as_str(), act)?;
+    Ok(found)
+}
+
+/// As [`reach`], for commands and copies: it has to run. A persistent one that stopped is started again.
+pub(crate) async fn reach_running(cx: &Context, handle: &Handle) -> Result<(Found, Vec<Warning>), Failure> {
+    let mut found = reach(cx, handle, Act::Use).await?;
+    let container = found.present()?;
+    if container.running() {
+        return Ok((found, Vec::new()));
+    }
+    let id = container.id.clone();
+    if !found.record.persistent {
+        let stopped = coracle_runtime::Error::NotRunning {
+            status: container.status,
+            exit_code: container.exit_code,
+            oom_killed: container.oom_killed,
+            output: None,
+        };
+        return Err(Failure::from(stopped).known("container", &found.record.name));
+    }
+    found.runtime.start(&id).await?;
+    found.container = Some(found.runtime.inspect(&id.into()).await?);
+    Ok((found, vec![Warning::new("restarted", "the container had stopped and was started again")]))
+}
+
+/// Whether this session may do that to a container of that session.
+pub(crate) fn allowed(cx: &Context, session: &str, name: &str, act: Act) -> Result<(), Failure> {
+    let may = match cx.cross_session() {
+        _ if session == cx.session.as_str() => true,
+        CrossSession::All => true,
+        CrossSession::Use => act == Act::Use,
+        CrossSession::None => false,
+    };
+    if may {
+        return Ok(());
+    }
+    Err(Failure::new(Code::OtherSession, format!("`{name}` belongs to session `{session}`"))
+        .detail("session", session)
+        .detail("setting", "security.cross_session")
+        .detail("rule", "session.other")
+        .hint("use a container of your own; only the person can change `security.cross_session`"))
+}

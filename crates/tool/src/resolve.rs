@@ -1,0 +1,215 @@
+//! What `create` will do, every default decided. Looks at host paths, and at nothing else beyond its arguments.
+
+mod env;
+mod host_paths;
+mod network;
+
+use coracle_lifecycle::{Draft, fresh_name};
+use coracle_provision::UserAsk;
+use coracle_runtime::{
+    Access, Command, ContainerName, ContainerPath, CreateSpec, HostEntry, Ids, ImageRef, Limits, Mount, NetworkAsk,
+    Port,
+};
+use sha2::{Digest, Sha256};
+
+use crate::config::Config;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::ops::create::Create;
+
+pub(crate) use self::env::resolve as plain_env;
+pub(crate) use self::host_paths::{copyable, host_path, mountable};
+
+/// A `create` with nothing left to decide. After it no `Option` means "default".
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) spec: CreateSpec,
+    pub(crate) draft: Draft,
+    /// The image was named, so nothing else will do.
+    pub(crate) image_named: bool,
+    pub(crate) pull: coracle_images::Pull,
+    /// Who runs commands, as far as it can be said without the image.
+    pub(crate) user: UserAsk,
+    /// Why the working directory is not mounted, though nobody said not to.
+    pub(crate) unmounted: Option<String>,
+    pub(crate) setup: Vec<Command>,
+}
+
+/// Decides everything.
+pub(crate) fn create(args: Create, cx: &Context) -> Result<Request, Failure> {
+    let config = &cx.config;
+    let workdir = args.workdir.clone().unwrap_or_else(|| ContainerPath::parse("/workspace").expect("a plain path"));
+    target("workdir", &workdir)?;
+    let digest = digest(&args, config);
+    let (mounts, mount_cwd, unmounted) = mounts(&args, &workdir, cx)?;
+    let env = env::resolve(&args.env)?;
+    let name = args.name.clone().unwrap_or_else(|| fresh_name(&config.label_namespace, None));
+    let user = args.user.clone().unwrap_or_else(|| default_user(&mounts, cx));
+    let image = args.image.clone().unwrap_or_else(|| config.default_image.clone());
+    let spec = CreateSpec {
+        mounts,
+        ports: ports(&args)?,
+        network: network::resolve(args.network.as_deref(), config)?,
+        limits: limits(&args, config)?,
+        gpu: args.gpu.unwrap_or(false),
+        add_hosts: hosts(&args)?,
+        labels: labels(&args, config)?,
+        ..CreateSpec::new(name.clone(), image)
+    };
+    let draft = Draft {
+        name,
+        session: cx.session.to_string(),
+        purpose: None,
+        persistent: args.persistent.unwrap_or(false),
+        workdir,
+        mount_cwd,
+        env,
+        spec_sha256: digest,
+        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        protected: config.workspace.protected.clone(),
+        max_containers: config.max_containers as usize,
+        max_containers_total: config.max_containers_total as usize,
+    };
+    let setup: Vec<Command> = args.setup_commands.unwrap_or_default().into_iter().map(|it| it.0).collect();
+    if setup.len() > 100 {
+        return Err(Failure::invalid("setup_commands", "at most 100 commands"));
+    }
+    Ok(Request {
+        spec,
+        draft,
+        image_named: args.image.is_some(),
+        pull: pull(args.pull, config),
+        user,
+        unmounted,
+        setup,
+    })
+}
+
+fn digest(args: &Create, config: &Config) -> String {
+    let asked = serde_json::to_string(args).unwrap_or_default();
+    hex::encode(Sha256::digest(format!("{asked}\0{}", config.default_image)))
+}
+
+fn pull(asked: Option<crate::config::Pull>, config: &Config) -> coracle_images::Pull {
+    use crate::config::Pull::{Always, Missing, Never};
+    match asked.unwrap_or(config.images.pull) {
+        Missing => coracle_images::Pull::Missing,
+        Always => coracle_images::Pull::Always,
+        Never => coracle_images::Pull::Never,
+    }
+}
+
+/// Of a container that shares files with the host, commands run as the person, so that what they make is the person's.
+fn default_user(mounts: &[Mount], cx: &Context) -> UserAsk {
+    let ids = if mounts.is_empty() { Ids::ROOT } else { Ids { uid: cx.host.uid, gid: cx.host.gid } };
+    UserAsk::Ids(ids)
+}
+
+/// The working directory and what else was asked for.
+fn mounts(args: &Create, workdir: &ContainerPath, cx: &Context) -> Result<(Vec<Mount>, bool, Option<String>), Failure> {
+    let (mut mounts, mut unmounted) = (Vec::new(), None);
+    let asked = args.mount_cwd;
+    if asked.unwrap_or(true) {
+        match mountable(&cx.config.working_dir(&cx.host), cx) {
+            Ok(host) => mounts.push(Mount { host, at: workdir.clone(), access: Access::ReadWrite }),
+            Err(failure) if asked == Some(true) => return Err(failure),
+            Err(failure) => unmounted = Some(failure.message),
+        }
+    }
+    let mount_cwd = !mounts.is_empty();
+    let more = args.mounts.as_deref().unwrap_or_default();
+    if more.len() > 20 {
+        return Err(Failure::invalid("mounts", "at most 20 mounts"));
+    }
+    for mount in more {
+        target("mounts", &mount.container)?;
+        let host = mountable(&host_path(&mount.host, cx), cx)?;
+        mounts.push(Mount { host, at: mount.container.clone(), access: mount.mode.unwrap_or(Access::ReadWrite) });
+    }
+    let mut targets: Vec<_> = mounts.iter().map(|it| &it.at).collect();
+    targets.sort();
+    if targets.windows(2).any(|it| it[0] == it[1]) {
+        return Err(Failure::invalid("mounts", "two mounts have the same path in the container"));
+    }
+    Ok((mounts, mount_cwd, unmounted))
+}
+
+/// Where nothing of the host may appear, and no command runs.
+fn target(field: &str, path: &ContainerPath) -> Result<(), Failure> {
+    let reserved = ["/proc", "/sys", "/dev", "/etc", "/.coracle"].iter().find(|it| path.is_beneath(it));
+    match reserved {
+        None if path.as_str() != "/" => Ok(()),
+        _ => Err(Failure::invalid(field, format!("`{path}` cannot be used: it is `/`, or lies in a system directory"))),
+    }
+}
+
+fn ports(args: &Create) -> Result<Vec<Port>, Failure> {
+    let asked = args.ports.as_deref().unwrap_or_default();
+    if asked.len() > 50 {
+        return Err(Failure::invalid("ports", "at most 50 ports"));
+    }
+    let read = |it: &crate::ops::create::PortArg| {
+        if it.container == 0 {
+            return Err(Failure::invalid("ports", "`container` is a port from 1 to 65535"));
+        }
+        let host = it.host.filter(|port| *port != 0);
+        Ok(Port { container: it.container, host, protocol: it.protocol.unwrap_or_default() })
+    };
+    asked.iter().map(read).collect()
+}
+
+fn limits(args: &Create, config: &Config) -> Result<Limits, Failure> {
+    let defaults = config.default_limits();
+    if args.memory_limit.is_some_and(|it| it.0 < 16 << 20) {
+        return Err(Failure::invalid("memory_limit", "at least 16m"));
+    }
+    if args.pids_limit.is_some_and(|it| it < 16) {
+        return Err(Failure::invalid("pids_limit", "at least 16"));
+    }
+    if args.cpu_limit.is_some_and(|it| !(0.01..=4096.0).contains(&it)) {
+        return Err(Failure::invalid("cpu_limit", "a number of cores above 0"));
+    }
+    Ok(Limits {
+        memory: args.memory_limit.or(defaults.memory),
+        cpus: args.cpu_limit.or(defaults.cpus),
+        pids: args.pids_limit.or(defaults.pids),
+    })
+}
+
+fn hosts(args: &Create) -> Result<Vec<HostEntry>, Failure> {
+    let asked = args.add_hosts.as_deref().unwrap_or_default();
+    if asked.len() > 50 {
+        return Err(Failure::invalid("add_hosts", "at most 50 entries"));
+    }
+    asked.iter().map(|it| network::host_entry(it)).collect()
+}
+
+fn labels(args: &Create, config: &Config) -> Result<std::collections::BTreeMap<String, String>, Failure> {
+    let labels = args.labels.clone().unwrap_or_default();
+    if labels.len() > 50 {
+        return Err(Failure::invalid("labels", "at most 50 labels"));
+    }
+    let reserved = [format!("{}.", config.label_namespace), "com.docker.".into(), "io.podman.".into()];
+    for (key, value) in &labels {
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._/-".contains(c);
+        if !(1..=128).contains(&key.len()) || !key.chars().all(plain) {
+            let grammar = "lower-case letters, digits, `.`, `_`, `/` and `-`, at most 128";
+            return Err(Failure::invalid("labels", format!("the key `{}` is not {grammar}", key.escape_debug())));
+        }
+        if reserved.iter().any(|it| key.starts_with(it.as_str())) {
+            return Err(Failure::invalid("labels", format!("the key `{key}` is reserved")));
+        }
+        if value.len() > 4096 || value.chars().any(char::is_control) {
+            return Err(Failure::invalid(
+                "labels",
+                format!("the value of `{key}` is not at most 4 KiB of printable text"),
+            ));
+        }
+    }
+    Ok(labels)
+}
+
+/// What a container that only lends its passwd file looks like.
+pub(crate) fn bare(name: ContainerName, image: ImageRef) -> CreateSpec {
+    CreateSpec { network: NetworkAsk::None, exec_user: Ids { uid: 65534, gid: 65534 }, ..CreateSpec::new(name, image) }
+}

@@ -1,0 +1,35 @@
+//! Host paths of a call: from text to something that is held open and allowed.
+
+use std::path::{Path, PathBuf};
+
+use coracle_runtime::Refused;
+use coracle_runtime::host::fs::HostPath;
+
+use crate::context::Context;
+use crate::failure::Failure;
+
+/// `~/…` is below the home, and what is relative lies in the working directory.
+pub(crate) fn host_path(text: &str, cx: &Context) -> PathBuf {
+    match text.strip_prefix("~/") {
+        Some(rest) => cx.host.home.join(rest),
+        None => cx.config.working_dir(&cx.host).join(text),
+    }
+}
+
+/// Opens a path of the host that shall be mounted.
+pub(crate) fn mountable(path: &Path, cx: &Context) -> Result<HostPath, Failure> {
+    allowed(path, "mount", cx)
+}
+
+/// Opens a path of the host that shall be copied.
+pub(crate) fn copyable(path: &Path, cx: &Context) -> Result<HostPath, Failure> {
+    allowed(path, "copy", cx)
+}
+
+fn allowed(path: &Path, act: &'static str, cx: &Context) -> Result<HostPath, Failure> {
+    let opened = HostPath::open(path).map_err(coracle_lifecycle::Error::from)?;
+    match cx.policy()?.host_path_problem(act, opened.real()) {
+        Some(problem) => Err(Refused { problems: vec![problem] }.into()),
+        None => Ok(opened),
+    }
+}

@@ -26,12 +26,12 @@ pub(super) async fn ensure(runtime: &dyn ContainerRuntime) -> ImageId {
     let lock = File::create(lock_file(runtime)).unwrap();
     lock.lock().unwrap();
     let found = runtime.image(ImageAct::Find(tag.clone())).await.unwrap();
-    if let [image] = &found[..] {
+    let env = [("PATH", "/bin"), FROM_IMAGE].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    // One with another environment was left by a run whose import did not work.
+    if let Some(image) = found.iter().find(|it| env.iter().all(|(n, v)| it.env.contains(&format!("{n}={v}")))) {
         return image.id.clone();
     }
-    let variable = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
-    let env = vec![variable(("PATH", "/bin")), variable(FROM_IMAGE)];
-    let made = runtime.image(ImageAct::Import { tar: tar(), tag, env, labels: vec![] }).await.unwrap();
+    let made = runtime.image(ImageAct::Import { tar: tar(), tag, env: env.to_vec(), labels: vec![] }).await.unwrap();
     made[0].id.clone()
 }
 

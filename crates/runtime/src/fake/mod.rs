@@ -193,7 +193,7 @@ impl ContainerRuntime for FakeRuntime {
 }
 
 impl LabelFilter {
-    fn admits(&self, labels: &BTreeMap<String, String>) -> bool {
+    pub(crate) fn admits(&self, labels: &BTreeMap<String, String>) -> bool {
         let has = |(key, value): &(String, Option<String>)| {
             labels.get(key).is_some_and(|it| value.as_ref().is_none_or(|wanted| wanted == it))
         };

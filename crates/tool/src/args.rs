@@ -194,7 +194,7 @@ impl JsonSchema for Script {
 
 /// Schema of a text that is a name: `#[schemars(with = "Name")]`. A wrong one is `invalid_name`.
 #[derive(Debug)]
-pub struct Name;
+pub(crate) struct Name;
 
 impl JsonSchema for Name {
     fn schema_name() -> Cow<'static, str> {
@@ -212,7 +212,7 @@ impl JsonSchema for Name {
 
 /// Schema of a size: `#[schemars(with = "Size")]` on a `ByteSize`.
 #[derive(Debug)]
-pub struct Size;
+pub(crate) struct Size;
 
 impl JsonSchema for Size {
     fn schema_name() -> Cow<'static, str> {

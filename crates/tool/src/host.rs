@@ -33,6 +33,8 @@ pub struct Host {
     pub config_file: Option<PathBuf>,
     /// `$CORACLE_SESSION`.
     pub session: Option<String>,
+    /// `$TERM`, for a shell that a person opens.
+    pub terminal_kind: String,
     /// Standard input is a terminal.
     pub stdin_is_terminal: bool,
     /// Standard output is a terminal.
@@ -71,6 +73,7 @@ impl Host {
             session: vars.get("CORACLE_SESSION").and_then(|it| it.to_str()).filter(|it| !it.is_empty()).map(Into::into),
             uid: rustix::process::getuid().as_raw(),
             gid: rustix::process::getgid().as_raw(),
+            terminal_kind: vars.get("TERM").and_then(|it| it.to_str()).unwrap_or("xterm").to_owned(),
             stdin_is_terminal: std::io::stdin().is_terminal(),
             stdout_is_terminal: std::io::stdout().is_terminal(),
             stderr_is_terminal: std::io::stderr().is_terminal(),
@@ -95,6 +98,7 @@ impl Host {
             temp_dir: dir.join("tmp"),
             config_file: None,
             session: None,
+            terminal_kind: "xterm".to_owned(),
             stdin_is_terminal: false,
             stdout_is_terminal: false,
             stderr_is_terminal: false,

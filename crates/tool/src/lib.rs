@@ -25,14 +25,14 @@ pub mod ops;
 mod preflight;
 mod progress;
 mod reach;
-mod resolve;
 mod render;
+mod resolve;
 pub mod schema;
 pub mod setup;
 mod state;
 
-pub use cli::main;
 pub use args::{Script, Seconds};
+pub use cli::main;
 pub use context::{Context, Mouth, Options};
 pub use engines::Choice;
 pub use failure::{Code, Failure};

@@ -1,1 +1,7 @@
-fn main() {}
+//! The program `coracle`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    coracle::main(std::env::args_os())
+}

@@ -1,0 +1,121 @@
+//! The command line: every operation as a subcommand, and what only a person does.
+
+mod collect;
+mod command;
+mod present;
+mod shell;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::ArgMatches;
+use serde_json::{Map, Value};
+
+use crate::call::{self, Call};
+use crate::config::Engine;
+use crate::context::{Context, Mouth, Options};
+use crate::failure::Failure;
+use crate::host::Host;
+use crate::op::{Entry, Input};
+use crate::{mcp, mouth, ops, render, setup};
+
+/// The program: reads the command line, and does what it says.
+#[must_use]
+pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let matches = match command::command(ops::ALL).try_get_matches_from(words) {
+        Ok(matches) => matches,
+        Err(err) => {
+            // Help goes to standard output, complaints to standard error; a closed one changes nothing.
+            let _ = err.print();
+            return ExitCode::from(if err.use_stderr() { 2 } else { 0 });
+        }
+    };
+    let host = match Host::look() {
+        Ok(host) => host,
+        Err(err) => return told(&err.into()),
+    };
+    match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => {
+            let code = runtime.block_on(run(&matches, host));
+            // A read of standard input that nobody waits for any more would hold the process.
+            runtime.shutdown_background();
+            code
+        }
+        Err(err) => told(&Failure::internal(err)),
+    }
+}
+
+async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
+    let Some((name, matches)) = matches.subcommand() else { return ExitCode::from(2) };
+    let options = options(matches);
+    match name {
+        "call" if matches.get_flag("schema") => call::print_schema(),
+        "call" => {
+            let call = Call { text: matches.get_one::<String>("text").cloned(), stream: matches.get_flag("stream") };
+            call::run(call, host, &options).await
+        }
+        "mcp" => code(mcp::run(host, &options).await),
+        "setup" => {
+            let mut out = anstream::stderr();
+            code(setup::run(matches.get_flag("yes"), &host, &mut out).await)
+        }
+        "shell" => match shell::run(matches, host, &options).await {
+            Ok(never) => match never {},
+            Err(failure) => told(&failure),
+        },
+        _ => match ops::ALL.iter().find(|it| command::word(it.name) == name) {
+            Some(entry) => operation(entry, matches, host, &options).await,
+            None => ExitCode::from(2),
+        },
+    }
+}
+
+fn options(matches: &ArgMatches) -> Options {
+    Options {
+        config: matches.get_one::<PathBuf>("config").cloned(),
+        state_dir: matches.get_one::<PathBuf>("state-dir").cloned(),
+        engine: matches.get_one::<Engine>("engine").copied(),
+        session: matches.get_one::<String>("session").cloned(),
+    }
+}
+
+/// A process of the person's, with its log and its signals.
+fn open(host: Host, options: &Options) -> Result<Context, Failure> {
+    let cx = Context::open(host, options, Mouth::Cli)?;
+    mouth::log(&cx);
+    mouth::cancel_on_signals(cx.cancel.clone()).map_err(Failure::internal)?;
+    Ok(cx)
+}
+
+async fn operation(entry: &Entry, matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
+    let object = collect::object(entry, matches);
+    let json = matches.get_flag("json");
+    let terminal = host.stderr_is_terminal;
+    let cx = match open(host, options) {
+        Ok(cx) => cx,
+        Err(failure) if json => return finish(&failure.answer(Some(entry.name))),
+        Err(failure) => return told(&failure),
+    };
+    if json {
+        return finish(&mouth::drive(&cx, Input::Object(object), None).await);
+    }
+    let mut present = present::Present::new(terminal);
+    let answer = mouth::drive(&cx, Input::Object(object), Some(&mut |event| present.hear(event, &cx.cancel))).await;
+    present.end(entry.name, &answer)
+}
+
+/// The same object as `call` prints.
+fn finish(answer: &Map<String, Value>) -> ExitCode {
+    render::print(&Value::Object(answer.clone()).to_string());
+    if answer.get("success") == Some(&Value::Bool(true)) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn code(result: Result<(), Failure>) -> ExitCode {
+    result.map_or_else(|failure| told(&failure), |()| ExitCode::SUCCESS)
+}
+
+fn told(failure: &Failure) -> ExitCode {
+    render::complain(&failure.answer(None));
+    ExitCode::FAILURE
+}

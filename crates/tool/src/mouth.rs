@@ -1,0 +1,89 @@
+//! What all mouths share: a call that runs with its news, and the signals that end it.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::context::{Context, Mouth};
+use crate::failure::Failure;
+use crate::op::{self, Input};
+use crate::ops;
+use crate::progress::{Event, Progress};
+
+/// News that is still on its way when the answer is there may take this long.
+const LATE: Duration = Duration::from_millis(200);
+
+/// Runs a call beside its listener, who hears everything before the answer is given.
+pub(crate) async fn drive(
+    cx: &Context,
+    input: Input,
+    hear: Option<&mut (dyn FnMut(Event) + Send)>,
+) -> Map<String, Value> {
+    let Some(hear) = hear else { return settled(tokio::spawn(run(cx.clone(), input)).await) };
+    let (progress, mut events) = Progress::channel();
+    let mut work = tokio::spawn(run(cx.for_call(cx.cancel.clone(), progress), input));
+    let answer = loop {
+        tokio::select! {
+            biased;
+            Some(event) = events.recv() => hear(event),
+            answer = &mut work => break settled(answer),
+        }
+    };
+    while let Ok(Some(event)) = tokio::time::timeout(LATE, events.recv()).await {
+        hear(event);
+    }
+    answer
+}
+
+async fn run(cx: Context, input: Input) -> Map<String, Value> {
+    op::answer(ops::ALL, &cx, input).await
+}
+
+/// A panic in an operation is a fault of ours, and an answer all the same.
+fn settled(answer: Result<Map<String, Value>, tokio::task::JoinError>) -> Map<String, Value> {
+    answer.unwrap_or_else(|err| Failure::internal(err).answer(None))
+}
+
+/// Fires at INT, TERM and HUP. The second signal ends the process: clean-up hangs, and the person knows it.
+pub(crate) fn cancel_on_signals(cancel: CancellationToken) -> std::io::Result<()> {
+    let (sender, mut heard) = mpsc::unbounded_channel();
+    for (kind, code) in [(SignalKind::interrupt(), 130), (SignalKind::terminate(), 143), (SignalKind::hangup(), 129)] {
+        let (mut signal, sender) = (signal(kind)?, sender.clone());
+        tokio::spawn(async move { while signal.recv().await.is_some() && sender.send(code).is_ok() {} });
+    }
+    tokio::spawn(async move {
+        while let Some(code) = heard.recv().await {
+            if cancel.is_cancelled() {
+                std::process::exit(code);
+            }
+            cancel.cancel();
+        }
+    });
+    Ok(())
+}
+
+/// Writes what we log to standard error. Other people's libraries are heard from warnings on, and so are we on the
+/// command line, where the person sees progress of its own.
+pub(crate) fn log(cx: &Context) {
+    use tracing_subscriber::filter::{LevelFilter, Targets};
+    use tracing_subscriber::prelude::*;
+
+    use crate::config::Level;
+
+    let level = match (cx.config.log.level, cx.mouth) {
+        (Level::Off, _) => LevelFilter::OFF,
+        (Level::Error, _) => LevelFilter::ERROR,
+        (Level::Warn, _) | (Level::Info, Mouth::Cli) => LevelFilter::WARN,
+        (Level::Info, _) => LevelFilter::INFO,
+        (Level::Debug, _) => LevelFilter::DEBUG,
+        (Level::Trace, _) => LevelFilter::TRACE,
+    };
+    let others = level.min(LevelFilter::WARN);
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(cx.host.stderr_is_terminal);
+    let targets = Targets::new().with_default(others).with_target("coracle", level);
+    // A second one in the same process (a test) keeps the first.
+    let _ = tracing_subscriber::registry().with(lines.with_filter(targets)).try_init();
+}

@@ -218,7 +218,7 @@ mod tests {
     use serde_json::json;
 
     use super::line;
-    use crate::progress::{Event, Progress};
+    use crate::progress::Event;
 
     fn check(event: Event, told: Option<&str>) {
         assert_eq!(line(&event).as_deref(), told);

@@ -62,20 +62,20 @@ pub(crate) fn answer(operation: &str, answer: &Map<String, Value>) -> String {
         "preflight" => preflight(answer),
         "create" => created(answer),
         "destroy" => destroyed(answer),
-        "exec_interactive_hint" => text(answer, "command").to_owned(),
+        "exec_interactive_hint" => text(answer, "command"),
         _ => fields(answer),
     }
 }
 
 /// One line of the provisioning report.
 pub(crate) fn step(step: &Value) -> String {
-    let style = match text(step, "status") {
+    let style = match text(step, "status").as_str() {
         "success" => GOOD,
         "skipped" => DIM,
         "partial" => DOUBTFUL,
         _ => BAD,
     };
-    let error = match text(step, "error") {
+    let error = match text(step, "error").as_str() {
         "" => String::new(),
         error => format!(" ({error})"),
     };
@@ -86,7 +86,7 @@ fn preflight(answer: &Value) -> String {
     let mut lines = Vec::new();
     for check in list_of(answer, "checks") {
         let status = text(check, "status");
-        let style = match status {
+        let style = match status.as_str() {
             "pass" => GOOD,
             "warn" => DOUBTFUL,
             "fail" => BAD,
@@ -97,7 +97,7 @@ fn preflight(answer: &Value) -> String {
         lines.extend(guidance.lines().map(|line| format!("       {line}")));
     }
     let style = if answer["ready"] == true { GOOD } else { BAD };
-    lines.push(match text(answer, "summary") {
+    lines.push(match text(answer, "summary").as_str() {
         "" => fields(answer),
         summary => format!("{style}{summary}{style:#}"),
     });
@@ -112,8 +112,8 @@ fn created(answer: &Value) -> String {
         }
     };
     line("image", &format!("{} ({})", text(answer, "image"), text(answer, "image_source")));
-    line("user", text(answer, "user"));
-    line("workdir", text(answer, "workdir"));
+    line("user", &text(answer, "user"));
+    line("workdir", &text(answer, "workdir"));
     for port in list_of(answer, "ports") {
         line("port", &format!("{}:{} -> {}", text(port, "address"), port["host"], port["container"]));
     }
@@ -160,13 +160,13 @@ fn list_of<'a>(answer: &'a Value, key: &str) -> &'a [Value] {
     answer[key].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
-    value[key].as_str().unwrap_or_default()
+/// A text field. What comes out of a container or an engine must not steer the person's terminal.
+fn text(value: &Value, key: &str) -> String {
+    plain(value[key].as_str().unwrap_or_default())
 }
 
-/// What comes out of a container must not steer the person's terminal.
 fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
 #[cfg(test)]
@@ -185,7 +185,11 @@ mod tests {
     fn failures_are_told_with_what_to_do() {
         let answer = json!({ "success": false, "code": "invalid_input", "message": "`a`: bad", "hint": "mend it",
             "details": { "problems": [{ "field": "a", "message": "bad" }, { "field": "b", "message": "worse" }] } });
-        assert_snapshot!(check("exec", answer), @"");
+        assert_snapshot!(check("exec", answer), @r"
+        error[invalid_input]: `a`: bad
+          `b`: worse
+        hint: mend it
+        ");
     }
 
     #[test]
@@ -196,9 +200,21 @@ mod tests {
             "provisioning_report": [{ "name": "user", "status": "success", "detail": "1000:1000" },
                 { "name": "setup", "status": "failed", "detail": "1 of 1", "error": "exit 1" },
                 { "name": "git", "status": "skipped", "detail": "" }] });
-        assert_snapshot!(check("create", answer), @"");
-        assert_snapshot!(check("status", json!({ "success": true, "running": true, "exit_code": null, "image": "x\u{1b}[2J" })), @"");
-        assert_snapshot!(check("destroy", json!({ "success": true, "container": "web", "already_gone": false })), @"");
+        assert_snapshot!(check("create", answer), @r"
+        web 0123
+          image    ubuntu:24.04 (local)
+          user     1000:1000
+          workdir  /workspace
+          port     127.0.0.1:8080 -> 80
+           success user: 1000:1000
+            failed setup: 1 of 1 (exit 1)
+        open a shell in it: coracle shell web
+        ");
+        assert_snapshot!(check("status", json!({ "success": true, "running": true, "exit_code": null, "image": "x\u{1b}[2J" })), @r"
+        image: x�[2J
+        running: true
+        ");
+        assert_snapshot!(check("destroy", json!({ "success": true, "container": "web", "already_gone": false })), @"web destroyed");
     }
 
     #[test]
@@ -206,7 +222,13 @@ mod tests {
         let answer = json!({ "success": true, "ready": false, "summary": "1 checks failed: daemon_running", "checks": [
             { "name": "runtime_installed", "status": "pass", "detail": "docker", "guidance": null },
             { "name": "daemon_running", "status": "fail", "detail": "no answer", "guidance": "sudo systemctl start docker\nor so" }] });
-        assert_snapshot!(check("preflight", answer), @"");
+        assert_snapshot!(check("preflight", answer), @r"
+        pass runtime_installed: docker
+        fail daemon_running: no answer
+               sudo systemctl start docker
+               or so
+        1 checks failed: daemon_running
+        ");
     }
 
     #[test]
@@ -217,7 +239,12 @@ mod tests {
         };
         let answer =
             json!({ "success": true, "containers": [row("web", "running"), row("db", "exited")], "unverified": ["x"] });
-        assert_snapshot!(check("list", answer), @"");
-        assert_snapshot!(check("list", json!({ "success": true, "containers": [] })), @"");
+        assert_snapshot!(check("list", answer), @r"
+        NAME  STATUS   IMAGE         PORTS  CREATED           SESSION
+        web   running  ubuntu:24.04         2026-11-21 10:00  default
+        db    exited   ubuntu:24.04         2026-11-21 10:00  default
+        unverified x: it carries our label without proof; nothing acts on it
+        ");
+        assert_snapshot!(check("list", json!({ "success": true, "containers": [] })), @"no containers");
     }
 }

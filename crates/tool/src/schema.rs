@@ -187,3 +187,93 @@ fn publish(schema: &mut Value) {
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, Value, json};
+
+    use super::{IS_NAME, input_schema, publish, tool};
+    use crate::ops;
+
+    fn without_users(schema: &Value) -> Value {
+        let mut schema = schema.clone();
+        let told = schema["description"].as_str().unwrap_or_default().to_owned();
+        schema["description"] = told.rsplit_once('[').map_or(told.as_str(), |(own, _)| own).trim().into();
+        schema
+    }
+
+    #[test]
+    fn a_parameter_means_the_same_in_every_operation() {
+        let merged = input_schema(ops::ALL);
+        for entry in ops::ALL {
+            for (name, mut own) in entry.arguments().properties {
+                publish(&mut own);
+                assert_eq!(without_users(&merged["properties"][&name]), own, "`{name}` in `{}`", entry.name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_schema_is_one_flat_object() {
+        let schema = input_schema(ops::ALL);
+        assert_eq!((&schema["type"], &schema["required"]), (&json!("object"), &json!(["operation"])));
+        assert_eq!(schema["additionalProperties"], false);
+        let text = schema.to_string();
+        for word in ["oneOf", "anyOf", "allOf", "$ref", "$defs", IS_NAME] {
+            assert!(!text.contains(word), "{word}");
+        }
+    }
+
+    #[test]
+    fn every_field_and_operation_is_described() {
+        let told = tool(ops::ALL);
+        for (name, schema) in told["input_schema"]["properties"].as_object().unwrap_or(&Map::new()) {
+            assert!(schema["description"].as_str().is_some_and(|it| !it.starts_with('[')), "{name}");
+            assert!(schema.get("type").is_some(), "`{name}` has no type");
+        }
+        for entry in ops::ALL {
+            assert!(!entry.arguments().description.is_empty(), "{}", entry.name);
+        }
+    }
+
+    mod tidied {
+        use schemars::JsonSchema;
+        use serde::Deserialize;
+        use serde_json::json;
+
+        use crate::schema::arguments;
+
+        #[derive(Deserialize, JsonSchema)]
+        #[expect(dead_code, reason = "only its schema is looked at")]
+        struct Odd {
+            /// Which way.
+            way: Option<Way>,
+            count: Option<u32>,
+            nested: Vec<Inner>,
+        }
+
+        #[derive(Deserialize, JsonSchema)]
+        #[serde(rename_all = "lowercase")]
+        enum Way {
+            /// Inward.
+            In,
+            /// Outward.
+            Out,
+        }
+
+        #[derive(Deserialize, JsonSchema)]
+        #[expect(dead_code, reason = "only its schema is looked at")]
+        struct Inner {
+            way: Option<Way>,
+        }
+
+        #[test]
+        fn optional_and_documented_choices_become_plain() {
+            let found = arguments::<Odd>().properties;
+            let way = json!({ "type": "string", "enum": ["in", "out"], "description": "Which way. `in`: Inward. `out`: Outward." });
+            assert_eq!(found["way"], way);
+            assert_eq!(found["count"], json!({ "type": "integer", "minimum": 0 }));
+            assert_eq!(found["nested"]["items"]["properties"]["way"]["enum"], json!(["in", "out"]));
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use clap::ArgMatches;
 use serde_json::{Map, Value};
 
-use super::command::{COMMAND, WORDS, has_word, is};
+use super::command::{COMMAND, as_word, is, words};
 use crate::op::Entry;
 
 /// The call that the words stand for. What they cannot say is told by dispatch, as for any call.
@@ -15,18 +15,15 @@ pub(super) fn object(entry: &Entry, matches: &ArgMatches) -> Map<String, Value> 
             object.insert(name.clone(), value);
         }
     }
-    let given = |id: &str| matches.try_get_many::<String>(id).ok().flatten();
-    if let Some(command) = given(COMMAND) {
+    // Only an operation that runs a command knows the id.
+    if let Ok(Some(command)) = matches.try_get_many::<String>(COMMAND) {
         object.insert("command".into(), command.map(|it| Value::from(it.as_str())).collect());
     }
-    let mut words = given(WORDS).into_iter().flatten();
-    for name in arguments.required.iter().filter(|it| has_word(&arguments.properties[*it])) {
-        if object.contains_key(name) {
-            continue;
-        }
-        if let Some(text) = words.next() {
-            object.insert(name.clone(), scalar(&arguments.properties[name], text));
-        }
+    // Words fill the fields that no option gave, in their order.
+    let given: Vec<&String> = words(&arguments).filter_map(|it| matches.get_one::<String>(&as_word(it))).collect();
+    let open: Vec<&String> = words(&arguments).filter(|it| !object.contains_key(*it)).collect();
+    for (name, text) in open.into_iter().zip(given) {
+        object.insert(name.clone(), scalar(&arguments.properties[name], text));
     }
     object
 }

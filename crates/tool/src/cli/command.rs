@@ -8,11 +8,10 @@ use serde_json::Value;
 
 use crate::config::Engine;
 use crate::op::Entry;
+use crate::schema::Arguments;
 
-/// Positional words, for required fields.
-pub(super) const WORDS: &str = " words";
 /// Everything behind `--`.
-pub(super) const COMMAND: &str = " command";
+pub(super) const COMMAND: &str = "--";
 
 /// `destroy_all` as `destroy-all`.
 pub(super) fn word(name: &str) -> String {
@@ -80,40 +79,55 @@ fn mcp() -> Command {
 /// One operation: every field an option, required ones also as words in their order.
 fn operation(entry: &Entry) -> Command {
     let arguments = entry.arguments();
-    let about = arguments.description.clone();
-    let mut command = Command::new(word(entry.name)).about(about).arg(
-        Arg::new("json")
-            .long("json")
-            .action(ArgAction::SetTrue)
-            .help("Print the answer as JSON")
-            .help_heading("Everywhere"),
-    );
-    for (name, schema) in &arguments.properties {
-        command = command.arg(field(name, schema));
+    let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
+    let mut command = Command::new(word(entry.name))
+        .about(first_sentence(&arguments.description))
+        .long_about(arguments.description.clone())
+        .override_usage(usage(entry.name, &arguments))
+        .args(arguments.properties.iter().map(|(name, schema)| field(name, schema)))
+        .arg(json.help_heading("Everywhere"));
+    for name in words(&arguments) {
+        let help = format!("The same as --{}", word(name));
+        command = command.arg(Arg::new(as_word(name)).value_name(name.to_uppercase()).help(help));
     }
-    let runs = arguments.required.iter().any(|it| it == "command");
-    let words: Vec<&String> = arguments.required.iter().filter(|it| has_word(&arguments.properties[*it])).collect();
-    if !words.is_empty() {
-        let names: Vec<String> = words.iter().map(|it| it.to_uppercase()).collect();
-        command = command.arg(
-            Arg::new(WORDS)
-                .value_name(names.join("> <"))
-                .num_args(0..=words.len())
-                .hide(false)
-                .help(format!("{}, each also by its option", names.join(", ").to_lowercase())),
-        );
-    }
-    if runs {
-        let rest = Arg::new(COMMAND).value_name("COMMAND").last(true).num_args(0..);
-        command = command
-            .arg(rest.help("A program and its words, run as they stand (a single word before `--` is a script)"));
+    if runs(&arguments) {
+        let rest = Arg::new(COMMAND).value_name("WORDS").last(true).num_args(0..);
+        command = command.arg(rest.help("A program and its words, run as they stand"));
     }
     command
 }
 
-/// Whether a required field can stand as a bare word: flags cannot.
-pub(super) fn has_word(schema: &Value) -> bool {
-    !is(schema, "boolean")
+/// Id of a required field where it stands as a bare word.
+pub(super) fn as_word(name: &str) -> String {
+    format!(" {name}")
+}
+
+/// Required fields that can stand as bare words: flags cannot.
+pub(super) fn words(arguments: &Arguments) -> impl Iterator<Item = &String> {
+    arguments.required.iter().filter(|it| !is(&arguments.properties[*it], "boolean"))
+}
+
+/// It takes a command, whose words may follow `--`.
+fn runs(arguments: &Arguments) -> bool {
+    arguments.required.iter().any(|it| it == "command")
+}
+
+fn usage(name: &str, arguments: &Arguments) -> String {
+    let line = |words: &mut dyn Iterator<Item = String>| {
+        let start = format!("coracle {} [OPTIONS]", word(name));
+        std::iter::once(start).chain(words).collect::<Vec<_>>().join(" ")
+    };
+    let words: Vec<String> = words(arguments).map(|it| format!("<{}>", it.to_uppercase())).collect();
+    let plain = line(&mut words.iter().cloned());
+    if !runs(arguments) {
+        return plain;
+    }
+    let others = words.iter().filter(|it| *it != "<COMMAND>").cloned();
+    format!("{}\n       {plain}", line(&mut others.chain(["-- <WORDS>...".to_owned()])))
+}
+
+fn first_sentence(text: &str) -> String {
+    text.split_once(". ").map_or(text, |(first, _)| first).trim_end_matches('.').to_owned()
 }
 
 /// Whether a type is, or may be, this one.

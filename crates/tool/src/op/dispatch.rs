@@ -197,9 +197,9 @@ mod tests {
         invalid_input timeout: invalid value: string "soon", expected seconds as a number, or text such as `90s`, `10m`, `24h`, `7d`
         "#);
         assert_snapshot!(check(r#"{"operation":"run","container":"c","command":"ls","mounts":[{"host":"/x"},{"hots":1}]}"#).await, @r"
-        unknown_field: `mounts[1].hots` has no field `hots`
-        hint: correct `mounts[1].hots`; `details.problems` has everything that is wrong
-        unknown_field mounts[1].hots: `mounts[1].hots` has no field `hots`
+        unknown_field: `mounts[1]` has no field `hots`
+        hint: there is `host`
+        unknown_field mounts[1].hots: `mounts[1]` has no field `hots`
         ");
         assert_snapshot!(check(r#"{"operation":"run","container":"../../x","command":"ls"}"#).await, @r"
         invalid_name: `../../x` is not a container name: letters, digits, `_`, `.` and `-`, first a letter or digit, at most 63, and not 12 or more hex digits

@@ -11,7 +11,7 @@ pub(super) fn containers(answer: &Value) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(["NAME", "STATUS", "IMAGE", "PORTS", "CREATED", "SESSION"]);
     for row in rows {
-        let cell = |key: &str| plain(text(row, key));
+        let cell = |key: &str| text(row, key);
         let created = cell("created").chars().take(16).collect::<String>().replace('T', " ");
         table.add_row([cell("name"), cell("status"), cell("image"), cell("ports"), created, cell("session")]);
     }

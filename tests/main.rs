@@ -6,3 +6,4 @@
 mod conformance;
 mod engines;
 mod fake;
+mod tool;

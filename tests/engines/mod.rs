@@ -32,11 +32,17 @@ pub(crate) struct Case {
     /// A busybox, by id.
     pub(crate) image: ImageId,
     run: String,
+    fake: Option<FakeRuntime>,
     /// Configuration of the engine's program.
     _config: TempDir,
 }
 
 impl Case {
+    /// The same fake, for a library that wants it by type.
+    pub(crate) fn fake(&self) -> Option<FakeRuntime> {
+        self.fake.clone()
+    }
+
     pub(crate) fn engine(&self) -> EngineKind {
         self.runtime.kind()
     }
@@ -105,7 +111,7 @@ pub(crate) async fn on_every_engine(check: impl AsyncFn(&Case)) {
     }
 }
 
-async fn caught(check: impl Future<Output = ()>) -> std::thread::Result<()> {
+pub(crate) async fn caught(check: impl Future<Output = ()>) -> std::thread::Result<()> {
     let mut check = pin!(check);
     poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| check.as_mut().poll(cx))) {
         Ok(Poll::Pending) => Poll::Pending,
@@ -123,15 +129,16 @@ fn names() -> Vec<String> {
 
 async fn case(engine: &str) -> Result<Case, String> {
     let config = tempfile::tempdir().unwrap();
+    let fake = (engine == "fake").then(FakeRuntime::with_programs);
     let runtime: Arc<dyn ContainerRuntime> = match engine {
-        "fake" => Arc::new(FakeRuntime::with_programs()),
+        "fake" => Arc::new(fake.clone().unwrap()),
         "docker" => Arc::new(connect(Dialect::Docker, &config)?),
         "podman" => Arc::new(connect(Dialect::Podman, &config)?),
         other => return Err(format!("CORACLE_ENGINES names `{other}`, which is no engine")),
     };
     runtime.info().await.map_err(|err| format!("CORACLE_ENGINES names {engine}: {err}"))?;
     let image = busybox::ensure(&*runtime).await;
-    Ok(Case { runtime, image, run: format!("{}-{}", std::process::id(), random_hex::<4>()), _config: config })
+    Ok(Case { runtime, image, fake, run: format!("{}-{}", std::process::id(), random_hex::<4>()), _config: config })
 }
 
 fn connect(dialect: Dialect, config: &TempDir) -> Result<CliRuntime, String> {

@@ -140,7 +140,7 @@ fn record_of(runtime: &dyn ContainerRuntime, store: &Store, draft: Draft) -> Rec
         tool_version: draft.tool_version,
         later: Map::new(),
     };
-    if let Lone::Own(network) = lone(runtime, &record) {
+    if let Lone::Own(network) = lone(runtime, store, &record) {
         record.networks.push(network.to_string());
     }
     record
@@ -168,6 +168,7 @@ impl Making<'_> {
         }
         let over = self.cover(&spec.mounts)?;
         self.store.save(&self.record)?;
+        let _held = self.store.hold_network().await?;
         let network = place(self.runtime, self.store, &self.record, &spec.network).await?;
         let asked = spec.mounts.clone();
         let labels = self.labels("primary", Some(spec.exec_user), image)?;

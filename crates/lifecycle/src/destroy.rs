@@ -3,6 +3,7 @@
 use coracle_runtime::{ContainerRuntime, LabelFilter, NetworkAct, Removed};
 
 use crate::record::{Record, State};
+use crate::network::drop_shared;
 use crate::{Error, Result, Store, protect};
 
 /// What a removal found.
@@ -69,6 +70,11 @@ pub(crate) async fn remove_all(runtime: &dyn ContainerRuntime, store: &Store, re
         if let Err(err) = remove_network(runtime, store, network).await {
             failed.push(err);
         }
+    }
+    if failed.is_empty()
+        && let Err(err) = drop_shared(runtime, store, record).await
+    {
+        failed.push(err);
     }
     protect::clear(&record.placeholders);
     failed

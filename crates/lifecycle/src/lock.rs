@@ -21,16 +21,25 @@ const AGAIN: Duration = Duration::from_millis(5);
 impl Lock {
     /// Takes a lock, waiting a while for its holder.
     pub(crate) async fn take(path: &Path, name: &str) -> Result<Self> {
+        Self::wait(path, name, File::try_lock).await
+    }
+
+    async fn wait(path: &Path, name: &str, attempt: fn(&File) -> Result<(), TryLockError>) -> Result<Self> {
         let file = open(path)?;
         let give_up = Instant::now() + PATIENCE;
         loop {
-            match file.try_lock() {
+            match attempt(&file) {
                 Ok(()) => return Ok(Self(file)),
                 Err(TryLockError::WouldBlock) if Instant::now() < give_up => sleep(AGAIN).await,
                 Err(TryLockError::WouldBlock) => return Err(Error::Busy { name: name.to_owned() }),
                 Err(TryLockError::Error(source)) => return Err(StoreError::io(path)(source).into()),
             }
         }
+    }
+
+    /// Takes a lock together with others who share it, waiting a while for one who does not.
+    pub(crate) async fn share(path: &Path, name: &str) -> Result<Self> {
+        Self::wait(path, name, File::try_lock_shared).await
     }
 
     /// Takes a lock that nobody holds.

@@ -19,14 +19,17 @@ pub(crate) enum Lone {
     Engine,
 }
 
-pub(crate) fn lone(runtime: &dyn ContainerRuntime, record: &Record) -> Lone {
+pub(crate) fn lone(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Lone {
     let name = |text: String| NetworkName::parse(text).expect("a namespace and hex digits are a name");
     match (runtime.kind(), runtime.endpoint().rootless) {
         (EngineKind::Podman, true) => Lone::Engine,
         (EngineKind::Podman, false) => {
             Lone::Own(name(format!("{}-net-{}", record.namespace, &record.record_id.as_str()[..12])))
         }
-        (EngineKind::Docker | EngineKind::Fake, _) => Lone::Shared(name(format!("{}-lone", record.namespace))),
+        (EngineKind::Docker | EngineKind::Fake, _) => {
+            // Each state directory has its own: it would not know another's signature.
+            Lone::Shared(name(format!("{}-lone-{}", record.namespace, store.signer().fingerprint())))
+        }
     }
 }
 
@@ -41,7 +44,7 @@ pub(crate) async fn place(
         NetworkAsk::None => Ok(NetworkOn::None),
         NetworkAsk::Host => Ok(NetworkOn::Host),
         NetworkAsk::Named(name) => ours(runtime, store, name).await.map(NetworkOn::Id),
-        NetworkAsk::Bridge => match lone(runtime, record) {
+        NetworkAsk::Bridge => match lone(runtime, store, record) {
             Lone::Engine => Ok(NetworkOn::EngineDefault),
             Lone::Own(name) => make(runtime, store, &name, record.record_id.as_str()).await.map(NetworkOn::Id),
             Lone::Shared(name) => shared(runtime, store, &name).await.map(NetworkOn::Id),
@@ -88,6 +91,20 @@ async fn make(runtime: &dyn ContainerRuntime, store: &Store, name: &NetworkName,
     let made = runtime.network(act).await?.pop();
     made.map(|it| it.id)
         .ok_or_else(|| Engine::Unreadable { verb: "network create", detail: "no network".into() }.into())
+}
+
+/// Removes the network that all containers share when the last of them goes. Whoever is making one holds it.
+pub(crate) async fn drop_shared(runtime: &dyn ContainerRuntime, store: &Store, last: &Record) -> Result<()> {
+    let Lone::Shared(name) = lone(runtime, store, last) else { return Ok(()) };
+    let Some(_mine) = store.try_own_network()? else { return Ok(()) };
+    if store.records()?.iter().any(|it| it.record_id != last.record_id && it.engine == last.engine) {
+        return Ok(());
+    }
+    match ours(runtime, store, &name).await {
+        Ok(id) => runtime.network(NetworkAct::Remove(id)).await.map(|_| ()).map_err(Error::from),
+        Err(Error::NotFound { .. } | Error::NotManaged { .. }) => Ok(()),
+        Err(err) => Err(err),
+    }
 }
 
 /// The time, as answers and labels tell it.

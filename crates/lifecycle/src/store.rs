@@ -107,6 +107,16 @@ impl Store {
         Lock::take(&self.lock_file("common", what), what).await
     }
 
+    /// Holds the network that all containers share: it is not removed meanwhile.
+    pub(crate) async fn hold_network(&self) -> Result<Lock> {
+        Lock::share(&self.lock_file("common", "network-in-use"), "the network").await
+    }
+
+    /// The right to remove that network, unless somebody holds it.
+    pub(crate) fn try_own_network(&self) -> Result<Option<Lock>> {
+        Ok(Lock::try_take(&self.lock_file("common", "network-in-use"))?)
+    }
+
     fn lock_file(&self, kind: &str, name: &str) -> PathBuf {
         self.root.join("locks").join(format!("{kind}-{name}"))
     }

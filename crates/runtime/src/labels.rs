@@ -34,6 +34,14 @@ impl Signer {
         format!("{}.{name}", self.namespace)
     }
 
+    /// Eight digits that tell this key from another without telling the key.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        let mut mac = Hmac::<Sha256>::new_from_slice(self.key.reveal()).expect("HMAC takes keys of any length");
+        mac.update(b"fingerprint");
+        hex::encode(&mac.finalize().into_bytes()[..4])
+    }
+
     /// Adds `<ns>.sig` to labels.
     pub fn sign(&self, engine: EngineKind, labels: &mut BTreeMap<String, String>) {
         let signature = hex::encode(self.mac(engine, labels).finalize().into_bytes());

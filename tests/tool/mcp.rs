@@ -1,0 +1,143 @@
+//! The MCP server, by clients that are not ours.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+use super::{Tool, with_engine};
+use crate::engines::ran;
+
+/// A client in the fewest lines that the protocol allows.
+struct Client {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: tokio::io::Lines<BufReader<ChildStdout>>,
+}
+
+impl Client {
+    async fn start(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut it = Self { stdin: child.stdin.take().unwrap(), stdout, child };
+        let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "test", "version": "0" } });
+        it.send(json!({ "jsonrpc": "2.0", "id": "hello", "method": "initialize", "params": hello })).await;
+        it.answer().await;
+        it.send(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
+        it
+    }
+
+    async fn send(&mut self, message: Value) {
+        self.stdin.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+    }
+
+    /// The next message that answers something.
+    async fn answer(&mut self) -> Value {
+        loop {
+            let line = self.stdout.next_line().await.unwrap().expect("the server goes on");
+            let message: Value = serde_json::from_str(&line).unwrap();
+            if message.get("id").is_some() {
+                return message;
+            }
+        }
+    }
+
+    async fn call(&mut self, id: usize, arguments: &Value) {
+        let params = json!({ "name": "containers", "arguments": arguments });
+        self.send(json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params })).await;
+    }
+}
+
+/// Makes all calls at once, waits for all answers, and leaves.
+pub(super) async fn calls(command: &mut Command, calls: &[String]) -> Vec<Value> {
+    let mut client = Client::start(command).await;
+    for (id, call) in calls.iter().enumerate() {
+        client.call(id, &serde_json::from_str(call).unwrap()).await;
+    }
+    let mut answers = Vec::new();
+    while answers.len() < calls.len() {
+        answers.push(client.answer().await["result"]["structuredContent"].take());
+    }
+    drop(client.stdin);
+    assert!(client.child.wait().await.unwrap().success());
+    answers
+}
+
+#[tokio::test]
+async fn an_answer_is_structured_and_the_same_as_text_and_errors_are_marked() {
+    with_engine("", async |tool| {
+        let mut client = Client::start(&mut tool.command(["mcp"])).await;
+        for (id, call) in [json!({ "operation": "list" }), json!({ "operation": "status", "container": "x" })].iter().enumerate() {
+            client.call(id, call).await;
+            let result = client.answer().await["result"].take();
+            let answer = &result["structuredContent"];
+            assert_eq!(result["isError"] == true, answer["success"] == false, "{result:#}");
+            assert_eq!(serde_json::from_str::<Value>(result["content"][0]["text"].as_str().unwrap()).unwrap(), *answer);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn s80_when_the_client_vanishes_only_the_persistent_stay() {
+    with_engine("", async |tool| {
+        let mut client = Client::start(&mut tool.command(["mcp"])).await;
+        for (id, more) in [json!({}), json!({ "persistent": true })].into_iter().enumerate() {
+            client.call(id, &tool.create_call(more)).await;
+        }
+        let (one, two) = (client.answer().await, client.answer().await);
+        let answers = [&one["result"]["structuredContent"], &two["result"]["structuredContent"]];
+        let kept = answers.iter().find(|it| it["persistent"] == true).unwrap()["container"].as_str().unwrap();
+        drop(client.stdin);
+        let ended = tokio::time::timeout(Duration::from_secs(30), client.child.wait()).await;
+        assert!(ended.unwrap().unwrap().success());
+        let listed = tool.call(json!({ "operation": "list" })).await;
+        assert_eq!((&listed["count"], &listed["containers"][0]["name"]), (&1.into(), &kept.into()), "{listed:#}");
+        ran("s80", tool.case.engine());
+    })
+    .await;
+}
+
+/// The Model Context Protocol's own inspector, which `cargo xtask test` installs from npm.
+fn inspector() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let target = tests.ancestors().find(|it| it.join("tools").is_dir());
+    let found = target.map(|it| it.join("tools/node_modules/.bin/mcp-inspector"));
+    found.filter(|it| it.exists()).expect("`cargo xtask test` installs the inspector")
+}
+
+#[expect(clippy::disallowed_methods, reason = "a client that is not ours")]
+async fn inspect(tool: &Tool<'_>, words: &[&str]) -> Value {
+    let server = tool.command([] as [&str; 0]);
+    let program = server.as_std().get_program().to_owned();
+    let mut command = Command::new(inspector());
+    command.arg("--cli").arg(program).arg("mcp").args(words);
+    for (name, value) in server.as_std().get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    for name in ["HOME", "XDG_STATE_HOME", "CORACLE_CONFIG"] {
+        let value = server.as_std().get_envs().find(|it| it.0 == name).and_then(|it| it.1).unwrap();
+        command.arg("-e").arg(format!("{name}={}", value.to_str().unwrap()));
+    }
+    let output = command.current_dir(tool.work()).stdin(Stdio::null()).output().await.unwrap();
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|err| {
+        panic!("{err}: {}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    })
+}
+
+#[tokio::test]
+async fn the_protocols_own_inspector_lists_and_calls_the_tool() {
+    with_engine("", async |tool| {
+        let listed = inspect(tool, &["--method", "tools/list"]).await;
+        let tools = listed["tools"].as_array().unwrap();
+        assert_eq!((tools.len(), &tools[0]["name"]), (1, &"containers".into()), "{listed:#}");
+        assert_eq!(tools[0]["inputSchema"]["required"], json!(["operation"]));
+        let call = ["--method", "tools/call", "--tool-name", "containers", "--tool-arg", "operation=list"];
+        let answer = inspect(tool, &call).await;
+        assert_eq!(answer["structuredContent"]["success"], true, "{answer:#}");
+    })
+    .await;
+}

@@ -1,0 +1,213 @@
+//! Coracle as its callers see it: `coracle call` on engines, the library on the fake, whose state ends with its process.
+
+mod copy;
+mod create;
+mod crash;
+mod exec;
+mod input;
+mod mcp;
+mod names;
+mod policy;
+mod preflight;
+mod remove;
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use coracle::{Context, Host, Input, Mouth, Options};
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::engines::{Case, IMAGE, LABEL, on_every_engine};
+
+/// One person with one state directory on one engine.
+pub(crate) struct Tool<'a> {
+    pub(crate) case: &'a Case,
+    root: TempDir,
+    /// The library with a fake; `None` where the program is used.
+    library: Option<Context>,
+}
+
+/// Runs a check with a fresh state directory on every engine, and destroys what is left.
+pub(crate) async fn with_tool(config: &str, check: impl AsyncFn(&Tool<'_>)) {
+    on_every_engine(async |case| {
+        let tool = Tool::new(case, config);
+        let checked = crate::engines::caught(check(&tool)).await;
+        tool.call(json!({ "operation": "destroy_all", "confirm": true, "scope": "all", "include_persistent": true })).await;
+        if let Err(panic) = checked {
+            std::panic::resume_unwind(panic);
+        }
+    })
+    .await;
+}
+
+/// As [`with_tool`], on real engines only: what is checked is the engine's own doing, or needs several processes.
+pub(crate) async fn with_engine(config: &str, check: impl AsyncFn(&Tool<'_>)) {
+    with_tool(config, async |tool| {
+        if tool.case.is_real() {
+            check(tool).await;
+        }
+    })
+    .await;
+}
+
+impl<'a> Tool<'a> {
+    fn new(case: &'a Case, config: &str) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        for dir in ["home", "work", "state", "tmp"] {
+            std::fs::create_dir(root.path().join(dir)).unwrap();
+        }
+        // The tests act as the person who may see all sessions, but where they say otherwise.
+        let config = format!("engine = \"{}\"\nmax_containers = 60\nmax_containers_total = 60\n{config}", case.engine());
+        let config = if config.contains("cross_session") { config } else { format!("{config}\n[security]\ncross_session = \"all\"\n") };
+        std::fs::write(root.path().join("config.toml"), config).unwrap();
+        let library = case.fake().map(|fake| {
+            let host = Host::below(&root.path().canonicalize().unwrap());
+            let options = Options { config: Some(root.path().join("config.toml")), ..Options::default() };
+            Context::open(host, &options, Mouth::Call).unwrap().with_fake(fake)
+        });
+        Self { case, root, library }
+    }
+
+    /// The working directory.
+    pub(crate) fn work(&self) -> PathBuf {
+        self.root.path().join("work")
+    }
+
+    /// The person's home.
+    pub(crate) fn home(&self) -> PathBuf {
+        self.root.path().join("home")
+    }
+
+    /// The state directory.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.root.path().join("state/coracle")
+    }
+
+    pub(crate) async fn call(&self, call: Value) -> Value {
+        self.call_text(call.to_string()).await
+    }
+
+    /// Answers are one JSON object on stdout and nothing else, with the exit status that belongs to it.
+    pub(crate) async fn call_text(&self, call: String) -> Value {
+        if let Some(cx) = &self.library {
+            return coracle::answer(coracle::ops::ALL, cx, Input::Text(call.into_bytes())).await.into();
+        }
+        let output = self.run(["call", "-"], call.as_bytes()).await;
+        let answer: Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|err| panic!("{err}: {}", String::from_utf8_lossy(&output.stderr)));
+        let expected = match (answer["success"].as_bool(), answer["code"].as_str()) {
+            (Some(true), _) => 0,
+            (_, Some("invalid_json")) => 2,
+            _ => 1,
+        };
+        assert_eq!(output.status.code(), Some(expected), "{answer}");
+        answer
+    }
+
+    /// A `create` of the busybox that is cleaned up whatever happens.
+    pub(crate) async fn create(&self, more: Value) -> Value {
+        self.call(self.create_call(more)).await
+    }
+
+    /// As [`create`](Self::create), which has to succeed: its name.
+    pub(crate) async fn created(&self, more: Value) -> String {
+        let answer = self.create(more).await;
+        assert_eq!(answer["success"], true, "{answer:#}");
+        answer["container"].as_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn create_call(&self, more: Value) -> Value {
+        let run = self.case.label().1;
+        let mut call = json!({ "operation": "create", "image": IMAGE, "mount_cwd": false, "labels": { LABEL: run } });
+        merge(call.as_object_mut().unwrap(), more);
+        call
+    }
+
+    pub(crate) async fn exec(&self, container: &str, command: impl Into<Value>) -> Value {
+        let command: Value = command.into();
+        self.call(json!({ "operation": "exec", "container": container, "command": command })).await
+    }
+
+    /// What a command prints, which has to end with 0.
+    pub(crate) async fn prints(&self, container: &str, command: &str) -> String {
+        let answer = self.exec(container, command).await;
+        assert_eq!((&answer["success"], &answer["exit_code"]), (&true.into(), &0.into()), "{command}: {answer:#}");
+        answer["stdout"].as_str().unwrap().trim_end().to_owned()
+    }
+
+    /// Runs the program to its end.
+    pub(crate) async fn run(&self, words: impl IntoIterator<Item = impl AsRef<OsStr>>, stdin: &[u8]) -> Output {
+        use tokio::io::AsyncWriteExt;
+        let mut command = self.command(words);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut pipe = child.stdin.take().unwrap();
+        let feed = async {
+            let _ = pipe.write_all(stdin).await;
+            drop(pipe);
+        };
+        let (_, output) = tokio::join!(feed, child.wait_with_output());
+        output.unwrap()
+    }
+
+    /// The program with this person's directories and nothing else of ours.
+    pub(crate) fn command(&self, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
+        let mut command = program();
+        command
+            .args(words)
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", self.home())
+            .env("XDG_STATE_HOME", self.root.path().join("state"))
+            .env("CORACLE_CONFIG", self.root.path().join("config.toml"))
+            .env("TMPDIR", self.root.path().join("tmp"))
+            .current_dir(self.work())
+            .kill_on_drop(true);
+        command
+    }
+
+    /// Records as they lie in the state directory.
+    pub(crate) fn records(&self) -> Vec<PathBuf> {
+        let dir = self.state().join("containers");
+        let entries = std::fs::read_dir(dir).into_iter().flatten();
+        entries.map(|it| it.unwrap().path().join("metadata.json")).filter(|it| it.exists()).collect()
+    }
+
+    /// The engine's own program, past Coracle.
+    pub(crate) async fn engine(&self, words: &[&str]) -> (bool, String) {
+        let mut command = engine_program(self.case.engine().as_str());
+        let output = command.args(words).stdin(Stdio::null()).output().await.unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+}
+
+/// Polls until it holds: for what other processes do in their own time.
+pub(crate) async fn eventually(what: &str, within: Duration, mut holds: impl AsyncFnMut() -> bool) {
+    let give_up = tokio::time::Instant::now() + within;
+    while !holds().await {
+        assert!(tokio::time::Instant::now() < give_up, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn merge(into: &mut Map<String, Value>, more: Value) {
+    let Value::Object(more) = more else { panic!("an object") };
+    into.extend(more);
+}
+
+/// The program that was built beside this test.
+#[expect(clippy::disallowed_methods, reason = "a test starts the program that it tests")]
+fn program() -> Command {
+    let tests = std::env::current_exe().unwrap();
+    let built = tests.ancestors().nth(2).map(|it| it.join("coracle")).unwrap();
+    assert!(Path::new(&built).exists(), "`cargo build` makes {}", built.display());
+    Command::new(built)
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test looks past the program that it tests")]
+fn engine_program(name: &str) -> Command {
+    Command::new(name)
+}

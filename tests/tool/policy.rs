@@ -1,0 +1,107 @@
+//! What the person's policy refuses (containers.md 15.2).
+
+use serde_json::json;
+
+use super::{with_engine, with_tool};
+use crate::engines::ran;
+
+#[tokio::test]
+async fn s24_host_paths_outside_the_roots_are_refused_by_name_of_the_rule() {
+    with_tool("", async |tool| {
+        std::fs::create_dir_all(tool.home().join(".ssh")).unwrap();
+        std::os::unix::fs::symlink(tool.home().join(".ssh"), tool.work().join("link")).unwrap();
+        let home = tool.home().display().to_string();
+        for (host, rule) in [
+            ("/etc", "mount.denied"),
+            (&format!("{home}/.ssh"), "mount.denied"),
+            (&home, "mount.denied"),
+            ("link", "mount.denied"),
+            ("/var/run/docker.sock", "mount.denied"),
+            ("/srv", "mount.root"),
+        ] {
+            let answer = tool.create(json!({ "mounts": [{ "host": host, "container": "/x" }] })).await;
+            // A socket is refused as what it is, before a rule is asked.
+            let refused = answer["code"] == "policy_denied" && answer["details"]["rule"] == rule;
+            assert!(refused || (host.ends_with(".sock") && answer["success"] == false), "{host}: {answer:#}");
+        }
+        let answer = tool.create(json!({ "mounts": [{ "host": "missing", "container": "/x" }] })).await;
+        assert_eq!(answer["code"], "path_not_found", "{answer:#}");
+        assert!(!tool.work().join("missing").exists() && tool.records().is_empty());
+        ran("s24", tool.case.engine());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn s26_other_networks_cannot_be_expressed() {
+    with_tool("", async |tool| {
+        for network in ["container:x", "ns:/proc/1/ns/net", "slirp4netns"] {
+            assert_eq!(tool.create(json!({ "network": network })).await["code"], "invalid_input", "{network}");
+        }
+        let answer = tool.create(json!({ "network": "host" })).await;
+        assert_eq!((&answer["code"], &answer["details"]["rule"]), (&"policy_denied".into(), &"network.host".into()));
+        assert_eq!(tool.create(json!({ "network": "no-such-network" })).await["code"], "not_found");
+        assert!(tool.records().is_empty());
+        ran("s26", tool.case.engine());
+    })
+    .await;
+    with_tool("[security]\nallow_host_network = true\n", async |tool| {
+        assert_eq!(tool.create(json!({ "network": "host" })).await["success"], true);
+        assert_eq!(tool.create(json!({ "network": "container:x" })).await["code"], "invalid_input");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn s28_limits_are_the_configured_ones_and_no_call_goes_beyond() {
+    let config = "[security]\nmemory_limit = \"512m\"\nmemory_max = \"1g\"\n";
+    with_tool(config, async |tool| {
+        let answer = tool.create(json!({})).await;
+        assert_eq!(answer["limits"]["memory"], 512 << 20, "{answer:#}");
+        let answer = tool.create(json!({ "memory_limit": "64g" })).await;
+        assert_eq!((&answer["code"], &answer["details"]["rule"]), (&"policy_denied".into(), &"limit.memory".into()));
+        ran("s28", tool.case.engine());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn s32_a_gpu_needs_a_grant_and_a_gpu() {
+    with_tool("", async |tool| {
+        let answer = tool.create(json!({ "gpu": true })).await;
+        assert_eq!((&answer["code"], &answer["details"]["rule"]), (&"policy_denied".into(), &"gpu".into()));
+    })
+    .await;
+    with_tool("[security]\nallow_gpu = true\n", async |tool| {
+        let answer = tool.create(json!({ "gpu": true })).await;
+        assert_eq!((&answer["code"], tool.records().len()), (&"unsupported".into(), 0), "{answer:#}");
+        ran("s32", tool.case.engine());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn protected_paths_cannot_be_written_or_renamed_away_and_placeholders_go() {
+    with_engine("", async |tool| {
+        let git = tool.work().join(".git");
+        std::fs::create_dir_all(git.join("hooks")).unwrap();
+        std::fs::write(git.join("config"), "[core]\n").unwrap();
+        let name = tool.created(json!({ "mount_cwd": true })).await;
+        for command in [
+            "echo x >>.git/config",
+            "echo x >.git/hooks/pre-commit",
+            "mv .git elsewhere",
+            "rm -rf .git/hooks",
+            "echo /tmp >.git/commondir",
+        ] {
+            assert_ne!(tool.exec(&name, command).await["exit_code"], 0, "{command}");
+        }
+        assert_eq!(tool.prints(&name, "echo ref >.git/HEAD && cat .git/HEAD").await, "ref");
+        tool.call(json!({ "operation": "destroy", "container": name })).await;
+        assert_eq!(std::fs::read_to_string(git.join("config")).unwrap(), "[core]\n");
+        let mut left: Vec<_> = git.read_dir().unwrap().map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+        left.sort();
+        assert_eq!(left, ["HEAD", "config", "hooks"]);
+    })
+    .await;
+}

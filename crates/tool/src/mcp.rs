@@ -220,19 +220,19 @@ mod tests {
     use super::line;
     use crate::progress::Event;
 
-    fn check(event: Event, told: Option<&str>) {
-        assert_eq!(line(&event).as_deref(), told);
+    fn check(event: &Event, told: Option<&str>) {
+        assert_eq!(line(event).as_deref(), told);
     }
 
     #[test]
     fn news_are_one_line_each() {
         let output = |text: &str| Event::Output(Chunk { stream: Stream::Stdout, bytes: text.into(), offset: 0 });
-        check(output("one\n\x1b[1mtwo\nthr"), Some("[1mtwo"));
-        check(output("thr"), None);
+        check(&output("one\n\x1b[1mtwo\nthr"), Some("[1mtwo"));
+        check(&output("thr"), None);
         check(
-            Event::Step(json!({ "name": "user", "status": "success", "detail": "1000" })),
+            &Event::Step(json!({ "name": "user", "status": "success", "detail": "1000" })),
             Some("user: success: 1000"),
         );
-        check(Event::Message("pulling".into()), Some("pulling"));
+        check(&Event::Message("pulling".into()), Some("pulling"));
     }
 }

@@ -1,6 +1,6 @@
 //! What all mouths share: a call that runs with its news, and the signals that end it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 use tokio::signal::unix::{SignalKind, signal};
@@ -47,7 +47,10 @@ fn settled(answer: Result<Map<String, Value>, tokio::task::JoinError>) -> Map<St
     answer.unwrap_or_else(|err| Failure::internal(err).answer(None))
 }
 
-/// Fires at INT, TERM and HUP. The second signal ends the process: clean-up hangs, and the person knows it.
+/// A second signal so soon is the same one: `timeout` and shells send theirs to a process and then to its group.
+const SAME: Duration = Duration::from_secs(1);
+
+/// Fires at INT, TERM and HUP. Another signal later ends the process: clean-up hangs, and the person knows it.
 pub(crate) fn cancel_on_signals(cancel: CancellationToken) -> std::io::Result<()> {
     let (sender, mut heard) = mpsc::unbounded_channel();
     for (kind, code) in [(SignalKind::interrupt(), 130), (SignalKind::terminate(), 143), (SignalKind::hangup(), 129)] {
@@ -55,8 +58,9 @@ pub(crate) fn cancel_on_signals(cancel: CancellationToken) -> std::io::Result<()
         tokio::spawn(async move { while signal.recv().await.is_some() && sender.send(code).is_ok() {} });
     }
     tokio::spawn(async move {
+        let mut first = None;
         while let Some(code) = heard.recv().await {
-            if cancel.is_cancelled() {
+            if first.get_or_insert_with(Instant::now).elapsed() > SAME {
                 std::process::exit(code);
             }
             cancel.cancel();
@@ -86,4 +90,16 @@ pub(crate) fn log(cx: &Context) {
     let targets = Targets::new().with_default(others).with_target("coracle", level);
     // A second one in the same process (a test) keeps the first.
     let _ = tracing_subscriber::registry().with(lines.with_filter(targets)).try_init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::settled;
+
+    #[tokio::test]
+    async fn a_panic_is_answered() {
+        let work = tokio::spawn(async { panic!("as planned") });
+        let answer = settled(work.await);
+        assert_eq!((&answer["success"], &answer["code"]), (&false.into(), &"internal".into()));
+    }
 }

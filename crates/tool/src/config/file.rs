@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::PatternSet;
+use serde_json::json;
 
 use super::{Config, Preset};
 use crate::failure::Failure;
@@ -34,10 +35,11 @@ impl Config {
     /// `config_invalid`, with key and line.
     pub fn read(text: &str, json: bool) -> Result<Self, Failure> {
         let config: Self = if json { from_json(text)? } else { from_toml(text)? };
-        for (key, message) in config.faults() {
-            return Err(invalid(key, line_of(text, key), &message));
-        }
-        Ok(config)
+        let faults = config.faults();
+        let Some((key, message)) = faults.first() else { return Ok(config) };
+        let problem = |(key, message): &(&str, String)| json!({ "field": key, "message": message });
+        let problems: Vec<_> = faults.iter().map(problem).collect();
+        Err(invalid(key, line_of(text, key), message).detail("problems", problems))
     }
 
     /// What the types cannot say.

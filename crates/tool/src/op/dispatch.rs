@@ -42,6 +42,9 @@ async fn call(table: &[Entry], cx: &Context, object: Map<String, Value>) -> Resu
     if let Some(fault) = cx.config_fault.as_deref().filter(|_| !entry.diagnoses) {
         return Err(fault.clone());
     }
+    if cx.cancel.is_cancelled() {
+        return Err(Failure::cancelled());
+    }
     if !entry.acts {
         return prepared(cx).await;
     }
@@ -241,5 +244,50 @@ mod tests {
         unknown_field timeout: `show` has no field `timeout`
         unknown_field zzz: `show` has no field `zzz`
         ");
+    }
+
+    /// Acts.
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    struct Act {}
+
+    impl Operation for Act {
+        const NAME: &'static str = "act";
+        type Answer = Value;
+        async fn run(self, cx: &Context) -> Result<Value, Failure> {
+            let trail = cx.state()?.audit().read_dir().unwrap().count();
+            Ok(json!({ "intent_was_written": trail > 0 }))
+        }
+    }
+
+    async fn act(cx: &Context) -> Value {
+        let text = br#"{"operation":"act"}"#.to_vec();
+        answer(&[Entry::of::<Act>()], cx, Input::Text(text)).await.into()
+    }
+
+    #[tokio::test]
+    async fn nothing_is_done_before_its_intent_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(act(&Context::for_tests(dir.path())).await["intent_was_written"], true);
+    }
+
+    #[tokio::test]
+    async fn a_call_that_was_withdrawn_is_not_begun() {
+        let dir = tempfile::tempdir().unwrap();
+        let cx = Context::for_tests(dir.path());
+        cx.cancel.cancel();
+        assert_eq!(act(&cx).await["code"], "cancelled");
+        assert_eq!(cx.state().unwrap().audit().read_dir().unwrap().count(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_bad_configuration_stops_everything_but_diagnoses() {
+        let dir = tempfile::tempdir().unwrap();
+        let fault = Failure::config("engin", Some(1), "unknown");
+        let mut cx = Context::for_tests(dir.path());
+        cx.config_fault = Some(fault.into());
+        assert_eq!(act(&cx).await["code"], "config_invalid");
+        let text = br#"{"operation":"preflight"}"#.to_vec();
+        assert_eq!(answer(crate::ops::ALL, &cx, Input::Text(text)).await["success"], true);
     }
 }

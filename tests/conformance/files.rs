@@ -130,6 +130,24 @@ async fn what_is_there_is_replaced_and_what_is_beside_it_stays() {
 }
 
 #[tokio::test]
+async fn a_link_that_is_there_is_replaced_and_not_followed() {
+    on_every_engine(async |case| {
+        let id = running(case).await;
+        let link = |name: &str, to: &str| Tree::from([(name.into(), (EntryType::Symlink, 0o777, to.into()))]);
+        let file = |name: &str, text: &str| Tree::from([(name.into(), (EntryType::Regular, 0o644, text.into()))]);
+        let before = [file("d/target", "kept"), link("d/a", "target"), file("d/b", "a file")];
+        for tree in before.into_iter().chain([file("d/a", "new"), link("d/b", "target")]) {
+            case.runtime.upload(&id, &path("/tmp"), pack(&tree, (0, 0))).await.unwrap();
+        }
+        let (came, _) = download(case, &id, "/tmp/d").await;
+        assert_eq!(came["d/target"].2, b"kept");
+        assert_eq!((came["d/a"].0, came["d/a"].2.as_slice()), (EntryType::Regular, &b"new"[..]));
+        assert_eq!((came["d/b"].0, came["d/b"].2.as_slice()), (EntryType::Symlink, &b"target"[..]));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn files_go_in_before_the_first_start_and_come_out_after_the_last_end() {
     on_every_engine(async |case| {
         let (runtime, id) = (&case.runtime, case.runtime.create(&placed(case, case.spec("early"))).await.unwrap());

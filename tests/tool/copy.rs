@@ -29,7 +29,11 @@ async fn s68_trees_come_back_equal_and_hostile_ones_stay_in_their_target() {
         let seen = tool.prints(&name, "cd new/place/tree && stat -c '%u %a' deep/er/run && readlink link").await;
         assert_eq!(seen, "1234 750\ndeep/er/run");
 
-        tool.prints(&name, "cd new/place/tree && ln -s / root && ln -s ../../../.. up && mkfifo pipe && chmod u+s deep/er/run").await;
+        tool.prints(
+            &name,
+            "cd new/place/tree && ln -s / root && ln -s ../../../.. up && mkfifo pipe && chmod u+s deep/er/run",
+        )
+        .await;
         let answer = copy(tool, "copy_out", &name, "back", "new/place/tree").await;
         assert_eq!(answer["success"], true, "{answer:#}");
         let run = tool.work().join("back/deep/er/run");

@@ -17,7 +17,12 @@ const NAMESPACE: &str = "coracle-crash";
 async fn left(tool: &Tool<'_>) -> Vec<String> {
     let mut left: Vec<String> = tool.records().iter().map(|it| it.display().to_string()).collect();
     left.extend(tool.case.runtime.list(&tool.case.mine()).await.unwrap().into_iter().map(|it| it.name));
-    let networks = tool.case.runtime.network(NetworkAct::List(LabelFilter(vec![(format!("{NAMESPACE}.managed"), None)]))).await.unwrap();
+    let networks = tool
+        .case
+        .runtime
+        .network(NetworkAct::List(LabelFilter(vec![(format!("{NAMESPACE}.managed"), None)])))
+        .await
+        .unwrap();
     left.extend(networks.into_iter().map(|it| it.name));
     left
 }

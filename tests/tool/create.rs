@@ -15,7 +15,9 @@ async fn s18_made_as_asked_and_gone_when_destroyed() {
         let (name, id) = (answer["container"].as_str().unwrap(), answer["id"].as_str().unwrap());
         assert_eq!(answer["image"], IMAGE);
         assert!(id.len() == 64 && id.starts_with(answer["container_id"].as_str().unwrap()));
-        for field in ["image_id", "image_source", "connect_command", "coracle_command", "workdir", "home", "user", "network"] {
+        for field in
+            ["image_id", "image_source", "connect_command", "coracle_command", "workdir", "home", "user", "network"]
+        {
             assert!(answer[field].is_string(), "{field}: {answer:#}");
         }
         for field in ["purpose", "compose_project", "main_job_id", "repo_path", "expires_at"] {
@@ -31,8 +33,20 @@ async fn s18_made_as_asked_and_gone_when_destroyed() {
 
 /// Names of the report, in the order of execution (containers.md 5.4).
 const STEPS: [&str; 14] = [
-    "image", "compose", "user", "workspace", "ca_certificates", "packages", "env_passthrough", "forward_git", "forward_gh",
-    "forward_ssh", "dotfiles", "repos", "config_files", "setup_commands",
+    "image",
+    "compose",
+    "user",
+    "workspace",
+    "ca_certificates",
+    "packages",
+    "env_passthrough",
+    "forward_git",
+    "forward_gh",
+    "forward_ssh",
+    "dotfiles",
+    "repos",
+    "config_files",
+    "setup_commands",
 ];
 
 #[tokio::test]
@@ -70,7 +84,8 @@ async fn s19_a_directory_is_bound_and_commands_run_as_its_person() {
 async fn a_user_that_the_image_does_not_know_gets_an_entry_a_home_and_the_workdir() {
     with_engine("", async |tool| {
         let name = tool.created(json!({ "user": "4321:8765" })).await;
-        let seen = tool.prints(&name, "id -u; id -g; echo $HOME $USER; touch $HOME/x /workspace/y; stat -c %a:%u $HOME").await;
+        let seen =
+            tool.prints(&name, "id -u; id -g; echo $HOME $USER; touch $HOME/x /workspace/y; stat -c %a:%u $HOME").await;
         assert_eq!(seen, "4321\n8765\n/home/agent agent\n700:4321");
         let root = json!({ "operation": "exec", "container": name, "command": "id -u; echo $HOME", "as_root": true });
         assert_eq!(tool.call(root).await["stdout"], "0\n/root\n");
@@ -102,7 +117,8 @@ async fn s27_ports_answer_on_loopback_and_a_taken_one_leaves_nothing() {
         assert_eq!(answer["success"], true, "{answer:#}");
         let (name, port) = (answer["container"].as_str().unwrap(), answer["ports"][0]["host"].as_u64().unwrap());
         assert_eq!(answer["ports"][0]["address"], "127.0.0.1");
-        tool.prints(name, "nohup sh -c 'while :; do echo served | nc -l -p 8000; done' >/dev/null 2>&1 </dev/null &").await;
+        tool.prints(name, "nohup sh -c 'while :; do echo served | nc -l -p 8000; done' >/dev/null 2>&1 </dev/null &")
+            .await;
         let port = u16::try_from(port).unwrap();
         super::eventually("it answers", std::time::Duration::from_secs(10), async || served(port).await).await;
         let answer = tool.create(json!({ "ports": [{ "container": 80, "host": port }] })).await;
@@ -131,13 +147,22 @@ async fn s29_the_engine_was_told_what_the_contract_says() {
         let (host, config) = (&inspected[0]["HostConfig"], &inspected[0]["Config"]);
         assert_eq!((&host["Memory"], &host["MemorySwap"]), (&(64 << 20).into(), &(64 << 20).into()));
         assert_eq!(host["PidsLimit"], 50);
-        assert_eq!((&host["Privileged"], host["SecurityOpt"].to_string().contains("no-new-privileges")), (&false.into(), true));
+        assert_eq!(
+            (&host["Privileged"], host["SecurityOpt"].to_string().contains("no-new-privileges")),
+            (&false.into(), true)
+        );
         assert!(!config["Env"].to_string().contains("PLAIN"), "{config:#}");
         let caps = "0000000000000000";
-        let user = tool.prints(&tool.created(json!({ "user": "7:7" })).await, "grep -E 'CapEff|NoNewPrivs' /proc/self/status").await;
+        let user = tool
+            .prints(&tool.created(json!({ "user": "7:7" })).await, "grep -E 'CapEff|NoNewPrivs' /proc/self/status")
+            .await;
         assert!(user.contains(caps) && user.contains("NoNewPrivs:\t1"), "{user}");
         let root = tool.prints(&name, "grep CapEff /proc/self/status").await;
-        assert_eq!(root.split_whitespace().last(), Some("00000000000000fb"), "CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID");
+        assert_eq!(
+            root.split_whitespace().last(),
+            Some("00000000000000fb"),
+            "CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID"
+        );
         ran("s29", tool.case.engine());
     })
     .await;
@@ -147,7 +172,8 @@ async fn s29_the_engine_was_told_what_the_contract_says() {
 async fn containers_on_the_default_network_do_not_reach_each_other() {
     with_engine("", async |tool| {
         let (one, two) = (tool.created(json!({})).await, tool.created(json!({})).await);
-        tool.prints(&one, "nohup sh -c 'while :; do echo served | nc -l -p 8000; done' >/dev/null 2>&1 </dev/null &").await;
+        tool.prints(&one, "nohup sh -c 'while :; do echo served | nc -l -p 8000; done' >/dev/null 2>&1 </dev/null &")
+            .await;
         let address = tool.prints(&one, "hostname -i").await;
         let own = tool.exec(&one, format!("nc -w 2 {address} 8000 </dev/null")).await;
         assert_eq!(own["stdout"], "served\n", "it listens: {own:#}");
@@ -171,9 +197,11 @@ async fn s35_an_image_that_is_not_to_be_fetched_is_not_found() {
 #[tokio::test]
 async fn s39_setup_commands_are_tracked_one_by_one() {
     with_engine("", async |tool| {
-        let answer = tool.create(json!({ "setup_commands": ["true", "echo out; echo err >&2; exit 3"], "user": "7:7" })).await;
+        let answer =
+            tool.create(json!({ "setup_commands": ["true", "echo out; echo err >&2; exit 3"], "user": "7:7" })).await;
         assert_eq!((&answer["success"], &answer["provisioning_ok"]), (&true.into(), &false.into()), "{answer:#}");
-        let step = answer["provisioning_report"].as_array().unwrap().iter().find(|it| it["name"] == "setup_commands").unwrap();
+        let step =
+            answer["provisioning_report"].as_array().unwrap().iter().find(|it| it["name"] == "setup_commands").unwrap();
         assert_eq!((&step["status"], &step["detail"]), (&"partial".into(), &"1/2 commands succeeded".into()));
         assert_eq!((&step["items"][0]["exit_code"], &step["items"][1]["exit_code"]), (&0.into(), &3.into()));
         assert_eq!(step["items"][1]["output"], "out\nerr\n");

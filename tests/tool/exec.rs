@@ -12,7 +12,10 @@ async fn s56_exit_codes_are_the_commands_own() {
     with_tool("", async |tool| {
         let name = tool.created(json!({ "workdir": "/tmp" })).await;
         let answer = tool.exec(&name, "exit 7").await;
-        assert_eq!((&answer["returncode"], &answer["exit_code"], &answer["success"]), (&7.into(), &7.into(), &true.into()));
+        assert_eq!(
+            (&answer["returncode"], &answer["exit_code"], &answer["success"]),
+            (&7.into(), &7.into(), &true.into())
+        );
         let answer = tool.exec(&name, "exit 124").await;
         assert_eq!((&answer["exit_code"], &answer["timed_out"]), (&124.into(), &false.into()));
         let answer = tool.exec(&name, json!(["no-such-program"])).await;
@@ -42,7 +45,12 @@ async fn s57_a_limit_ends_everything_that_the_command_started() {
         assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
         assert_eq!((&answer["exit_code"], &answer["timed_out"]), (&124.into(), &true.into()), "{answer:#}");
         assert_eq!((&answer["stdout"], &answer["tree_ended"]), (&"a\n".into(), &true.into()));
-        let left = tool.prints(&name, r#"grep -l "^300$" /dev/null; for f in /proc/[0-9]*/cmdline; do tr '\0' ' ' <$f; done 2>/dev/null"#).await;
+        let left = tool
+            .prints(
+                &name,
+                r#"grep -l "^300$" /dev/null; for f in /proc/[0-9]*/cmdline; do tr '\0' ' ' <$f; done 2>/dev/null"#,
+            )
+            .await;
         assert!(!left.contains("sleep 300"), "{left}");
         ran("s57", tool.case.engine());
     })
@@ -120,7 +128,10 @@ async fn a_flood_is_counted_and_cut_in_the_middle() {
         let answer = tool.call(call).await;
         assert_eq!((&answer["truncated"], &answer["stdout_bytes"]), (&true.into(), &100_000_012.into()));
         let text = answer["stdout"].as_str().unwrap();
-        assert!(text.starts_with("first\nx") && text.ends_with("x\nlast\n") && text.contains("bytes left out"), "{text}");
+        assert!(
+            text.starts_with("first\nx") && text.ends_with("x\nlast\n") && text.contains("bytes left out"),
+            "{text}"
+        );
         assert!(text.len() < 1200);
     })
     .await;
@@ -132,7 +143,9 @@ async fn a_terminated_call_ends_its_command() {
         let name = tool.created(json!({})).await;
         let call = json!({ "operation": "exec", "container": name, "command": "echo up; exec sleep 301" }).to_string();
         let mut child = tool.command(["call", &call]).stdout(std::process::Stdio::piped()).spawn().unwrap();
-        let runs = async || tool.prints(&name, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '").await.contains("sleep 301");
+        let runs = async || {
+            tool.prints(&name, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '").await.contains("sleep 301")
+        };
         super::eventually("the command runs", Duration::from_secs(10), runs).await;
         let pid = rustix::process::Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();

@@ -32,7 +32,10 @@ async fn s02_missing_and_mistyped_fields_are_all_told_without_the_engine() {
         assert!(answer["message"].as_str().unwrap().contains("required"), "{answer}");
         let call = json!({ "operation": "exec", "container": "web", "command": 7, "timeout": "soon" });
         let answer = tool.call(call).await;
-        assert_eq!((&answer["code"], answer["details"]["problems"].as_array().map(Vec::len)), (&"invalid_input".into(), Some(2)));
+        assert_eq!(
+            (&answer["code"], answer["details"]["problems"].as_array().map(Vec::len)),
+            (&"invalid_input".into(), Some(2))
+        );
         ran("s02", tool.case.engine());
     })
     .await;
@@ -41,7 +44,8 @@ async fn s02_missing_and_mistyped_fields_are_all_told_without_the_engine() {
 #[tokio::test]
 async fn s03_defaults_of_other_operations_are_ignored_and_typos_are_not() {
     with_tool("", async |tool| {
-        let filled = json!({ "operation": "list", "name": null, "overwrite": true, "as_root": false, "persistent": false });
+        let filled =
+            json!({ "operation": "list", "name": null, "overwrite": true, "as_root": false, "persistent": false });
         assert_eq!(tool.call(filled).await["success"], true);
         assert_eq!(code(tool, json!({ "operation": "list", "as_root": true })).await, "unknown_field");
         let answer = tool.call(json!({ "operation": "create", "memry_limit": "1g" })).await;

@@ -70,7 +70,9 @@ pub(super) async fn calls(command: &mut Command, calls: &[String]) -> Vec<Value>
 async fn an_answer_is_structured_and_the_same_as_text_and_errors_are_marked() {
     with_engine("", async |tool| {
         let mut client = Client::start(&mut tool.command(["mcp"])).await;
-        for (id, call) in [json!({ "operation": "list" }), json!({ "operation": "status", "container": "x" })].iter().enumerate() {
+        for (id, call) in
+            [json!({ "operation": "list" }), json!({ "operation": "status", "container": "x" })].iter().enumerate()
+        {
             client.call(id, call).await;
             let result = client.answer().await["result"].take();
             let answer = &result["structuredContent"];

@@ -1,8 +1,8 @@
 //! Coracle as its callers see it: `coracle call` on engines, the library on the fake, whose state ends with its process.
 
 mod copy;
-mod create;
 mod crash;
+mod create;
 mod exec;
 mod input;
 mod mcp;
@@ -36,7 +36,8 @@ pub(crate) async fn with_tool(config: &str, check: impl AsyncFn(&Tool<'_>)) {
     on_every_engine(async |case| {
         let tool = Tool::new(case, config);
         let checked = crate::engines::caught(check(&tool)).await;
-        tool.call(json!({ "operation": "destroy_all", "confirm": true, "scope": "all", "include_persistent": true })).await;
+        tool.call(json!({ "operation": "destroy_all", "confirm": true, "scope": "all", "include_persistent": true }))
+            .await;
         if let Err(panic) = checked {
             std::panic::resume_unwind(panic);
         }
@@ -61,8 +62,13 @@ impl<'a> Tool<'a> {
             std::fs::create_dir(root.path().join(dir)).unwrap();
         }
         // The tests act as the person who may see all sessions, but where they say otherwise.
-        let config = format!("engine = \"{}\"\nmax_containers = 60\nmax_containers_total = 60\n{config}", case.engine());
-        let config = if config.contains("cross_session") { config } else { format!("{config}\n[security]\ncross_session = \"all\"\n") };
+        let config =
+            format!("engine = \"{}\"\nmax_containers = 60\nmax_containers_total = 60\n{config}", case.engine());
+        let config = if config.contains("cross_session") {
+            config
+        } else {
+            format!("{config}\n[security]\ncross_session = \"all\"\n")
+        };
         std::fs::write(root.path().join("config.toml"), config).unwrap();
         let library = case.fake().map(|fake| {
             let host = Host::below(&root.path().canonicalize().unwrap());

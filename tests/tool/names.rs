@@ -96,7 +96,8 @@ async fn s10_copied_labels_prove_nothing() {
         let ours = tool.created(json!({})).await;
         let (_, labels) = tool.engine(&["inspect", "--format={{json .Config.Labels}}", &ours]).await;
         let labels: std::collections::BTreeMap<String, String> = serde_json::from_str(&labels).unwrap();
-        let labels: Vec<_> = labels.iter().filter(|it| it.0 != LABEL).map(|(key, value)| format!("{key}={value}")).collect();
+        let labels: Vec<_> =
+            labels.iter().filter(|it| it.0 != LABEL).map(|(key, value)| format!("{key}={value}")).collect();
         let name = tool.case.name("copy").to_string();
         let id = stranger(tool, &name, &labels).await;
         let listed = tool.call(json!({ "operation": "list" })).await;
@@ -117,7 +118,8 @@ async fn s11_a_lost_or_damaged_record_never_makes_a_command_run_as_root() {
         let name = tool.created(json!({ "user": "1234:1234" })).await;
         let file = tool.records().remove(0);
         let whole = std::fs::read(&file).unwrap();
-        let id = tool.call(json!({ "operation": "status", "container": name })).await["id"].as_str().unwrap().to_owned();
+        let id =
+            tool.call(json!({ "operation": "status", "container": name })).await["id"].as_str().unwrap().to_owned();
         for cut in [0, 1, whole.len() / 2, whole.len() - 3] {
             std::fs::write(&file, &whole[..cut]).unwrap();
             for handle in [&name, &id] {

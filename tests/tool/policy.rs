@@ -99,7 +99,8 @@ async fn protected_paths_cannot_be_written_or_renamed_away_and_placeholders_go()
         assert_eq!(tool.prints(&name, "echo ref >.git/HEAD && cat .git/HEAD").await, "ref");
         tool.call(json!({ "operation": "destroy", "container": name })).await;
         assert_eq!(std::fs::read_to_string(git.join("config")).unwrap(), "[core]\n");
-        let mut left: Vec<_> = git.read_dir().unwrap().map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+        let mut left: Vec<_> =
+            git.read_dir().unwrap().map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
         left.sort();
         assert_eq!(left, ["HEAD", "config", "hooks"]);
     })

@@ -43,7 +43,12 @@ async fn an_engine_whose_daemon_is_down_is_passed_over_and_named() {
     with_engine("", async |tool| {
         let config = tool.work().join("down.toml");
         std::fs::write(&config, "engine = \"docker\"\nengine_host = \"unix:///nonexistent/docker.sock\"\n").unwrap();
-        let output = tool.run(["--config".as_ref(), config.as_os_str(), "call".as_ref(), r#"{"operation":"preflight"}"#.as_ref()], b"").await;
+        let output = tool
+            .run(
+                ["--config".as_ref(), config.as_os_str(), "call".as_ref(), r#"{"operation":"preflight"}"#.as_ref()],
+                b"",
+            )
+            .await;
         let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!((&answer["ready"], &answer["runtime"]), (&false.into(), &Value::Null), "{answer:#}");
         let check = answer["checks"].as_array().unwrap().iter().find(|it| it["name"] == "daemon_running").unwrap();

@@ -47,17 +47,18 @@ pub struct Copied {
 }
 
 /// Says what stands at a target. `$1` is the path, `$2` the source's name, `$3` is 1 when the path is a directory.
-/// Answers what stands at the final path, the deepest directory above it, and the final path.
+/// Answers what stands at the final path, the deepest directory above it, and the final path. It runs at the root and
+/// names everything from there, so that it serves a root that is a directory of something else.
 const LOOK: &str = r#"target=$1 name=$2 final=$1
-if [ -d "$target" ] || [ "$3" = 1 ]; then final=${target%/}/$name; fi
-if [ -d "$final" ]; then echo dir; elif [ -e "$final" ] || [ -L "$final" ]; then echo file; else echo none; fi
+if [ -d ".$target" ] || [ "$3" = 1 ]; then final=${target%/}/$name; fi
+if [ -d ".$final" ]; then echo dir; elif [ -e ".$final" ] || [ -L ".$final" ]; then echo file; else echo none; fi
 above=${final%/*}
-while [ -n "$above" ] && [ ! -d "$above" ]; do above=${above%/*}; done
+while [ -n "$above" ] && [ ! -d ".$above" ]; do above=${above%/*}; done
 printf '%s\n' "${above:-/}" "$final""#;
 
 /// Prints the first path of its input that exists.
 const FIRST_EXISTING: &str = r#"while IFS= read -r path; do
-  if [ ! -d "$path" ] && { [ -e "$path" ] || [ -L "$path" ]; }; then printf '%s\n' "$path"; exit; fi
+  if [ ! -d ".$path" ] && { [ -e ".$path" ] || [ -L ".$path" ]; }; then printf '%s\n' "$path"; exit; fi
 done"#;
 
 /// What stands at the target inside.
@@ -177,7 +178,7 @@ pub async fn copy_out(found: &Found, request: CopyRequest) -> Result<Copied> {
 
 /// The engines fail alike for a path that is missing and for all else, so the container is asked.
 async fn blame(found: &Found, path: &ContainerPath, failure: coracle_runtime::Error) -> Error {
-    const EXISTS: &str = r#"if [ -e "$1" ] || [ -L "$1" ]; then echo yes; else echo no; fi"#;
+    const EXISTS: &str = r#"if [ -e ".$1" ] || [ -L ".$1" ]; then echo yes; else echo no; fi"#;
     match ask(found, EXISTS, &[path.as_str()], None).await {
         Ok(answer) if answer.trim() == "no" => Error::NoSuchPath(path.clone()),
         Ok(_) => failure.into(),

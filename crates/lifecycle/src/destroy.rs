@@ -2,8 +2,8 @@
 
 use coracle_runtime::{ContainerRuntime, LabelFilter, NetworkAct, Removed};
 
-use crate::record::{Record, State};
 use crate::network::drop_shared;
+use crate::record::{Record, State};
 use crate::{Error, Result, Store, protect};
 
 /// What a removal found.

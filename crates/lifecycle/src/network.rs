@@ -46,7 +46,7 @@ pub(crate) async fn place(
         NetworkAsk::Named(name) => ours(runtime, store, name).await.map(NetworkOn::Id),
         NetworkAsk::Bridge => match lone(runtime, store, record) {
             Lone::Engine => Ok(NetworkOn::EngineDefault),
-            Lone::Own(name) => make(runtime, store, &name, record.record_id.as_str()).await.map(NetworkOn::Id),
+            Lone::Own(name) => make(runtime, store, &name, (record.record_id.as_str(), true)).await.map(NetworkOn::Id),
             Lone::Shared(name) => shared(runtime, store, &name).await.map(NetworkOn::Id),
         },
     }
@@ -59,7 +59,7 @@ async fn shared(runtime: &dyn ContainerRuntime, store: &Store, name: &NetworkNam
     }
     let _lock = store.common_lock("network").await?;
     match ours(runtime, store, name).await {
-        Err(Error::NotFound { .. }) => make(runtime, store, name, &random_hex::<16>()).await,
+        Err(Error::NotFound { .. }) => make(runtime, store, name, (&random_hex::<16>(), false)).await,
         other => other,
     }
 }
@@ -77,7 +77,13 @@ async fn ours(runtime: &dyn ContainerRuntime, store: &Store, name: &NetworkName)
     }
 }
 
-async fn make(runtime: &dyn ContainerRuntime, store: &Store, name: &NetworkName, id: &str) -> Result<String> {
+/// `reach`: its members may reach each other. A network of one has no use for keeping them apart.
+async fn make(
+    runtime: &dyn ContainerRuntime,
+    store: &Store,
+    name: &NetworkName,
+    (id, reach): (&str, bool),
+) -> Result<String> {
     let signer = store.signer();
     let mut labels = BTreeMap::from([
         (signer.key("managed"), "true".to_owned()),
@@ -86,8 +92,7 @@ async fn make(runtime: &dyn ContainerRuntime, store: &Store, name: &NetworkName,
         (signer.key("created"), now().to_string()),
     ]);
     signer.sign(runtime.kind(), &mut labels);
-    let act =
-        NetworkAct::Create { name: name.clone(), labels: labels.into_iter().collect(), reach: false, internal: false };
+    let act = NetworkAct::Create { name: name.clone(), labels: labels.into_iter().collect(), reach, internal: false };
     let made = runtime.network(act).await?.pop();
     made.map(|it| it.id)
         .ok_or_else(|| Engine::Unreadable { verb: "network create", detail: "no network".into() }.into())

@@ -32,43 +32,44 @@ pub struct Prepared {
 
 /// As root: finds the entry of `$1` in the passwd file or adds one, the same for the group `$2`, makes a missing home,
 /// and the work directory `$3` if it is missing. An image needs no `useradd`: only a shell, `mkdir`, `chown` and `chmod`.
+/// It runs at the root and names everything from there, so that it serves a root that is a directory of something else.
 /// Answers name, home and shell.
 const MAKE: &str = r#"uid=$1 gid=$2 workdir=$3
 name= home= shell= taken=' ' known=0
-if [ -f /etc/passwd ]; then
+if [ -f ./etc/passwd ]; then
   while IFS=: read -r entry _ entry_uid _ _ entry_home entry_shell || [ -n "$entry" ]; do
     taken="$taken$entry "
     if [ "$entry_uid" = "$uid" ] && [ $known = 0 ]; then name=$entry home=$entry_home shell=$entry_shell known=1; fi
-  done </etc/passwd
+  done <./etc/passwd
 fi
 for candidate in "$shell" /bin/bash /bin/zsh /bin/sh; do
   case $candidate in */bash | */zsh | */sh | */ash | */dash) ;; *) continue ;; esac
-  if [ -x "$candidate" ]; then shell=$candidate; break; fi
+  if [ -x ".$candidate" ]; then shell=$candidate; break; fi
 done
 if [ $known = 0 ]; then
   name=agent number=1
   if [ "$uid" = 0 ]; then name=root home=/root; else home=/home/agent; fi
   while case $taken in *" $name "*) true ;; *) false ;; esac; do number=$((number + 1)) name=agent$number home=/home/agent$number; done
-  mkdir -p /etc
-  printf '%s:x:%s:%s::%s:%s\n' "$name" "$uid" "$gid" "$home" "$shell" >>/etc/passwd || exit 1
+  mkdir -p ./etc
+  printf '%s:x:%s:%s::%s:%s\n' "$name" "$uid" "$gid" "$home" "$shell" >>./etc/passwd || exit 1
 fi
 group=0
-if [ -f /etc/group ]; then
-  while IFS=: read -r _ _ entry_gid _ || [ -n "$entry_gid" ]; do [ "$entry_gid" = "$gid" ] && group=1; done </etc/group
+if [ -f ./etc/group ]; then
+  while IFS=: read -r _ _ entry_gid _ || [ -n "$entry_gid" ]; do [ "$entry_gid" = "$gid" ] && group=1; done <./etc/group
 fi
-[ $group = 1 ] || printf '%s:x:%s:\n' "$name" "$gid" >>/etc/group || exit 1
+[ $group = 1 ] || printf '%s:x:%s:\n' "$name" "$gid" >>./etc/group || exit 1
 case $home in /?*) ;; *) home=/home/$name ;; esac
-if [ ! -d "$home" ]; then mkdir -p "$home" && chmod 700 "$home" && chown "$uid:$gid" "$home" || exit 1; fi
-if [ ! -d "$workdir" ]; then mkdir -p "$workdir" && chown "$uid:$gid" "$workdir" || exit 1; fi
+if [ ! -d ".$home" ]; then mkdir -p ".$home" && chmod 700 ".$home" && chown "$uid:$gid" ".$home" || exit 1; fi
+if [ ! -d ".$workdir" ]; then mkdir -p ".$workdir" && chown "$uid:$gid" ".$workdir" || exit 1; fi
 printf '%s\n' "$name" "$home" "$shell""#;
 
-/// As the exec user, in the work directory: who runs, and what it may do there.
+/// As the exec user, at the root: who runs, and what it may do in the work directory `$1` and in its home `$2`.
 const PROBE: &str = r#"while read -r key first _; do
   case $key in Uid:) uid=$first ;; Gid:) gid=$first ;; esac
 done </proc/self/status
 printf '%s\n' "$uid:$gid" "$HOME"
-if [ -r . ] && [ -x . ]; then if [ -w . ]; then echo rw; else echo ro; fi; else echo no; fi
-if [ -d "$HOME" ] && [ -w "$HOME" ]; then echo home; else echo homeless; fi"#;
+if [ -r ".$1" ] && [ -x ".$1" ]; then if [ -w ".$1" ]; then echo rw; else echo ro; fi; else echo no; fi
+if [ -d ".$2" ] && [ -w ".$2" ]; then echo home; else echo homeless; fi"#;
 
 /// Makes the user and the work directory, and sees both work.
 ///
@@ -82,7 +83,7 @@ pub async fn prepare(
 ) -> Result<Prepared> {
     let begun = Instant::now();
     let arguments = [user.uid.to_string(), user.gid.to_string(), workspace.path.to_string()];
-    let mut make = exec(MAKE, &arguments, Ids::ROOT, ContainerPath::root());
+    let mut make = exec(MAKE, &arguments, Ids::ROOT);
     make.env.insert("PATH".into(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into());
     let output = runtime.exec(id, make).await?;
     let lines = answered(&output).map_err(Error::User)?;
@@ -91,7 +92,7 @@ pub async fn prepare(
     let (home, shell) = (path(home)?, path(if shell.is_empty() { "/bin/sh" } else { shell })?);
     let made = begun.elapsed();
 
-    let mut probe = exec(PROBE, &[], user, workspace.path.clone());
+    let mut probe = exec(PROBE, &[workspace.path.to_string(), home.to_string()], user);
     probe.env.insert("HOME".into(), home.to_string());
     let output = runtime.exec(id, probe).await?;
     let lines = answered(&output).map_err(Error::User)?;
@@ -119,9 +120,9 @@ fn workspace_step(workspace: &Workspace, access: &str) -> Result<Step> {
     }
 }
 
-fn exec(program: &str, arguments: &[String], user: Ids, workdir: ContainerPath) -> Exec {
+fn exec(program: &str, arguments: &[String], user: Ids) -> Exec {
     let argv = ["/bin/sh", "-c", program, "coracle"].map(str::to_owned).into_iter().chain(arguments.iter().cloned());
-    let mut exec = Exec::new(Command::Argv(argv.collect()), user, workdir);
+    let mut exec = Exec::new(Command::Argv(argv.collect()), user, ContainerPath::root());
     exec.limits = ExecLimits { total: Some(Duration::from_secs(30)), ..ExecLimits::default() };
     exec
 }

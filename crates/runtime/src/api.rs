@@ -122,7 +122,8 @@ pub enum NetworkAct {
         name: NetworkName,
         /// Labels of the network.
         labels: Vec<(String, String)>,
-        /// Whether containers on it may reach each other.
+        /// Whether containers on it may reach each other. Podman parts networks and not their members, so there `false`
+        /// is [`Error::Unsupported`](crate::Error::Unsupported): give each container a network of its own.
         reach: bool,
         /// No way out.
         internal: bool,

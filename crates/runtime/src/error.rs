@@ -140,6 +140,8 @@ pub enum Capability {
     Guest,
     /// Share the host's network.
     HostNetwork,
+    /// Keep the members of one network apart.
+    PartedNetwork,
 }
 
 impl fmt::Display for Capability {
@@ -148,6 +150,7 @@ impl fmt::Display for Capability {
             Self::Gpu => "gpu",
             Self::Guest => "guest",
             Self::HostNetwork => "host network",
+            Self::PartedNetwork => "keeping the members of one network apart",
         })
     }
 }

@@ -20,7 +20,7 @@ const SLEEP_SECONDS: &str = "2147483647";
 
 /// Enters a directory and becomes the command. The directory is an argument and never the engine's `--workdir`: old
 /// runtimes can be tricked by what that leads to (CVE-2024-21626).
-const ENTER: &str = r#"cd -- "$1" 2>/dev/null || exit 127; shift; exec "$@""#;
+const ENTER: &str = r#"cd -- "$1" 2>/dev/null || exit 127; unset OLDPWD; shift; exec "$@""#;
 
 /// Asks whether a directory is there.
 const IS_DIR: &str = r#"[ -d "$1" ]"#;
@@ -31,7 +31,7 @@ const END_TREE: &str = r#"exec 2>/dev/null
 mark=$1 grace=$2
 find_members() {
   members=' '
-  for file in $(grep -slF "CORACLE_MARK=$mark" /proc/[0-9]*/environ); do
+  for file in $(grep -slzF "CORACLE_MARK=$mark" /proc/[0-9]*/environ); do
     pid=${file#/proc/}
     members="$members${pid%/environ} "
   done
@@ -260,14 +260,18 @@ pub(super) fn download(id: &ContainerId, path: &ContainerPath) -> Words {
 }
 
 /// The root file system comes on standard input.
-pub(super) fn import(tag: &ImageRef, env: &[(String, String)], labels: &[(String, String)]) -> Words {
-    let env = env.iter().map(|(name, value)| format!("ENV {name}={}", instruction(value)));
-    let labels = labels.iter().map(|(key, value)| format!("LABEL {key}={}", instruction(value)));
+pub(super) fn import(dialect: Dialect, tag: &ImageRef, env: &[(String, String)], labels: &[(String, String)]) -> Words {
+    let env = env.iter().map(|(name, value)| format!("ENV {name}={}", instruction(dialect, value)));
+    let labels = labels.iter().map(|(key, value)| format!("LABEL {key}={}", instruction(dialect, value)));
     Words::verb("import").flags("change", env.chain(labels)).words(["--", "-", tag.as_str()])
 }
 
 /// A value of a Dockerfile instruction.
-fn instruction(value: &str) -> String {
+fn instruction(dialect: Dialect, value: &str) -> String {
+    if dialect == Dialect::Podman {
+        // It takes one pair of quotes away and knows no escapes.
+        return format!("\"{value}\"");
+    }
     format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"").replace('$', "\\$"))
 }
 
@@ -284,9 +288,10 @@ pub(super) fn create_network(
     let it = Words::verb("network create --driver=bridge").labels(labels.iter().map(|(key, value)| (key, value)));
     let it = if internal { it.word("--internal") } else { it };
     let it = match (dialect, reach) {
-        (_, true) => it,
+        (Dialect::Docker, true) => it,
         (Dialect::Docker, false) => it.flag("opt", "com.docker.network.bridge.enable_icc=false"),
-        (Dialect::Podman, false) => it.flag("opt", "isolate=true"),
+        // Without it the networks of one Podman are routed to each other.
+        (Dialect::Podman, _) => it.flag("opt", "isolate=true"),
     };
     it.word("--").word(name)
 }
@@ -437,10 +442,10 @@ mod tests {
     }
 
     #[test]
-    fn networks_that_part_containers_say_so_in_each_dialect() {
+    fn networks_are_parted_in_each_dialect() {
         let name = NetworkName::parse("n").unwrap();
-        let words = |dialect| create_network(dialect, name.as_str(), &[], (false, true)).0;
-        assert!(words(Dialect::Docker).contains(&"--opt=com.docker.network.bridge.enable_icc=false".into()));
-        assert!(words(Dialect::Podman).contains(&"--opt=isolate=true".into()));
+        let words = |dialect, reach| create_network(dialect, name.as_str(), &[], (reach, false)).0;
+        assert!(words(Dialect::Docker, false).contains(&"--opt=com.docker.network.bridge.enable_icc=false".into()));
+        assert!(words(Dialect::Podman, true).contains(&"--opt=isolate=true".into()));
     }
 }

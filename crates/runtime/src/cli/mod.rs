@@ -20,8 +20,8 @@ use self::client::Client;
 pub use self::dialect::Dialect;
 use crate::host::process::Stdin;
 use crate::{
-    Container, ContainerId, ContainerPath, ContainerRuntime, Endpoint, EngineInfo, EngineKind, Error, Exec, ExecOutput,
-    Handle, Image, ImageAct, ImageId, ImageRef, LabelFilter, Network, NetworkAct, Placed, Removed, Result,
+    Capability, Container, ContainerId, ContainerPath, ContainerRuntime, Endpoint, EngineInfo, EngineKind, Error, Exec,
+    ExecOutput, Handle, Image, ImageAct, ImageId, ImageRef, LabelFilter, Network, NetworkAct, Placed, Removed, Result,
 };
 
 /// How to reach an engine. Decided once, from configuration and host.
@@ -244,7 +244,7 @@ impl ContainerRuntime for CliRuntime {
             ImageAct::Import { tar, tag, env, labels } => {
                 let tar = unpacked(tar)?;
                 self.client
-                    .feed("import", args::import(&tag, &env, &labels), Stdin::File(tar), deadline::IMPORT)
+                    .feed("import", args::import(self.dialect, &tag, &env, &labels), Stdin::File(tar), deadline::IMPORT)
                     .await?;
                 self.find_images(&[tag.to_string()]).await
             }
@@ -254,7 +254,10 @@ impl ContainerRuntime for CliRuntime {
                 let mut ids = read::ids(&ended.stdout.bytes());
                 ids.sort();
                 ids.dedup();
-                self.find_images(&ids).await
+                let mut found = self.find_images(&ids).await?;
+                // Podman gives images that carry any of the labels.
+                found.retain(|it| filter.admits(&it.labels));
+                Ok(found)
             }
             ImageAct::Remove(id) => self.remove_image(&id).await.map(|()| Vec::new()),
         }
@@ -263,6 +266,9 @@ impl ContainerRuntime for CliRuntime {
     async fn network(&self, act: NetworkAct) -> Result<Vec<Network>> {
         match act {
             NetworkAct::Find(name) => self.find_networks(&[name.to_string()]).await,
+            NetworkAct::Create { reach: false, .. } if self.dialect == Dialect::Podman => {
+                Err(Error::Unsupported { engine: self.kind(), capability: Capability::PartedNetwork })
+            }
             NetworkAct::Create { name, labels, reach, internal } => {
                 let words = args::create_network(self.dialect, name.as_str(), &labels, (reach, internal));
                 match self.client.ask("network create", words, deadline::NETWORK).await {
@@ -279,7 +285,11 @@ impl ContainerRuntime for CliRuntime {
                 self.find_networks(&read::ids(&ended.stdout.bytes())).await
             }
             NetworkAct::Remove(id) => {
-                let removed = self.client.ask("network rm", args::on("network rm", [&id]), deadline::NETWORK).await;
+                // Podman removes a network in use when it is named by its id.
+                let Some(Network { name, .. }) = self.find_networks(&[id.clone()]).await?.pop() else {
+                    return Ok(Vec::new());
+                };
+                let removed = self.client.ask("network rm", args::on("network rm", [&name]), deadline::NETWORK).await;
                 match removed {
                     Err(failure) if !self.find_networks(&[id]).await?.is_empty() => Err(failure),
                     _ => Ok(Vec::new()),
@@ -329,7 +339,7 @@ impl CliRuntime {
     }
 
     async fn remove_image(&self, id: &ImageId) -> Result<()> {
-        let removed = self.client.ask("image rm", args::on("image rm --force", [id.as_str()]), deadline::REMOVE).await;
+        let removed = self.client.ask("image rm", args::on("image rm", [id.as_str()]), deadline::REMOVE).await;
         match removed {
             Err(failure) if !self.find_images(&[id.to_string()]).await?.is_empty() => Err(failure),
             _ => Ok(()),

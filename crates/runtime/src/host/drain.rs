@@ -34,6 +34,8 @@ pub struct Drain {
     stdout: Pipe<ChildStdout>,
     stderr: Pipe<ChildStderr>,
     live: Option<mpsc::Sender<Chunk>>,
+    /// Read, kept, and not yet taken by the receiver.
+    pending: Option<Chunk>,
 }
 
 #[derive(Debug)]
@@ -71,6 +73,7 @@ impl Drain {
             stdout: Pipe::new(Stream::Stdout, child.stdout.take(), keep_bytes),
             stderr: Pipe::new(Stream::Stderr, child.stderr.take(), keep_bytes),
             live,
+            pending: None,
         }
     }
 
@@ -86,7 +89,7 @@ impl Drain {
                 biased;
                 () = cancel.cancelled() => return End::Cancelled,
                 () = sleep_until(total) => return End::Limit(LimitKind::Total),
-                read = Self::read_and_tell(&mut self.stdout, &mut self.stderr, self.live.as_ref()) => match read {
+                read = self.read_and_tell() => match read {
                     true => silence = silence_from(Instant::now()),
                     false => return self.wait(child, (total, silence), cancel).await,
                 },
@@ -126,29 +129,28 @@ impl Drain {
     async fn read_until_silent(&mut self, patience: Duration) {
         let mut read = true;
         while read {
-            let next = Self::read_and_tell(&mut self.stdout, &mut self.stderr, self.live.as_ref());
-            read = timeout(patience, next).await.unwrap_or(false);
+            read = timeout(patience, self.read_and_tell()).await.unwrap_or(false);
         }
     }
 
     /// Reads from whichever pipe has something and passes it on; `false` when both are at their end.
     ///
-    /// The piece is in its capture before it is passed on, so abandoning this future between the two loses nothing of
-    /// the result, only of the live view.
-    async fn read_and_tell(
-        stdout: &mut Pipe<ChildStdout>,
-        stderr: &mut Pipe<ChildStderr>,
-        live: Option<&mpsc::Sender<Chunk>>,
-    ) -> bool {
-        let chunk = tokio::select! {
-            Some(chunk) = stdout.next() => chunk,
-            Some(chunk) = stderr.next() => chunk,
-            else => return false,
-        };
-        if let Some(live) = live {
-            // A receiver that went away wants no more; the command goes on.
-            let _ = live.send(chunk).await;
+    /// Safe to abandon: a piece that the receiver has not taken stays, and is the first to be passed on next time.
+    async fn read_and_tell(&mut self) -> bool {
+        if self.pending.is_none() {
+            self.pending = tokio::select! {
+                Some(chunk) = self.stdout.next() => Some(chunk),
+                Some(chunk) = self.stderr.next() => Some(chunk),
+                else => return false,
+            };
         }
+        if let Some(live) = &self.live {
+            // A receiver that went away wants no more; the command goes on.
+            if let (Ok(room), Some(chunk)) = (live.reserve().await, self.pending.take()) {
+                room.send(chunk);
+            }
+        }
+        self.pending = None;
         true
     }
 }

@@ -186,7 +186,7 @@ impl Operation for Create {
             Ok(created) => Ok(Created { duration_ms: super::millis(begun.elapsed()), ..created }),
             Err(failure) => {
                 cx.progress.message("undoing what was made").await;
-                Err(not_undone(failure, making.undo().await))
+                Err(not_undone(failure, &making.undo().await))
             }
         }
     }
@@ -201,7 +201,7 @@ fn known_ids(ask: &UserAsk) -> Ids {
     }
 }
 
-fn not_undone(failure: Failure, left: Vec<coracle_lifecycle::Error>) -> Failure {
+fn not_undone(failure: Failure, left: &[coracle_lifecycle::Error]) -> Failure {
     if left.is_empty() {
         return failure;
     }

@@ -32,8 +32,10 @@ pub(crate) struct Exec {
     /// What to run: a text for `/bin/sh -c`, or a list of words that runs as it stands.
     command: Script,
     /// Seconds (or `90s`, `10m`) before the command and everything it started is ended.
+    #[schemars(extend("default" = 300))]
     timeout: Option<Seconds>,
     /// Seconds without any output before the command is ended; 0 is off.
+    #[schemars(extend("default" = 0))]
     silence_timeout: Option<Seconds>,
     /// What to do at a limit: `kill`.
     #[schemars(with = "Option<String>", extend("default" = "kill"))]

@@ -86,7 +86,7 @@ async fn a_user_that_the_image_does_not_know_gets_an_entry_a_home_and_the_workdi
         let name = tool.created(json!({ "user": "4321:8765" })).await;
         let seen =
             tool.prints(&name, "id -u; id -g; echo $HOME $USER; touch $HOME/x /workspace/y; stat -c %a:%u $HOME").await;
-        assert_eq!(seen, "4321\n8765\n/home/agent agent\n700:4321");
+        assert_eq!(seen, "4321\n8765\n/home/agent2 agent2\n700:4321");
         let root = json!({ "operation": "exec", "container": name, "command": "id -u; echo $HOME", "as_root": true });
         assert_eq!(tool.call(root).await["stdout"], "0\n/root\n");
     })
@@ -117,7 +117,7 @@ async fn s27_ports_answer_on_loopback_and_a_taken_one_leaves_nothing() {
         assert_eq!(answer["success"], true, "{answer:#}");
         let (name, port) = (answer["container"].as_str().unwrap(), answer["ports"][0]["host"].as_u64().unwrap());
         assert_eq!(answer["ports"][0]["address"], "127.0.0.1");
-        tool.prints(name, "nohup sh -c 'while :; do echo served | nc -l -p 8000; done' >/dev/null 2>&1 </dev/null &")
+        tool.prints(name, "setsid sh -c 'while :; do echo served | nc -l -p 8000; done' >/dev/null 2>&1 </dev/null &")
             .await;
         let port = u16::try_from(port).unwrap();
         super::eventually("it answers", std::time::Duration::from_secs(10), async || served(port).await).await;
@@ -172,11 +172,14 @@ async fn s29_the_engine_was_told_what_the_contract_says() {
 async fn containers_on_the_default_network_do_not_reach_each_other() {
     with_engine("", async |tool| {
         let (one, two) = (tool.created(json!({})).await, tool.created(json!({})).await);
-        tool.prints(&one, "nohup sh -c 'while :; do echo served | nc -l -p 8000; done' >/dev/null 2>&1 </dev/null &")
+        tool.prints(&one, "setsid sh -c 'while :; do echo served | nc -l -p 8000; done' >/dev/null 2>&1 </dev/null &")
             .await;
         let address = tool.prints(&one, "hostname -i").await;
-        let own = tool.exec(&one, format!("nc -w 2 {address} 8000 </dev/null")).await;
-        assert_eq!(own["stdout"], "served\n", "it listens: {own:#}");
+        let answers = async || {
+            let own = tool.exec(&one, format!("nc -w 2 {address} 8000 </dev/null")).await;
+            own["stdout"] == "served\n"
+        };
+        super::eventually("it listens", std::time::Duration::from_secs(10), answers).await;
         let other = tool.exec(&two, format!("nc -w 2 {address} 8000 </dev/null")).await;
         assert_eq!(other["stdout"], "", "{other:#}");
     })

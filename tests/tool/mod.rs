@@ -64,10 +64,10 @@ impl<'a> Tool<'a> {
         // The tests act as the person who may see all sessions, but where they say otherwise.
         let config =
             format!("engine = \"{}\"\nmax_containers = 60\nmax_containers_total = 60\n{config}", case.engine());
-        let config = if config.contains("cross_session") {
-            config
-        } else {
-            format!("{config}\n[security]\ncross_session = \"all\"\n")
+        let config = match (config.contains("cross_session"), config.contains("[security]")) {
+            (true, _) => config,
+            (false, true) => config.replace("[security]", "[security]\ncross_session = \"all\""),
+            (false, false) => format!("{config}\n[security]\ncross_session = \"all\"\n"),
         };
         std::fs::write(root.path().join("config.toml"), config).unwrap();
         let library = case.fake().map(|fake| {

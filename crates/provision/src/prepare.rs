@@ -63,13 +63,12 @@ if [ ! -d ".$home" ]; then mkdir -p ".$home" && chmod 700 ".$home" && chown "$ui
 if [ ! -d ".$workdir" ]; then mkdir -p ".$workdir" && chown "$uid:$gid" ".$workdir" || exit 1; fi
 printf '%s\n' "$name" "$home" "$shell""#;
 
-/// As the exec user, at the root: who runs, and what it may do in the work directory `$1` and in its home `$2`.
+/// As the exec user, at the root: who runs, and what it may do in the work directory `$1`.
 const PROBE: &str = r#"while read -r key first _; do
   case $key in Uid:) uid=$first ;; Gid:) gid=$first ;; esac
 done </proc/self/status
 printf '%s\n' "$uid:$gid" "$HOME"
-if [ -r ".$1" ] && [ -x ".$1" ]; then if [ -w ".$1" ]; then echo rw; else echo ro; fi; else echo no; fi
-if [ -d ".$2" ] && [ -w ".$2" ]; then echo home; else echo homeless; fi"#;
+if [ -r ".$1" ] && [ -x ".$1" ]; then if [ -w ".$1" ]; then echo rw; else echo ro; fi; else echo no; fi"#;
 
 /// Makes the user and the work directory, and sees both work.
 ///
@@ -92,18 +91,18 @@ pub async fn prepare(
     let (home, shell) = (path(home)?, path(if shell.is_empty() { "/bin/sh" } else { shell })?);
     let made = begun.elapsed();
 
-    let mut probe = exec(PROBE, &[workspace.path.to_string(), home.to_string()], user);
+    let mut probe = exec(PROBE, &[workspace.path.to_string()], user);
     probe.env.insert("HOME".into(), home.to_string());
     let output = runtime.exec(id, probe).await?;
     let lines = answered(&output).map_err(Error::User)?;
-    let [ids, probed_home, access, at_home] = lines.as_slice() else {
+    let [ids, probed_home, access] = lines.as_slice() else {
         return Err(Error::User("the probe is incomplete".into()));
     };
-    if *ids != user.to_string() || probed_home != home.as_str() || at_home != "home" {
-        return Err(Error::User(format!("a process reports {ids} with home `{probed_home}` ({at_home})")));
+    if *ids != user.to_string() || probed_home != home.as_str() {
+        return Err(Error::User(format!("a process reports {ids} with home `{probed_home}`")));
     }
     let detail = format!("commands run as {name} ({user}), home {home}");
-    let user = Step::success("user", detail, "a process reports uid, gid and a writable home").took(made);
+    let user = Step::success("user", detail, "a process reports uid, gid and home").took(made);
     let workspace = workspace_step(workspace, access)?.took(begun.elapsed().saturating_sub(made));
     Ok(Prepared { name: name.clone(), home, shell, user, workspace })
 }

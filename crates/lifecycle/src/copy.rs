@@ -158,7 +158,7 @@ async fn nothing_exists(found: &Found, target: &Target, tar: &File) -> Result<()
 pub async fn copy_out(found: &Found, request: CopyRequest) -> Result<Copied> {
     let container = found.present()?;
     let spool = temporary(&request.scratch)?;
-    let into = spool.try_clone().map_err(|source| cannot_spool(source))?;
+    let into = spool.try_clone().map_err(cannot_spool)?;
     // A tar holds a header and padding for each entry beside the bytes themselves.
     let most = request.limits.max_bytes.saturating_add(request.limits.max_entries.saturating_mul(1536));
     match found.runtime.download(&container.id, &request.container, into, most).await {

@@ -63,6 +63,6 @@ pub async fn list(engines: &dyn Engines, store: &Store) -> Result<Listing> {
             None => listing.unverified.push(container.name),
         }
     }
-    listing.containers.sort_by(|a, b| a.record.created.cmp(&b.record.created));
+    listing.containers.sort_by_key(|it| it.record.created);
     Ok(listing)
 }

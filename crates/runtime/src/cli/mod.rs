@@ -286,7 +286,7 @@ impl ContainerRuntime for CliRuntime {
             }
             NetworkAct::Remove(id) => {
                 // Podman removes a network in use when it is named by its id.
-                let Some(Network { name, .. }) = self.find_networks(&[id.clone()]).await?.pop() else {
+                let Some(Network { name, .. }) = self.find_networks(std::slice::from_ref(&id)).await?.pop() else {
                     return Ok(Vec::new());
                 };
                 let removed = self.client.ask("network rm", args::on("network rm", [&name]), deadline::NETWORK).await;

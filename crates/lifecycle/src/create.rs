@@ -68,7 +68,7 @@ pub fn fresh_name(namespace: &LabelNamespace, purpose: Option<&str>) -> Containe
 /// [`Error::NameTaken`], [`Error::LimitReached`], [`Error::Busy`].
 pub async fn begin<'a>(runtime: &'a dyn ContainerRuntime, store: &'a Store, draft: Draft) -> Result<Making<'a>> {
     let lock = store.lock(&draft.name).await?;
-    name_is_free(runtime, store, &draft.name).await?;
+    name_is_free(store, &draft.name)?;
     let protected = draft.protected.clone();
     let (per_session, total) = (draft.max_containers, draft.max_containers_total);
     let record = record_of(runtime, store, draft);
@@ -86,21 +86,12 @@ fn within(current: usize, limit: usize, setting: &'static str) -> Result<()> {
     if current < limit { Ok(()) } else { Err(Error::LimitReached { limit, current, setting }) }
 }
 
-async fn name_is_free(runtime: &dyn ContainerRuntime, store: &Store, name: &ContainerName) -> Result<()> {
-    let known = match store.load(name)? {
-        Loaded::Record(record) => Some(*record),
-        Loaded::Damaged | Loaded::Missing => None,
-    };
-    let found = match runtime.inspect(&Handle::Name(name.clone())).await {
-        Ok(container) => Some(container),
-        Err(coracle_runtime::Error::NoSuchContainer(_)) => None,
-        Err(err) => return Err(err.into()),
-    };
-    if known.is_none() && found.is_none() {
-        return Ok(());
+/// Only our own records are asked: the engine says at `create` whether somebody else has the name.
+fn name_is_free(store: &Store, name: &ContainerName) -> Result<()> {
+    match store.load(name)? {
+        Loaded::Record(_) => Err(Error::NameTaken { name: name.clone(), ours: true, running: None }),
+        Loaded::Damaged | Loaded::Missing => Ok(()),
     }
-    let ours = known.is_some() || found.as_ref().is_some_and(|it| store.signed(runtime.kind(), &it.labels));
-    Err(Error::NameTaken { name: name.clone(), ours, running: found.map(|it| it.running()) })
 }
 
 fn record_of(runtime: &dyn ContainerRuntime, store: &Store, draft: Draft) -> Record {
@@ -172,13 +163,25 @@ impl Making<'_> {
         let network = place(self.runtime, self.store, &self.record, &spec.network).await?;
         let asked = spec.mounts.clone();
         let labels = self.labels("primary", Some(spec.exec_user), image)?;
-        let id = self.runtime.create(&admitted.covered_by(over).labelled(labels).on(image.id.clone(), network)).await?;
+        let placed = admitted.covered_by(over).labelled(labels).on(image.id.clone(), network);
+        let id = match self.runtime.create(&placed).await {
+            Ok(id) => id,
+            Err(coracle_runtime::Error::NameTaken(name)) => return Err(self.taken(name).await),
+            Err(err) => return Err(err.into()),
+        };
         self.remember_id(id.clone())?;
         self.runtime.start(&id).await?;
         let container = self.runtime.inspect(&id.into()).await?;
         unchanged(&asked, &container)?;
         self.record.ports.clone_from(&container.ports);
         Ok(container)
+    }
+
+    /// Somebody has the name, and nothing that this call made is theirs. It may be ours with its record lost.
+    async fn taken(&self, name: ContainerName) -> Error {
+        let holder = self.runtime.inspect(&Handle::Name(name.clone())).await.ok();
+        let ours = holder.as_ref().is_some_and(|it| self.store.signed(self.runtime.kind(), &it.labels));
+        Error::NameTaken { name, ours, running: holder.map(|it| it.running()) }
     }
 
     /// Placeholders and mounts over every writable bind. Placeholders are in the record before the engine hears of
@@ -271,7 +274,7 @@ impl Making<'_> {
                 tracing::warn!(%err, "the engine may yet make what nobody wants");
             }
         }
-        let failed = remove_all(self.runtime, self.store, &self.record).await;
+        let failed = remove_all(self.runtime, self.store, &self.record).await.failed;
         if !failed.is_empty() {
             return failed;
         }

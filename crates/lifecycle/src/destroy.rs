@@ -4,6 +4,7 @@ use coracle_runtime::{ContainerRuntime, LabelFilter, NetworkAct, Removed};
 
 use crate::network::drop_shared;
 use crate::record::{Record, State};
+use crate::store::Loaded;
 use crate::{Error, Result, Store, protect};
 
 /// What a removal found.
@@ -15,14 +16,18 @@ pub struct Destroyed {
 
 /// Removes a container of ours, its networks and its placeholders, and buries its record.
 ///
-/// It carries on through every step; when one fails the record stays as `destroying`, and the next call goes on from
-/// there.
+/// What does not depend on a step that failed is done all the same; the record then stays as `destroying`, and the next
+/// call goes on from there.
 ///
 /// # Errors
 /// [`Error::Several`] with every failure.
 pub async fn destroy(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<Destroyed> {
     let _lock = store.lock(&record.name).await?;
-    destroy_locked(runtime, store, record).await
+    match store.load(&record.name)? {
+        // While we waited it was destroyed, and another of the same name was made.
+        Loaded::Record(now) if now.record_id != record.record_id => Ok(Destroyed { already_gone: true }),
+        _ => destroy_locked(runtime, store, record).await,
+    }
 }
 
 pub(crate) async fn destroy_locked(
@@ -32,58 +37,55 @@ pub(crate) async fn destroy_locked(
 ) -> Result<Destroyed> {
     let record = Record { state: State::Destroying, ..record.clone() };
     store.save(&record)?;
-    let already_gone = match &record.id {
-        Some(id) => runtime.inspect(&id.into()).await.is_err(),
-        None => true,
-    };
-    let failed = remove_all(runtime, store, &record).await;
-    if !failed.is_empty() {
-        return Err(one_or_several(failed));
+    let removal = remove_all(runtime, store, &record).await;
+    if !removal.failed.is_empty() {
+        return Err(one_or_several(removal.failed));
     }
     store.bury(&record.name, record.id.clone())?;
     store.forget(&record.name)?;
-    Ok(Destroyed { already_gone })
+    Ok(Destroyed { already_gone: !removal.found })
 }
 
 fn one_or_several(mut failed: Vec<Error>) -> Error {
     if failed.len() == 1 { failed.remove(0) } else { Error::Several(failed) }
 }
 
-/// Removes by id all that was made for a record: also a container whose id never reached it, found by our own id in its
-/// labels.
-pub(crate) async fn remove_all(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Vec<Error> {
-    let mut failed = Vec::new();
-    match containers_of(runtime, store, record).await {
-        Ok(ids) => {
-            for id in ids {
-                if let Err(err) = remove_one(runtime, &id).await {
-                    failed.push(err);
-                }
-            }
-        }
-        Err(err) => failed.push(err),
-    }
-    if !failed.is_empty() {
-        return failed;
-    }
-    for network in &record.networks {
-        if let Err(err) = remove_network(runtime, store, network).await {
-            failed.push(err);
-        }
-    }
-    if failed.is_empty()
-        && let Err(err) = drop_shared(runtime, store, record).await
-    {
-        failed.push(err);
-    }
-    protect::clear(&record.placeholders);
-    failed
+/// What became of all that was made for a record.
+#[derive(Debug, Default)]
+pub(crate) struct Removal {
+    /// The engine had the container.
+    pub(crate) found: bool,
+    /// Every step that failed.
+    pub(crate) failed: Vec<Error>,
 }
 
-async fn remove_one(runtime: &dyn ContainerRuntime, id: &coracle_runtime::ContainerId) -> Result<()> {
-    match runtime.remove(id).await? {
-        Removed::Now | Removed::AlreadyGone => Ok(()),
+/// Removes by id all that was made for a record: also a container whose id never reached it, found by our own id in its
+/// labels.
+pub(crate) async fn remove_all(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Removal {
+    let mut removal = Removal::default();
+    match remove_containers(runtime, store, record).await {
+        Ok(found) => removal.found = found,
+        Err(err) => {
+            // Its networks and the files beneath its binds are still in use.
+            removal.failed.push(err);
+            return removal;
+        }
     }
+    protect::clear(&record.placeholders);
+    for network in &record.networks {
+        removal.failed.extend(remove_network(runtime, store, network).await.err());
+    }
+    removal.failed.extend(drop_shared(runtime, store, record).await.err());
+    removal
+}
+
+/// Whether there were any.
+async fn remove_containers(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<bool> {
+    let mut found = false;
+    for id in containers_of(runtime, store, record).await? {
+        found |= runtime.remove(&id).await? == Removed::Now;
+    }
+    Ok(found)
 }
 
 async fn containers_of(

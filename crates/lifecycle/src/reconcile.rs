@@ -43,7 +43,7 @@ const DOOMED_FOR: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
 async fn sweep_doomed(engines: &dyn Engines, store: &Store) -> Result<()> {
     for record in store.doomed()? {
         let runtime = engines.of(record.engine, &record.endpoint).await?;
-        let failed = remove_all(&*runtime, store, &record).await;
+        let failed = remove_all(&*runtime, store, &record).await.failed;
         let old = jiff::Timestamp::now().duration_since(record.last_used) > DOOMED_FOR;
         if failed.is_empty() && old {
             store.forget_doomed(&record)?;
@@ -68,7 +68,7 @@ async fn heal(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) ->
     if record.state == State::Intent {
         store.doom(&Record { last_used: jiff::Timestamp::now(), ..record.clone() })?;
     }
-    let failed = remove_all(runtime, store, record).await;
+    let failed = remove_all(runtime, store, record).await.failed;
     if let Some(err) = failed.into_iter().next() {
         return Err(err);
     }

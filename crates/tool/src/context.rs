@@ -123,12 +123,14 @@ impl Context {
         if self.mouth == Mouth::Cli { CrossSession::All } else { self.config.security.cross_session }
     }
 
-    /// The engine that makes containers: chosen at the first call, and kept.
+    /// The engine that makes containers: that of a kept verdict of preflight, else the first that answers. It stays the
+    /// same for this process.
     ///
     /// # Errors
     /// `engine_unavailable`, which says of each engine why it was not taken.
     pub async fn runtime(&self) -> Result<Arc<dyn ContainerRuntime>, Failure> {
-        self.engines.chosen(&self.config, &self.host, self.state()?).await
+        let kept = || crate::ops::kept_engine(self);
+        self.engines.chosen(kept, (&self.config, &self.host, self.state()?)).await
     }
 
     /// Looks for engines once more: what was chosen, and what was passed over and why.

@@ -40,11 +40,13 @@ impl Engines {
     /// two engines because one was slow for a moment.
     pub(crate) async fn chosen(
         &self,
-        config: &Config,
-        host: &Host,
-        state: &StateDir,
+        kept: impl FnOnce() -> Option<Arc<dyn ContainerRuntime>>,
+        (config, host, state): (&Config, &Host, &StateDir),
     ) -> Result<Arc<dyn ContainerRuntime>, Failure> {
         let look = || async {
+            if let Some(runtime) = kept() {
+                return Ok(runtime);
+            }
             let choice = self.detect(config, host, state).await?;
             for (kind, why) in &choice.skipped {
                 tracing::info!("{kind} is not used: {why}");

@@ -322,7 +322,7 @@ impl CliRuntime {
             self.client.ask("network ls", Words::verb("network ls --quiet"), deadline::NETWORK).await?;
             return Ok(Vec::new());
         }
-        read::networks(&ended.stdout.bytes())
+        read::read_networks(&ended.stdout.bytes())
     }
 
     /// Both engines print `[]` or nothing when they found nothing.

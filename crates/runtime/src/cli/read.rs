@@ -30,7 +30,7 @@ pub(super) fn images(json: &[u8]) -> Result<Vec<Image>> {
     array::<ImageJson>("image inspect", json)?.into_iter().map(ImageJson::read).collect()
 }
 
-pub(super) fn networks(json: &[u8]) -> Result<Vec<Network>> {
+pub(super) fn read_networks(json: &[u8]) -> Result<Vec<Network>> {
     Ok(array::<NetworkJson>("network inspect", json)?.into_iter().map(NetworkJson::read).collect())
 }
 
@@ -104,6 +104,8 @@ struct ConfigJson {
 #[serde(rename_all = "PascalCase")]
 struct HostConfigJson {
     #[serde(default)]
+    network_mode: String,
+    #[serde(default)]
     memory: i64,
     #[serde(default)]
     nano_cpus: i64,
@@ -160,10 +162,17 @@ impl ContainerJson {
             env: self.config.env.unwrap_or_default(),
             ports: self.network_settings.ports.iter().flatten().flat_map(published).collect(),
             mounts: self.mounts.into_iter().map(MountJson::read).collect(),
-            networks: self.network_settings.networks.unwrap_or_default().into_keys().collect(),
+            networks: networks(self.network_settings.networks, &self.host_config.network_mode),
             limits: self.host_config.limits(),
         })
     }
+}
+
+/// A rootless Podman keeps a container on a network that it does not list.
+fn networks(listed: Option<BTreeMap<String, serde::de::IgnoredAny>>, mode: &str) -> Vec<String> {
+    let listed: Vec<_> = listed.unwrap_or_default().into_keys().collect();
+    let unlisted = listed.is_empty() && !matches!(mode, "" | "none");
+    if unlisted { vec![mode.to_owned()] } else { listed }
 }
 
 impl HostConfigJson {
@@ -412,6 +421,12 @@ mod tests {
         assert_eq!((it.name.as_str(), it.pid, it.running()), ("web", Some(42), true));
         assert_eq!(it.ports[0].to_string(), "127.0.0.1:8080->80/tcp");
         assert_eq!(it.limits, Limits { memory: Some(ByteSize(1024)), cpus: Some(1.5), pids: Some(64) });
+    }
+
+    #[test]
+    fn a_network_that_is_not_listed_is_told_by_its_mode() {
+        assert_eq!(networks(None, "slirp4netns"), ["slirp4netns"]);
+        assert_eq!(networks(Some(BTreeMap::new()), "none"), [""; 0]);
     }
 
     #[test]

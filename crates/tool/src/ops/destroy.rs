@@ -19,6 +19,7 @@ pub(crate) struct Destroy {
     #[schemars(with = "Name")]
     container: Handle,
     /// End its processes at once.
+    #[expect(dead_code, reason = "without a guest nothing can be ended gently: processes go with their container")]
     #[schemars(extend("default" = false))]
     force: Option<bool>,
 }
@@ -52,10 +53,6 @@ impl Operation for Destroy {
                 };
             }
         };
-        let grace = if self.force.unwrap_or(false) { std::time::Duration::ZERO } else { cx.config.exec.grace.0 };
-        if let Some(container) = found.container.as_ref().filter(|it| it.running()) {
-            found.runtime.stop(&container.id, grace).await?;
-        }
         let done = coracle_lifecycle::destroy(&*found.runtime, &store, &found.record).await?;
         Ok(answer(found.record.name, done.already_gone))
     }

@@ -12,9 +12,10 @@ mod preflight;
 mod status;
 mod words;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_runtime::{Problem, Refused};
+use coracle_runtime::{ContainerRuntime, Problem, Refused};
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -41,6 +42,11 @@ pub(crate) async fn end_session(cx: &Context) {
         Ok(_) => tracing::debug!(session = %cx.session, "the session ended"),
         Err(failure) => tracing::warn!(session = %cx.session, "the session left something: {}", failure.message),
     }
+}
+
+/// The engine of a verdict of preflight that still holds.
+pub(crate) fn kept_engine(cx: &Context) -> Option<Arc<dyn ContainerRuntime>> {
+    preflight::kept(cx).map(|it| it.runtime)
 }
 
 /// Root inside is the person's to grant.

@@ -62,7 +62,7 @@ impl Operation for Preflight {
     type Answer = Verdict;
 
     async fn run(self, cx: &Context) -> Result<Verdict, Failure> {
-        let (verdict, ready) = look(cx).await;
+        let (verdict, ready) = look(cx, true).await;
         match ready {
             Some(ready) if verdict.ready => keep(cx, &ready),
             _ => forget(cx),
@@ -102,7 +102,7 @@ pub(crate) async fn ensure_ready(cx: &Context) -> Result<Ready, Failure> {
     if let Some(ready) = kept(cx) {
         return Ok(ready);
     }
-    let (verdict, ready) = look(cx).await;
+    let (verdict, ready) = look(cx, false).await;
     match ready {
         Some(ready) if verdict.ready => {
             keep(cx, &ready);
@@ -117,9 +117,10 @@ pub(crate) async fn ensure_ready(cx: &Context) -> Result<Ready, Failure> {
     }
 }
 
-async fn look(cx: &Context) -> (Verdict, Option<Ready>) {
+/// `containers`: also those that exist are looked at, which says nothing about making new ones.
+async fn look(cx: &Context, containers: bool) -> (Verdict, Option<Ready>) {
     let detected = cx.detect().await;
-    let unverified = unverified(cx, detected.as_ref().ok()).await;
+    let unverified = if containers { unverified(cx, detected.as_ref().ok()).await } else { Vec::new() };
     let facts = Facts::gather(cx, &detected, unverified, setup::system());
     let checks = preflight::checks(&facts);
     let chosen = detected.ok().and_then(|it| it.chosen);
@@ -177,7 +178,8 @@ fn capabilities(engine: Option<&EngineInfo>) -> Capabilities {
     }
 }
 
-fn kept(cx: &Context) -> Option<Ready> {
+/// The engine of a verdict that still holds, without asking it.
+pub(crate) fn kept(cx: &Context) -> Option<Ready> {
     let bytes = std::fs::read(cx.state().ok()?.preflight()).ok()?;
     let kept: Kept = serde_json::from_slice(&bytes).ok()?;
     let age = jiff::Timestamp::now().duration_since(kept.at);

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use coracle_runtime::{
     Access, Admitted, Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, Handle, Ids, Image,
-    LabelNamespace, Mount, NetworkAsk, NetworkOn, Problem, RecordId, Refused, random_hex,
+    LabelNamespace, Mount, NetworkOn, Problem, RecordId, Refused, random_hex,
 };
 use serde_json::{Map, Value};
 
 use crate::destroy::remove_all;
 use crate::lock::Lock;
-use crate::network::{Lone, lone, now, place};
+use crate::network::{now, place};
 use crate::record::{Record, RecordedMount, State};
 use crate::store::Loaded;
 use crate::{Error, ProcessId, Result, Store, protect};
@@ -96,7 +96,7 @@ fn name_is_free(store: &Store, name: &ContainerName) -> Result<()> {
 
 fn record_of(runtime: &dyn ContainerRuntime, store: &Store, draft: Draft) -> Record {
     let now = now();
-    let mut record = Record {
+    Record {
         schema: Record::schema(),
         name: draft.name,
         container_id: None,
@@ -130,11 +130,7 @@ fn record_of(runtime: &dyn ContainerRuntime, store: &Store, draft: Draft) -> Rec
         maker: ProcessId::current(),
         tool_version: draft.tool_version,
         later: Map::new(),
-    };
-    if let Lone::Own(network) = lone(runtime, store, &record) {
-        record.networks.push(network.to_string());
     }
-    record
 }
 
 impl Making<'_> {
@@ -154,13 +150,10 @@ impl Making<'_> {
         self.record.image = reference.to_owned();
         self.record.image_id = Some(image.id.clone());
         self.record.mounts = spec.mounts.iter().map(recorded).collect();
-        if spec.network != NetworkAsk::Bridge {
-            self.record.networks.clear();
-        }
         let over = self.cover(&spec.mounts)?;
         self.store.save(&self.record)?;
         let _held = self.store.hold_network().await?;
-        let network = place(self.runtime, self.store, &self.record, &spec.network).await?;
+        let network = place(self.runtime, self.store, &spec.network).await?;
         let asked = spec.mounts.clone();
         let labels = self.labels("primary", Some(spec.exec_user), image)?;
         let placed = admitted.covered_by(over).labelled(labels).on(image.id.clone(), network);

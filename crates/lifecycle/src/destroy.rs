@@ -1,6 +1,6 @@
 //! Removal, of everything that only this container used.
 
-use coracle_runtime::{ContainerRuntime, LabelFilter, NetworkAct, Removed};
+use coracle_runtime::{ContainerRuntime, LabelFilter, Removed};
 
 use crate::network::drop_shared;
 use crate::record::{Record, State};
@@ -66,15 +66,12 @@ pub(crate) async fn remove_all(runtime: &dyn ContainerRuntime, store: &Store, re
     match remove_containers(runtime, store, record).await {
         Ok(found) => removal.found = found,
         Err(err) => {
-            // Its networks and the files beneath its binds are still in use.
+            // The files beneath its binds are still in use.
             removal.failed.push(err);
             return removal;
         }
     }
     protect::clear(&record.placeholders);
-    for network in &record.networks {
-        removal.failed.extend(remove_network(runtime, store, network).await.err());
-    }
     removal.failed.extend(drop_shared(runtime, store, record).await.err());
     removal
 }
@@ -99,14 +96,4 @@ async fn containers_of(
     let ours = LabelFilter(vec![(store.signer().key("id"), Some(record.record_id.to_string()))]);
     let found = runtime.list(&ours).await?;
     Ok(found.into_iter().filter(|it| store.signed(runtime.kind(), &it.labels)).map(|it| it.id).collect())
-}
-
-/// Only if it carries our signature: the name may have gone to somebody else.
-async fn remove_network(runtime: &dyn ContainerRuntime, store: &Store, name: &str) -> Result<()> {
-    let Ok(parsed) = coracle_runtime::NetworkName::parse(name) else { return Ok(()) };
-    let found = runtime.network(NetworkAct::Find(parsed)).await?;
-    for network in found.into_iter().filter(|it| it.name == name && store.signed(runtime.kind(), &it.labels)) {
-        runtime.network(NetworkAct::Remove(network.id)).await?;
-    }
-    Ok(())
 }

@@ -153,7 +153,6 @@ fn read_labels(runtime: &dyn ContainerRuntime, store: &Store, container: &Contai
     // Renamed behind us: then the engine's name is somebody's choice, and the record stays under ours.
     let created = it("created")?.parse().ok()?;
     let user = Ids::parse(it("exec_user")?).ok()?;
-    let own_network = |network: &&String| network.starts_with(&format!("{}-net-", store.signer().namespace()));
     Some(Record {
         schema: Record::schema(),
         name,
@@ -181,7 +180,7 @@ fn read_labels(runtime: &dyn ContainerRuntime, store: &Store, container: &Contai
         exec_user: Some(user),
         env_keys: Vec::new(),
         env_plain: BTreeMap::new(),
-        networks: container.networks.iter().filter(own_network).cloned().collect(),
+        networks: Vec::new(),
         placeholders: Vec::new(),
         provisioning_report: Value::Null,
         spec_sha256: String::new(),

@@ -9,45 +9,27 @@ use coracle_runtime::{
 use crate::record::Record;
 use crate::{Error, Kind, Result, Store};
 
-/// Where `bridge` leads, decided before anything is made.
-pub(crate) enum Lone {
-    /// One network for all of our containers, on which they do not reach each other.
-    Shared(NetworkName),
-    /// One network for this container: the engine parts networks, not their members.
-    Own(NetworkName),
-    /// The engine keeps each container alone by itself.
-    Engine,
-}
-
-pub(crate) fn lone(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Lone {
-    let name = |text: String| NetworkName::parse(text).expect("a namespace and hex digits are a name");
-    match (runtime.kind(), runtime.endpoint().rootless) {
-        (EngineKind::Podman, true) => Lone::Engine,
-        (EngineKind::Podman, false) => {
-            Lone::Own(name(format!("{}-net-{}", record.namespace, &record.record_id.as_str()[..12])))
-        }
-        (EngineKind::Docker | EngineKind::Fake, _) => {
-            // Each state directory has its own: it would not know another's signature.
-            Lone::Shared(name(format!("{}-lone-{}", record.namespace, store.signer().fingerprint())))
-        }
+/// The network that all of our containers share on an engine that keeps its members apart. Podman parts networks and
+/// not their members, and its firewall forgets even that whenever some container leaves (netavark 1.4): there each
+/// container has a network stack of its own, which nobody else is on.
+pub(crate) fn lone(runtime: &dyn ContainerRuntime, store: &Store) -> Option<NetworkName> {
+    if runtime.kind() == EngineKind::Podman {
+        return None;
     }
+    // Each state directory has its own: it would not know another's signature.
+    let name = format!("{}-lone-{}", store.signer().namespace(), store.signer().fingerprint());
+    Some(NetworkName::parse(name).expect("a namespace and hex digits are a name"))
 }
 
-/// Makes what is missing. What only this container uses is in the record before it is made.
-pub(crate) async fn place(
-    runtime: &dyn ContainerRuntime,
-    store: &Store,
-    record: &Record,
-    ask: &NetworkAsk,
-) -> Result<NetworkOn> {
+/// Where a container goes; makes what is missing.
+pub(crate) async fn place(runtime: &dyn ContainerRuntime, store: &Store, ask: &NetworkAsk) -> Result<NetworkOn> {
     match ask {
         NetworkAsk::None => Ok(NetworkOn::None),
         NetworkAsk::Host => Ok(NetworkOn::Host),
         NetworkAsk::Named(name) => ours(runtime, store, name).await.map(NetworkOn::Id),
-        NetworkAsk::Bridge => match lone(runtime, store, record) {
-            Lone::Engine => Ok(NetworkOn::EngineDefault),
-            Lone::Own(name) => make(runtime, store, &name, (record.record_id.as_str(), true)).await.map(NetworkOn::Id),
-            Lone::Shared(name) => shared(runtime, store, &name).await.map(NetworkOn::Id),
+        NetworkAsk::Bridge => match lone(runtime, store) {
+            Some(name) => shared(runtime, store, &name).await.map(NetworkOn::Id),
+            None => Ok(NetworkOn::Alone),
         },
     }
 }
@@ -59,7 +41,7 @@ async fn shared(runtime: &dyn ContainerRuntime, store: &Store, name: &NetworkNam
     }
     let _lock = store.common_lock("network").await?;
     match ours(runtime, store, name).await {
-        Err(Error::NotFound { .. }) => make(runtime, store, name, (&random_hex::<16>(), false)).await,
+        Err(Error::NotFound { .. }) => make(runtime, store, name).await,
         other => other,
     }
 }
@@ -77,22 +59,17 @@ async fn ours(runtime: &dyn ContainerRuntime, store: &Store, name: &NetworkName)
     }
 }
 
-/// `reach`: its members may reach each other. A network of one has no use for keeping them apart.
-async fn make(
-    runtime: &dyn ContainerRuntime,
-    store: &Store,
-    name: &NetworkName,
-    (id, reach): (&str, bool),
-) -> Result<String> {
+async fn make(runtime: &dyn ContainerRuntime, store: &Store, name: &NetworkName) -> Result<String> {
     let signer = store.signer();
     let mut labels = BTreeMap::from([
         (signer.key("managed"), "true".to_owned()),
-        (signer.key("id"), id.to_owned()),
+        (signer.key("id"), random_hex::<16>()),
         (signer.key("kind"), "lone".to_owned()),
         (signer.key("created"), now().to_string()),
     ]);
     signer.sign(runtime.kind(), &mut labels);
-    let act = NetworkAct::Create { name: name.clone(), labels: labels.into_iter().collect(), reach, internal: false };
+    let act =
+        NetworkAct::Create { name: name.clone(), labels: labels.into_iter().collect(), reach: false, internal: false };
     let made = runtime.network(act).await?.pop();
     made.map(|it| it.id)
         .ok_or_else(|| Engine::Unreadable { verb: "network create", detail: "no network".into() }.into())
@@ -100,7 +77,7 @@ async fn make(
 
 /// Removes the network that all containers share when the last of them goes. Whoever is making one holds it.
 pub(crate) async fn drop_shared(runtime: &dyn ContainerRuntime, store: &Store, last: &Record) -> Result<()> {
-    let Lone::Shared(name) = lone(runtime, store, last) else { return Ok(()) };
+    let Some(name) = lone(runtime, store) else { return Ok(()) };
     let Some(_mine) = store.try_own_network()? else { return Ok(()) };
     if store.records()?.iter().any(|it| it.record_id != last.record_id && it.engine == last.engine) {
         return Ok(());

@@ -101,7 +101,7 @@ pub struct Record {
     pub env_keys: Vec<String>,
     /// Values that are no secrets.
     pub env_plain: BTreeMap<String, String>,
-    /// Networks that only this container uses.
+    /// Networks that only this container uses: none, until there are stacks.
     pub networks: Vec<String>,
     /// Files that we put beneath its binds, to be taken away with it.
     #[serde(default)]

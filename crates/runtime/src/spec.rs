@@ -128,8 +128,10 @@ pub enum NetworkAsk {
 /// The network a container is put on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NetworkOn {
-    /// What the engine gives by itself: rootless Podman, where each container is alone.
+    /// Whatever the engine gives a container that asks for nothing.
     EngineDefault,
+    /// A network stack of its own, in user mode: a way out, published ports, and nobody else on it. Podman's.
+    Alone,
     /// Loopback only.
     None,
     /// The host's own.

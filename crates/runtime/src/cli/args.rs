@@ -105,6 +105,8 @@ impl Words {
 pub(super) struct Facts {
     pub(super) rootless: bool,
     pub(super) selinux: bool,
+    /// The program of Podman's user-mode network that is installed.
+    pub(super) user_network: Option<&'static str>,
 }
 
 /// The whole table of containers.md 4.6 for a container without a guest.
@@ -116,7 +118,7 @@ pub(super) fn create(dialect: Dialect, facts: Facts, placed: &Placed) -> Words {
     let it = privileges(it, dialect, facts, spec);
     let it = limits(it, spec);
     let it = spec.mounts.iter().fold(it, |it, mount| bind(it, dialect, mount));
-    let it = network(it, placed);
+    let it = network(it, facts, placed);
     let it = it.words(["--ipc=private", "--cgroupns=private", "--restart=no", "--no-healthcheck", "--log-driver=none"]);
     let it = it.words(["--stop-signal=SIGTERM", "--stop-timeout=10"]);
     let it = match dialect {
@@ -170,9 +172,10 @@ fn csv(field: &str) -> String {
     if field.contains([',', '"']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field.to_owned() }
 }
 
-fn network(it: Words, placed: &Placed) -> Words {
+fn network(it: Words, facts: Facts, placed: &Placed) -> Words {
     let it = match placed.network() {
         NetworkOn::EngineDefault => it,
+        NetworkOn::Alone => it.flag("network", facts.user_network.unwrap_or("slirp4netns")),
         NetworkOn::None => it.flag("network", "none"),
         NetworkOn::Host => it.flag("network", "host"),
         NetworkOn::Id(id) => it.flag("network", id),
@@ -389,11 +392,11 @@ mod tests {
 
     #[test]
     fn podman_differs_in_mapping_devices_and_what_it_adds_by_itself() {
-        let facts = Facts { rootless: true, selinux: true };
+        let facts = Facts { rootless: true, selinux: true, user_network: Some("pasta") };
         let spec = CreateSpec { gpu: true, exec_user: Ids { uid: 7, gid: 8 }, ..spec() };
         let (docker, podman) = (
             words(Dialect::Docker, facts, spec.clone(), NetworkOn::None),
-            words(Dialect::Podman, facts, spec, NetworkOn::EngineDefault),
+            words(Dialect::Podman, facts, spec, NetworkOn::Alone),
         );
         let only = |a: &str, b: &str| {
             a.lines().filter(|it| !b.lines().any(|other| other == *it)).collect::<Vec<_>>().join("\n")
@@ -405,6 +408,7 @@ mod tests {
         assert_snapshot!(only(&podman, &docker), @r"
         --device=nvidia.com/gpu=all
         --userns=keep-id:uid=7,gid=8
+        --network=pasta
         --http-proxy=false
         --systemd=false
         --sdnotify=ignore

@@ -36,6 +36,9 @@ pub struct Machine {
     pub nofile: u64,
     /// Hard limit of processes, at most what the kernel has numbers for.
     pub nproc: u64,
+    /// We are root without `CAP_SYS_RESOURCE`: Podman asks for its defaults and may not have them. Without root it
+    /// lowers them itself.
+    pub bound_root: bool,
     /// systemd manages this machine.
     pub systemd: bool,
     /// Controllers stand in both versions of the control groups, which `crun` refuses.
@@ -61,6 +64,7 @@ impl Machine {
         Self {
             nofile: hard(Resource::Nofile),
             nproc: hard(Resource::Nproc).min(pid_max),
+            bound_root: rustix::process::geteuid().is_root() && !may_raise_limits(&read("/proc/self/status")),
             systemd: Path::new("/run/systemd/system").exists(),
             hybrid_cgroups: !read("/sys/fs/cgroup/unified/cgroup.controllers").trim().is_empty(),
             runc: ["/usr/bin/runc", "/usr/sbin/runc"].iter().any(|it| Path::new(it).exists()),
@@ -71,7 +75,7 @@ impl Machine {
     #[must_use]
     pub fn mends(&self) -> Table {
         let (mut containers, mut engine) = (Table::new(), Table::new());
-        if self.nofile < DEFAULT_NOFILE || self.nproc < DEFAULT_NPROC {
+        if self.bound_root && (self.nofile < DEFAULT_NOFILE || self.nproc < DEFAULT_NPROC) {
             let ulimits = [format!("nofile={0}:{0}", self.nofile), format!("nproc={0}:{0}", self.nproc)];
             containers.insert("default_ulimits".into(), Value::Array(ulimits.map(Value::String).into()));
         }
@@ -87,7 +91,13 @@ impl Machine {
     }
 }
 
-/// The person's files, weakest first.
+/// Bit 24 of the effective capabilities is `CAP_SYS_RESOURCE`.
+fn may_raise_limits(status: &str) -> bool {
+    let effective = status.lines().find_map(|it| it.strip_prefix("CapEff:"));
+    effective.and_then(|it| u64::from_str_radix(it.trim(), 16).ok()).is_some_and(|it| it & (1 << 24) != 0)
+}
+
+/// The person's files, weakest first. Podman reads those of root's home as little as we do.
 #[must_use]
 pub fn sources(home: &Path) -> Vec<PathBuf> {
     let mut drop_ins: Vec<_> = std::fs::read_dir("/etc/containers/containers.conf.d")
@@ -98,7 +108,8 @@ pub fn sources(home: &Path) -> Vec<PathBuf> {
         .collect();
     drop_ins.sort();
     let first = ["/usr/share/containers/containers.conf", "/etc/containers/containers.conf"].map(PathBuf::from);
-    first.into_iter().chain(drop_ins).chain([home.join(".config/containers/containers.conf")]).collect()
+    let own = (!rustix::process::geteuid().is_root()).then(|| home.join(".config/containers/containers.conf"));
+    first.into_iter().chain(drop_ins).chain(own).collect()
 }
 
 /// Merges the allowed keys of some files, weakest first, over the mends.
@@ -130,7 +141,7 @@ mod tests {
     use super::*;
 
     const PLAIN: Machine =
-        Machine { nofile: 1 << 20, nproc: 4 << 20, systemd: true, hybrid_cgroups: false, runc: true };
+        Machine { nofile: 1000, nproc: 99, bound_root: false, systemd: true, hybrid_cgroups: false, runc: true };
 
     #[test]
     fn an_ordinary_machine_needs_nothing() {
@@ -138,8 +149,14 @@ mod tests {
     }
 
     #[test]
+    fn the_capability_is_read_from_the_kernels_words() {
+        assert!(may_raise_limits("Name:\tx\nCapEff:\t000001ffffffffff\n"));
+        assert!(!may_raise_limits("CapEff:\t000001fffeffffff\n") && !may_raise_limits(""));
+    }
+
+    #[test]
     fn a_machine_with_low_limits_and_no_systemd_gets_what_it_needs_and_the_person_wins() {
-        let machine = Machine { nofile: 1000, nproc: 99, systemd: false, hybrid_cgroups: true, ..PLAIN };
+        let machine = Machine { bound_root: true, systemd: false, hybrid_cgroups: true, ..PLAIN };
         let theirs =
             "[engine]\nruntime = \"crun\"\nenv = [\"A=b\"]\n[containers]\nvolumes = [\"/:/host\"]\n".to_owned();
         assert_snapshot!(merge(machine.mends(), &[theirs]).unwrap(), @r#"

@@ -21,7 +21,8 @@ pub use self::dialect::Dialect;
 use crate::host::process::Stdin;
 use crate::{
     Capability, Container, ContainerId, ContainerPath, ContainerRuntime, Endpoint, EngineInfo, EngineKind, Error, Exec,
-    ExecOutput, Handle, Image, ImageAct, ImageId, ImageRef, LabelFilter, Network, NetworkAct, Placed, Removed, Result,
+    ExecOutput, Handle, Image, ImageAct, ImageId, ImageRef, LabelFilter, Network, NetworkAct, NetworkOn, Placed,
+    Removed, Result,
 };
 
 /// How to reach an engine. Decided once, from configuration and host.
@@ -73,7 +74,8 @@ impl CliRuntime {
         let client = Client::new(dialect, settings)?;
         let selinux = std::fs::read("/sys/fs/selinux/enforce").is_ok_and(|it| it.starts_with(b"1"));
         let rootless = dialect == Dialect::Podman && !rustix::process::geteuid().is_root();
-        Ok(Self { dialect, client, facts: Facts { rootless, selinux } })
+        let user_network = ["slirp4netns", "pasta"].into_iter().find(|it| detect::find_program(it).is_ok());
+        Ok(Self { dialect, client, facts: Facts { rootless, selinux, user_network } })
     }
 
     /// The words that give a person a terminal in a container, for [`Invocation::replace_this_process`].
@@ -158,6 +160,9 @@ impl ContainerRuntime for CliRuntime {
     }
 
     async fn create(&self, spec: &Placed) -> Result<ContainerId> {
+        if *spec.network() == NetworkOn::Alone && self.facts.user_network.is_none() {
+            return Err(Error::NotInstalled { program: "slirp4netns".into() });
+        }
         let words = args::create(self.dialect, self.facts, spec);
         match self.client.ask("create", words, deadline::MAKE).await {
             Ok(ended) => read::created(&ended.stdout.bytes()),

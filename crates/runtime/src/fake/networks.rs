@@ -54,7 +54,7 @@ impl State {
     /// The name of the network that a container is put on.
     pub(super) fn network_of(&self, network: &NetworkOn) -> Result<String> {
         let handle = match network {
-            NetworkOn::EngineDefault => "bridge",
+            NetworkOn::EngineDefault | NetworkOn::Alone => "bridge",
             NetworkOn::None => "none",
             NetworkOn::Host => "host",
             NetworkOn::Id(handle) => handle,

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::host::Host;
 use crate::op::{Input, MAX_BYTES};
 use crate::progress::Event;
-use crate::{mouth, ops, schema};
+use crate::{mouth, ops, render, schema};
 
 /// What the command line of a call says.
 #[derive(Debug)]
@@ -55,6 +55,9 @@ fn open(host: Host, options: &Options) -> Result<Context, Failure> {
 }
 
 async fn answer(call: Call, cx: &Context) -> Map<String, Value> {
+    if call.text.is_none() && cx.host.stdin_is_terminal {
+        render::note("reading a call from standard input, to its end (Ctrl-D)");
+    }
     let text = match call.text.filter(|it| it != "-") {
         Some(text) => Ok(text.into_bytes()),
         None => read_stdin().await,

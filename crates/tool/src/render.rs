@@ -1,11 +1,20 @@
 //! Answers as text for people. Colours go to terminals only, and never where `NO_COLOR` is set.
 
+mod amounts;
+mod done;
+mod marks;
+mod preflight;
+mod report;
+mod status;
 mod tables;
 
 use std::io::Write;
 
 use anstyle::{AnsiColor, Style};
 use serde_json::{Map, Value};
+
+pub(crate) use self::marks::Marks;
+pub(crate) use self::report::step;
 
 const GOOD: Style = AnsiColor::Green.on_default();
 const DOUBTFUL: Style = AnsiColor::Yellow.on_default();
@@ -30,12 +39,19 @@ pub(crate) fn complain(answer: &Map<String, Value>) {
     note(&complaint(answer));
 }
 
-/// Warnings of an answer, on standard error.
+/// Warnings of an answer, on standard error. `no_guest` holds for every container of this release, so people are told
+/// once, by `preflight`.
 pub(crate) fn warnings(answer: &Map<String, Value>) {
-    for warning in list(answer, "warnings") {
+    let warnings = answer.get("warnings").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    for warning in warnings.iter().filter(|it| it["code"] != "no_guest") {
         let (code, message) = (text(warning, "code"), text(warning, "message"));
         note(&format!("{DOUBTFUL}warning[{code}]{DOUBTFUL:#}: {message}"));
     }
+}
+
+/// Why a command was ended before its time.
+pub(crate) fn timed_out(answer: &Map<String, Value>) {
+    note(&done::timed_out(&Value::Object(answer.clone())));
 }
 
 fn complaint(answer: &Map<String, Value>) -> String {
@@ -48,95 +64,51 @@ fn complaint(answer: &Map<String, Value>) -> String {
         let (field, message) = (text(problem, "field"), text(problem, "message"));
         lines.push(if field.is_empty() { format!("  {message}") } else { format!("  `{field}`: {message}") });
     }
+    for result in list_of(answer, "results").iter().filter(|it| it["success"] == false) {
+        lines.push(format!("  `{}`: {}", text(result, "container"), text(result, "error")));
+    }
+    for left in list_of(&answer["details"], "left") {
+        lines.push(format!("  not undone: {}", plain(left.as_str().unwrap_or_default())));
+    }
     if !hint.is_empty() {
-        lines.push(format!("{NAME}hint{NAME:#}: {hint}"));
+        let mut hint = hint.lines();
+        lines.extend(hint.next().map(|first| format!("{NAME}hint{NAME:#}: {first}")));
+        lines.extend(hint.map(|more| format!("      {more}")));
     }
     lines.join("\n")
 }
 
-/// An answer that is no failure.
-pub(crate) fn answer(operation: &str, answer: &Map<String, Value>) -> String {
-    let answer = &Value::Object(answer.clone());
-    match operation {
-        "list" => tables::containers(answer),
-        "preflight" => preflight(answer),
-        "create" => created(answer),
-        "destroy" => destroyed(answer),
-        "exec_interactive_hint" => text(answer, "command"),
-        _ => fields(answer),
-    }
+/// An answer with what a person knows of its call.
+#[derive(Debug)]
+pub(crate) struct Answered<'a> {
+    pub(crate) operation: &'a str,
+    pub(crate) call: Value,
+    pub(crate) answer: Value,
+    pub(crate) marks: Marks,
+    /// Steps that stand on the same screen already.
+    pub(crate) told: &'a [String],
 }
 
-/// One line of the provisioning report.
-pub(crate) fn step(step: &Value) -> String {
-    let style = match text(step, "status").as_str() {
-        "success" => GOOD,
-        "skipped" => DIM,
-        "partial" => DOUBTFUL,
-        _ => BAD,
-    };
-    let error = match text(step, "error").as_str() {
-        "" => String::new(),
-        error => format!(" ({error})"),
-    };
-    format!("{style}{:>8}{style:#} {}: {}{error}", text(step, "status"), text(step, "name"), text(step, "detail"))
-}
-
-fn preflight(answer: &Value) -> String {
-    let mut lines = Vec::new();
-    for check in list_of(answer, "checks") {
-        let status = text(check, "status");
-        let style = match status.as_str() {
-            "pass" => GOOD,
-            "warn" => DOUBTFUL,
-            "fail" => BAD,
-            _ => DIM,
-        };
-        lines.push(format!("{style}{status:>4}{style:#} {}: {}", text(check, "name"), text(check, "detail")));
-        let guidance = text(check, "guidance");
-        lines.extend(guidance.lines().map(|line| format!("       {line}")));
-    }
-    let style = if answer["ready"] == true { GOOD } else { BAD };
-    lines.push(match text(answer, "summary").as_str() {
-        "" => fields(answer),
-        summary => format!("{style}{summary}{style:#}"),
-    });
-    lines.join("\n")
-}
-
-fn created(answer: &Value) -> String {
-    let mut lines = vec![format!("{NAME}{}{NAME:#} {}", text(answer, "container"), text(answer, "container_id"))];
-    let mut line = |name: &str, value: &str| {
-        if !value.is_empty() {
-            lines.push(format!("  {name:<8} {value}"));
+impl Answered<'_> {
+    /// The answer of a call that was carried out.
+    pub(crate) fn text(&self) -> String {
+        let Self { call, answer, marks, .. } = self;
+        match self.operation {
+            "list" => tables::containers(answer, jiff::Timestamp::now()),
+            "preflight" => preflight::checks(answer, marks),
+            "create" => report::created(answer, marks, self.told),
+            "status" => status::of_one(answer, marks, jiff::Timestamp::now()),
+            "copy_in" => done::copied_in(call, answer, marks),
+            "copy_out" => done::copied_out(call, answer, marks),
+            "destroy" => done::destroyed(answer),
+            "destroy_all" => done::all_destroyed(answer, marks),
+            "exec_interactive_hint" => text(answer, "command"),
+            _ => fields(answer),
         }
-    };
-    line("image", &format!("{} ({})", text(answer, "image"), text(answer, "image_source")));
-    line("user", &text(answer, "user"));
-    line("workdir", &text(answer, "workdir"));
-    for port in list_of(answer, "ports") {
-        line("port", &format!("{}:{} -> {}", text(port, "address"), port["host"], port["container"]));
     }
-    for entry in list_of(answer, "provisioning_report").iter().filter(|it| text(it, "status") != "skipped") {
-        lines.push(format!("  {}", step(entry)));
-    }
-    let shell = text(answer, "coracle_command");
-    if !shell.is_empty() {
-        lines.push(format!("{DIM}open a shell in it: {shell}{DIM:#}"));
-    }
-    lines.join("\n")
 }
 
-fn destroyed(answer: &Value) -> String {
-    let gone = if answer["already_gone"] == true { "was gone already" } else { "destroyed" };
-    let mut lines = vec![format!("{NAME}{}{NAME:#} {gone}", text(answer, "container"))];
-    for entry in list_of(answer, "review") {
-        lines.push(format!("  {DOUBTFUL}review{DOUBTFUL:#} {} ({})", text(entry, "path"), text(entry, "change")));
-    }
-    lines.join("\n")
-}
-
-/// Every field on a line of its own.
+/// Every field on a line of its own: for operations that nobody has drawn yet.
 fn fields(answer: &Value) -> String {
     let told = |(name, value): (&String, &Value)| match value {
         Value::Null => None,
@@ -152,8 +124,11 @@ fn fields(answer: &Value) -> String {
         .join("\n")
 }
 
-fn list<'a>(answer: &'a Map<String, Value>, key: &str) -> &'a [Value] {
-    answer.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+/// Facts below a heading, their names in one column. Those without a value are left out.
+fn facts(facts: &[(&str, String)]) -> Vec<String> {
+    let facts: Vec<_> = facts.iter().filter(|it| !it.1.is_empty()).collect();
+    let width = facts.iter().map(|it| it.0.len()).max().unwrap_or(0);
+    facts.iter().map(|(name, value)| format!("  {DIM}{name:<width$}{DIM:#}  {value}")).collect()
 }
 
 fn list_of<'a>(answer: &'a Value, key: &str) -> &'a [Value] {
@@ -169,82 +144,56 @@ fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
+/// A name of a field or a step, as words.
+fn words(name: &str) -> String {
+    name.replace('_', " ")
+}
+
+/// As a pipe gets it.
+#[cfg(test)]
+fn bare(text: &str) -> String {
+    anstream::adapter::strip_str(text).to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use insta::assert_snapshot;
     use serde_json::{Value, json};
 
-    fn check(operation: &str, answer: Value) -> String {
+    fn check(answer: Value) -> String {
         let Value::Object(answer) = answer else { panic!("no object") };
-        let text =
-            if answer["success"] == true { super::answer(operation, &answer) } else { super::complaint(&answer) };
-        anstream::adapter::strip_str(&text).to_string()
+        super::bare(&super::complaint(&answer))
     }
 
     #[test]
     fn failures_are_told_with_what_to_do() {
-        let answer = json!({ "success": false, "code": "invalid_input", "message": "`a`: bad", "hint": "mend it",
+        let answer = json!({ "success": false, "code": "invalid_input", "message": "`a`: bad", "hint": "mend it\nor so",
             "details": { "problems": [{ "field": "a", "message": "bad" }, { "field": "b", "message": "worse" }] } });
-        assert_snapshot!(check("exec", answer), @r"
+        assert_snapshot!(check(answer), @r"
         error[invalid_input]: `a`: bad
           `b`: worse
         hint: mend it
+              or so
         ");
     }
 
     #[test]
-    fn answers_are_told_in_lines() {
-        let answer = json!({ "success": true, "container": "web", "container_id": "0123", "image": "ubuntu:24.04",
-            "image_source": "local", "user": "1000:1000", "workdir": "/workspace", "coracle_command": "coracle shell web",
-            "ports": [{ "address": "127.0.0.1", "host": 8080, "container": 80 }],
-            "provisioning_report": [{ "name": "user", "status": "success", "detail": "1000:1000" },
-                { "name": "setup", "status": "failed", "detail": "1 of 1", "error": "exit 1" },
-                { "name": "git", "status": "skipped", "detail": "" }] });
-        assert_snapshot!(check("create", answer), @r"
-        web 0123
-          image    ubuntu:24.04 (local)
-          user     1000:1000
-          workdir  /workspace
-          port     127.0.0.1:8080 -> 80
-           success user: 1000:1000
-            failed setup: 1 of 1 (exit 1)
-        open a shell in it: coracle shell web
+    fn what_is_left_over_is_told() {
+        let answer = json!({ "success": false, "code": "partial", "message": "1 of 2", "details": { "left": ["the network"] },
+            "results": [{ "success": true, "container": "a" }, { "success": false, "container": "b", "error": "stuck" }] });
+        assert_snapshot!(check(answer), @r"
+        error[partial]: 1 of 2
+          `b`: stuck
+          not undone: the network
         ");
-        assert_snapshot!(check("status", json!({ "success": true, "running": true, "exit_code": null, "image": "x\u{1b}[2J" })), @r"
+    }
+
+    #[test]
+    fn fields_stand_on_lines_and_cannot_steer_a_terminal() {
+        let answer = json!({ "success": true, "running": true, "exit_code": null, "image": "x\u{1b}[2J" });
+        assert_snapshot!(super::bare(&super::fields(&answer)), @r"
         image: x�[2J
         running: true
         ");
-        assert_snapshot!(check("destroy", json!({ "success": true, "container": "web", "already_gone": false })), @"web destroyed");
-    }
-
-    #[test]
-    fn checks_are_told_with_guidance() {
-        let answer = json!({ "success": true, "ready": false, "summary": "1 checks failed: daemon_running", "checks": [
-            { "name": "runtime_installed", "status": "pass", "detail": "docker", "guidance": null },
-            { "name": "daemon_running", "status": "fail", "detail": "no answer", "guidance": "sudo systemctl start docker\nor so" }] });
-        assert_snapshot!(check("preflight", answer), @r"
-        pass runtime_installed: docker
-        fail daemon_running: no answer
-               sudo systemctl start docker
-               or so
-        1 checks failed: daemon_running
-        ");
-    }
-
-    #[test]
-    fn containers_are_a_table() {
-        let row = |name: &str, status: &str| {
-            json!({ "name": name, "status": status, "image": "ubuntu:24.04", "ports": "",
-            "created": "2026-11-21T10:00:00.000Z", "session": "default" })
-        };
-        let answer =
-            json!({ "success": true, "containers": [row("web", "running"), row("db", "exited")], "unverified": ["x"] });
-        assert_snapshot!(check("list", answer), @r"
-        NAME  STATUS   IMAGE         PORTS  CREATED           SESSION
-        web   running  ubuntu:24.04         2026-11-21 10:00  default
-        db    exited   ubuntu:24.04         2026-11-21 10:00  default
-        unverified x: it carries our label without proof; nothing acts on it
-        ");
-        assert_snapshot!(check("list", json!({ "success": true, "containers": [] })), @"no containers");
     }
 }

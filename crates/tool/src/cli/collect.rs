@@ -4,6 +4,7 @@ use clap::ArgMatches;
 use serde_json::{Map, Value};
 
 use super::command::{COMMAND, as_word, is, words};
+use super::short;
 use crate::op::Entry;
 
 /// The call that the words stand for. What they cannot say is told by dispatch, as for any call.
@@ -37,7 +38,7 @@ fn field(name: &str, schema: &Value, matches: &ArgMatches) -> Option<Value> {
         return Some(pairs(&texts));
     }
     if is(schema, "array") && !is(schema, "string") {
-        return Some(list(schema, &texts));
+        return Some(list(name, schema, &texts));
     }
     texts.last().map(|text| scalar(schema, text))
 }
@@ -57,12 +58,12 @@ fn pairs(texts: &[&str]) -> Value {
 }
 
 /// Each text is an item; one that is a JSON list stands for all of its items.
-fn list(schema: &Value, texts: &[&str]) -> Value {
+fn list(name: &str, schema: &Value, texts: &[&str]) -> Value {
     let mut items = Vec::new();
     for text in texts {
         match serde_json::from_str(text) {
             Ok(Value::Array(more)) => items.extend(more),
-            _ => items.push(scalar(&schema["items"], text)),
+            _ => items.push(short::item(name, text).unwrap_or_else(|| scalar(&schema["items"], text))),
         }
     }
     Value::Array(items)
@@ -154,6 +155,7 @@ mod tests {
             &["--setup-commands", "true", "--setup-commands", r#"[["a","b"]]"#],
             json!({ "setup_commands": ["true", ["a", "b"]] }),
         );
-        check(&["--ports", r#"{"container":80}"#], json!({ "ports": [{ "container": 80 }] }));
+        let two = json!({ "ports": [{ "container": 80 }, { "container": 81, "host": 8081 }] });
+        check(&["--ports", r#"{"container":80}"#, "--port", "8081:81"], two);
     }
 }

@@ -6,6 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::{Arg, ArgAction, Command, value_parser};
 use serde_json::Value;
 
+use super::{help, short};
 use crate::config::Engine;
 use crate::op::Entry;
 use crate::schema::Arguments;
@@ -25,12 +26,13 @@ pub(super) fn command(table: &[Entry]) -> Command {
         .version(env!("CARGO_PKG_VERSION"))
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .disable_help_subcommand(true)
-        .args(global());
-    for entry in table {
-        root = root.subcommand(operation(entry));
+        .args(global())
+        .after_help(help::ROOT);
+    for command in table.iter().map(operation).chain([shell(), setup(), call(), mcp()]) {
+        let word = command.get_name().to_owned();
+        root = root.subcommand(command.display_order(help::order(&word)).after_help(help::examples(&word)));
     }
-    root.subcommands([shell(), setup(), call(), mcp()])
+    root
 }
 
 fn global() -> [Arg; 4] {
@@ -80,14 +82,17 @@ fn mcp() -> Command {
 fn operation(entry: &Entry) -> Command {
     let arguments = entry.arguments();
     let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
+    let mut fields: Vec<_> = arguments.properties.iter().collect();
+    fields.sort_by_key(|(name, _)| help::place(name));
     let mut command = Command::new(word(entry.name))
-        .about(first_sentence(&arguments.description))
+        .about(summary(&arguments.description))
         .long_about(arguments.description.clone())
         .override_usage(usage(entry.name, &arguments))
-        .args(arguments.properties.iter().map(|(name, schema)| field(name, schema)))
+        .args(fields.into_iter().map(|(name, schema)| field(name, schema)))
         .arg(json.help_heading("Everywhere"));
     for name in words(&arguments) {
-        let help = format!("The same as --{}", word(name));
+        let help = about(&arguments.properties[name]);
+        command = command.mut_arg(name, |it| it.hide(true));
         command = command.arg(Arg::new(as_word(name)).value_name(name.to_uppercase()).help(help));
     }
     if runs(&arguments) {
@@ -108,11 +113,11 @@ pub(super) fn words(arguments: &Arguments) -> impl Iterator<Item = &String> {
 }
 
 /// It takes a command, whose words may follow `--`.
-fn runs(arguments: &Arguments) -> bool {
+pub(super) fn runs(arguments: &Arguments) -> bool {
     arguments.required.iter().any(|it| it == "command")
 }
 
-fn usage(name: &str, arguments: &Arguments) -> String {
+pub(super) fn usage(name: &str, arguments: &Arguments) -> String {
     let line = |words: &mut dyn Iterator<Item = String>| {
         let start = format!("coracle {} [OPTIONS]", word(name));
         std::iter::once(start).chain(words).collect::<Vec<_>>().join(" ")
@@ -126,8 +131,20 @@ fn usage(name: &str, arguments: &Arguments) -> String {
     format!("{}\n       {plain}", line(&mut others.chain(["-- <WORDS>...".to_owned()])))
 }
 
-fn first_sentence(text: &str) -> String {
-    text.split_once(". ").map_or(text, |(first, _)| first).trim_end_matches('.').to_owned()
+/// The first sentence, without its list of parts.
+fn summary(text: &str) -> String {
+    let sentence = text.split_once(". ").map_or(text, |(first, _)| first);
+    sentence.split_once(": ").map_or(sentence, |(first, _)| first).trim_end_matches('.').to_owned()
+}
+
+/// A field's help: its comment, and the default that the schema tells.
+fn about(schema: &Value) -> String {
+    let told = schema["description"].as_str().unwrap_or_default();
+    match &schema["default"] {
+        Value::Null | Value::Bool(false) => told.to_owned(),
+        Value::String(text) => format!("{told} [default: {text}]"),
+        other => format!("{told} [default: {other}]"),
+    }
 }
 
 /// Whether a type is, or may be, this one.
@@ -140,19 +157,34 @@ pub(super) fn is(schema: &Value, kind: &str) -> bool {
 }
 
 fn field(name: &str, schema: &Value) -> Arg {
-    let help = schema["description"].as_str().unwrap_or_default().to_owned();
-    let arg = Arg::new(name.to_owned()).long(word(name)).help(help);
+    let arg = Arg::new(name.to_owned()).long(word(name)).help(about(schema)).help_heading(help::heading(name));
     if is(schema, "boolean") {
         let arg = arg.num_args(0..=1).require_equals(true).default_missing_value("true").value_name("BOOL");
         return arg.value_parser(value_parser!(bool)).hide_possible_values(true);
     }
-    let arg = arg.allow_hyphen_values(true).value_name(value_name(schema));
-    let words: Option<Vec<String>> =
-        schema["enum"].as_array().map(|it| it.iter().filter_map(|it| it.as_str().map(str::to_owned)).collect());
-    let parser =
-        words.filter(|it| !it.is_empty()).map_or_else(ValueParser::string, |it| PossibleValuesParser::new(it).into());
-    let many = is(schema, "array") && !is(schema, "string") || is(schema, "object");
-    arg.value_parser(parser).action(if many { ArgAction::Append } else { ArgAction::Set })
+    let arg = arg.allow_hyphen_values(true).value_name(help::value(name).unwrap_or_else(|| value_name(schema)));
+    let arg = arg.value_parser(parser(name, schema));
+    let list = is(schema, "array") && !is(schema, "string");
+    if !list && !is(schema, "object") {
+        return arg.action(ArgAction::Set);
+    }
+    // `--ports` is a list, of which a person gives one at a time.
+    let one = word(name).strip_suffix('s').map(str::to_owned);
+    arg.action(ArgAction::Append).visible_aliases(one)
+}
+
+/// What clap itself can tell to be wrong.
+fn parser(name: &str, schema: &Value) -> ValueParser {
+    let words: Vec<String> =
+        schema["enum"].as_array().into_iter().flatten().filter_map(|it| it.as_str().map(str::to_owned)).collect();
+    if !words.is_empty() {
+        return PossibleValuesParser::new(words).into();
+    }
+    if is(schema, "object") {
+        return ValueParser::new(short::check_pair);
+    }
+    let name = name.to_owned();
+    ValueParser::new(move |text: &str| short::check_item(&name, text))
 }
 
 fn value_name(schema: &Value) -> &'static str {
@@ -161,7 +193,11 @@ fn value_name(schema: &Value) -> &'static str {
         "KEY=VALUE"
     } else if nested {
         "JSON"
-    } else if is(schema, "integer") || is(schema, "number") && !is(schema, "string") {
+    } else if is(schema, "integer") && is(schema, "string") {
+        "SIZE"
+    } else if is(schema, "number") && is(schema, "string") {
+        "TIME"
+    } else if is(schema, "integer") || is(schema, "number") {
         "N"
     } else {
         "VALUE"

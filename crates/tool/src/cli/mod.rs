@@ -2,8 +2,13 @@
 
 mod collect;
 mod command;
+mod help;
+mod phrase;
 mod present;
 mod shell;
+mod short;
+mod stdin;
+mod wrong;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -20,16 +25,16 @@ use crate::host::Host;
 use crate::op::{Entry, Input};
 use crate::{mcp, mouth, ops, render, setup};
 
+/// Exit code of a command line that says nothing we know.
+const NOT_UNDERSTOOD: u8 = 2;
+
 /// The program: reads the command line, and does what it says.
 #[must_use]
 pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let matches = match command::command(ops::ALL).try_get_matches_from(words) {
+    let words: Vec<OsString> = words.into_iter().collect();
+    let matches = match command::command(ops::ALL).try_get_matches_from(&words) {
         Ok(matches) => matches,
-        Err(err) => {
-            // Help goes to standard output, complaints to standard error; a closed one changes nothing.
-            let _ = err.print();
-            return ExitCode::from(if err.use_stderr() { 2 } else { 0 });
-        }
+        Err(err) => return misread(&err, &words),
     };
     let host = match Host::look() {
         Ok(host) => host,
@@ -46,8 +51,23 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// A command line without a call. Help goes to standard output, complaints to standard error.
+fn misread(err: &clap::Error, words: &[OsString]) -> ExitCode {
+    let Some(failure) = wrong::failure(err, words) else {
+        // A closed output changes nothing.
+        let _ = err.print();
+        return ExitCode::from(if err.use_stderr() { NOT_UNDERSTOOD } else { 0 });
+    };
+    if wrong::wants_json(words) {
+        render::print(&Value::Object(wrong::answer(&failure, words)).to_string());
+    } else {
+        render::complain(&failure.answer(None));
+    }
+    ExitCode::from(NOT_UNDERSTOOD)
+}
+
 async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
-    let Some((name, matches)) = matches.subcommand() else { return ExitCode::from(2) };
+    let Some((name, matches)) = matches.subcommand() else { return ExitCode::from(NOT_UNDERSTOOD) };
     let options = options(matches);
     match name {
         "call" if matches.get_flag("schema") => call::print_schema(),
@@ -55,7 +75,12 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
             let call = Call { text: matches.get_one::<String>("text").cloned(), stream: matches.get_flag("stream") };
             call::run(call, host, &options).await
         }
-        "mcp" => code(mcp::run(host, &options).await),
+        "mcp" => {
+            if host.stdin_is_terminal {
+                render::note("serving the Model Context Protocol to a program on standard input; Ctrl-C ends it");
+            }
+            code(mcp::run(host, &options).await)
+        }
         "setup" => {
             let mut out = anstream::stderr();
             code(setup::run(matches.get_flag("yes"), &host, &mut out).await)
@@ -66,7 +91,7 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
         },
         _ => match ops::ALL.iter().find(|it| command::word(it.name) == name) {
             Some(entry) => operation(entry, matches, host, &options).await,
-            None => ExitCode::from(2),
+            None => ExitCode::from(NOT_UNDERSTOOD),
         },
     }
 }
@@ -89,20 +114,24 @@ fn open(host: Host, options: &Options) -> Result<Context, Failure> {
 }
 
 async fn operation(entry: &Entry, matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
-    let object = collect::object(entry, matches);
+    let mut object = collect::object(entry, matches);
+    let mut present = present::Present::new(&host);
     let json = matches.get_flag("json");
-    let terminal = host.stderr_is_terminal;
-    let cx = match open(host, options) {
+    let opened = match open(host, options) {
+        Ok(cx) => stdin::read(entry, &mut object, &cx).await.map(|()| cx),
+        Err(failure) => Err(failure),
+    };
+    let call = Value::Object(object.clone());
+    let cx = match opened {
         Ok(cx) => cx,
         Err(failure) if json => return finish(&failure.answer(Some(entry.name))),
-        Err(failure) => return told(&failure),
+        Err(failure) => return present.end(entry, call, &failure.answer(Some(entry.name))),
     };
     if json {
         return finish(&mouth::drive(&cx, Input::Object(object), None).await);
     }
-    let mut present = present::Present::new(terminal);
     let answer = mouth::drive(&cx, Input::Object(object), Some(&mut |event| present.hear(event, &cx.cancel))).await;
-    present.end(entry.name, &answer)
+    present.end(entry, call, &answer)
 }
 
 /// The same object as `call` prints.

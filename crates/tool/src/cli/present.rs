@@ -9,8 +9,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
+use super::phrase;
+use crate::host::Host;
+use crate::op::Entry;
 use crate::progress::Event;
-use crate::render;
+use crate::render::{self, Answered, Marks};
+
+/// The command of `exec` was not run: what `docker`, `podman`, `env` and `timeout` say then.
+const NOT_RUN: u8 = 125;
 
 /// What is on the screen.
 pub(super) struct Present {
@@ -18,17 +24,29 @@ pub(super) struct Present {
     spinner: Option<ProgressBar>,
     /// A command's output has gone out already.
     printed: bool,
+    /// Nobody reads it any more.
+    unread: bool,
+    /// Steps that stand above what is printed at the end.
+    told: Vec<String>,
+    terminals: Terminals,
+}
+
+#[derive(Clone, Copy)]
+struct Terminals {
+    stdout: bool,
+    stderr: bool,
 }
 
 impl Present {
-    pub(super) fn new(terminal: bool) -> Self {
-        let spinner = terminal.then(|| {
+    pub(super) fn new(host: &Host) -> Self {
+        let terminals = Terminals { stdout: host.stdout_is_terminal, stderr: host.stderr_is_terminal };
+        let spinner = terminals.stderr.then(|| {
             let style = ProgressStyle::with_template("{spinner} {msg} {elapsed:.dim}");
             let spinner = ProgressBar::new_spinner();
             spinner.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
             spinner
         });
-        Self { spinner, printed: false }
+        Self { spinner, printed: false, unread: false, told: Vec::new(), terminals }
     }
 
     pub(super) fn hear(&mut self, event: Event, cancel: &CancellationToken) {
@@ -41,7 +59,8 @@ impl Present {
             }
             Event::Step(step) => {
                 if let Some(spinner) = &self.spinner {
-                    spinner.suspend(|| render::note(&render::step(&step)));
+                    spinner.suspend(|| render::note(&render::step(&step, Marks::of(true))));
+                    self.told.extend(step["name"].as_str().map(str::to_owned));
                 }
             }
             Event::Output(chunk) => {
@@ -52,6 +71,7 @@ impl Present {
                     Stream::Stderr => out(io::stderr().lock(), &chunk.bytes),
                 };
                 if wrote.is_err() {
+                    self.unread = true;
                     cancel.cancel();
                 }
             }
@@ -65,18 +85,35 @@ impl Present {
     }
 
     /// Shows the answer. A command's own exit code becomes ours.
-    pub(super) fn end(mut self, operation: &str, answer: &Map<String, Value>) -> ExitCode {
+    pub(super) fn end(mut self, entry: &Entry, call: Value, answer: &Map<String, Value>) -> ExitCode {
         self.clear();
         if answer.get("success") != Some(&Value::Bool(true)) {
-            render::complain(answer);
-            return ExitCode::FAILURE;
+            return self.failed(entry, answer);
         }
         render::warnings(answer);
-        if operation == "exec" {
+        if entry.name == "exec" {
             return self.command(answer);
         }
-        render::print(render::answer(operation, answer).trim_end());
+        // Where standard output is a file, that shall have the whole.
+        let told = if self.terminals.stdout { self.told.as_slice() } else { &[] };
+        let marks = Marks::of(self.terminals.stdout);
+        let answered = Answered { operation: entry.name, call, answer: Value::Object(answer.clone()), marks, told };
+        render::print(answered.text().trim_end());
         ExitCode::SUCCESS
+    }
+
+    fn failed(&self, entry: &Entry, answer: &Map<String, Value>) -> ExitCode {
+        let code = answer.get("code").and_then(Value::as_str).unwrap_or_default();
+        if code == "cancelled" && self.unread {
+            // As a program ends that the broken pipe's signal kills: `… | head` is no failure to tell.
+            return ExitCode::from(141);
+        }
+        if code == "cancelled" && self.terminals.stderr {
+            // The terminal has written `^C` where the cursor was.
+            render::note("");
+        }
+        render::complain(&phrase::for_people(entry, answer));
+        status(entry.name, code)
     }
 
     fn command(&self, answer: &Map<String, Value>) -> ExitCode {
@@ -87,15 +124,43 @@ impl Present {
             let _ = out(io::stderr().lock(), text("stderr").as_bytes());
         }
         if answer.get("timed_out") == Some(&Value::Bool(true)) {
-            render::note(&format!("ended: {} time-out", text("timeout_kind")));
+            render::timed_out(answer);
         }
         let code = answer.get("exit_code").and_then(Value::as_u64).and_then(|it| u8::try_from(it).ok());
         ExitCode::from(code.unwrap_or(0))
     }
 }
 
+/// The exit code of a call that was not carried out.
+fn status(operation: &str, code: &str) -> ExitCode {
+    ExitCode::from(match code {
+        "cancelled" => 130,
+        "missing_field" => 2,
+        _ if operation == "exec" => NOT_RUN,
+        _ => 1,
+    })
+}
+
 /// Bytes as they came: what a command prints is for the person's terminal or pipe, colours included.
 fn out(mut to: impl Write, bytes: &[u8]) -> io::Result<()> {
     to.write_all(bytes)?;
     to.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::status;
+
+    fn check(operation: &str, code: &str, number: u8) {
+        assert_eq!(format!("{:?}", status(operation, code)), format!("{:?}", std::process::ExitCode::from(number)));
+    }
+
+    #[test]
+    fn the_exit_code_of_a_failure_is_not_one_of_the_command() {
+        check("exec", "not_found", 125);
+        check("exec", "missing_field", 2);
+        check("exec", "cancelled", 130);
+        check("create", "name_taken", 1);
+        check("create", "cancelled", 130);
+    }
 }

@@ -1,0 +1,163 @@
+//! What the help of the command line says beyond the schema: groups, names of values, examples.
+
+/// Headings, each with its options in their order. What stands in none comes last, under "Options".
+const GROUPS: &[(&str, &[&str])] = &[
+    ("What it is made from", &["name", "image", "pull", "setup_commands", "labels", "persistent"]),
+    ("What goes in", &["mount_cwd", "mounts", "env", "stdin", "stdin_base64", "gpu"]),
+    ("How it is reached", &["ports", "network", "add_hosts"]),
+    ("How commands run", &["workdir", "user", "as_root"]),
+    ("Limits", &["timeout", "silence_timeout", "on_timeout", "max_output", "memory_limit", "cpu_limit", "pids_limit"]),
+];
+
+/// Names of values, where the type alone says too little.
+const VALUES: &[(&str, &str)] = &[
+    ("name", "NAME"),
+    ("image", "IMAGE"),
+    ("pull", "WHEN"),
+    ("setup_commands", "COMMAND"),
+    ("mounts", "HOST:CONTAINER[:ro]"),
+    ("ports", "[HOST:]CONTAINER"),
+    ("network", "NETWORK"),
+    ("add_hosts", "NAME:IP"),
+    ("workdir", "PATH"),
+    ("user", "USER"),
+    ("cpu_limit", "CORES"),
+    ("encoding", "ENCODING"),
+    ("scope", "SCOPE"),
+    ("stdin", "TEXT"),
+    ("stdin_base64", "BASE64"),
+    ("on_timeout", "WHAT"),
+];
+
+/// Subcommands in the order in which a person meets them; others come last.
+const ORDER: &[&str] = &[
+    "create",
+    "exec",
+    "shell",
+    "list",
+    "status",
+    "copy-in",
+    "copy-out",
+    "destroy",
+    "destroy-all",
+    "exec-interactive-hint",
+    "preflight",
+    "setup",
+    "call",
+    "mcp",
+];
+
+/// Where a subcommand stands in the list.
+pub(super) fn order(word: &str) -> usize {
+    ORDER.iter().position(|it| *it == word).unwrap_or(ORDER.len())
+}
+
+/// Where an option stands: its group and its place there.
+pub(super) fn place(field: &str) -> (usize, usize) {
+    let group = GROUPS.iter().position(|(_, fields)| fields.contains(&field)).unwrap_or(GROUPS.len());
+    let place = GROUPS.get(group).and_then(|(_, fields)| fields.iter().position(|it| *it == field));
+    (group, place.unwrap_or(0))
+}
+
+/// The heading that an option stands under.
+pub(super) fn heading(field: &str) -> Option<&'static str> {
+    GROUPS.get(place(field).0).map(|it| it.0)
+}
+
+/// The name of an option's value.
+pub(super) fn value(field: &str) -> Option<&'static str> {
+    VALUES.iter().find(|it| it.0 == field).map(|it| it.1)
+}
+
+/// What stands below the help of a subcommand.
+pub(super) fn examples(word: &str) -> &'static str {
+    match word {
+        "create" => CREATE,
+        "exec" => EXEC,
+        "copy-in" => COPY_IN,
+        "copy-out" => COPY_OUT,
+        "destroy-all" => "Examples:\n  coracle destroy-all --confirm",
+        "call" => CALL,
+        "mcp" => MCP,
+        _ => "",
+    }
+}
+
+/// What stands below the help of all.
+pub(super) const ROOT: &str = "\
+Examples:
+  coracle create --name web               a container with this directory at /workspace
+  coracle exec web -- make test           a command in it, waited for
+  coracle shell web                       a shell in it
+  coracle destroy web
+
+Exit codes:
+  0    done
+  1    the call could not be carried out: `error[code]`, and what to do
+  2    the command line, or a call's JSON, was not understood
+  130  interrupted; what was begun is ended or undone
+  141  the reader of the output went away
+  `exec` and `shell` give the command's own code, 128 + n after signal n, 124 after a time-out,
+  and `exec` 125 where the command was not run. With --json the codes are 0, 1 and 2 only.";
+
+const CREATE: &str = "\
+Examples:
+  coracle create --name web
+  coracle create --name web --image debian:12 --setup-command 'apt-get update' --port 8080:80
+  coracle create --mount ../data:/data:ro --env MODE=test --memory-limit 2g
+
+Options that may be given several times also take the JSON of a call:
+  coracle create --ports '{\"container\": 53, \"protocol\": \"udp\"}'";
+
+const EXEC: &str = "\
+Examples:
+  coracle exec web -- make test           a program and its words, as they stand
+  coracle exec web 'cd src && make'       text for /bin/sh
+  coracle exec web --timeout 10m -- make
+  coracle exec web -- tar -x < files.tar  what is piped or redirected in reaches the command
+
+Standard input that is a pipe or a file is read to its end, at most 4 MiB, before the command
+starts. Give `< /dev/null` to keep it, for example in a loop that reads a file.
+
+The exit code is the command's own: 128 + n after signal n, 124 after a time-out. 125 says that
+it was not run.";
+
+const COPY_IN: &str = "\
+Examples:
+  coracle copy-in web data.csv /tmp/      to /tmp/data.csv
+  coracle copy-in web src /opt/src        a directory";
+
+const COPY_OUT: &str = "\
+Examples:
+  coracle copy-out web /workspace/report.html .
+  coracle copy-out web /var/log logs      a directory";
+
+const CALL: &str = "\
+Examples:
+  coracle call '{\"operation\": \"list\"}'
+  echo '{\"operation\": \"exec\", \"container\": \"web\", \"command\": \"ls\"}' | coracle call
+  coracle call --schema
+
+Exit codes: 0 for `success: true`, 1 for false, 2 for text that is no call.";
+
+const MCP: &str = "\
+Started by an agent's program, not by hand. Most take a configuration like this one:
+  { \"mcpServers\": { \"coracle\": { \"command\": \"coracle\", \"args\": [\"mcp\"] } } }";
+
+#[cfg(test)]
+mod tests {
+    use super::{GROUPS, ORDER, VALUES};
+    use crate::ops;
+
+    #[test]
+    fn every_name_in_the_help_exists() {
+        let fields: Vec<String> = ops::ALL.iter().flat_map(|it| it.arguments().properties).map(|it| it.0).collect();
+        let named = GROUPS.iter().flat_map(|it| it.1).chain(VALUES.iter().map(|it| &it.0));
+        for name in named {
+            assert!(fields.iter().any(|it| it == name), "no operation has `{name}`");
+        }
+        for entry in ops::ALL {
+            assert!(ORDER.contains(&super::super::command::word(entry.name).as_str()), "{}", entry.name);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Short forms that a person types in place of JSON: `8080:80`, `../data:/data:ro`, `KEY=VALUE`.
+
+use serde_json::{Value, json};
+
+/// How a field is written in short, for those that are objects in a call.
+type Read = fn(&str) -> Option<Value>;
+
+/// What a field takes, and how it is read.
+fn form(field: &str) -> Option<(&'static str, Read)> {
+    match field {
+        "ports" => Some(("[HOST:]CONTAINER[/udp]", port)),
+        "mounts" => Some(("HOST:CONTAINER[:ro]", mount)),
+        _ => None,
+    }
+}
+
+/// An item of a list in short form, if it is one.
+pub(super) fn item(field: &str, text: &str) -> Option<Value> {
+    form(field).and_then(|(_, read)| read(text))
+}
+
+/// Says what is wrong with an item, for clap.
+pub(super) fn check_item(field: &str, text: &str) -> Result<String, String> {
+    match form(field) {
+        Some((told, read)) if !is_json(text) && read(text).is_none() => Err(format!("it is not {told}")),
+        _ => Ok(text.to_owned()),
+    }
+}
+
+/// The same for a variable or a label.
+pub(super) fn check_pair(text: &str) -> Result<String, String> {
+    let pair = text.split_once('=').is_some_and(|(key, _)| !key.is_empty());
+    if pair || is_json(text) { Ok(text.to_owned()) } else { Err("it is not KEY=VALUE".to_owned()) }
+}
+
+fn is_json(text: &str) -> bool {
+    text.trim_start().starts_with(['{', '['])
+}
+
+fn port(text: &str) -> Option<Value> {
+    let (ports, protocol) = text.split_once('/').map_or((text, None), |(ports, it)| (ports, Some(it)));
+    let (host, container) = ports.split_once(':').map_or((None, ports), |(host, it)| (Some(host), it));
+    let host: Option<u16> = host.map(str::parse).transpose().ok()?;
+    let mut port = json!({ "container": container.parse::<u16>().ok()? });
+    if let Some(host) = host {
+        port["host"] = host.into();
+    }
+    if let Some(protocol) = protocol {
+        port["protocol"] = protocol.into();
+    }
+    Some(port)
+}
+
+/// A colon in a path needs the JSON form.
+fn mount(text: &str) -> Option<Value> {
+    let mut parts = text.split(':');
+    let (host, container, mode) = (parts.next()?, parts.next()?, parts.next());
+    if host.is_empty() || !container.starts_with('/') || parts.next().is_some() {
+        return None;
+    }
+    let mut mount = json!({ "host": host, "container": container });
+    if let Some(mode) = mode {
+        mount["mode"] = mode.into();
+    }
+    Some(mount)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{check_item, check_pair, item};
+
+    #[test]
+    fn ports_and_mounts_have_a_short_form() {
+        assert_eq!(item("ports", "80"), Some(json!({ "container": 80 })));
+        assert_eq!(item("ports", "8080:80"), Some(json!({ "container": 80, "host": 8080 })));
+        assert_eq!(item("ports", "53:53/udp"), Some(json!({ "container": 53, "host": 53, "protocol": "udp" })));
+        assert_eq!(item("mounts", "../d:/d"), Some(json!({ "host": "../d", "container": "/d" })));
+        assert_eq!(item("mounts", "d:/d:ro"), Some(json!({ "host": "d", "container": "/d", "mode": "ro" })));
+        assert_eq!(item("add_hosts", "a:1.2.3.4"), None);
+    }
+
+    #[test]
+    fn what_is_neither_short_nor_json_is_refused() {
+        for (field, text) in
+            [("ports", "web"), ("ports", "0.0.0.0:80:80"), ("ports", "99999"), ("mounts", "/d"), ("mounts", "a:b")]
+        {
+            assert!(check_item(field, text).is_err(), "{text}");
+        }
+        assert!(check_item("ports", "{\"container\":80}").is_ok());
+        assert!(check_pair("A=").is_ok() && check_pair("{\"A\":\"b\"}").is_ok());
+        assert!(check_pair("A").is_err() && check_pair("=b").is_err());
+    }
+}

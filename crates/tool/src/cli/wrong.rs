@@ -1,0 +1,152 @@
+//! A command line that was not understood, told like every other failure.
+
+use std::ffi::OsString;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use serde_json::{Map, Value};
+
+use crate::failure::{Code, Failure};
+
+/// What clap found, as a failure; `None` for what is no failure, such as `--help`.
+pub(super) fn failure(err: &clap::Error, words: &[OsString]) -> Option<Failure> {
+    if !err.use_stderr() || err.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return None;
+    }
+    let code = match err.kind() {
+        ErrorKind::InvalidSubcommand => Code::UnknownOperation,
+        ErrorKind::UnknownArgument => Code::UnknownField,
+        ErrorKind::MissingRequiredArgument => Code::MissingField,
+        _ => Code::InvalidInput,
+    };
+    let text = err.render().to_string();
+    let lines = text.lines().take_while(|it| !it.is_empty()).map(str::trim);
+    let message = lines.collect::<Vec<_>>().join(" ");
+    let message = message.strip_prefix("error: ").unwrap_or(&message).to_owned();
+    Some(Failure::new(code, message).hint(hint(err, words)))
+}
+
+/// Whether the caller wants JSON, as far as that can be said of words that were not understood.
+pub(super) fn wants_json(words: &[OsString]) -> bool {
+    ours(words).any(|it| it == "--json")
+}
+
+/// The answer for a program.
+pub(super) fn answer(failure: &Failure, words: &[OsString]) -> Map<String, Value> {
+    let operation = subcommand(words).map(|it| it.replace('-', "_"));
+    failure.answer(operation.as_deref())
+}
+
+fn hint(err: &clap::Error, words: &[OsString]) -> String {
+    let near = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand].iter().find_map(|it| err.get(*it));
+    let near = match near {
+        Some(ContextValue::String(one)) => Some(one.clone()),
+        Some(ContextValue::Strings(several)) => several.first().cloned(),
+        _ => None,
+    };
+    let help = match subcommand(words).filter(|_| err.kind() != ErrorKind::InvalidSubcommand) {
+        Some(word) => format!("`coracle {word} --help`"),
+        None => "`coracle --help`".to_owned(),
+    };
+    let bare = err.kind() == ErrorKind::UnknownArgument && !words.iter().any(|it| it == "--");
+    match near {
+        _ if bare && subcommand(words) == Some("exec") => match near {
+            Some(near) => format!("did you mean `{near}`? Words of the command stand behind `--`: {EXAMPLE}"),
+            None => format!("a program and its words stand behind `--`: {EXAMPLE}"),
+        },
+        Some(near) => format!("did you mean `{near}`? {help} has them all"),
+        None => format!("{help} says how it is written"),
+    }
+}
+
+const EXAMPLE: &str = "`coracle exec web -- ls -l`";
+
+/// Options with a value that may stand before the subcommand.
+const WITH_VALUE: &[&str] = &["--config", "--state-dir", "--engine", "--session"];
+
+fn subcommand(words: &[OsString]) -> Option<&str> {
+    let mut words = ours(words).skip(1);
+    while let Some(word) = words.next() {
+        if WITH_VALUE.contains(&word) {
+            words.next();
+        } else if !word.starts_with('-') {
+            return Some(word);
+        }
+    }
+    None
+}
+
+/// The words before `--`. Behind it they are a command's own.
+fn ours(words: &[OsString]) -> impl Iterator<Item = &str> {
+    words.iter().map(|it| it.to_str().unwrap_or_default()).take_while(|it| *it != "--")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use insta::assert_snapshot;
+
+    use crate::cli::command::command;
+    use crate::ops;
+
+    fn check(line: &str) -> String {
+        let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
+        let err = command(ops::ALL).try_get_matches_from(&words).unwrap_err();
+        let failure = super::failure(&err, &words).unwrap();
+        format!("{} {}\n{}", failure.code.word(), failure.message, failure.hint.unwrap())
+    }
+
+    #[test]
+    fn what_is_near_is_told() {
+        assert_snapshot!(check("coracle --engine podman exce web"), @r"
+        unknown_operation unrecognized subcommand 'exce'
+        did you mean `exec`? `coracle --help` has them all
+        ");
+        assert_snapshot!(check("coracle create --nam web"), @r"
+        unknown_field unexpected argument '--nam' found
+        did you mean `--name`? `coracle create --help` has them all
+        ");
+        assert_snapshot!(check("coracle exec --timeot 3 web ls"), @r"
+        unknown_field unexpected argument '--timeot' found
+        did you mean `--timeout`? Words of the command stand behind `--`: `coracle exec web -- ls -l`
+        ");
+        assert_snapshot!(check("coracle exec web ls -l"), @r"
+        unknown_field unexpected argument '-l' found
+        a program and its words stand behind `--`: `coracle exec web -- ls -l`
+        ");
+        assert_snapshot!(check("coracle exec web make test"), @r"
+        unknown_field unexpected argument 'test' found
+        a program and its words stand behind `--`: `coracle exec web -- ls -l`
+        ");
+        assert_snapshot!(check("coracle create --ports web"), @r"
+        invalid_input invalid value 'web' for '--ports <[HOST:]CONTAINER>': it is not [HOST:]CONTAINER[/udp]
+        `coracle create --help` says how it is written
+        ");
+        assert_snapshot!(check("coracle create --env TOKEN"), @r"
+        invalid_input invalid value 'TOKEN' for '--env <KEY=VALUE>': it is not KEY=VALUE
+        `coracle create --help` says how it is written
+        ");
+        assert_snapshot!(check("coracle --engine warp list"), @r"
+        invalid_input invalid value 'warp' for '--engine <NAME>' [possible values: auto, docker, podman, fake]
+        `coracle list --help` says how it is written
+        ");
+        assert_snapshot!(check("coracle shell"), @r"
+        missing_field the following required arguments were not provided: <CONTAINER>
+        `coracle shell --help` says how it is written
+        ");
+    }
+
+    #[test]
+    fn help_is_no_failure() {
+        let words: Vec<OsString> = vec!["coracle".into(), "--help".into()];
+        let err = command(ops::ALL).try_get_matches_from(&words).unwrap_err();
+        assert!(super::failure(&err, &words).is_none());
+    }
+
+    #[test]
+    fn json_is_wanted_where_it_is_ours() {
+        let wants = |line: &str| super::wants_json(&line.split(' ').map(Into::into).collect::<Vec<_>>());
+        assert!(wants("coracle list --json --x"));
+        assert!(!wants("coracle exec web -- ls --json"));
+    }
+}

@@ -1,0 +1,62 @@
+//! Amounts and times as people read them.
+
+use jiff::Timestamp;
+
+/// `1 file`, `2 files`.
+pub(super) fn count(amount: u64, one: &str, many: &str) -> String {
+    format!("{amount} {}", if amount == 1 { one } else { many })
+}
+
+/// Bytes in the largest unit that is not below one.
+pub(super) fn bytes(amount: u64) -> String {
+    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    match units.iter().find(|(_, bits)| amount >> bits > 0) {
+        None => count(amount, "byte", "bytes"),
+        Some((unit, bits)) if amount.is_multiple_of(1 << bits) => format!("{} {unit}", amount >> bits),
+        Some((unit, bits)) => format!("{:.1} {unit}", amount as f64 / (1_u64 << bits) as f64),
+    }
+}
+
+/// A span of time, as `cargo` and `make` people read it.
+pub(super) fn took(ms: u64) -> String {
+    match ms {
+        0..60_000 => format!("{:.1} s", ms as f64 / 1000.0),
+        _ => format!("{} min {} s", ms / 60_000, ms / 1000 % 60),
+    }
+}
+
+/// How long ago a time was, or the text itself when it is none.
+pub(super) fn ago(text: &str, now: Timestamp) -> String {
+    let Ok(then) = text.parse::<Timestamp>() else { return super::plain(text) };
+    match now.as_second().saturating_sub(then.as_second()) {
+        ..60 => "just now".to_owned(),
+        seconds @ 60..3600 => format!("{} min ago", seconds / 60),
+        seconds @ 3600..172_800 => format!("{} h ago", seconds / 3600),
+        seconds => format!("{} days ago", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ago, bytes, took};
+
+    #[test]
+    fn sizes_and_spans_are_short() {
+        assert_eq!(
+            [0, 1, 3, 1024, 1536, 4 << 30].map(bytes).join(", "),
+            "0 bytes, 1 byte, 3 bytes, 1 KiB, 1.5 KiB, 4 GiB"
+        );
+        assert_eq!([0, 94, 7_640, 61_000].map(took).join(", "), "0.0 s, 0.1 s, 7.6 s, 1 min 1 s");
+    }
+
+    #[test]
+    fn times_are_told_from_now() {
+        let now = "2026-11-22T12:00:00Z".parse().unwrap();
+        let told = |it: &str| ago(it, now);
+        assert_eq!(told("2026-11-22T11:59:30.5Z"), "just now");
+        assert_eq!(told("2026-11-22T11:50:00Z"), "10 min ago");
+        assert_eq!(told("2026-11-21T11:00:00Z"), "25 h ago");
+        assert_eq!(told("2026-11-12T12:00:00Z"), "10 days ago");
+        assert_eq!(told("soon"), "soon");
+    }
+}

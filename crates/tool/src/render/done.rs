@@ -1,0 +1,101 @@
+//! What was copied, ended or removed.
+
+use serde_json::Value;
+
+use super::amounts::{bytes, count, took};
+use super::{DOUBTFUL, Marks, NAME, list_of, text};
+
+/// Files that went in.
+pub(super) fn copied_in(call: &Value, answer: &Value, marks: &Marks) -> String {
+    copied(answer, &format!("{}:{}", text(call, "container"), text(answer, "container_path")), marks)
+}
+
+/// Files that came out.
+pub(super) fn copied_out(call: &Value, answer: &Value, marks: &Marks) -> String {
+    let from = format!("{}:{}", text(call, "container"), text(answer, "container_path"));
+    copied(answer, &format!("{} from {from}", text(answer, "host_path")), marks)
+}
+
+fn copied(answer: &Value, to: &str, marks: &Marks) -> String {
+    let number = |key: &str| answer[key].as_u64().unwrap_or(0);
+    let mut what = vec![count(number("files"), "file", "files")];
+    if number("dirs") > 0 {
+        what.push(count(number("dirs"), "directory", "directories"));
+    }
+    let mut lines = vec![format!("copied {} ({}) to {to}", what.join(" and "), bytes(number("bytes")))];
+    for it in list_of(answer, "skipped") {
+        lines.push(format!("{} left out `{}`: {}", marks.of_status("partial"), text(it, "path"), text(it, "reason")));
+    }
+    lines.join("\n")
+}
+
+/// One container.
+pub(super) fn destroyed(answer: &Value) -> String {
+    let gone = if answer["already_gone"] == true { "was gone already" } else { "destroyed" };
+    let mut lines = vec![format!("{NAME}{}{NAME:#} {gone}", text(answer, "container"))];
+    for entry in list_of(answer, "review") {
+        lines.push(format!("  {DOUBTFUL}review{DOUBTFUL:#} {} ({})", text(entry, "path"), text(entry, "change")));
+    }
+    lines.join("\n")
+}
+
+/// All of a session.
+pub(super) fn all_destroyed(answer: &Value, marks: &Marks) -> String {
+    let results = list_of(answer, "results");
+    if results.is_empty() {
+        return "no containers to destroy".to_owned();
+    }
+    let line = |it: &Value| {
+        let status = if it["kept"] == true { "skipped" } else { "success" };
+        let what = if it["kept"] == true { "kept: it is persistent" } else { "destroyed" };
+        format!("{} {NAME}{}{NAME:#} {what}", marks.of_status(status), text(it, "container"))
+    };
+    results.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// A command that was ended at a limit.
+pub(super) fn timed_out(answer: &Value) -> String {
+    let limit = if answer["timeout_kind"] == "silence" { "--silence-timeout" } else { "--timeout" };
+    let after = took(answer["duration_ms"].as_u64().unwrap_or(0));
+    let left = match answer["tree_ended"].as_bool() {
+        Some(true) => "; nothing of the command is left running",
+        Some(false) => "; some of its processes could not be ended",
+        None => "",
+    };
+    format!("{DOUBTFUL}timed out{DOUBTFUL:#}: ended after {after} (`{limit}`){left}")
+}
+
+#[cfg(test)]
+mod tests {
+    use insta::assert_snapshot;
+    use serde_json::json;
+
+    use crate::render::{Marks, bare};
+
+    #[test]
+    fn copies_say_how_much_and_where() {
+        let call = json!({ "container": "web" });
+        let one = json!({ "files": 1, "dirs": 0, "bytes": 3, "container_path": "/tmp/zz", "host_path": "/h/zz" });
+        assert_snapshot!(super::copied_in(&call, &one, &Marks::of(true)), @"copied 1 file (3 bytes) to web:/tmp/zz");
+        let tree = json!({ "files": 12, "dirs": 2, "bytes": 5000, "container_path": "/tmp/zz", "host_path": "/h/zz",
+            "skipped": [{ "path": "l", "reason": "the link leads out of the tree" }] });
+        assert_snapshot!(bare(&super::copied_out(&call, &tree, &Marks::of(true))), @r"
+        copied 12 files and 2 directories (4.9 KiB) to /h/zz from web:/tmp/zz
+        ! left out `l`: the link leads out of the tree
+        ");
+    }
+
+    #[test]
+    fn ends_are_told() {
+        assert_snapshot!(bare(&super::destroyed(&json!({ "container": "web", "already_gone": false }))), @"web destroyed");
+        assert_snapshot!(bare(&super::destroyed(&json!({ "container": "web", "already_gone": true }))), @"web was gone already");
+        let all = json!({ "results": [{ "container": "a", "kept": false }, { "container": "b", "kept": true }] });
+        assert_snapshot!(bare(&super::all_destroyed(&all, &Marks::of(true))), @r"
+        ✓ a destroyed
+        – b kept: it is persistent
+        ");
+        assert_snapshot!(super::all_destroyed(&json!({ "results": [] }), &Marks::of(true)), @"no containers to destroy");
+        let ended = json!({ "timeout_kind": "silence", "duration_ms": 1204, "tree_ended": true });
+        assert_snapshot!(bare(&super::timed_out(&ended)), @"timed out: ended after 1.2 s (`--silence-timeout`); nothing of the command is left running");
+    }
+}

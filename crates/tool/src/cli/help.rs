@@ -93,7 +93,7 @@ Examples:
 
 Exit codes:
   0    done
-  1    the call could not be carried out: `error[code]`, and what to do
+  1    the call could not be carried out: `error[code]`, and what to do; `preflight`: not ready
   2    the command line, or a call's JSON, was not understood
   130  interrupted; what was begun is ended or undone
   141  the reader of the output went away
@@ -104,7 +104,7 @@ const CREATE: &str = "\
 Examples:
   coracle create --name web
   coracle create --name web --image debian:12 --setup-command 'apt-get update' --port 8080:80
-  coracle create --mount ../data:/data:ro --env MODE=test --memory-limit 2g
+  coracle create --mount ~/data:/data:ro --env MODE=test --memory-limit 2g
 
 Options that may be given several times also take the JSON of a call:
   coracle create --ports '{\"container\": 53, \"protocol\": \"udp\"}'";

@@ -133,6 +133,11 @@ impl Context {
         self.engines.chosen(kept, (&self.config, &self.host, self.state()?)).await
     }
 
+    /// Held while preflight looks, so that calls which begin together look once.
+    pub(crate) async fn look_alone(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.engines.look_alone().await
+    }
+
     /// Looks for engines once more: what was chosen, and what was passed over and why.
     ///
     /// # Errors

@@ -17,6 +17,7 @@ use crate::state::StateDir;
 /// Engines that this process has talked to.
 #[derive(Debug, Default)]
 pub(crate) struct Engines {
+    looking: tokio::sync::Mutex<()>,
     chosen: OnceCell<Arc<dyn ContainerRuntime>>,
     recorded: Mutex<BTreeMap<(EngineKind, String), Arc<dyn ContainerRuntime>>>,
     fake: FakeRuntime,
@@ -34,6 +35,11 @@ pub struct Choice {
 impl Engines {
     pub(crate) fn with_fake(fake: FakeRuntime) -> Self {
         Self { fake, ..Self::default() }
+    }
+
+    /// Held while preflight looks, so that calls which begin together look once.
+    pub(crate) async fn look_alone(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.looking.lock().await
     }
 
     /// The configured engine, or with `auto` the first that answers. Kept: containers of one process do not end up on

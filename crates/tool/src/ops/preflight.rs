@@ -102,6 +102,10 @@ pub(crate) async fn ensure_ready(cx: &Context) -> Result<Ready, Failure> {
     if let Some(ready) = kept(cx) {
         return Ok(ready);
     }
+    let _alone = cx.look_alone().await;
+    if let Some(ready) = kept(cx) {
+        return Ok(ready);
+    }
     let (verdict, ready) = look(cx, false).await;
     match ready {
         Some(ready) if verdict.ready => {

@@ -16,7 +16,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 async fn running() -> (FakeRuntime, ContainerId) {
     let (fake, image) = (FakeRuntime::new(), ImageRef::parse(LOCAL_IMAGE).unwrap());
     let found = fake.image(ImageAct::Find(image.clone())).await.unwrap();
-    let spec = CreateSpec::new(ContainerName::parse("c").unwrap(), image);
+    let spec = CreateSpec::new(ContainerName::parse("web").unwrap(), image);
     let spec = admit(spec, &everything()).unwrap().on(found[0].id.clone(), NetworkOn::EngineDefault);
     let id = fake.create(&spec).await.unwrap();
     fake.start(&id).await.unwrap();

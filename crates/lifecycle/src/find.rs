@@ -71,13 +71,13 @@ pub async fn find(engines: &dyn Engines, store: &Store, handle: &Handle) -> Resu
 }
 
 pub(crate) fn not_found(store: &Store, handle: &Handle) -> Error {
-    let names = store.records().unwrap_or_default().into_iter().map(|it| it.name.to_string());
     let wanted = handle.as_str().to_ascii_lowercase();
-    let alike = |it: &String| {
-        let it = it.to_ascii_lowercase();
-        it.contains(&wanted) || wanted.contains(&it)
-    };
-    Error::NotFound { kind: Kind::Container, name: handle.to_string(), near: names.filter(alike).take(5).collect() }
+    let alike = |it: &String| strsim::jaro_winkler(&wanted, &it.to_ascii_lowercase());
+    let names = store.records().unwrap_or_default().into_iter().map(|it| it.name.to_string());
+    let mut near: Vec<String> = names.filter(|it| alike(it) > 0.8).collect();
+    near.sort_by(|a, b| alike(b).total_cmp(&alike(a)));
+    near.truncate(5);
+    Error::NotFound { kind: Kind::Container, name: handle.to_string(), near }
 }
 
 fn recorded(store: &Store, handle: &Handle) -> Result<Option<Record>> {

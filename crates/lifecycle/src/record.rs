@@ -223,14 +223,14 @@ pub(crate) mod tests {
 
     #[test]
     fn a_record_reads_back_and_keeps_what_a_later_version_wrote() {
-        let mut it = record("a");
+        let mut it = record("web");
         it.later.insert("invented_later".into(), serde_json::json!({ "x": [1, 2] }));
         assert_eq!(Record::from_bytes(&it.to_bytes()).unwrap(), it);
     }
 
     #[test]
     fn a_record_cut_or_flipped_at_any_byte_is_none() {
-        let it = record("a");
+        let it = record("web");
         let bytes = it.to_bytes();
         for at in 0..bytes.len() - 2 {
             assert!(Record::from_bytes(&bytes[..at]).is_err(), "cut at {at}");

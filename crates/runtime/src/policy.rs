@@ -355,7 +355,7 @@ mod tests {
     }
 
     fn spec() -> CreateSpec {
-        let (name, image) = (ContainerName::parse("c").unwrap(), ImageRef::parse("ubuntu").unwrap());
+        let (name, image) = (ContainerName::parse("web").unwrap(), ImageRef::parse("ubuntu").unwrap());
         CreateSpec { exec_user: Ids { uid: 7, gid: 7 }, ..CreateSpec::new(name, image) }
     }
 

@@ -133,6 +133,14 @@ impl Context {
         self.engines.chosen(kept, (&self.config, &self.host, self.state()?)).await
     }
 
+    /// A place among the commands that this process runs at once.
+    ///
+    /// # Errors
+    /// `busy` when none came free for a while.
+    pub(crate) async fn place(&self) -> Result<tokio::sync::SemaphorePermit<'_>, Failure> {
+        self.engines.place(&self.config).await
+    }
+
     /// Held while preflight looks, so that calls which begin together look once.
     pub(crate) async fn look_alone(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.engines.look_alone().await

@@ -18,10 +18,15 @@ use crate::state::StateDir;
 #[derive(Debug, Default)]
 pub(crate) struct Engines {
     looking: tokio::sync::Mutex<()>,
+    /// One for each command that runs, made for as many as may.
+    running: OnceCell<tokio::sync::Semaphore>,
     chosen: OnceCell<Arc<dyn ContainerRuntime>>,
     recorded: Mutex<BTreeMap<(EngineKind, String), Arc<dyn ContainerRuntime>>>,
     fake: FakeRuntime,
 }
+
+/// A command waits this long for a place among those that run.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// What a look for engines found.
 #[derive(Debug)]
@@ -35,6 +40,18 @@ pub struct Choice {
 impl Engines {
     pub(crate) fn with_fake(fake: FakeRuntime) -> Self {
         Self { fake, ..Self::default() }
+    }
+
+    /// A place among the commands that run at once (`exec.max_parallel`).
+    pub(crate) async fn place(&self, config: &Config) -> Result<tokio::sync::SemaphorePermit<'_>, Failure> {
+        let most = config.exec.max_parallel as usize;
+        let running = self.running.get_or_init(|| async { tokio::sync::Semaphore::new(most) }).await;
+        let place = tokio::time::timeout(PATIENCE, running.acquire()).await;
+        place.ok().and_then(Result::ok).ok_or_else(|| {
+            Failure::new(Code::Busy, format!("{most} commands run already")).detail("limit", most).hint(
+                "try again when one has ended; only the person can raise `exec.max_parallel` in the configuration",
+            )
+        })
     }
 
     /// Held while preflight looks, so that calls which begin together look once.
@@ -191,6 +208,16 @@ mod tests {
         assert_eq!(failure.message, message);
         assert!(failure.hint.unwrap().contains("`preflight`"));
         assert!(unavailable(&[(EngineKind::Podman, missing())]).hint.unwrap().contains("coracle setup"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_commands_run_at_once_than_the_person_allows() {
+        let (engines, mut config) = (super::Engines::default(), Config::default());
+        config.exec.max_parallel = 1;
+        let held = engines.place(&config).await.unwrap();
+        assert_eq!(engines.place(&config).await.unwrap_err().code.word(), "busy");
+        drop(held);
+        assert!(engines.place(&config).await.is_ok());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::config::Config;
 use crate::context::Context;
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
 use crate::ops::create::Create;
 
 pub(crate) use self::env::resolve as plain_env;
@@ -43,7 +43,10 @@ pub(crate) fn create(args: Create, cx: &Context) -> Result<Request, Failure> {
     let digest = digest(&args, config);
     let (mounts, mount_cwd, unmounted) = mounts(&args, &workdir, cx)?;
     let env = env::resolve(&args.env)?;
-    let name = args.name.clone().unwrap_or_else(|| fresh_name(&config.label_namespace, None));
+    let name = match args.name.clone() {
+        Some(name) if name.as_str().len() == 1 => return Err(too_short(&name)),
+        given => given.unwrap_or_else(|| fresh_name(&config.label_namespace, None)),
+    };
     let user = args.user.clone().unwrap_or_else(|| default_user(&mounts, cx));
     let image = args.image.clone().unwrap_or_else(|| config.default_image.clone());
     let spec = CreateSpec {
@@ -83,6 +86,13 @@ pub(crate) fn create(args: Create, cx: &Context) -> Result<Request, Failure> {
         unmounted,
         setup,
     })
+}
+
+/// Docker makes no container with a name of one character, and a name means the same on every engine.
+fn too_short(name: &ContainerName) -> Failure {
+    Failure::new(Code::InvalidName, format!("`{name}` is too short for a container's name"))
+        .detail("field", "name")
+        .hint("give it two characters or more")
 }
 
 fn digest(args: &Create, config: &Config) -> String {

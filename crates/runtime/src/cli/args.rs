@@ -447,7 +447,7 @@ mod tests {
 
     #[test]
     fn networks_are_parted_in_each_dialect() {
-        let name = NetworkName::parse("n").unwrap();
+        let name = NetworkName::parse("net").unwrap();
         let words = |dialect, reach| create_network(dialect, name.as_str(), &[], (reach, false)).0;
         assert!(words(Dialect::Docker, false).contains(&"--opt=com.docker.network.bridge.enable_icc=false".into()));
         assert!(words(Dialect::Podman, true).contains(&"--opt=isolate=true".into()));

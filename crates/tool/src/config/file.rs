@@ -24,7 +24,9 @@ impl Config {
         let config = match text(&path) {
             Ok(text) => Self::read(&text, path.extension().is_some_and(|it| it == "json")),
             Err(err) if err.kind() == io::ErrorKind::NotFound && named.is_none() => Ok(Self::default()),
-            Err(err) => Err(Failure::config("", None, format!("cannot read the configuration: {err}"))),
+            Err(err) => {
+                Err(Failure::config("", None, format!("cannot read the configuration `{}`: {err}", path.display())))
+            }
         };
         config.map_err(|it| it.detail("file", &path)).map(|it| it.with_real_paths(host))
     }

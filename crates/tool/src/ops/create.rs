@@ -276,7 +276,12 @@ async fn exec_user(
 async fn run_setup(cx: &Context, found: &Found, request: &Request) -> Result<Step, Failure> {
     let root = session(found, true)?;
     if !request.setup.is_empty() {
-        cx.progress.message(format!("running {} setup commands", request.setup.len())).await;
+        cx.progress
+            .message(match request.setup.len() {
+                1 => "running the setup command".to_owned(),
+                n => format!("running {n} setup commands"),
+            })
+            .await;
     }
     let how = Setup {
         commands: &request.setup,
@@ -303,6 +308,7 @@ fn report(image: Step, prepared: Prepared, setup_commands: Step, request: &Reque
     }
     let env = match request.draft.env.len() {
         0 => "no variables were given".to_owned(),
+        1 => "1 plain value goes with each command; nothing is passed through from the host".to_owned(),
         n => format!("{n} plain values go with each command; nothing is passed through from the host"),
     };
     let none = "this container has no guest, so nothing of the host's is handed over";

@@ -129,6 +129,7 @@ impl Operation for Exec {
         exec.cancel = cx.cancel.clone();
         exec.live = cx.progress.live();
         let workdir = exec.workdir.clone();
+        let _place = cx.place().await?;
         let output = found.runtime.exec(&found.present()?.id, exec).await;
         let output = output.map_err(|err| failed(err, found.record.name.as_str()))?;
         if output.exit == Exit::Cancelled {
@@ -152,7 +153,7 @@ impl Exec {
                 .hint("leave `on_timeout` out and give a longer `timeout`"));
         }
         if self.timeout.is_some_and(|it| it.0 < Duration::from_millis(100)) {
-            return Err(Failure::invalid("timeout", "at least 0.1 s"));
+            return Err(Failure::invalid("timeout", "at least 0.1 s").hint("leave it out for the configured time"));
         }
         if let Some(timeout) = self.timeout.filter(|it| *it > config.exec.timeout_max) {
             let message = format!("timeout {timeout} is above {}", config.exec.timeout_max);

@@ -147,6 +147,7 @@ fn verdict(cx: &Context, checks: Vec<Check>, engine: Option<EngineInfo>) -> Verd
     let summary = match (&engine, failed.as_slice()) {
         (Some(_), []) => "Container runtime ready".to_owned(),
         (None, ["runtime_installed"]) => "No container runtime found".to_owned(),
+        (_, [name]) => format!("1 check failed: {name}"),
         (_, names) => format!("{} checks failed: {}", names.len(), names.join(", ")),
     };
     let allow_roots = cx.policy().map(|it| it.allow_roots).unwrap_or_default();

@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn checks_are_told_with_guidance() {
-        let answer = json!({ "success": true, "ready": false, "summary": "1 checks failed: daemon_running", "checks": [
+        let answer = json!({ "success": true, "ready": false, "summary": "1 check failed: daemon_running", "checks": [
             { "name": "runtime_installed", "status": "pass", "detail": "docker", "guidance": null },
             { "name": "guest", "status": "warn", "detail": "none", "guidance": null },
             { "name": "daemon_running", "status": "fail", "detail": "no answer", "guidance": "sudo systemctl start docker\nor so" }] });
@@ -50,7 +50,7 @@ mod tests {
         ✗ daemon running     no answer
                              sudo systemctl start docker
                              or so
-        1 checks failed: daemon_running, 1 warning
+        1 check failed: daemon_running, 1 warning
         ");
     }
 }

@@ -155,3 +155,48 @@ async fn a_terminated_call_ends_its_command() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_flood_does_not_hold_up_its_own_end() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        let begun = Instant::now();
+        let call =
+            json!({ "operation": "exec", "container": name, "command": "yes", "timeout": 1, "max_output": "1k" });
+        let answer = tool.call(call).await;
+        assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+        assert_eq!((&answer["timed_out"], &answer["tree_ended"]), (&true.into(), &true.into()));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_clears_its_environment_and_outlives_its_parent_is_ended_too() {
+    with_engine("[exec]\ngrace = 0.5\n", async |tool| {
+        let name = tool.created(json!({})).await;
+        let call = json!({ "operation": "exec", "container": name, "timeout": 1,
+            "command": "env -i setsid sh -c 'trap : TERM; while :; do sleep 77; done' & sleep 300" });
+        assert_eq!(tool.call(call).await["tree_ended"], true);
+        let left = tool.prints(&name, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '").await;
+        assert!(!left.contains("sleep 77"), "{left}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_call_withdrawn_before_its_command_began_leaves_none_behind() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        for wait in [20, 40, 60, 80, 100, 120] {
+            let call = json!({ "operation": "exec", "container": name, "command": "exec sleep 302" }).to_string();
+            let mut child = tool.command(["call", &call]).stdout(std::process::Stdio::null()).spawn().unwrap();
+            tokio::time::sleep(Duration::from_millis(wait)).await;
+            let pid = rustix::process::Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+            tokio::time::timeout(Duration::from_secs(30), child.wait()).await.unwrap().unwrap();
+        }
+        let left = tool.prints(&name, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '").await;
+        assert!(!left.contains("sleep 302"), "{left}");
+    })
+    .await;
+}

@@ -202,3 +202,18 @@ async fn s77_destroy_twice_is_quiet_and_what_was_never_ours_is_not_found() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_short_name_is_not_the_begin_of_an_id() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        let id =
+            tool.call(json!({ "operation": "status", "container": name })).await["id"].as_str().unwrap().to_owned();
+        for digits in [&id[..1], &id[..4], &id[..11]] {
+            let answer = tool.call(json!({ "operation": "status", "container": digits })).await;
+            assert_eq!(answer["code"], "not_found", "{digits}: {answer}");
+        }
+        assert_eq!(tool.call(json!({ "operation": "status", "container": &id[..12] })).await["container"], name);
+    })
+    .await;
+}

@@ -106,3 +106,68 @@ async fn protected_paths_cannot_be_written_or_renamed_away_and_placeholders_go()
     })
     .await;
 }
+
+#[tokio::test]
+async fn one_containers_end_does_not_uncover_what_another_shares() {
+    with_engine("", async |tool| {
+        let git = tool.work().join(".git");
+        std::fs::create_dir_all(&git).unwrap();
+        std::fs::write(git.join("config"), "[core]\n").unwrap();
+        let one = tool.created(json!({ "mount_cwd": true })).await;
+        let two = tool.created(json!({ "mount_cwd": true })).await;
+        tool.call(json!({ "operation": "destroy", "container": one })).await;
+        // A create that fails leaves nothing either, and takes nothing away.
+        let failed = tool.create(json!({ "mount_cwd": true, "user": "nobody-knows-them" })).await;
+        assert_eq!(failed["code"], "user_not_found");
+        tool.call(json!({ "operation": "destroy", "container": "never-there" })).await;
+        for command in [
+            "echo x >.git/hooks/post-checkout",
+            "mkdir -p .git/hooks && echo x >.git/hooks/a",
+            "echo /tmp >.git/commondir",
+        ] {
+            assert_ne!(tool.exec(&two, command).await["exit_code"], 0, "{command}");
+        }
+        tool.call(json!({ "operation": "destroy", "container": two })).await;
+        assert!(!git.join("hooks").exists() && !git.join("commondir").exists());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_protected_path_is_not_reached_by_a_mount_or_a_copy_of_its_own() {
+    with_engine("", async |tool| {
+        std::fs::create_dir_all(tool.work().join("nested/.git/hooks")).unwrap();
+        let answer = tool.create(json!({ "mounts": [{ "host": "nested/.git", "container": "/x" }] })).await;
+        assert_eq!((&answer["code"], &answer["details"]["rule"]), (&"policy_denied".into(), &"files.protected".into()));
+        let name = tool.created(json!({})).await;
+        tool.prints(&name, "echo x >hook").await;
+        let call = json!({ "operation": "copy_out", "container": name, "host_path": "nested/.git/hooks/", "container_path": "hook" });
+        assert_eq!(tool.call(call).await["details"]["rule"], "copy.protected");
+        assert_eq!(tool.work().join("nested/.git/hooks").read_dir().unwrap().count(), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_container_is_not_started_again_on_a_directory_that_was_exchanged() {
+    with_engine("", async |tool| {
+        let (data, outside) = (tool.work().join("data"), tool.home().join("outside"));
+        std::fs::create_dir(&data).unwrap();
+        std::fs::create_dir(&outside).unwrap();
+        std::fs::write(outside.join("secret"), "secret").unwrap();
+        let mounts = json!([{ "host": "data", "container": "/data" }]);
+        let name = tool.created(json!({ "persistent": true, "mounts": mounts })).await;
+        assert!(tool.engine(&["stop", "--time=0", &name]).await.0);
+        std::fs::remove_dir(&data).unwrap();
+        std::os::unix::fs::symlink(&outside, &data).unwrap();
+        let answer = tool.exec(&name, "cat /data/secret").await;
+        assert_eq!(
+            (&answer["code"], &answer["details"]["rule"]),
+            (&"policy_denied".into(), &"mount.changed".into()),
+            "{answer:#}"
+        );
+        let status = tool.call(json!({ "operation": "status", "container": name })).await;
+        assert_eq!(status["running"], false);
+    })
+    .await;
+}

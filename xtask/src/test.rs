@@ -9,6 +9,9 @@ use anyhow::Result;
 use crate::engines::{self, apt};
 use crate::sh::{sh, target, var, which};
 
+/// What the image of most tests is made of, on the fake engine too.
+const IMAGE_PACKAGES: &[&str] = &["busybox-static"];
+
 /// What tests look at or pack into an image: the host's own packages are the base where no registry answers.
 const PACKAGES: &[&str] = &["bash", "ca-certificates", "curl", "git", "python3", "ripgrep", "util-linux"];
 
@@ -18,6 +21,7 @@ const INSPECTOR: &str = "@modelcontextprotocol/inspector@1.0.3";
 pub(crate) fn run(words: &[String]) -> Result<()> {
     let fake_only = words.iter().any(|it| it == "--fake-only");
     let engines = if fake_only { String::new() } else { var("CORACLE_ENGINES").unwrap_or("docker,podman".to_owned()) };
+    apt::ensure(IMAGE_PACKAGES)?;
     if !engines.is_empty() {
         apt::ensure(PACKAGES)?;
     }

@@ -29,8 +29,8 @@ pub struct CopyRequest {
     pub overwrite: bool,
     /// Bounds.
     pub limits: CopyLimits,
-    /// Host paths that are never written.
-    pub protected: Vec<PathBuf>,
+    /// Paths that are never written on the host, relative to any directory.
+    pub protected: Vec<String>,
     /// Where temporary files go.
     pub scratch: PathBuf,
 }
@@ -110,9 +110,16 @@ async fn ask(found: &Found, program: &str, arguments: &[&str], stdin: Option<Vec
     let argv = ["/bin/sh", "-c", program, "coracle"].iter().chain(arguments).map(|it| (*it).to_owned()).collect();
     let mut exec = Exec::new(Command::Argv(argv), Ids::ROOT, ContainerPath::root());
     exec.stdin = stdin;
+    exec.keep_bytes = 64 << 10;
+    exec.limits.total = Some(std::time::Duration::from_secs(30));
     let output = found.runtime.exec(&found.present()?.id, exec).await?;
-    if output.exit == Exit::Code(127) {
-        return Err(coracle_runtime::Error::NoShell.into());
+    match output.exit {
+        Exit::Code(127) => return Err(coracle_runtime::Error::NoShell.into()),
+        Exit::Code(_) => {}
+        Exit::TimedOut(_) | Exit::Cancelled => {
+            let after = std::time::Duration::from_secs(30);
+            return Err(coracle_runtime::Error::TimedOut { verb: "copy", after }.into());
+        }
     }
     Ok(output.stdout.text())
 }
@@ -191,7 +198,7 @@ fn temporary(scratch: &std::path::Path) -> Result<File> {
 }
 
 fn cannot_spool(source: std::io::Error) -> Error {
-    coracle_runtime::Error::Host { what: "cannot write a temporary file".into(), source }.into()
+    Error::Copy(archive::Error::Io { path: "files on the host".into(), source })
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {

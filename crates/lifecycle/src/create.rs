@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use coracle_runtime::{
     Access, Admitted, Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, Handle, Ids, Image,
-    LabelNamespace, Mount, NetworkOn, Problem, RecordId, Refused, random_hex,
+    LabelFilter, LabelNamespace, Mount, NetworkOn, Problem, RecordId, Refused, random_hex,
 };
 use serde_json::{Map, Value};
 
@@ -73,13 +73,23 @@ pub async fn begin<'a>(runtime: &'a dyn ContainerRuntime, store: &'a Store, draf
     let (per_session, total) = (draft.max_containers, draft.max_containers_total);
     let record = record_of(runtime, store, draft);
     let counting = store.common_lock("count").await?;
-    let records = store.records()?;
+    let mut records = store.records()?;
+    if !room(&records, &record.session, (per_session, total)) {
+        // What was removed behind us takes no place.
+        let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
+        let there: Vec<_> = runtime.list(&managed).await?.into_iter().map(|it| it.id).collect();
+        records.retain(|it| it.engine != runtime.kind() || it.id.as_ref().is_none_or(|id| there.contains(id)));
+    }
     let mine = records.iter().filter(|it| it.session == record.session).count();
     within(mine, per_session, "max_containers")?;
     within(records.len(), total, "max_containers_total")?;
     store.save(&record)?;
     drop(counting);
     Ok(Making { runtime, store, record, protected, _lock: lock })
+}
+
+fn room(records: &[Record], session: &str, (per_session, total): (usize, usize)) -> bool {
+    records.len() < total && records.iter().filter(|it| it.session == session).count() < per_session
 }
 
 fn within(current: usize, limit: usize, setting: &'static str) -> Result<()> {
@@ -150,11 +160,10 @@ impl Making<'_> {
         self.record.image = reference.to_owned();
         self.record.image_id = Some(image.id.clone());
         self.record.mounts = spec.mounts.iter().map(recorded).collect();
-        let over = self.cover(&spec.mounts)?;
-        self.store.save(&self.record)?;
+        let over = self.cover(&spec.mounts).await?;
         let _held = self.store.hold_network().await?;
         let network = place(self.runtime, self.store, &spec.network).await?;
-        let asked = spec.mounts.clone();
+        let asked: Vec<Mount> = spec.mounts.iter().chain(&over).cloned().collect();
         let labels = self.labels("primary", Some(spec.exec_user), image)?;
         let placed = admitted.covered_by(over).labelled(labels).on(image.id.clone(), network);
         let id = match self.runtime.create(&placed).await {
@@ -179,16 +188,19 @@ impl Making<'_> {
 
     /// Placeholders and mounts over every writable bind. Placeholders are in the record before the engine hears of
     /// them, so that they go with the container whatever happens.
-    fn cover(&mut self, mounts: &[Mount]) -> Result<Vec<Mount>> {
+    async fn cover(&mut self, mounts: &[Mount]) -> Result<Vec<Mount>> {
+        let _lock = self.store.common_lock("placeholders").await?;
+        let known: Vec<_> = self.store.records()?.into_iter().flat_map(|it| it.placeholders).collect();
         let mut over = Vec::new();
         for bind in mounts.iter().filter(|it| it.access == Access::ReadWrite && it.host.is_dir()) {
-            let placed = protect::place(bind.host.real(), &self.protected, &mut self.record.placeholders);
+            let placed = protect::place(bind.host.real(), &self.protected, &known, &mut self.record.placeholders);
             placed.map_err(|source| coracle_runtime::Error::Host {
                 what: format!("cannot protect `{}`", bind.host.real().join(".git").display()),
                 source,
             })?;
             over.extend(protect::mounts_over(bind, &self.protected));
         }
+        self.store.save(&self.record)?;
         Ok(over)
     }
 
@@ -280,10 +292,10 @@ fn recorded(mount: &Mount) -> RecordedMount {
 }
 
 /// The path that the engine mounted must lead to what was admitted: it may have been exchanged on the way.
-fn unchanged(asked: &[Mount], container: &Container) -> Result<()> {
+pub(crate) fn unchanged(asked: &[Mount], container: &Container) -> Result<()> {
     let exchanged = |mount: &&Mount| {
         let made = container.mounts.iter().find(|it| it.target == mount.at.as_str());
-        made.is_some_and(|it| !mount.host.is_same_as(&it.source).unwrap_or(false))
+        made.is_none_or(|it| !mount.host.is_same_as(&it.source).unwrap_or(false))
     };
     let problem = |mount: &Mount| {
         let value = mount.host.real().display().to_string();

@@ -26,6 +26,8 @@ pub async fn destroy(runtime: &dyn ContainerRuntime, store: &Store, record: &Rec
     match store.load(&record.name)? {
         // While we waited it was destroyed, and another of the same name was made.
         Loaded::Record(now) if now.record_id != record.record_id => Ok(Destroyed { already_gone: true }),
+        // What was read before the lock may know less: of the id, of what lies beneath its binds.
+        Loaded::Record(now) => destroy_locked(runtime, store, &now).await,
         _ => destroy_locked(runtime, store, record).await,
     }
 }
@@ -71,13 +73,32 @@ pub(crate) async fn remove_all(runtime: &dyn ContainerRuntime, store: &Store, re
             return removal;
         }
     }
-    protect::clear(&record.placeholders);
-    removal.failed.extend(drop_shared(runtime, store, record).await.err());
+    if let Err(err) = clear_placeholders(store, record).await {
+        removal.failed.push(err);
+    }
+    if let Err(err) = drop_shared(runtime, store, record).await {
+        // The container is gone; a network that somebody else put a container on is no reason to say otherwise.
+        tracing::warn!(%err, "the shared network stays");
+    }
     removal
 }
 
+/// Takes away what only this container needed beneath its binds. Another container that has the same directory may be
+/// protected by the same file: then that one takes it away at its own end.
+async fn clear_placeholders(store: &Store, record: &Record) -> Result<()> {
+    if record.placeholders.is_empty() {
+        return Ok(());
+    }
+    let _lock = store.common_lock("placeholders").await?;
+    let others: Vec<_> = store.records()?.into_iter().filter(|it| it.record_id != record.record_id).collect();
+    let needed = |path: &&std::path::PathBuf| others.iter().any(|it| it.placeholders.contains(path));
+    let mine: Vec<_> = record.placeholders.iter().filter(|it| !needed(it)).cloned().collect();
+    protect::clear(&mine);
+    Ok(())
+}
+
 /// Whether there were any.
-async fn remove_containers(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<bool> {
+pub(crate) async fn remove_containers(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<bool> {
     let mut found = false;
     for id in containers_of(runtime, store, record).await? {
         found |= runtime.remove(&id).await? == Removed::Now;

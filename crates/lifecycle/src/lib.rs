@@ -27,6 +27,7 @@ mod process;
 mod protect;
 mod reconcile;
 mod record;
+mod restart;
 mod shares;
 mod store;
 
@@ -42,5 +43,6 @@ pub use process::ProcessId;
 pub use protect::DEFAULT_PROTECTED;
 pub use reconcile::reconcile;
 pub use record::{Record, RecordedMount, State};
+pub use restart::restart;
 pub use shares::shared_problem;
 pub use store::{Store, StoreError};

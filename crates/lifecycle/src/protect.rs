@@ -36,8 +36,9 @@ enum Placeholder {
     Dir,
 }
 
-/// Fills the gaps of a git directory below `root`. What was made is told as it is made, so that undo knows it.
-pub(crate) fn place(root: &Path, protected: &[String], made: &mut Vec<PathBuf>) -> io::Result<()> {
+/// Fills the gaps of a git directory below `root`. What was made is told as it is made, so that undo knows it; what
+/// another container's placeholder fills already (`known`) is needed by this one too.
+pub(crate) fn place(root: &Path, protected: &[String], known: &[PathBuf], made: &mut Vec<PathBuf>) -> io::Result<()> {
     let git = root.join(".git");
     if !git.symlink_metadata().is_ok_and(|it| it.is_dir()) {
         return Ok(());
@@ -53,6 +54,7 @@ pub(crate) fn place(root: &Path, protected: &[String], made: &mut Vec<PathBuf>) 
         };
         match result {
             Ok(()) => made.push(path),
+            Err(err) if err.kind() == io::ErrorKind::AlreadyExists && known.contains(&path) => made.push(path),
             Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {}
             Err(err) => return Err(err),
         }
@@ -145,7 +147,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join(".git/hooks")).unwrap();
         let mut made = Vec::new();
-        place(dir.path(), &protected(), &mut made).unwrap();
+        place(dir.path(), &protected(), &[], &mut made).unwrap();
+        let mut second = Vec::new();
+        place(dir.path(), &protected(), &made, &mut second).unwrap();
+        assert_eq!(second, made, "a second container needs the first one's");
         assert_eq!(made, [dir.path().join(".git/commondir"), dir.path().join(".git/info")]);
         std::fs::write(dir.path().join(".git/info/exclude"), "kept").unwrap();
         clear(&made);

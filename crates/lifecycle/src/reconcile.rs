@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use coracle_runtime::ContainerRuntime;
 
-use crate::destroy::{destroy_locked, remove_all};
+use crate::destroy::{destroy_locked, remove_all, remove_containers};
 use crate::record::{Record, State};
+use crate::store::Loaded;
 use crate::{Engines, Result, Store};
 
 /// Removes what dead makers left half made, goes on with what was being destroyed, and lets go of records whose
@@ -15,10 +16,16 @@ use crate::{Engines, Result, Store};
 /// When records cannot be read. A record whose engine does not answer is left for the next time.
 pub async fn reconcile(engines: &dyn Engines, store: &Store, gone_for: Duration) -> Result<Vec<String>> {
     let mut healed = Vec::new();
-    let _one_at_a_time = store.common_lock("reconcile").await?;
-    for record in store.records()?.into_iter().filter(needs_healing) {
+    // Whoever is at it heals for all; nobody waits for an engine that hangs there.
+    let Some(_one_at_a_time) = store.try_common_lock("reconcile")? else { return Ok(healed) };
+    for candidate in store.records()?.into_iter().filter(needs_healing) {
         // Whoever holds the lock is still at it.
-        let Some(_lock) = store.try_lock(&record.name)? else { continue };
+        let Some(_lock) = store.try_lock(&candidate.name)? else { continue };
+        // What was read before the lock may have become another container since.
+        let Loaded::Record(record) = store.load(&candidate.name)? else { continue };
+        if record.record_id != candidate.record_id || !needs_healing(&record) {
+            continue;
+        }
         let healing = async {
             let runtime = engines.of(record.engine, &record.endpoint).await?;
             heal(&*runtime, store, &record).await
@@ -42,10 +49,14 @@ const DOOMED_FOR: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
 
 async fn sweep_doomed(engines: &dyn Engines, store: &Store) -> Result<()> {
     for record in store.doomed()? {
-        let runtime = engines.of(record.engine, &record.endpoint).await?;
-        let failed = remove_all(&*runtime, store, &record).await.failed;
-        let old = jiff::Timestamp::now().duration_since(record.last_used) > DOOMED_FOR;
-        if failed.is_empty() && old {
+        let swept = match engines.of(record.engine, &record.endpoint).await {
+            Ok(runtime) => remove_containers(&*runtime, store, &record).await.map(|_| ()),
+            Err(err) => Err(err),
+        };
+        if let Err(err) = swept {
+            tracing::warn!(container = %record.name, %err, "what a given-up call may have made cannot be swept now");
+        }
+        if jiff::Timestamp::now().duration_since(record.last_used) > DOOMED_FOR {
             store.forget_doomed(&record)?;
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::labels::Signer;
@@ -10,6 +10,9 @@ use coracle_runtime::{ContainerName, EngineKind, LabelNamespace, Secret};
 
 use crate::record::Record;
 use crate::{Lock, Result};
+
+/// Length of the key that signs labels.
+const KEY_BYTES: usize = 32;
 
 /// Larger files are no records.
 const MAX_RECORD: u64 = 4 << 20;
@@ -23,6 +26,9 @@ pub enum StoreError {
     /// A link lies where a directory or file of ours should be.
     #[error("`{}` is a link or no plain file", .0.display())]
     Link(PathBuf),
+    /// The key is damaged: what it signed cannot be told from what others sign.
+    #[error("`{}` is damaged", .0.display())]
+    Key(PathBuf),
     /// The file system keeps no locks.
     #[error("`{}` is on a file system without locks", .0.display())]
     NoLocks(PathBuf),
@@ -102,9 +108,15 @@ impl Store {
         Ok(Lock::try_take(&self.lock_file("container", &key_of(name)))?)
     }
 
-    /// Waits for a lock of all containers together. Order: a common lock is never awaited while holding one of these.
+    /// Waits for a lock of all containers together. Whoever holds one of these only
+    /// tries for a container's lock and never waits for it.
     pub(crate) async fn common_lock(&self, what: &str) -> Result<Lock> {
         Lock::take(&self.lock_file("common", what), what).await
+    }
+
+    /// A lock of all containers together, unless somebody holds it.
+    pub(crate) fn try_common_lock(&self, what: &str) -> Result<Option<Lock>> {
+        Ok(Lock::try_take(&self.lock_file("common", what))?)
     }
 
     /// Holds the network that all containers share: it is not removed meanwhile.
@@ -124,7 +136,12 @@ impl Store {
     /// Reads one record. A damaged one is moved aside, once.
     pub(crate) fn load(&self, name: &ContainerName) -> Result<Loaded, StoreError> {
         let file = self.record_file(name);
-        let Some(bytes) = read_own(&file)? else { return Ok(Loaded::Missing) };
+        let bytes = match read_own(&file) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ok(Loaded::Missing),
+            Err(err @ (StoreError::Link(_) | StoreError::Owner(_))) => return self.set_aside(&file, &err.to_string()),
+            Err(err) => return Err(err),
+        };
         match Record::from_bytes(&bytes) {
             Ok(record) if key_of(&record.name) == key_of(name) => Ok(Loaded::Record(Box::new(record))),
             Ok(_) => self.set_aside(&file, "it names another container"),
@@ -263,7 +280,7 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
 
 /// 32 random bytes, made once. Of several processes that make it at once, the first one's stays.
 fn key(path: &Path) -> Result<Secret, StoreError> {
-    if let Some(bytes) = read_own(path)?.filter(|it| it.len() == 32) {
+    if let Some(bytes) = read_own(path)?.filter(|it| it.len() == KEY_BYTES) {
         return Ok(Secret::new(bytes));
     }
     let dir = path.parent().unwrap_or(Path::new("/"));
@@ -271,7 +288,7 @@ fn key(path: &Path) -> Result<Secret, StoreError> {
         let mut file = tempfile::Builder::new()
             .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))
             .tempfile_in(dir)?;
-        file.write_all(&hex::decode(coracle_runtime::random_hex::<32>()).unwrap_or_default())?;
+        file.write_all(&hex::decode(coracle_runtime::random_hex::<KEY_BYTES>()).unwrap_or_default())?;
         file.as_file().sync_all()?;
         match file.persist_noclobber(path) {
             Err(err) if err.error.kind() != io::ErrorKind::AlreadyExists => Err(err.error),
@@ -279,11 +296,9 @@ fn key(path: &Path) -> Result<Secret, StoreError> {
         }
     };
     make().map_err(StoreError::io(path))?;
-    let mut options = File::options();
-    options.read(true).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
-    let mut bytes = Vec::new();
-    options.open(path).and_then(|mut it| it.read_to_end(&mut bytes)).map_err(StoreError::io(path))?;
-    Ok(Secret::new(bytes))
+    let bytes = read_own(path)?.unwrap_or_default();
+    // A short key would make signatures that anybody could make.
+    if bytes.len() == KEY_BYTES { Ok(Secret::new(bytes)) } else { Err(StoreError::Key(path.to_owned())) }
 }
 
 #[cfg(test)]
@@ -331,6 +346,15 @@ mod tests {
         std::os::unix::fs::symlink("elsewhere", dir.path().join("containers")).unwrap();
         let again = Store::open(dir.path(), LabelNamespace::parse("coracle").unwrap());
         assert!(matches!(again, Err(StoreError::Link(_))));
+    }
+
+    #[test]
+    fn a_damaged_key_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let _ = store(dir.path());
+        std::fs::write(dir.path().join("key"), "short").unwrap();
+        let again = Store::open(dir.path(), LabelNamespace::parse("coracle").unwrap());
+        assert!(matches!(again, Err(StoreError::Key(_))));
     }
 
     #[test]

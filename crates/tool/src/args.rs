@@ -135,6 +135,9 @@ impl Script {
             Command::Shell(text) => (text.is_empty(), text.len()),
             Command::Argv(words) => (words.first().is_none_or(String::is_empty), words.iter().map(String::len).sum()),
         };
+        if matches!(&command, Command::Argv(words) if words.first().is_some_and(|it| it.starts_with('-'))) {
+            return Err(E::custom("a program's name may not begin with `-`"));
+        }
         match (empty, bytes > MAX_COMMAND_BYTES) {
             (true, _) => Err(E::custom("a command may not be empty")),
             (_, true) => Err(E::custom("a command may have at most 1 MiB; give data as `stdin` or as a file")),

@@ -1,6 +1,6 @@
 //! From the `container` of a call to a container that this session may act on.
 
-use coracle_lifecycle::{Found, find};
+use coracle_lifecycle::{Found, find, restart};
 use coracle_runtime::Handle;
 use serde::Serialize;
 
@@ -39,12 +39,11 @@ pub(crate) async fn reach(cx: &Context, handle: &Handle, act: Act) -> Result<Fou
 
 /// As [`reach`], for commands and copies: it has to run. A persistent one that stopped is started again.
 pub(crate) async fn reach_running(cx: &Context, handle: &Handle) -> Result<(Found, Vec<Warning>), Failure> {
-    let mut found = reach(cx, handle, Act::Use).await?;
+    let found = reach(cx, handle, Act::Use).await?;
     let container = found.present()?;
     if container.running() {
         return Ok((found, Vec::new()));
     }
-    let id = container.id.clone();
     if !found.record.persistent {
         let stopped = coracle_runtime::Error::NotRunning {
             status: container.status,
@@ -54,9 +53,7 @@ pub(crate) async fn reach_running(cx: &Context, handle: &Handle) -> Result<(Foun
         };
         return Err(Failure::from(stopped).known("container", &found.record.name));
     }
-    found.runtime.start(&id).await?;
-    found.container = Some(found.runtime.inspect(&id.into()).await?);
-    Ok((found, vec![Warning::new("restarted", "the container had stopped and was started again")]))
+    Ok((restart(found).await?, vec![Warning::new("restarted", "the container had stopped and was started again")]))
 }
 
 /// Whether this session may do that to a container of that session.

@@ -3,6 +3,7 @@
 mod env;
 mod host_paths;
 mod network;
+mod protected;
 
 use coracle_lifecycle::{Draft, fresh_name};
 use coracle_provision::UserAsk;
@@ -136,6 +137,7 @@ fn mounts(args: &Create, workdir: &ContainerPath, cx: &Context) -> Result<(Vec<M
         let host = mountable(&host_path(&mount.host, cx), cx)?;
         mounts.push(Mount { host, at: mount.container.clone(), access: mount.mode.unwrap_or(Access::ReadWrite) });
     }
+    protected::check(&mounts, &cx.config.workspace.protected)?;
     let mut targets: Vec<_> = mounts.iter().map(|it| &it.at).collect();
     targets.sort();
     if targets.windows(2).any(|it| it[0] == it[1]) {

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Seek;
 use std::path::{Path, PathBuf};
 
+use cap_fs_ext::DirExt;
 use cap_std::fs::Dir;
 use coracle_runtime::archive::{self, Moved};
 use coracle_runtime::{Problem, Refused, random_hex};
@@ -29,21 +30,21 @@ pub(super) fn place(mut spool: File, request: &CopyRequest) -> Result<(Moved, Pa
 }
 
 fn fill(spool: File, dir: &Dir, (staging, name): (&str, &str), request: &CopyRequest) -> Result<Moved> {
-    let staged = dir.open_dir(staging).map_err(cannot_spool)?;
+    let staged = dir.open_dir_nofollow(staging).map_err(cannot_spool)?;
     let mut moved = archive::unpack(spool, &staged, name, request.limits).map_err(Error::Copy)?;
     if staged.symlink_metadata(name).is_err() {
         let reason = moved.skipped.first().map_or("nothing came", |it| it.reason);
         let source = std::io::Error::other(format!("nothing could be copied: {reason}"));
         return Err(Error::Copy(archive::Error::Io { path: request.container.to_string(), source }));
     }
-    let mut merge = Merge { from: &staged, into: dir, request, moved: &mut moved };
-    merge.check(Path::new(name))?;
-    merge.run(Path::new(name))?;
+    let mut merge = Merge { request, moved: &mut moved };
+    merge.check((&staged, dir), name, Path::new(""))?;
+    merge.run((&staged, dir), name, Path::new(""))?;
     Ok(moved)
 }
 
 fn allowed(target: &Path, request: &CopyRequest) -> Result<()> {
-    if !request.protected.iter().any(|it| target.starts_with(it)) {
+    if !is_protected(target, &request.protected) {
         return Ok(());
     }
     let value = target.display().to_string();
@@ -52,65 +53,79 @@ fn allowed(target: &Path, request: &CopyRequest) -> Result<()> {
     Err(Refused { problems: vec![Problem { rule: "copy.protected", setting, value, message }] }.into())
 }
 
-/// Moves a tree over another: directories merge, files are replaced whole, links are never followed.
+/// Wherever a tree begins: a repository within the directory has hooks of its own.
+fn is_protected(target: &Path, protected: &[String]) -> bool {
+    target.ancestors().skip(1).any(|above| protected.iter().any(|it| target.starts_with(above.join(it))))
+}
+
+/// Moves a tree over another: directories merge, files are replaced whole, links are never followed. Every step is one
+/// name between two open directories, so that code which shares the directory cannot lead it elsewhere.
 struct Merge<'a> {
-    from: &'a Dir,
-    into: &'a Dir,
     request: &'a CopyRequest,
     moved: &'a mut Moved,
 }
 
 impl Merge<'_> {
-    /// Looks at everything before anything is moved.
-    fn check(&self, path: &Path) -> Result<()> {
-        let Ok(there) = self.into.symlink_metadata(path) else { return Ok(()) };
-        let comes = self.from.symlink_metadata(path).map_err(cannot_spool)?;
+    /// Looks at everything before anything is moved. `above` is where both directories lie within the target.
+    fn check(&self, (from, into): (&Dir, &Dir), name: &str, above: &Path) -> Result<()> {
+        let Ok(there) = into.symlink_metadata(name) else { return Ok(()) };
+        let path = above.join(name);
+        if self.is_protected(&path) {
+            return Ok(());
+        }
+        let comes = from.symlink_metadata(name).map_err(cannot_spool)?;
         let in_the_way = if comes.is_dir() { !there.is_dir() } else { there.is_dir() || !self.request.overwrite };
-        if in_the_way && !self.is_protected(path) {
+        if in_the_way {
             let path = self.request.host.real().join(path).display().to_string();
             return Err(Error::PathExists { path, side: "on the host" });
         }
         if comes.is_dir() {
-            for child in self.children(path)? {
-                self.check(&child)?;
+            let inner = (open(from, name)?, open(into, name)?);
+            for child in children(&inner.0)? {
+                self.check((&inner.0, &inner.1), &child, &path)?;
             }
         }
         Ok(())
     }
 
-    fn run(&mut self, path: &Path) -> Result<()> {
-        if self.is_protected(path) {
+    fn run(&mut self, (from, into): (&Dir, &Dir), name: &str, above: &Path) -> Result<()> {
+        let path = above.join(name);
+        if self.is_protected(&path) {
             let skipped = archive::Skipped { path: path.display().to_string(), reason: "it is a protected path" };
             self.moved.skipped.push(skipped);
             return Ok(());
         }
-        let comes = self.from.symlink_metadata(path).map_err(cannot_spool)?;
-        let holds_protected =
-            self.request.protected.iter().any(|it| it.starts_with(self.request.host.real().join(path)));
-        let there = self.into.symlink_metadata(path).is_ok_and(|it| it.is_dir());
-        if !comes.is_dir() || (!there && !holds_protected) {
-            return self.from.rename(path, self.into, path).map_err(cannot_spool);
+        let comes = from.symlink_metadata(name).map_err(cannot_spool)?;
+        if !comes.is_dir() {
+            return from.rename(name, into, name).map_err(cannot_spool);
         }
-        if !there {
-            self.into.create_dir(path).map_err(cannot_spool)?;
+        let made = match into.create_dir(name) {
+            Ok(()) => true,
+            Err(err) if err.kind() == std::io::ErrorKind::AlreadyExists => false,
+            Err(err) => return Err(cannot_spool(err)),
+        };
+        let inner = (open(from, name)?, open(into, name)?);
+        for child in children(&inner.0)? {
+            self.run((&inner.0, &inner.1), &child, &path)?;
         }
-        for child in self.children(path)? {
-            self.run(&child)?;
-        }
-        Ok(())
-    }
-
-    fn children(&self, path: &Path) -> Result<Vec<PathBuf>> {
-        let entries = self.from.read_dir(path).map_err(cannot_spool)?;
-        let mut names: Vec<_> = entries.filter_map(|it| Some(path.join(it.ok()?.file_name()))).collect();
-        names.sort();
-        Ok(names)
+        if made { into.set_permissions(name, comes.permissions()).map_err(cannot_spool) } else { Ok(()) }
     }
 
     fn is_protected(&self, path: &Path) -> bool {
-        let target = self.request.host.real().join(path);
-        self.request.protected.iter().any(|it| target.starts_with(it))
+        is_protected(&self.request.host.real().join(path), &self.request.protected)
     }
+}
+
+fn open(dir: &Dir, name: &str) -> Result<Dir> {
+    dir.open_dir_nofollow(name).map_err(cannot_spool)
+}
+
+/// Names that came out of an archive of ours are UTF-8.
+fn children(dir: &Dir) -> Result<Vec<String>> {
+    let entries = dir.entries().map_err(cannot_spool)?;
+    let mut names: Vec<_> = entries.filter_map(|it| it.ok()?.file_name().into_string().ok()).collect();
+    names.sort();
+    Ok(names)
 }
 
 #[cfg(test)]
@@ -149,7 +164,7 @@ mod tests {
             into_directory: false,
             overwrite,
             limits: LIMITS,
-            protected: vec![dir.canonicalize().unwrap().join("out/.git/hooks")],
+            protected: vec![".git/hooks".into()],
             scratch: dir.to_owned(),
         }
     }

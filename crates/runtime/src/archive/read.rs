@@ -130,7 +130,8 @@ impl Unpack<'_> {
             }
         }
         for (path, mode) in self.dirs.iter().rev() {
-            self.into.set_permissions(path, Permissions::from_mode(*mode)).map_err(io_error(path))?;
+            // Its owner may always list, fill and remove it: else nobody but root could move it on.
+            self.into.set_permissions(path, Permissions::from_mode(*mode | 0o700)).map_err(io_error(path))?;
         }
         Ok(self.moved)
     }

@@ -26,14 +26,18 @@ const ENTER: &str = r#"cd -- "$1" 2>/dev/null || exit 127; unset OLDPWD; shift; 
 const IS_DIR: &str = r#"[ -d "$1" ]"#;
 
 /// Ends every process that carries a mark, is the child of one that does, or lives in its session: TERM, then KILL.
-/// Exits 0 when none is left. `$1` is the mark, `$2` the grace in tenths of a second.
+/// Whom it has seen once it does not lose when a parent ends first. Exits 0 when none is left. `$1` is the mark, `$2` the grace in tenths of a second.
 const END_TREE: &str = r#"exec 2>/dev/null
-mark=$1 grace=$2
+mark=$1 grace=$2 seen=
 find_members() {
   members=' '
+  for pid in $seen; do
+    read -r line <"/proc/$pid/stat" || continue
+    case ${line##*) } in Z*) ;; *) members="$members$pid " ;; esac
+  done
   for file in $(grep -slzF "CORACLE_MARK=$mark" /proc/[0-9]*/environ); do
-    pid=${file#/proc/}
-    members="$members${pid%/environ} "
+    pid=${file#/proc/} pid=${pid%/environ}
+    case $members in *" $pid "*) ;; *) members="$members$pid " ;; esac
   done
   grown=1
   while [ $grown = 1 ]; do
@@ -47,6 +51,7 @@ find_members() {
       case $members in *" $2 "* | *" $4 "*) members="$members$pid " grown=1 ;; esac
     done
   done
+  seen=$members
 }
 signal() { for pid in $members; do kill "-$1" "$pid"; done; }
 find_members

@@ -98,7 +98,7 @@ impl Client {
 
     pub(super) fn failed(&self, verb: &'static str, ended: &Finished) -> Error {
         let Some(path) = self.socket() else {
-            return Error::Engine { verb, exit: ended.exit, excerpt: Excerpt::of(&ended.stderr.tail()) };
+            return Error::Engine { verb, exit: ended.exit, excerpt: Excerpt::of(&ended.stderr.bytes()) };
         };
         // A daemon that went away fails every verb alike: whether its socket takes a connection tells.
         match std::os::unix::net::UnixStream::connect(path) {

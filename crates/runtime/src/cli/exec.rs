@@ -2,10 +2,15 @@
 
 use std::time::{Duration, Instant};
 
+use tokio::process::Child;
+
 use super::{CliRuntime, args, deadline};
 use crate::host::drain::{Drain, End};
 use crate::host::process::{self, Stdin};
 use crate::{ContainerId, Error, Exec, ExecOutput, Exit, Ids, Result, random_hex};
+
+/// How often a command is looked for that its client still waits for.
+const LOOKS: usize = 4;
 
 /// The kernel takes no single argument above 128 KiB, and the engine's program gets the command as one.
 const MAX_WORD: usize = 96 << 10;
@@ -23,7 +28,7 @@ pub(super) async fn exec(runtime: &CliRuntime, id: &ContainerId, mut exec: Exec)
     let end = drain.until_end(&mut child, &exec.limits, &exec.cancel).await;
     let tree_ended = match end {
         End::Exited(_) => None,
-        _ => Some(end_tree(runtime, id, exec.user, &mark, exec.limits.grace).await),
+        _ => Some(end_all(runtime, id, &exec, &mark, (&mut drain, &mut child)).await),
     };
     let (stdout, stderr) = drain.finish(&mut child).await;
     let exit = match end {
@@ -43,7 +48,12 @@ async fn judge(runtime: &CliRuntime, id: &ContainerId, exec: &Exec, output: Exec
         return Ok(output);
     }
     use crate::ContainerRuntime;
-    let container = runtime.inspect(&id.into()).await?;
+    let mut container = runtime.inspect(&id.into()).await?;
+    if container.running() && code > 128 {
+        // Docker tells of the end of an exec before it tells of the end of its container.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        container = runtime.inspect(&id.into()).await?;
+    }
     if !container.running() {
         return Err(Error::NotRunning {
             status: container.status,
@@ -61,6 +71,26 @@ async fn judge(runtime: &CliRuntime, id: &ContainerId, exec: &Exec, output: Exec
         }
     }
     Ok(output)
+}
+
+/// A command that was withdrawn before the engine started it has nothing to end yet, and its client goes on waiting for
+/// it: as long as the client stays, the engine may still start it, so it is looked for again.
+async fn end_all(
+    runtime: &CliRuntime,
+    id: &ContainerId,
+    exec: &Exec,
+    mark: &str,
+    (drain, child): (&mut Drain, &mut Child),
+) -> bool {
+    for _ in 0..LOOKS {
+        // Docker holds back the end of every exec while the output of one is not taken.
+        let ending = end_tree(runtime, id, exec.user, mark, exec.limits.grace);
+        let ended = drain.while_reading(ending).await;
+        if !ended || drain.ends_soon(child).await {
+            return ended;
+        }
+    }
+    false
 }
 
 /// Ends what carries the mark, as the user who owns it: root without `SYS_PTRACE` cannot read the environment of

@@ -194,7 +194,12 @@ impl ContainerRuntime for CliRuntime {
         let words = args::on("container inspect", [handle.as_str()]);
         let ended = self.client.run("inspect", words, deadline::READ).await?;
         if ended.ok() {
-            let one = read::containers(&ended.stdout.bytes())?.pop();
+            // Engines take a short name for the first digits of an id as well.
+            let named = |it: &Container| match handle {
+                Handle::Name(name) => it.name.eq_ignore_ascii_case(name.as_str()),
+                Handle::IdPrefix(_) => true,
+            };
+            let one = read::containers(&ended.stdout.bytes())?.into_iter().find(named);
             return one.ok_or_else(|| Error::NoSuchContainer(handle.to_string()));
         }
         let ids = self.ids_of(handle).await?;

@@ -89,15 +89,15 @@ impl Drain {
                 biased;
                 () = cancel.cancelled() => return End::Cancelled,
                 () = sleep_until(total) => return End::Limit(LimitKind::Total),
+                status = child.wait() => {
+                    let exit = status.map_or(-1, exit_of);
+                    let _ = timeout(10 * LAST_WORDS, self.read_until_silent(LAST_WORDS)).await;
+                    return End::Exited(exit);
+                }
                 read = self.read_and_tell() => match read {
                     true => silence = silence_from(Instant::now()),
                     false => return self.wait(child, (total, silence), cancel).await,
                 },
-                status = child.wait() => {
-                    let exit = status.map_or(-1, exit_of);
-                    self.read_until_silent(LAST_WORDS).await;
-                    return End::Exited(exit);
-                }
                 () = sleep_until(silence) => return End::Limit(LimitKind::Silence),
             }
         }
@@ -116,14 +116,30 @@ impl Drain {
 
     /// Reads what is left and gives both captures. A program that still holds on is killed.
     pub async fn finish(mut self, child: &mut Child) -> (Capture, Capture) {
-        let ended = timeout(GIVE_UP, async {
-            self.read_until_silent(GIVE_UP).await;
-            child.wait().await
-        });
-        if ended.await.is_err() {
+        if !self.ends_soon(child).await {
             let _ = child.kill().await;
         }
         (self.stdout.kept, self.stderr.kept)
+    }
+
+    /// Keeps reading while something else is done. Nobody is told any more: who withdrew may not take it.
+    pub async fn while_reading<T>(&mut self, work: impl Future<Output = T>) -> T {
+        self.live = None;
+        tokio::pin!(work);
+        tokio::select! {
+            done = &mut work => return done,
+            () = async { while self.read_and_tell().await {} } => {}
+        }
+        work.await
+    }
+
+    /// Whether the program ends by itself within a moment, its output read to the end.
+    pub async fn ends_soon(&mut self, child: &mut Child) -> bool {
+        let ends = async {
+            self.read_until_silent(GIVE_UP).await;
+            child.wait().await
+        };
+        timeout(GIVE_UP, ends).await.is_ok()
     }
 
     async fn read_until_silent(&mut self, patience: Duration) {

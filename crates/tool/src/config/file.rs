@@ -92,7 +92,11 @@ impl Config {
 }
 
 fn text(path: &Path) -> io::Result<String> {
-    if path.metadata()?.len() > MAX_BYTES {
+    let meta = path.metadata()?;
+    if !meta.is_file() {
+        return Err(io::Error::other("it is no plain file"));
+    }
+    if meta.len() > MAX_BYTES {
         return Err(io::Error::other("it is larger than 1 MiB"));
     }
     std::fs::read_to_string(path)

@@ -34,7 +34,9 @@ impl From<Error> for Failure {
             Error::NoSuchPath(path) => {
                 failure.detail("path", path).detail("side", "container").hint("list the directory above it with `exec`")
             }
-            Error::NoShell => failure.hint("give `command` as a list of words: it runs without a shell"),
+            Error::NoShell => {
+                failure.hint("without a guest every command needs `/bin/sh`: choose an image that has one")
+            }
             Error::Unsupported { capability, .. } => {
                 failure.detail("capability", capability.to_string()).hint(without(capability))
             }
@@ -92,6 +94,9 @@ fn sentence(err: &Error) -> String {
             Some(last) => format!("`{verb}` failed (exit {exit}): {last}"),
             None => format!("`{verb}` failed (exit {exit})"),
         },
+        Error::Archive(archive::Error::Io { path, source }) => {
+            format!("cannot copy `{}`: {source}", path.escape_debug())
+        }
         Error::Host { what, source } => format!("{what}: {source}"),
         Error::Spawn { program, source } => format!("cannot start `{program}`: {source}"),
         other => other.to_string(),

@@ -114,7 +114,6 @@ fn request(
     (container, into_directory): (ContainerPath, bool),
     overwrite: Option<bool>,
 ) -> Result<CopyRequest, Failure> {
-    let root = cx.config.working_dir(&cx.host);
     Ok(CopyRequest {
         host,
         host_name,
@@ -122,7 +121,7 @@ fn request(
         into_directory,
         overwrite: overwrite.unwrap_or(true),
         limits: CopyLimits { max_bytes: cx.config.copy.max_bytes.0, max_entries: cx.config.copy.max_entries },
-        protected: cx.config.workspace.protected.iter().map(|it| root.join(it)).collect(),
+        protected: cx.config.workspace.protected.clone(),
         scratch: cx.state()?.scratch(),
     })
 }

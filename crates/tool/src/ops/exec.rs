@@ -101,6 +101,9 @@ pub(crate) struct Ran {
     warnings: Vec<Warning>,
 }
 
+/// The kernel takes no single argument above 128 KiB, and without a guest the command is arguments.
+const MAX_WORD: usize = 90 << 10;
+
 /// A call takes at most this much input.
 const MAX_STDIN: usize = 4 << 20;
 
@@ -151,6 +154,12 @@ impl Exec {
             return Err(Failure::new(Code::Unsupported, "a command without a guest cannot be kept as a job")
                 .detail("capability", "guest")
                 .hint("leave `on_timeout` out and give a longer `timeout`"));
+        }
+        if self.command.0.clone().into_argv().iter().any(|it| it.len() > MAX_WORD) {
+            let message = "a word of the command is longer than 90 KiB, which a container without a guest cannot take";
+            return Err(Failure::new(Code::Unsupported, message)
+                .detail("capability", "guest")
+                .hint("copy a script in with `copy_in`, or give the data as `stdin`"));
         }
         if self.timeout.is_some_and(|it| it.0 < Duration::from_millis(100)) {
             return Err(Failure::invalid("timeout", "at least 0.1 s").hint("leave it out for the configured time"));

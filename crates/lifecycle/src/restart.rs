@@ -1,0 +1,37 @@
+//! A container that stopped, started again.
+
+use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::{Mount, Problem, Refused};
+
+use crate::create::unchanged;
+use crate::{Error, Found, Result};
+
+/// Starts a stopped container and gives it as it is now.
+///
+/// The engine resolves the paths of its binds anew, and code that ran inside may have put a link in the place of one: so
+/// each has to lead where it led when it was admitted, before the start and after it.
+///
+/// # Errors
+/// [`Error::Refused`] under the rule `mount.changed`; then the container is stopped.
+pub async fn restart(mut found: Found) -> Result<Found> {
+    let id = found.present()?.id.clone();
+    let mounts = found.record.mounts.iter().map(held).collect::<Result<Vec<_>>>()?;
+    found.runtime.start(&id).await?;
+    let container = found.runtime.inspect(&(&id).into()).await?;
+    if let Err(changed) = unchanged(&mounts, &container) {
+        found.runtime.stop(&id, std::time::Duration::ZERO).await?;
+        return Err(changed);
+    }
+    found.container = Some(container);
+    Ok(found)
+}
+
+fn held(mount: &crate::RecordedMount) -> Result<Mount> {
+    let host = HostPath::open(&mount.host)?;
+    if host.real() == mount.host {
+        return Ok(Mount { host, at: mount.container.clone(), access: mount.mode });
+    }
+    let value = mount.host.display().to_string();
+    let message = format!("`{value}` leads somewhere else than when the container was made");
+    Err(Error::Refused(Refused { problems: vec![Problem { rule: "mount.changed", setting: None, value, message }] }))
+}

@@ -1,0 +1,81 @@
+//! Mounts that would go around the protected paths (containers.md 4.10).
+
+use std::path::Path;
+
+use coracle_runtime::{Access, Mount, Problem, Refused};
+
+use crate::failure::Failure;
+
+/// A protected path is mounted read-only over a writable directory that holds it. That is worth nothing if the path, or
+/// a directory that only leads to it, is mounted once more by itself, or if something else is mounted in its place.
+pub(super) fn check(mounts: &[Mount], protected: &[String]) -> Result<(), Failure> {
+    let writable = || mounts.iter().filter(|it| it.access == Access::ReadWrite);
+    let problems: Vec<_> = writable().filter_map(|it| around(it.host.real(), protected)).collect();
+    if !problems.is_empty() {
+        return Err(Refused { problems }.into());
+    }
+    for bind in writable() {
+        for other in mounts.iter().filter(|it| it.at != bind.at) {
+            let inside = Path::new(other.at.as_str()).strip_prefix(bind.at.as_str());
+            if inside.is_ok_and(|it| protected.iter().any(|path| touches(it, Path::new(path)))) {
+                let message = format!("`{}` lies on a protected path of `{}`", other.at, bind.at);
+                return Err(Failure::invalid("mounts", message).hint("mount it somewhere else in the container"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A host path whose end is the begin of a protected path, or which lies in one, wherever the tree begins.
+fn around(real: &Path, protected: &[String]) -> Option<Problem> {
+    let ends = real.ancestors().filter_map(|it| real.strip_prefix(it).ok()).filter(|it| !it.as_os_str().is_empty());
+    let hit = ends.into_iter().any(|end| protected.iter().any(|path| touches(end, Path::new(path))));
+    let value = real.display().to_string();
+    let message = format!("`{value}` is, or leads to, a protected path: mount it read-only, or the directory above it");
+    hit.then_some(Problem { rule: "files.protected", setting: Some("workspace.protected"), value, message })
+}
+
+fn touches(path: &Path, protected: &Path) -> bool {
+    path.starts_with(protected) || protected.starts_with(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::ContainerPath;
+    use coracle_runtime::host::fs::HostPath;
+
+    use super::*;
+
+    fn rule(host: &str, at: &str, access: Access) -> Option<String> {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join(host)).unwrap();
+        let mount = |host: &Path, at: &str, access| Mount {
+            host: HostPath::open(host).unwrap(),
+            at: ContainerPath::parse(at).unwrap(),
+            access,
+        };
+        let cwd = mount(dir.path(), "/workspace", Access::ReadWrite);
+        let other = mount(&dir.path().join(host), at, access);
+        let protected = [".git/hooks", ".git/config", ".envrc"].map(String::from);
+        check(&[cwd, other], &protected).err().map(|it| it.code.word())
+    }
+
+    #[test]
+    fn what_leads_to_a_protected_path_is_not_mounted_writable() {
+        use Access::{ReadOnly, ReadWrite};
+        for host in [".git", "sub/.git", ".git/hooks", "sub/.git/hooks/deep"] {
+            assert_eq!(rule(host, "/x", ReadWrite).as_deref(), Some("policy_denied"), "{host}");
+            assert_eq!(rule(host, "/x", ReadOnly), None, "{host}");
+        }
+        assert_eq!(rule(".git/objects", "/x", ReadWrite), None);
+        assert_eq!(rule("data", "/x", ReadWrite), None);
+    }
+
+    #[test]
+    fn nothing_is_mounted_in_the_place_of_a_protected_path() {
+        for at in ["/workspace/.git", "/workspace/.git/hooks", "/workspace/.git/hooks/x"] {
+            assert_eq!(rule("data", at, Access::ReadOnly).as_deref(), Some("invalid_input"), "{at}");
+        }
+        assert_eq!(rule("data", "/workspace/data", Access::ReadWrite), None);
+    }
+}

@@ -5,11 +5,9 @@ use std::time::Duration;
 use coracle_runtime::fake::{LOCAL_IMAGE, Reply, Verb};
 use coracle_runtime::{
     Command, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Error, Exec, ExecLimits, Exit,
-    FakeRuntime, Ids, Image, ImageAct, ImageRef, LabelFilter, LimitKind, NetworkOn, Result, admit,
+    FakeRuntime, Ids, Image, ImageAct, ImageRef, LabelFilter, LimitKind, NetworkOn, Policy, Result, admit,
 };
 use tokio::time::{Instant, sleep};
-
-use crate::conformance::everything;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -17,7 +15,7 @@ async fn running() -> (FakeRuntime, ContainerId) {
     let (fake, image) = (FakeRuntime::new(), ImageRef::parse(LOCAL_IMAGE).unwrap());
     let found = fake.image(ImageAct::Find(image.clone())).await.unwrap();
     let spec = CreateSpec::new(ContainerName::parse("web").unwrap(), image);
-    let spec = admit(spec, &everything()).unwrap().on(found[0].id.clone(), NetworkOn::EngineDefault);
+    let spec = admit(spec, &Policy::everything()).unwrap().on(found[0].id.clone(), NetworkOn::EngineDefault);
     let id = fake.create(&spec).await.unwrap();
     fake.start(&id).await.unwrap();
     (fake, id)

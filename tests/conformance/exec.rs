@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coracle_runtime::{Error, Exec, Exit, Ids};
+use coracle_runtime::{Error, Exec, Exit, Ids, Policy};
 
 use super::{argv, path, placed, printed, ran, running, sh};
 use crate::engines::{FROM_IMAGE, on_every_engine, ran as scenario_ran, tar_of};
@@ -175,7 +175,7 @@ async fn an_image_without_a_shell_says_so() {
         });
         let image = super::images::import(case, &tag, tar).await;
         let spec = placed(case, case.spec("no-shell"));
-        let spec = coracle_runtime::admit(spec.spec().clone(), &super::everything())
+        let spec = coracle_runtime::admit(spec.spec().clone(), &Policy::everything())
             .unwrap()
             .on(image.id, coracle_runtime::NetworkOn::EngineDefault);
         let id = case.runtime.create(&spec).await.unwrap();

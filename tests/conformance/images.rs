@@ -3,9 +3,8 @@
 use std::fs::File;
 use std::time::Duration;
 
-use coracle_runtime::{Error, Image, ImageAct, ImageRef, LabelFilter, NetworkOn, admit};
+use coracle_runtime::{Error, Image, ImageAct, ImageRef, LabelFilter, NetworkOn, Policy, admit};
 
-use super::everything;
 use crate::engines::{Case, IMAGE, on_every_engine, tar_of};
 
 /// Imports a tar under a tag, labelled so that it is removed with its case.
@@ -107,7 +106,8 @@ async fn a_removed_image_is_gone_and_can_be_removed_again() {
 async fn an_image_in_use_stays_and_so_does_its_container() {
     on_every_engine(async |case| {
         let made = import(case, &case.tag("used"), small_tar("used")).await;
-        let spec = admit(case.spec("user"), &everything()).unwrap().on(made.id.clone(), NetworkOn::EngineDefault);
+        let spec =
+            admit(case.spec("user"), &Policy::everything()).unwrap().on(made.id.clone(), NetworkOn::EngineDefault);
         let id = case.runtime.create(&spec).await.unwrap();
         let it = case.runtime.image(ImageAct::Remove(made.id.clone())).await;
         assert!(case.runtime.inspect(&id.into()).await.is_ok(), "the container went with its image");

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{
     Access, ByteSize, ContainerId, CreateSpec, Error, Handle, ImageId, LabelFilter, Limits, Mount, MountPoint,
-    NetworkOn, Removed, Status, admit,
+    NetworkOn, Policy, Removed, Status, admit,
 };
 
-use super::{argv, everything, path, placed, printed, ran, running, sh};
+use super::{argv, path, placed, printed, ran, running, sh};
 use crate::engines::{LABEL, on_every_engine};
 
 const GRACE: Duration = Duration::from_secs(10);
@@ -164,7 +164,7 @@ async fn a_running_container_is_removed_at_once_with_what_runs_in_it() {
 async fn an_unknown_image_makes_no_container() {
     on_every_engine(async |case| {
         let image = ImageId::parse(format!("sha256:{}", "e".repeat(64))).unwrap();
-        let spec = admit(case.spec("none"), &everything()).unwrap().on(image, NetworkOn::EngineDefault);
+        let spec = admit(case.spec("none"), &Policy::everything()).unwrap().on(image, NetworkOn::EngineDefault);
         let made = case.runtime.create(&spec).await;
         assert!(matches!(made, Err(Error::Engine { verb: "create", .. })), "{made:?}");
         assert_eq!(case.runtime.list(&case.mine()).await.unwrap(), []);

@@ -10,8 +10,7 @@ mod output;
 mod ports;
 
 use coracle_runtime::{
-    ByteSize, Command, ContainerId, ContainerPath, CreateSpec, Exec, ExecOutput, Exit, Ids, NetworkOn, PatternSet,
-    Placed, Policy, admit,
+    Command, ContainerId, ContainerPath, CreateSpec, Exec, ExecOutput, Exit, Ids, NetworkOn, Placed, Policy, admit,
 };
 
 use crate::engines::Case;
@@ -22,7 +21,7 @@ pub(crate) fn placed(case: &Case, spec: CreateSpec) -> Placed {
 }
 
 fn on_network(case: &Case, spec: CreateSpec, network: NetworkOn) -> Placed {
-    admit(spec, &everything()).unwrap().on(case.image.clone(), network)
+    admit(spec, &Policy::everything()).unwrap().on(case.image.clone(), network)
 }
 
 /// A container that runs.
@@ -54,25 +53,4 @@ async fn printed(case: &Case, id: &ContainerId, script: &str) -> String {
     let it = ran(case, id, sh(script)).await;
     assert_eq!((it.exit, it.stderr.text().as_str()), (Exit::Code(0), ""), "{script}");
     it.stdout.text()
-}
-
-pub(crate) fn everything() -> Policy {
-    Policy {
-        allow_roots: vec!["/".into()],
-        home: "/nowhere".into(),
-        denied: vec![],
-        scratch: "/nowhere".into(),
-        binds: true,
-        memory_max: ByteSize(u64::MAX),
-        cpus_max: None,
-        pids_max: u32::MAX,
-        port_min: 0,
-        ports_bind: [127, 0, 0, 1].into(),
-        allow_host_network: true,
-        allow_host_gateway: true,
-        allow_gpu: true,
-        allow_root: true,
-        open_network: true,
-        images: PatternSet::new(&["*".into()]).unwrap(),
-    }
 }

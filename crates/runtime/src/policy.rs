@@ -238,6 +238,30 @@ pub fn admit(spec: CreateSpec, policy: &Policy) -> Result<Admitted, Refused> {
 }
 
 impl Policy {
+    /// Allows everything: for tests of what comes after the decision. Not in a release.
+    #[cfg(any(test, feature = "programs"))]
+    #[must_use]
+    pub fn everything() -> Self {
+        Self {
+            allow_roots: vec!["/".into()],
+            home: "/nowhere".into(),
+            denied: vec![],
+            scratch: "/nowhere".into(),
+            binds: true,
+            memory_max: ByteSize(u64::MAX),
+            cpus_max: None,
+            pids_max: u32::MAX,
+            port_min: 0,
+            ports_bind: [127, 0, 0, 1].into(),
+            allow_host_network: true,
+            allow_host_gateway: true,
+            allow_gpu: true,
+            allow_root: true,
+            open_network: true,
+            images: PatternSet::new(&["*".into()]).expect("a plain pattern"),
+        }
+    }
+
     /// Whether a real path of the host may be used; `act` is `mount` or `copy`.
     #[must_use]
     pub fn host_path_problem(&self, act: &'static str, real: &Path) -> Option<Problem> {

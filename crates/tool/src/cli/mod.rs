@@ -38,7 +38,7 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let host = match Host::look() {
         Ok(host) => host,
-        Err(err) => return told(&err.into()),
+        Err(err) => return homeless(&err.into(), &words),
     };
     match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => {
@@ -64,6 +64,15 @@ fn misread(err: &clap::Error, words: &[OsString]) -> ExitCode {
         render::complain(&failure.answer(None));
     }
     ExitCode::from(NOT_UNDERSTOOD)
+}
+
+/// There is no place to work from; a caller that reads JSON is told in JSON.
+fn homeless(failure: &Failure, words: &[OsString]) -> ExitCode {
+    if wrong::wants_json(words) {
+        render::print(&Value::Object(failure.answer(None)).to_string());
+        return ExitCode::FAILURE;
+    }
+    told(failure)
 }
 
 async fn run(matches: &ArgMatches, host: Host) -> ExitCode {

@@ -27,7 +27,7 @@ pub(super) fn failure(err: &clap::Error, words: &[OsString]) -> Option<Failure> 
 
 /// Whether the caller wants JSON, as far as that can be said of words that were not understood.
 pub(super) fn wants_json(words: &[OsString]) -> bool {
-    ours(words).any(|it| it == "--json")
+    ours(words).any(|it| it == "--json") || subcommand(words) == Some("call")
 }
 
 /// The answer for a program.

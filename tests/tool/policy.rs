@@ -171,3 +171,22 @@ async fn a_container_is_not_started_again_on_a_directory_that_was_exchanged() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn what_lies_in_a_directory_that_another_can_write_is_not_mounted() {
+    with_tool("", async |tool| {
+        std::fs::create_dir_all(tool.work().join("data")).unwrap();
+        let mounts = json!([{ "host": "data", "container": "/data" }]);
+        let whole = tool.created(json!({ "mount_cwd": true })).await;
+        let answer = tool.create(json!({ "mounts": mounts })).await;
+        assert_eq!(
+            (&answer["code"], &answer["details"]["rule"]),
+            (&"policy_denied".into(), &"mount.shared".into()),
+            "{answer:#}"
+        );
+        assert_eq!(tool.records().len(), 1);
+        tool.call(json!({ "operation": "destroy", "container": whole })).await;
+        assert_eq!(tool.create(json!({ "mounts": mounts })).await["success"], true);
+    })
+    .await;
+}

@@ -12,6 +12,7 @@ use crate::destroy::remove_all;
 use crate::lock::Lock;
 use crate::network::{now, place};
 use crate::record::{Record, RecordedMount, State};
+use crate::shares::shared_problem;
 use crate::store::Loaded;
 use crate::{Error, ProcessId, Result, Store, protect};
 
@@ -52,6 +53,8 @@ pub struct Making<'a> {
     store: &'a Store,
     record: Record,
     protected: Vec<String>,
+    /// The engine was told to make it.
+    told: bool,
     _lock: Lock,
 }
 
@@ -85,7 +88,7 @@ pub async fn begin<'a>(runtime: &'a dyn ContainerRuntime, store: &'a Store, draf
     within(records.len(), total, "max_containers_total")?;
     store.save(&record)?;
     drop(counting);
-    Ok(Making { runtime, store, record, protected, _lock: lock })
+    Ok(Making { runtime, store, record, protected, told: false, _lock: lock })
 }
 
 fn room(records: &[Record], session: &str, (per_session, total): (usize, usize)) -> bool {
@@ -166,6 +169,7 @@ impl Making<'_> {
         let asked: Vec<Mount> = spec.mounts.iter().chain(&over).cloned().collect();
         let labels = self.labels("primary", Some(spec.exec_user), image)?;
         let placed = admitted.covered_by(over).labelled(labels).on(image.id.clone(), network);
+        self.told = true;
         let id = match self.runtime.create(&placed).await {
             Ok(id) => id,
             Err(coracle_runtime::Error::NameTaken(name)) => return Err(self.taken(name).await),
@@ -187,10 +191,16 @@ impl Making<'_> {
     }
 
     /// Placeholders and mounts over every writable bind. Placeholders are in the record before the engine hears of
-    /// them, so that they go with the container whatever happens.
+    /// them, so that they go with the container whatever happens. What other containers hold is looked at under the lock
+    /// that this record is saved under: of two that begin together, the second sees the first.
     async fn cover(&mut self, mounts: &[Mount]) -> Result<Vec<Mount>> {
         let _lock = self.store.common_lock("placeholders").await?;
-        let known: Vec<_> = self.store.records()?.into_iter().flat_map(|it| it.placeholders).collect();
+        let others: Vec<_> =
+            self.store.records()?.into_iter().filter(|it| it.record_id != self.record.record_id).collect();
+        if let Some(refused) = shared_problem(mounts, &others) {
+            return Err(refused.into());
+        }
+        let known: Vec<_> = others.into_iter().flat_map(|it| it.placeholders).collect();
         let mut over = Vec::new();
         for bind in mounts.iter().filter(|it| it.access == Access::ReadWrite && it.host.is_dir()) {
             let placed = protect::place(bind.host.real(), &self.protected, &known, &mut self.record.placeholders);
@@ -266,14 +276,15 @@ impl Making<'_> {
     ///
     /// # Errors
     /// Anything that an engine refuses.
-    pub async fn peek(&self, bare: Admitted, image: &Image) -> Result<ContainerId> {
+    pub async fn peek(&mut self, bare: Admitted, image: &Image) -> Result<ContainerId> {
         let labels = self.labels("build", None, image)?;
+        self.told = true;
         Ok(self.runtime.create(&bare.labelled(labels).on(image.id.clone(), NetworkOn::None)).await?)
     }
 
     /// Removes everything that was made, by id. What could not be removed is told, and stays in the record.
     pub async fn undo(self) -> Vec<Error> {
-        if self.record.id.is_none() && self.record.image_id.is_some() {
+        if self.record.id.is_none() && self.told {
             // A call that was given up may still reach the engine.
             if let Err(err) = self.store.doom(&self.record) {
                 tracing::warn!(%err, "the engine may yet make what nobody wants");

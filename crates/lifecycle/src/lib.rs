@@ -44,5 +44,4 @@ pub use protect::DEFAULT_PROTECTED;
 pub use reconcile::reconcile;
 pub use record::{Record, RecordedMount, State};
 pub use restart::restart;
-pub use shares::shared_problem;
 pub use store::{Store, StoreError};

@@ -6,8 +6,7 @@ use crate::record::Record;
 
 /// A path strictly beneath one that another container of ours holds writable: that container could swap it for a link
 /// while it is resolved. The same directory may be bound into any number of containers.
-#[must_use]
-pub fn shared_problem(mounts: &[Mount], others: &[Record]) -> Option<Refused> {
+pub(crate) fn shared_problem(mounts: &[Mount], others: &[Record]) -> Option<Refused> {
     let held = |mount: &Mount| {
         let holder = others.iter().find(|record| {
             let beneath = |it: &crate::RecordedMount| {

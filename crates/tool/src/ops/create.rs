@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use coracle_images::{Base, Source};
-use coracle_lifecycle::{Found, Making, begin, hint, reconcile, session, shared_problem};
+use coracle_lifecycle::{Found, Making, begin, hint, reconcile, session};
 use coracle_provision::{Prepared, Report, Setup, Status, Step, UserAsk, Workspace, accounts, prepare, setup};
 use coracle_runtime::{
     Access, Container, ContainerName, ContainerPath, ContainerRuntime, Ids, ImageRef, Limits, Protocol, PublishedPort,
@@ -175,11 +175,6 @@ impl Operation for Create {
         }
         let store = cx.store()?;
         reconcile(cx, &store, cx.config.lifecycle.gone_for.0).await?;
-        if let Some(refused) =
-            shared_problem(&request.spec.mounts, &store.records().map_err(coracle_lifecycle::Error::from)?)
-        {
-            return Err(refused.into());
-        }
         let mut making = begin(&*ready.runtime, &store, request.draft.clone()).await?;
         let built = cx.unless_cancelled(build(cx, &ready, &mut making, &request)).await;
         match built {
@@ -257,7 +252,7 @@ fn image_step(base: &Base, begun: Instant) -> Step {
 async fn exec_user(
     cx: &Context,
     runtime: &dyn ContainerRuntime,
-    making: &Making<'_>,
+    making: &mut Making<'_>,
     request: &Request,
     base: &Base,
 ) -> Result<Ids, Failure> {

@@ -18,7 +18,7 @@ use async_trait::async_trait;
 use self::args::{Facts, Words};
 use self::client::Client;
 pub use self::dialect::Dialect;
-use crate::host::process::Stdin;
+use crate::host::process::{Finished, Stdin};
 use crate::{
     Capability, Container, ContainerId, ContainerPath, ContainerRuntime, Endpoint, EngineInfo, EngineKind, Error, Exec,
     ExecOutput, Handle, Image, ImageAct, ImageId, ImageRef, LabelFilter, Network, NetworkAct, NetworkOn, Placed,
@@ -260,7 +260,7 @@ impl ContainerRuntime for CliRuntime {
             }
             ImageAct::List(filter) => {
                 let words = args::with_labels(Words::verb("image ls --quiet --no-trunc"), &filter);
-                let ended = self.client.ask("image ls", words, deadline::READ).await?;
+                let ended = self.list_images(words).await?;
                 let mut ids = read::ids(&ended.stdout.bytes());
                 ids.sort();
                 ids.dedup();
@@ -317,10 +317,21 @@ impl CliRuntime {
         let ended = self.client.run("image inspect", args::on("image inspect", names), deadline::READ).await?;
         if !ended.ok() && self.is_silent(&ended.stdout.bytes()) {
             // No image of that name, or no engine: the engine's own list tells which.
-            self.client.ask("image ls", Words::verb("image ls --quiet"), deadline::READ).await?;
+            self.list_images(Words::verb("image ls --quiet")).await?;
             return Ok(Vec::new());
         }
         read::images(&ended.stdout.bytes())
+    }
+
+    /// Podman fails to list images when one of them is removed meanwhile, by anybody: a read is worth another try.
+    async fn list_images(&self, words: Words) -> Result<Finished> {
+        for _ in 0..4 {
+            match self.client.ask("image ls", words.clone(), deadline::READ).await {
+                Err(Error::Engine { .. }) => tokio::time::sleep(Duration::from_millis(50)).await,
+                other => return other,
+            }
+        }
+        self.client.ask("image ls", words, deadline::READ).await
     }
 
     async fn find_networks(&self, names: &[String]) -> Result<Vec<Network>> {

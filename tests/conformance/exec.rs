@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coracle_runtime::{Error, Exec, Exit, Ids, Policy};
+use coracle_runtime::{Error, Exec, Exit, Ids, Input, Policy};
 
 use super::{argv, path, placed, printed, ran, running, sh};
 use crate::engines::{FROM_IMAGE, on_every_engine, ran as scenario_ran, tar_of};
@@ -59,7 +59,7 @@ async fn s61_words_input_and_bytes_come_back_as_they_were() {
         let megabyte: Vec<u8> = (0..1 << 20).map(|it: u32| (it.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         let every_byte: Vec<u8> = (0..=255).collect();
         for bytes in [megabyte, every_byte, b"\xff\xfe\0no utf-8".to_vec()] {
-            let it = ran(case, &id, Exec { stdin: Some(bytes.clone()), keep_bytes: 2 << 20, ..argv(&["cat"]) }).await;
+            let it = ran(case, &id, Exec { stdin: Some(Input::Bytes(bytes.clone())), keep_bytes: 2 << 20, ..argv(&["cat"]) }).await;
             assert_eq!(it.exit, Exit::Code(0));
             assert!(it.stdout.bytes() == bytes, "{} bytes became {}", bytes.len(), it.stdout.total_bytes());
         }
@@ -73,7 +73,7 @@ async fn without_input_there_is_an_end_of_file_at_once() {
     on_every_engine(async |case| {
         let id = running(case).await;
         assert_eq!(printed(case, &id, "cat; echo end").await, "end\n");
-        let unread = Exec { stdin: Some(vec![b'x'; 1 << 20]), ..sh("exit 3") };
+        let unread = Exec { stdin: Some(Input::Bytes(vec![b'x'; 1 << 20])), ..sh("exit 3") };
         assert_eq!(ran(case, &id, unread).await.exit, Exit::Code(3));
     })
     .await;

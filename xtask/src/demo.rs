@@ -10,6 +10,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 
+use crate::guest;
 use crate::sh::{root, sh, target, took};
 
 /// Where the report is written: not in the mounted directory, so that copying it out shows something.
@@ -22,6 +23,7 @@ const PYTHON: &str =
 pub(crate) fn run(words: &[String]) -> Result<()> {
     ensure!(words.is_empty(), "usage: cargo xtask demo");
     let begun = Instant::now();
+    step("build the guest", "cargo xtask guest", || guest::run(&[]))?;
     // The debug profile: what takes time here is the engine, and the first build is three times faster than with
     // optimisation.
     step("build coracle", "cargo build --package coracle", || sh("cargo", ["build", "--package", "coracle"]).run())?;

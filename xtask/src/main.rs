@@ -4,9 +4,12 @@
 //! **Invariant:** programs are started, and the environment is read, in `sh` alone.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is what these commands are for")]
 
+mod bench;
 mod ci;
 mod demo;
 mod engines;
+mod fuzz;
+mod guest;
 mod scenarios;
 mod sh;
 mod test;
@@ -19,6 +22,9 @@ usage: cargo xtask VERB
   demo                          the main job on a real engine, set up first if the machine has none
   test [--fake-only] [ARGS…]    everything, on every engine; ARGS go to cargo-nextest
   ci                            what has to hold before a change goes in
+  guest                         the supervisor for containers, for `coracle` to embed
+  bench exec [ROUNDS]           times of commands against the engines' own programs, into docs/bench
+  fuzz [ask|say] [SECONDS]      bytes that nobody meant, to either side of a link
   engines up|down|status [docker|podman]
                                 real engines on Debian, from nothing
   scenarios [--json]            which scenarios of the specification have a test, and where it ran";
@@ -30,6 +36,9 @@ fn main() -> ExitCode {
         "demo" => demo::run(rest),
         "test" => test::run(rest),
         "ci" => ci::run(rest),
+        "guest" => guest::run(rest),
+        "bench" => bench::run(rest),
+        "fuzz" => fuzz::run(rest),
         "engines" => engines::run(rest),
         "scenarios" => scenarios::run(rest),
         "help" | "--help" | "-h" => {

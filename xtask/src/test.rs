@@ -7,6 +7,7 @@ use std::iter::once;
 use anyhow::Result;
 
 use crate::engines::{self, apt};
+use crate::guest;
 use crate::sh::{sh, target, var, which};
 
 /// What the image of most tests is made of, on the fake engine too.
@@ -30,6 +31,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     for engine in engines.split(',').filter(|it| !it.is_empty()) {
         engines::up(Some(engine))?;
     }
+    guest::run(&[])?;
     // Programs and tests in one build, so that features are resolved once: the tests' dependencies let the fake engine
     // start host programs, and the `coracle` that tests start has to be the one that can.
     sh("cargo", ["build", "--workspace", "--bins", "--tests"]).run()?;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use coracle_runtime::archive::{self, Limits, Moved, Writer};
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids};
+use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids, Input};
 
 use crate::{Error, Found, Result, session};
 
@@ -109,14 +109,14 @@ async fn look(found: &Found, request: &CopyRequest, name: &str) -> Result<Target
 async fn ask(found: &Found, program: &str, arguments: &[&str], stdin: Option<Vec<u8>>) -> Result<String> {
     let argv = ["/bin/sh", "-c", program, "coracle"].iter().chain(arguments).map(|it| (*it).to_owned()).collect();
     let mut exec = Exec::new(Command::Argv(argv), Ids::ROOT, ContainerPath::root());
-    exec.stdin = stdin;
+    exec.stdin = stdin.map(Input::Bytes);
     exec.keep_bytes = 64 << 10;
     exec.limits.total = Some(std::time::Duration::from_secs(30));
     let output = found.runtime.exec(&found.present()?.id, exec).await?;
     match output.exit {
         Exit::Code(127) => return Err(coracle_runtime::Error::NoShell.into()),
         Exit::Code(_) => {}
-        Exit::TimedOut(_) | Exit::Cancelled => {
+        Exit::TimedOut(_) | Exit::Cancelled | Exit::Running(_) => {
             let after = std::time::Duration::from_secs(30);
             return Err(coracle_runtime::Error::TimedOut { verb: "copy", after }.into());
         }

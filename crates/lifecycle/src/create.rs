@@ -2,19 +2,21 @@
 
 use std::collections::BTreeMap;
 
+use coracle_runtime::link::Link;
 use coracle_runtime::{
     Access, Admitted, Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, Handle, Ids, Image,
-    LabelFilter, LabelNamespace, Mount, NetworkOn, Problem, RecordId, Refused, random_hex,
+    LabelFilter, LabelNamespace, Mount, NetworkOn, Problem, ProcessId, RecordId, Refused, random_hex,
 };
 use serde_json::{Map, Value};
 
 use crate::destroy::remove_all;
+use crate::guest::{GuestProgram, Links};
 use crate::lock::Lock;
 use crate::network::{now, place};
 use crate::record::{Record, RecordedMount, State};
 use crate::shares::shared_problem;
 use crate::store::Loaded;
-use crate::{Error, ProcessId, Result, Store, protect};
+use crate::{Error, Result, Store, protect};
 
 /// What a record holds before the container is made. Every default is decided.
 #[derive(Clone, Debug)]
@@ -136,6 +138,7 @@ fn record_of(runtime: &dyn ContainerRuntime, store: &Store, draft: Draft) -> Rec
         exec_user: None,
         env_keys: draft.env.keys().cloned().collect(),
         env_plain: draft.env,
+        guest: None,
         networks: Vec::new(),
         placeholders: Vec::new(),
         provisioning_report: Value::Null,
@@ -157,8 +160,15 @@ impl Making<'_> {
     ///
     /// # Errors
     /// Anything that an engine refuses; then the caller calls [`undo`](Self::undo).
-    pub async fn make(&mut self, admitted: Admitted, image: &Image, reference: &str) -> Result<Container> {
+    pub async fn make(
+        &mut self,
+        admitted: Admitted,
+        (image, reference): (&Image, &str),
+        guest: Option<&GuestProgram>,
+    ) -> Result<Container> {
         let spec = admitted.spec();
+        self.record.guest = guest.map(GuestProgram::record);
+        let guest_on = guest.map(|it| it.place(self.store, &self.record)).transpose()?;
         self.record.exec_user = Some(spec.exec_user);
         self.record.image = reference.to_owned();
         self.record.image_id = Some(image.id.clone());
@@ -168,7 +178,7 @@ impl Making<'_> {
         let network = place(self.runtime, self.store, &spec.network).await?;
         let asked: Vec<Mount> = spec.mounts.iter().chain(&over).cloned().collect();
         let labels = self.labels("primary", Some(spec.exec_user), image)?;
-        let placed = admitted.covered_by(over).labelled(labels).on(image.id.clone(), network);
+        let placed = admitted.covered_by(over).guided(guest_on).labelled(labels).on(image.id.clone(), network);
         self.told = true;
         let id = match self.runtime.create(&placed).await {
             Ok(id) => id,
@@ -176,11 +186,22 @@ impl Making<'_> {
             Err(err) => return Err(err.into()),
         };
         self.remember_id(id.clone())?;
+        if let Some(guest) = guest.filter(|it| !it.shared_files) {
+            guest.upload(self.runtime, self.store, &id).await?;
+        }
         self.runtime.start(&id).await?;
         let container = self.runtime.inspect(&id.into()).await?;
         unchanged(&asked, &container)?;
         self.record.ports.clone_from(&container.ports);
         Ok(container)
+    }
+
+    /// Waits until the guest of the container that was just made answers.
+    ///
+    /// # Errors
+    /// Then the caller calls [`undo`](Self::undo).
+    pub async fn meet(&mut self, links: &Links, container: &Container) -> Result<Link> {
+        links.meet(self.runtime, self.store, (&mut self.record, container)).await
     }
 
     /// Somebody has the name, and nothing that this call made is theirs. It may be ours with its record lost.
@@ -237,6 +258,7 @@ impl Making<'_> {
             ("session", record.session.clone()),
             ("exec_user", exec_user.map(|it| it.to_string()).unwrap_or_default()),
             ("workdir", record.workdir.to_string()),
+            ("guest", record.guest.as_ref().map(|it| it.label().to_owned()).unwrap_or_default()),
             ("version", record.tool_version.clone()),
         ]
         .map(|(name, value)| (signer.key(name), value));

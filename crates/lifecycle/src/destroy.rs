@@ -73,6 +73,11 @@ pub(crate) async fn remove_all(runtime: &dyn ContainerRuntime, store: &Store, re
             return removal;
         }
     }
+    if record.guest.is_some()
+        && let Err(err) = clear_link(store, record)
+    {
+        removal.failed.push(err.into());
+    }
     if let Err(err) = clear_placeholders(store, record).await {
         removal.failed.push(err);
     }
@@ -81,6 +86,15 @@ pub(crate) async fn remove_all(runtime: &dyn ContainerRuntime, store: &Store, re
         tracing::warn!(%err, "the shared network stays");
     }
     removal
+}
+
+/// What the container left in it is not followed: it may be links.
+fn clear_link(store: &Store, record: &Record) -> Result<(), crate::StoreError> {
+    let dir = store.link_dir(record);
+    match std::fs::remove_dir_all(&dir) {
+        Err(err) if err.kind() != std::io::ErrorKind::NotFound => Err(crate::StoreError::io(&dir)(err)),
+        _ => Ok(()),
+    }
 }
 
 /// Takes away what only this container needed beneath its binds. Another container that has the same directory may be

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use coracle_runtime::{Command, Container, ContainerPath, Exec, Ids};
 
+use crate::record::Record;
 use crate::{Error, Found, Result};
 
 /// Used when the image names no `PATH`: what engines give then is not the same.
@@ -35,7 +36,17 @@ impl Session {
 /// # Errors
 /// [`Error::UnknownUser`] when nobody remembers who may run commands: never root in its place.
 pub fn session(found: &Found, as_root: bool) -> Result<Session> {
-    let (record, container) = (&found.record, found.present()?);
+    let mut session = guided_session(&found.record, as_root)?;
+    let of_image = environment(found.present()?, session.env.get("HOME"));
+    session.env = of_image.into_iter().chain(session.env).collect();
+    Ok(session)
+}
+
+/// The same where a guest runs the commands: what the image's environment decides is left to it.
+///
+/// # Errors
+/// As [`session`].
+pub fn guided_session(record: &Record, as_root: bool) -> Result<Session> {
     let user = record.exec_user.ok_or_else(|| Error::UnknownUser(record.name.clone()))?;
     let user = if as_root { Ids::ROOT } else { user };
     let root_home = ContainerPath::parse("/root").expect("a plain path");
@@ -45,31 +56,25 @@ pub fn session(found: &Found, as_root: bool) -> Result<Session> {
         record.home.clone().unwrap_or_else(|| if user.is_root() { root_home } else { ContainerPath::root() })
     };
     let name = if user.is_root() { Some("root".to_owned()) } else { record.user_name.clone() };
-    let mut env = environment(container, &home, name.as_deref(), record.shell.as_ref());
+    let mut env = BTreeMap::from([("HOME".to_owned(), home.to_string())]);
+    env.extend(
+        name.into_iter().flat_map(|it| [("USER".to_owned(), it.clone()), ("LOGNAME".to_owned(), it)]),
+    );
+    env.extend(record.shell.as_ref().map(|it| ("SHELL".to_owned(), it.to_string())));
     env.extend(record.env_plain.clone());
     Ok(Session { user, workdir: record.workdir.clone(), env })
 }
 
-fn environment(
-    container: &Container,
-    home: &ContainerPath,
-    name: Option<&str>,
-    shell: Option<&ContainerPath>,
-) -> BTreeMap<String, String> {
+/// What a guest adds by itself: the search path, and a language.
+fn environment(container: &Container, home: Option<&String>) -> BTreeMap<String, String> {
     let of_image =
         |wanted: &str| container.env.iter().find_map(|it| Some(it.split_once('=')?).filter(|it| it.0 == wanted));
     let path = of_image("PATH").map_or(PATH, |it| it.1);
-    let mut env = BTreeMap::from([
-        ("HOME".to_owned(), home.to_string()),
-        ("PATH".to_owned(), format!("{}/.local/bin:{path}", home.as_str().trim_end_matches('/'))),
-    ]);
+    let home = home.map_or("", |it| it.trim_end_matches('/'));
+    let mut env = BTreeMap::from([("PATH".to_owned(), format!("{home}/.local/bin:{path}"))]);
     if of_image("LANG").is_none() {
         env.insert("LANG".into(), "C.UTF-8".into());
     }
-    env.extend(
-        name.into_iter().flat_map(|it| [("USER".to_owned(), it.to_owned()), ("LOGNAME".to_owned(), it.to_owned())]),
-    );
-    env.extend(shell.map(|it| ("SHELL".to_owned(), it.to_string())));
     env
 }
 

@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use coracle_runtime::link::Link;
 use coracle_runtime::{
-    Container, ContainerName, ContainerPath, ContainerRuntime, EngineKind, Handle, Ids, LabelFilter, RecordId,
+    Container, ContainerName, ContainerPath, ContainerRuntime, EngineKind, Handle, Ids, LabelFilter, ProcessId, RecordId,
 };
 use serde_json::{Map, Value};
 
+use crate::guest::GuestRecord;
 use crate::network::now;
 use crate::record::{Record, RecordedMount, State};
 use crate::store::Loaded;
-use crate::{Error, Kind, ProcessId, Result, Store};
+use crate::{Error, Kind, Links, Result, Store};
 
 /// The engines that records name.
 #[async_trait]
@@ -44,6 +46,12 @@ impl Found {
         let name = || self.record.name.to_string();
         self.container.as_ref().ok_or_else(|| Error::NotFound { kind: Kind::Container, name: name(), near: Vec::new() })
     }
+}
+
+/// A container of ours that answers without the engine being asked: by a link that is held, or by its socket.
+pub async fn at_hand(store: &Store, links: &Links, handle: &Handle) -> Result<Option<(Record, Link)>> {
+    let Some(record) = recorded(store, handle)? else { return Ok(None) };
+    Ok(links.at_hand(store, &record).await.map(|link| (record, link)))
 }
 
 /// Finds a container of ours by name or id.
@@ -180,6 +188,7 @@ fn read_labels(runtime: &dyn ContainerRuntime, store: &Store, container: &Contai
         exec_user: Some(user),
         env_keys: Vec::new(),
         env_plain: BTreeMap::new(),
+        guest: it("guest").and_then(GuestRecord::of_label),
         networks: Vec::new(),
         placeholders: Vec::new(),
         provisioning_report: Value::Null,
@@ -190,9 +199,12 @@ fn read_labels(runtime: &dyn ContainerRuntime, store: &Store, container: &Contai
     })
 }
 
+/// What lies there is the guest's, and no mount of the person's.
+const GUEST_DIR: &str = "/.coracle";
+
 fn recorded_mount(mount: &coracle_runtime::MountPoint) -> Option<RecordedMount> {
     use coracle_runtime::Access::{ReadOnly, ReadWrite};
-    let container = ContainerPath::parse(&mount.target).ok()?;
+    let container = ContainerPath::parse(&mount.target).ok().filter(|it| !it.is_beneath(GUEST_DIR))?;
     let mode = if mount.writable { ReadWrite } else { ReadOnly };
     Some(RecordedMount { host: mount.source.clone(), container, mode })
 }

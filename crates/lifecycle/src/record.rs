@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use coracle_runtime::{
-    Access, ContainerId, ContainerName, ContainerPath, EngineKind, Ids, ImageId, LabelNamespace, PublishedPort,
-    RecordId,
+    Access, ContainerId, ContainerName, ContainerPath, EngineKind, Ids, ImageId, LabelNamespace, ProcessId,
+    PublishedPort, RecordId,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use crate::ProcessId;
+use crate::guest::GuestRecord;
 
 /// The version of the format.
 const SCHEMA: u32 = 1;
@@ -101,6 +101,9 @@ pub struct Record {
     pub env_keys: Vec<String>,
     /// Values that are no secrets.
     pub env_plain: BTreeMap<String, String>,
+    /// The guest that is its PID 1; missing when it has none.
+    #[serde(default)]
+    pub guest: Option<GuestRecord>,
     /// Networks that only this container uses: none, until there are stacks.
     pub networks: Vec<String>,
     /// Files that we put beneath its binds, to be taken away with it.
@@ -211,6 +214,7 @@ pub(crate) mod tests {
             exec_user: Some(Ids { uid: 1000, gid: 1000 }),
             env_keys: vec![],
             env_plain: [("A".to_owned(), "b".to_owned())].into(),
+            guest: None,
             networks: vec![],
             placeholders: vec![],
             provisioning_report: Value::Array(vec![]),

@@ -4,7 +4,7 @@ use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{Mount, Problem, Refused};
 
 use crate::create::unchanged;
-use crate::{Error, Found, Result};
+use crate::{Error, Found, Links, Result, Store};
 
 /// Starts a stopped container and gives it as it is now.
 ///
@@ -13,7 +13,7 @@ use crate::{Error, Found, Result};
 ///
 /// # Errors
 /// [`Error::Refused`] under the rule `mount.changed`; then the container is stopped.
-pub async fn restart(mut found: Found) -> Result<Found> {
+pub async fn restart(mut found: Found, store: &Store, links: &Links) -> Result<Found> {
     let id = found.present()?.id.clone();
     let mounts = found.record.mounts.iter().map(held).collect::<Result<Vec<_>>>()?;
     found.runtime.start(&id).await?;
@@ -21,6 +21,11 @@ pub async fn restart(mut found: Found) -> Result<Found> {
     if let Err(changed) = unchanged(&mounts, &container) {
         found.runtime.stop(&id, std::time::Duration::ZERO).await?;
         return Err(changed);
+    }
+    if found.record.guest.is_some() {
+        links.forget(&id);
+        links.meet(&*found.runtime, store, (&mut found.record, &container)).await?;
+        store.update(&found.record)?;
     }
     found.container = Some(container);
     Ok(found)

@@ -71,7 +71,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when it belongs to somebody else, is a link, or keeps no locks.
     pub fn open(root: &Path, namespace: LabelNamespace) -> Result<Self, StoreError> {
-        for dir in ["", "containers", "gone", "gone/container", "gone/making", "locks", "scratch", "engine"] {
+        for dir in ["", "containers", "gone", "gone/container", "gone/making", "locks", "scratch", "engine", "link"] {
             own_directory(&root.join(dir))?;
         }
         let probe = root.join("locks/probe");
@@ -163,6 +163,17 @@ impl Store {
         write_whole(&file, &record.to_bytes())
     }
 
+    /// Writes what was learned of a container, unless somebody else is at its record: then it is learned again.
+    pub(crate) fn update(&self, record: &Record) -> Result<()> {
+        let Some(_lock) = self.try_lock(&record.name)? else { return Ok(()) };
+        match self.load(&record.name)? {
+            Loaded::Record(now) if now.record_id == record.record_id => {
+                Ok(self.save(&Record { guest: record.guest.clone(), ..*now })?)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Removes a record and its directory if nothing else is in it.
     pub(crate) fn forget(&self, name: &ContainerName) -> Result<(), StoreError> {
         let file = self.record_file(name);
@@ -233,7 +244,7 @@ pub(crate) fn key_of(name: &ContainerName) -> String {
     name.as_str().to_ascii_lowercase()
 }
 
-fn own_directory(path: &Path) -> Result<(), StoreError> {
+pub(crate) fn own_directory(path: &Path) -> Result<(), StoreError> {
     let made = DirBuilder::new().mode(0o700).recursive(true).create(path);
     if let Err(err) = made.or_else(|err| if path.is_dir() { Ok(()) } else { Err(err) }) {
         return Err(StoreError::io(path)(err));

@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use coracle_runtime::{Command, ContainerId, ContainerPath, ContainerRuntime, Exec, ExecLimits, ExecOutput, Exit, Ids};
+use coracle_runtime::link::{Link, wire::Settle};
+use coracle_runtime::{
+    Command, ContainerId, ContainerPath, ContainerRuntime, Exec, ExecLimits, ExecOutput, Exit, Ids, Inside,
+};
 
 use crate::{Error, Result, Status, Step};
 
@@ -74,7 +77,31 @@ if [ -r ".$1" ] && [ -x ".$1" ]; then if [ -w ".$1" ]; then echo rw; else echo r
 ///
 /// # Errors
 /// Without them there is no usable container, so every failure is one.
-pub async fn prepare(
+pub async fn prepare(inside: &Inside, user: Ids, workspace: &Workspace) -> Result<Prepared> {
+    match inside {
+        Inside::Guest(link) => settle(link, user, workspace).await,
+        Inside::Plain(runtime, id) => by_shell(&**runtime, id, user, workspace).await,
+    }
+}
+
+/// The guest needs nothing of the image: no shell, no tool.
+async fn settle(link: &Link, user: Ids, workspace: &Workspace) -> Result<Prepared> {
+    let begun = Instant::now();
+    let ask = Settle { uid: user.uid, gid: user.gid, workdir: workspace.path.to_string() };
+    let seen = link.settle(ask).await.map_err(|err| match err {
+        coracle_runtime::Error::Refused(fault) => Error::User(fault.message),
+        other => other.into(),
+    })?;
+    let access = match (seen.readable, seen.writable) {
+        (true, true) => "rw",
+        (true, false) => "ro",
+        (false, _) => "no",
+    };
+    let ids = Ids { uid: seen.uid, gid: seen.gid };
+    prepared((user, workspace), (seen.name, &seen.home, &seen.shell), (&ids.to_string(), access), begun)
+}
+
+async fn by_shell(
     runtime: &dyn ContainerRuntime,
     id: &ContainerId,
     user: Ids,
@@ -87,10 +114,6 @@ pub async fn prepare(
     let output = runtime.exec(id, make).await?;
     let lines = answered(&output).map_err(Error::User)?;
     let [name, home, shell] = lines.as_slice() else { return Err(Error::User("the answer is incomplete".into())) };
-    let path = |text: &str| ContainerPath::parse(text).map_err(|err| Error::User(err.to_string()));
-    let (home, shell) = (path(home)?, path(if shell.is_empty() { "/bin/sh" } else { shell })?);
-    let made = begun.elapsed();
-
     let mut probe = exec(PROBE, &[workspace.path.to_string()], user);
     probe.env.insert("HOME".into(), home.to_string());
     let output = runtime.exec(id, probe).await?;
@@ -98,13 +121,28 @@ pub async fn prepare(
     let [ids, probed_home, access] = lines.as_slice() else {
         return Err(Error::User("the probe is incomplete".into()));
     };
-    if *ids != user.to_string() || probed_home != home.as_str() {
-        return Err(Error::User(format!("a process reports {ids} with home `{probed_home}`")));
+    if probed_home != home {
+        return Err(Error::User(format!("a process has the home `{probed_home}`")));
     }
+    prepared((user, workspace), (name.clone(), home, shell), (ids, access), begun)
+}
+
+/// What a process of the user saw is held against what was asked for.
+fn prepared(
+    (user, workspace): (Ids, &Workspace),
+    (name, home, shell): (String, &str, &str),
+    (ids, access): (&str, &str),
+    begun: Instant,
+) -> Result<Prepared> {
+    if ids != user.to_string() {
+        return Err(Error::User(format!("a process reports {ids}")));
+    }
+    let path = |text: &str| ContainerPath::parse(text).map_err(|err| Error::User(err.to_string()));
+    let (home, shell) = (path(home)?, path(if shell.is_empty() { "/bin/sh" } else { shell })?);
     let detail = format!("commands run as {name} ({user}), home {home}");
-    let user = Step::success("user", detail, "a process reports uid, gid and home").took(made);
-    let workspace = workspace_step(workspace, access)?.took(begun.elapsed().saturating_sub(made));
-    Ok(Prepared { name: name.clone(), home, shell, user, workspace })
+    let user = Step::success("user", detail, "a process reports uid, gid and home").took(begun.elapsed());
+    let workspace = workspace_step(workspace, access)?;
+    Ok(Prepared { name, home, shell, user, workspace })
 }
 
 fn workspace_step(workspace: &Workspace, access: &str) -> Result<Step> {

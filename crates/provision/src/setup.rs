@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::{Command, ContainerId, ContainerPath, ContainerRuntime, Exec, ExecLimits, ExecOutput, Exit, Ids};
+use coracle_runtime::{Command, ContainerPath, Exec, ExecLimits, ExecOutput, Exit, Ids, Inside};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -34,7 +34,7 @@ pub struct Setup<'a> {
 const KEEP_BYTES: usize = 4096;
 
 /// Runs the commands and reports each.
-pub async fn setup(runtime: &dyn ContainerRuntime, id: &ContainerId, setup: &Setup<'_>) -> Step {
+pub async fn setup(inside: &Inside, setup: &Setup<'_>) -> Step {
     if setup.commands.is_empty() {
         return Step::skipped("setup_commands", "none were given");
     }
@@ -47,7 +47,7 @@ pub async fn setup(runtime: &dyn ContainerRuntime, id: &ContainerId, setup: &Set
         } else if left.is_zero() {
             unrun(command, "no time was left for it")
         } else {
-            run(runtime, id, setup, command, left.min(setup.timeout)).await
+            run(inside, setup, command, left.min(setup.timeout)).await
         });
     }
     summary(items).took(begun.elapsed())
@@ -66,19 +66,13 @@ fn summary(items: Vec<Item>) -> Step {
     step
 }
 
-async fn run(
-    runtime: &dyn ContainerRuntime,
-    id: &ContainerId,
-    setup: &Setup<'_>,
-    command: &Command,
-    time: Duration,
-) -> Item {
+async fn run(inside: &Inside, setup: &Setup<'_>, command: &Command, time: Duration) -> Item {
     let mut exec = Exec::new(command.clone(), setup.user, setup.workdir.clone());
     exec.env = setup.env.clone();
     exec.limits = ExecLimits { total: Some(time), silence: None, grace: setup.grace };
     exec.keep_bytes = 2 * KEEP_BYTES;
     exec.cancel = setup.cancel.clone();
-    match runtime.exec(id, exec).await {
+    match inside.exec(exec).await {
         Ok(output) => ended(command, &output, time),
         Err(err) => unrun(command, &err.to_string()),
     }
@@ -88,14 +82,14 @@ fn ended(command: &Command, output: &ExecOutput, time: Duration) -> Item {
     let error = match output.exit {
         Exit::Code(0) => None,
         Exit::Code(code) => Some(format!("exit {code}{}", last_line(output))),
-        Exit::TimedOut(_) => Some(format!("ended after {} s", time.as_secs())),
+        Exit::TimedOut(_) | Exit::Running(_) => Some(format!("ended after {} s", time.as_secs())),
         Exit::Cancelled => Some("the call was cancelled".into()),
     };
     Item {
         status: if error.is_none() { Status::Success } else { Status::Failed },
         exit_code: match output.exit {
             Exit::Code(code) => Some(code),
-            Exit::TimedOut(_) | Exit::Cancelled => None,
+            Exit::TimedOut(_) | Exit::Cancelled | Exit::Running(_) => None,
         },
         output: Some(tail(output)),
         error,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::link::{Link, LinkSettings, SocketAt};
 use crate::{
     Container, ContainerId, ContainerPath, EngineInfo, EngineKind, Exec, ExecOutput, Handle, Image, ImageId, ImageRef,
     Network, NetworkName, Placed, Result,
@@ -62,6 +63,13 @@ pub trait ContainerRuntime: fmt::Debug + Send + Sync {
     /// [`Error::NotRunning`](crate::Error::NotRunning), [`Error::NoSuchPath`](crate::Error::NoSuchPath) for a missing
     /// work directory, [`Error::NoShell`](crate::Error::NoShell).
     async fn exec(&self, id: &ContainerId, exec: Exec) -> Result<ExecOutput>;
+
+    /// The connection to the guest inside, not made yet: exec, jobs and files go over it.
+    ///
+    /// It is made by the socket, where one is given, the engine is on this host, and the container's PID 1 answers there;
+    /// else by a program that the engine runs inside. The engine is asked only when the peer is not the PID 1 that was
+    /// given.
+    async fn link(&self, id: &ContainerId, socket: Option<&SocketAt>, settings: LinkSettings) -> Result<Link>;
 
     /// Unpacks a tar (ours: uncompressed, relative names) below the existing directory `at`, with the owners and modes
     /// that the tar names.

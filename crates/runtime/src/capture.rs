@@ -11,6 +11,8 @@ pub struct Capture {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     total_bytes: u64,
+    /// Something was skipped: what comes now is no part of the head.
+    skipped: bool,
 }
 
 impl Capture {
@@ -22,8 +24,9 @@ impl Capture {
 
     /// Takes what was printed next.
     pub fn push(&mut self, bytes: &[u8]) {
-        self.total_bytes += bytes.len() as u64;
-        let to_head = bytes.len().min((self.keep_bytes / 2).saturating_sub(self.head.len()));
+        self.total_bytes = self.total_bytes.saturating_add(bytes.len() as u64);
+        let head_room = if self.skipped { 0 } else { (self.keep_bytes / 2).saturating_sub(self.head.len()) };
+        let to_head = bytes.len().min(head_room);
         self.head.extend_from_slice(&bytes[..to_head]);
         let room = self.keep_bytes - self.keep_bytes / 2;
         let rest = &bytes[to_head..];
@@ -31,6 +34,15 @@ impl Capture {
         let excess = (self.tail.len() + rest.len()).saturating_sub(room);
         self.tail.drain(..excess);
         self.tail.extend(rest);
+    }
+
+    /// Lets go of that many bytes that were printed and are not given: the tail begins anew behind them.
+    pub fn skip(&mut self, bytes: u64) {
+        if bytes > 0 {
+            self.total_bytes = self.total_bytes.saturating_add(bytes);
+            self.skipped = true;
+            self.tail.clear();
+        }
     }
 
     /// Bytes as printed, before any cut.
@@ -101,6 +113,29 @@ mod tests {
             prop_assert!(all.ends_with(&it.tail()));
             prop_assert_eq!(it.bytes().len(), all.len().min(keep_bytes));
             prop_assert_eq!(it.total_bytes(), all.len() as u64);
+        }
+
+        #[test]
+        fn around_gaps_it_is_the_beginning_and_the_end(
+            keep_bytes in 0usize..32,
+            pieces in proptest::collection::vec((any::<bool>(), proptest::collection::vec(1u8.., 0..20)), 0..10),
+        ) {
+            let mut it = Capture::new(keep_bytes);
+            // What is skipped reads as zeros, of which there are none elsewhere.
+            let mut all = Vec::new();
+            for (skip, piece) in &pieces {
+                if *skip {
+                    it.skip(piece.len() as u64);
+                    all.extend(vec![0; piece.len()]);
+                } else {
+                    it.push(piece);
+                    all.extend(piece);
+                }
+            }
+            prop_assert!(all.starts_with(it.head()));
+            prop_assert!(all.ends_with(&it.tail()));
+            prop_assert!(!it.bytes().contains(&0), "it holds nothing of a gap");
+            prop_assert_eq!((it.total_bytes(), it.left_out()), (all.len() as u64, (all.len() - it.bytes().len()) as u64));
         }
     }
 }

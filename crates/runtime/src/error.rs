@@ -4,7 +4,9 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use crate::{ContainerName, ContainerPath, EngineKind, ExecOutput, ImageRef, NetworkName, Status, archive};
+use coracle_guest::wire;
+
+use crate::{ContainerName, ContainerPath, EngineKind, ExecOutput, ImageRef, JobId, NetworkName, Status, archive};
 
 /// The result of a verb.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -67,6 +69,26 @@ pub enum Error {
     /// A shell is needed and the image has none.
     #[error("the container has no `/bin/sh`")]
     NoShell,
+    /// No job of that id.
+    #[error("no job `{0}`")]
+    NoSuchJob(JobId),
+    /// The guest refused, by its own reasons.
+    #[error(transparent)]
+    Refused(#[from] wire::Fault),
+    /// The guest does not answer in a new container, or not as it should.
+    #[error("the guest does not start: {reason}")]
+    GuestFailed {
+        /// What was seen.
+        reason: String,
+    },
+    /// The link to the guest broke for good; whether the command began, or how it ended, is not known.
+    #[error("the link to the guest is lost: {reason}")]
+    GuestLost {
+        /// What was seen.
+        reason: String,
+        /// What a command had printed until then.
+        output: Option<Box<ExecOutput>>,
+    },
     /// More bytes than allowed.
     #[error("more than {max_bytes} bytes")]
     TooLarge {

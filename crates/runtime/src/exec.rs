@@ -1,13 +1,15 @@
 //! Commands as plain data, and what became of them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::io::AsyncRead;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Capture, ContainerPath, Ids};
+use crate::{Capture, ContainerPath, Ids, JobId};
 
 /// What to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +48,33 @@ impl Default for ExecLimits {
     }
 }
 
+/// What a command reads.
+pub enum Input {
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// Whatever comes, to its end.
+    Stream(Box<dyn AsyncRead + Send + Sync + Unpin>),
+}
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => write!(f, "{} bytes", bytes.len()),
+            Self::Stream(_) => f.write_str("a stream"),
+        }
+    }
+}
+
+/// What becomes of a command at a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AtLimit {
+    /// Its tree is ended.
+    #[default]
+    End,
+    /// It goes on as a job. Only with a guest.
+    Keep,
+}
+
 /// One command in a container.
 #[derive(Debug)]
 pub struct Exec {
@@ -58,9 +87,11 @@ pub struct Exec {
     /// Added to the image's environment. Plain values only: they pass through the engine's arguments.
     pub env: BTreeMap<String, String>,
     /// Data for the command; none is an end of file at once.
-    pub stdin: Option<Vec<u8>>,
+    pub stdin: Option<Input>,
     /// When to end it.
     pub limits: ExecLimits,
+    /// What happens then.
+    pub at_limit: AtLimit,
     /// Bytes kept of each stream: half from its start, half from its end.
     pub keep_bytes: usize,
     /// Ends the command's tree when fired.
@@ -80,6 +111,7 @@ impl Exec {
             env: BTreeMap::new(),
             stdin: None,
             limits: ExecLimits::default(),
+            at_limit: AtLimit::End,
             keep_bytes: 1 << 20,
             cancel: CancellationToken::new(),
             live: None,
@@ -127,6 +159,8 @@ pub enum Exit {
     TimedOut(LimitKind),
     /// By the caller.
     Cancelled,
+    /// Not yet: at a limit it was left to run as a job ([`AtLimit::Keep`]).
+    Running(LimitKind),
 }
 
 /// What a command left.
@@ -138,8 +172,25 @@ pub struct ExecOutput {
     pub stdout: Capture,
     /// What it printed to standard error.
     pub stderr: Capture,
+    /// The signal that ended it, where that is told.
+    pub signal: Option<i32>,
     /// After a limit or a cancel: nothing of its tree is left. `None` when nothing had to be ended.
     pub tree_ended: Option<bool>,
+    /// Processes that it left behind, where they are counted.
+    pub left_running: u32,
+    /// What of its output was cut can be asked for under this id.
+    pub job: Option<JobId>,
+    /// The link broke meanwhile, and was made anew.
+    pub retried: bool,
     /// From start to end.
     pub duration: Duration,
+}
+
+impl ExecOutput {
+    /// What an engine's own exec tells: no signal, no count, nothing kept.
+    #[must_use]
+    pub fn plain(exit: Exit, (stdout, stderr): (Capture, Capture), tree_ended: Option<bool>, duration: Duration) -> Self {
+        let (signal, left_running, job, retried) = (None, 0, None, false);
+        Self { exit, stdout, stderr, signal, tree_ended, left_running, job, retried, duration }
+    }
 }

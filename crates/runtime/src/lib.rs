@@ -22,10 +22,13 @@ mod exec;
 pub mod fake;
 pub mod host;
 mod info;
+mod inside;
 pub mod labels;
+pub mod link;
 mod name;
 mod path;
 mod policy;
+mod process;
 mod secret;
 mod size;
 mod spec;
@@ -35,16 +38,19 @@ pub use api::{ContainerRuntime, Endpoint, ImageAct, LabelFilter, NetworkAct, Rem
 pub use capture::Capture;
 pub use cli::CliRuntime;
 pub use error::{Capability, Error, Excerpt, Result};
-pub use exec::{Chunk, Command, Exec, ExecLimits, ExecOutput, Exit, LimitKind, Stream};
+pub use exec::{AtLimit, Chunk, Command, Exec, ExecLimits, ExecOutput, Exit, Input, LimitKind, Stream};
 pub use fake::FakeRuntime;
 pub use info::{Container, EngineInfo, EngineKind, Image, MountPoint, Network, PublishedPort, Status};
+pub use link::{Link, LinkSettings, SocketAt, Transport};
+pub use inside::Inside;
 pub use name::{
-    ContainerId, ContainerName, Handle, ImageId, ImageRef, InvalidName, LabelNamespace, NetworkName, RecordId,
+    ContainerId, ContainerName, Handle, ImageId, ImageRef, InvalidName, JobId, LabelNamespace, NetworkName, RecordId,
     random_hex,
 };
 pub use path::{ContainerPath, InvalidPath};
 pub use policy::{Admitted, PatternSet, Placed, Policy, Problem, Refused, admit};
+pub use process::ProcessId;
 pub use secret::Secret;
 pub use size::{ByteSize, InvalidSize};
-pub use spec::{Access, CreateSpec, HostEntry, Limits, Mount, NetworkAsk, NetworkOn, Port, Protocol};
+pub use spec::{Access, CreateSpec, GuestOn, HostEntry, Limits, Mount, NetworkAsk, NetworkOn, Port, Protocol};
 pub use user::Ids;

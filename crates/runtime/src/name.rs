@@ -111,6 +111,13 @@ checked! {
     |it| it.len() == 32 && is_hex(it)
 }
 checked! {
+    /// The id of a command that the guest remembers.
+    JobId,
+    "a job id",
+    "8 lower-case hex digits",
+    |it| it.len() == 8 && is_hex(it)
+}
+checked! {
     /// The first part of our labels and names, `coracle` unless configured.
     LabelNamespace,
     "a label namespace",
@@ -140,6 +147,14 @@ impl RecordId {
     #[must_use]
     pub fn random() -> Self {
         Self(random_hex::<16>())
+    }
+}
+
+impl JobId {
+    /// A new one.
+    #[must_use]
+    pub fn random() -> Self {
+        Self(random_hex::<4>())
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::{Access, ByteSize, CreateSpec, ImageId, ImageRef, Mount, NetworkAsk, NetworkOn};
+use crate::{Access, ByteSize, CreateSpec, GuestOn, ImageId, ImageRef, Mount, NetworkAsk, NetworkOn};
 
 /// What the person allows. The agent's arguments can narrow it and never widen it.
 #[derive(Clone, Debug)]
@@ -126,6 +126,7 @@ impl fmt::Display for Refused {
 pub struct Admitted {
     spec: CreateSpec,
     ports_bind: IpAddr,
+    guest: Option<GuestOn>,
 }
 
 /// An admitted request that knows its image and network: what an engine creates.
@@ -172,6 +173,13 @@ impl Admitted {
         self
     }
 
+    /// Gives it a guest as PID 1. What that needs is ours, so no request can ask for it, and none can refuse it.
+    #[must_use]
+    pub fn guided(mut self, guest: Option<GuestOn>) -> Self {
+        self.guest = guest;
+        self
+    }
+
     /// Says which local image and which network it gets.
     #[must_use]
     pub fn on(self, image: ImageId, network: NetworkOn) -> Placed {
@@ -196,6 +204,12 @@ impl Placed {
     #[must_use]
     pub fn network(&self) -> &NetworkOn {
         &self.network
+    }
+
+    /// How its guest comes in; without one its PID 1 only waits.
+    #[must_use]
+    pub fn guest(&self) -> Option<&GuestOn> {
+        self.admitted.guest.as_ref()
     }
 
     /// The address that ports are published on.
@@ -234,7 +248,7 @@ pub fn admit(spec: CreateSpec, policy: &Policy) -> Result<Admitted, Refused> {
         let value = spec.exec_user.to_string();
         problems.push(problem("root.exec", Some("security.allow_root"), value, "commands as root are not granted"));
     }
-    if problems.is_empty() { Ok(Admitted { spec, ports_bind: policy.ports_bind }) } else { Err(Refused { problems }) }
+    if problems.is_empty() { Ok(Admitted { spec, ports_bind: policy.ports_bind, guest: None }) } else { Err(Refused { problems }) }
 }
 
 impl Policy {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -138,6 +139,20 @@ pub enum NetworkOn {
     Host,
     /// A network by name or id.
     Id(String),
+}
+
+/// How the guest comes into a container as its PID 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GuestOn {
+    /// Program and link directory are bound: the engine sees the files of this host.
+    Bound {
+        /// The program, for this architecture.
+        program: PathBuf,
+        /// An empty directory of ours for the socket: one for each container.
+        link: PathBuf,
+    },
+    /// The program is put at `/.coracle/guest` by [`upload`](crate::ContainerRuntime::upload), before the start.
+    Uploaded,
 }
 
 /// Ceilings of what a container may use.

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
-use coracle_lifecycle::Store;
+use coracle_lifecycle::{Links, Store};
+use coracle_runtime::link::{LinkSettings, wire::Keep};
 use coracle_runtime::{CliRuntime, ContainerName, ContainerRuntime, EngineKind, FakeRuntime, Policy};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{self, Config, CrossSession, Engine};
+use crate::config::{self, Config, CrossSession, Engine, Exec};
 use crate::engines::{self, Choice, Engines};
 use crate::failure::Failure;
 use crate::host::Host;
@@ -34,6 +35,7 @@ pub struct Context {
     pub progress: Progress,
     state: Result<Arc<StateDir>, Arc<Failure>>,
     store: Arc<OnceLock<Store>>,
+    links: Links,
     engines: Arc<Engines>,
 }
 
@@ -73,6 +75,8 @@ impl Context {
             Err(fault) => (Config::default(), Some(Arc::new(fault))),
         };
         config.engine = options.engine.unwrap_or(config.engine);
+        let Exec { keep_bytes, keep_total, keep_for, .. } = &config.exec;
+        let keep = Keep { bytes: keep_bytes.0, total: keep_total.0, for_s: keep_for.0.as_secs() };
         let state = StateDir::open(options.state_dir.as_deref(), &config, &host).map(Arc::new).map_err(Arc::new);
         Ok(Self {
             config: Arc::new(config),
@@ -84,6 +88,7 @@ impl Context {
             progress: Progress::none(),
             state,
             store: Arc::default(),
+            links: Links::new(LinkSettings { keep }),
             engines: Arc::default(),
         })
     }
@@ -165,6 +170,11 @@ impl Context {
     /// The program of an engine that a record names, for a person's terminal.
     pub(crate) fn terminal_of(&self, kind: EngineKind, endpoint: &str) -> Result<CliRuntime, Failure> {
         engines::connect(kind, endpoint, &self.config, &self.host, self.state()?)
+    }
+
+    /// Connections to the guests of containers.
+    pub(crate) fn links(&self) -> &Links {
+        &self.links
     }
 
     /// Our records.

@@ -17,6 +17,7 @@ pub mod config;
 mod context;
 mod engines;
 pub mod failure;
+pub mod guest;
 mod host;
 mod mcp;
 mod mouth;

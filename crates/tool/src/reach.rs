@@ -1,7 +1,7 @@
 //! From the `container` of a call to a container that this session may act on.
 
-use coracle_lifecycle::{Found, find, restart};
-use coracle_runtime::Handle;
+use coracle_lifecycle::{Found, Record, Session, at_hand, find, guided_session, restart, session};
+use coracle_runtime::{Handle, Inside};
 use serde::Serialize;
 
 use crate::config::CrossSession;
@@ -53,7 +53,38 @@ pub(crate) async fn reach_running(cx: &Context, handle: &Handle) -> Result<(Foun
         };
         return Err(Failure::from(stopped).known("container", &found.record.name));
     }
-    Ok((restart(found).await?, vec![Warning::new("restarted", "the container had stopped and was started again")]))
+    let found = restart(found, &cx.store()?, cx.links()).await?;
+    Ok((found, vec![Warning::new("restarted", "the container had stopped and was started again")]))
+}
+
+/// A container that commands run in, and how.
+pub(crate) struct Reached {
+    pub(crate) record: Record,
+    pub(crate) inside: Inside,
+    /// Who runs commands there, where and with which environment.
+    pub(crate) session: Session,
+    pub(crate) warnings: Vec<Warning>,
+}
+
+/// Finds a container for commands and jobs. The engine is asked only when neither a link is held nor the guest's socket
+/// answers.
+pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -> Result<Reached, Failure> {
+    if as_root && !cx.config.security.allow_root {
+        return Err(crate::ops::root_refused("root.exec", "commands as root are not granted"));
+    }
+    let store = cx.store()?;
+    if let Some((record, link)) = at_hand(&store, cx.links(), handle).await? {
+        allowed(cx, &record.session, record.name.as_str(), Act::Use)?;
+        let session = guided_session(&record, as_root)?;
+        return Ok(Reached { inside: Inside::Guest(link), session, record, warnings: Vec::new() });
+    }
+    let (mut found, warnings) = reach_running(cx, handle).await?;
+    let inside = cx.links().inside(&store, &mut found).await?;
+    let session = match &inside {
+        Inside::Guest(_) => guided_session(&found.record, as_root)?,
+        Inside::Plain(..) => session(&found, as_root)?,
+    };
+    Ok(Reached { inside, session, record: found.record, warnings })
 }
 
 /// Whether this session may do that to a container of that session.

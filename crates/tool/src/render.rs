@@ -2,6 +2,7 @@
 
 mod amounts;
 mod done;
+mod jobs;
 mod marks;
 mod preflight;
 mod report;
@@ -46,6 +47,18 @@ pub(crate) fn warnings(answer: &Map<String, Value>) {
     for warning in warnings.iter().filter(|it| it["code"] != "no_guest") {
         let (code, message) = (text(warning, "code"), text(warning, "message"));
         note(&format!("{DOUBTFUL}warning[{code}]{DOUBTFUL:#}: {message}"));
+    }
+}
+
+/// How a job stands, on standard error: its output has the other stream.
+pub(crate) fn job(answer: &Map<String, Value>) {
+    note(&jobs::state_line(&Value::Object(answer.clone())));
+}
+
+/// Where the next page begins, if there is more.
+pub(crate) fn rest_of_output(answer: &Map<String, Value>) {
+    if let Some(line) = jobs::rest(&Value::Object(answer.clone())) {
+        note(&line);
     }
 }
 
@@ -103,6 +116,10 @@ impl Answered<'_> {
             "destroy" => done::destroyed(answer),
             "destroy_all" => done::all_destroyed(answer, marks),
             "exec_interactive_hint" => text(answer, "command"),
+            "exec_background" => text(answer, "job_id"),
+            "exec_cancel" => jobs::cancelled(answer),
+            "jobs" => jobs::table(answer, jiff::Timestamp::now()),
+            "job_read" => jobs::matches(answer),
             _ => fields(answer),
         }
     }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 
 use crate::sh::{sh, took};
-use crate::test;
+use crate::{guest, test};
 
 type Step = (&'static str, fn() -> Result<()>);
 
@@ -16,6 +16,7 @@ const STEPS: &[Step] = &[
     ("format", || sh("cargo", ["fmt", "--all", "--check"]).run()),
     ("licences and sources", licences::check),
     ("rules", || sh("cargo", ["test", "--package", "xtask"]).run()),
+    ("guest", || guest::run(&[])), // before all that compiles `coracle`, which embeds it
     ("lints", || sh("cargo", ["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"]).run()),
     ("documentation", || {
         sh("cargo", ["doc", "--workspace", "--no-deps", "--locked"]).env("RUSTDOCFLAGS", "--deny warnings").run()

@@ -1,10 +1,11 @@
 //! From our types to an engine's words. Pure.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use crate::{
-    Access, ContainerId, ContainerPath, CreateSpec, Exec, Handle, Ids, ImageRef, LabelFilter, Mount, NetworkOn, Placed,
-    Port,
+    Access, ContainerId, ContainerPath, CreateSpec, Exec, GuestOn, Handle, Ids, ImageRef, LabelFilter, NetworkOn,
+    Placed, Port,
 };
 
 use super::Dialect;
@@ -14,6 +15,9 @@ pub(super) const MARK: &str = "CORACLE_MARK";
 
 /// Root's capabilities inside: enough for package managers, nothing that reaches the host (containers.md 4.17).
 const CAPABILITIES: &[&str] = &["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID"];
+
+/// Where everything of the guest lies inside.
+const GUEST_DIR: &str = "/.coracle";
 
 /// Longer than any container lives. `infinity` is not known to every `sleep`.
 const SLEEP_SECONDS: &str = "2147483647";
@@ -114,15 +118,20 @@ pub(super) struct Facts {
     pub(super) user_network: Option<&'static str>,
 }
 
-/// The whole table of containers.md 4.6 for a container without a guest.
+/// The whole table of containers.md 4.6.
 pub(super) fn create(dialect: Dialect, facts: Facts, placed: &Placed) -> Words {
     let spec = placed.spec();
-    let it = Words::verb("create --pull=never --init --entrypoint=sleep --workdir=/ --user=0:0")
+    let it = Words::verb("create --pull=never --workdir=/ --user=0:0");
+    let it = match placed.guest() {
+        Some(guest) => with_guest(it, dialect, guest),
+        None => it.word("--init").word("--entrypoint=sleep"),
+    };
+    let it = it
         .flag("name", &spec.name)
         .flag("hostname", spec.hostname());
     let it = privileges(it, dialect, facts, spec);
     let it = limits(it, spec);
-    let it = spec.mounts.iter().fold(it, |it, mount| bind(it, dialect, mount));
+    let it = spec.mounts.iter().fold(it, |it, mount| bind(it, dialect, (mount.host.real(), mount.at.as_str()), mount.access));
     let it = network(it, facts, placed);
     let it = it.words(["--ipc=private", "--cgroupns=private", "--restart=no", "--no-healthcheck", "--log-driver=none"]);
     let it = it.words(["--stop-signal=SIGTERM", "--stop-timeout=10"]);
@@ -132,7 +141,21 @@ pub(super) fn create(dialect: Dialect, facts: Facts, placed: &Placed) -> Words {
             it.words(["--http-proxy=false", "--systemd=false", "--sdnotify=ignore", "--image-volume=tmpfs"])
         }
     };
-    it.labels(&spec.labels).word("--").word(placed.image().as_str()).word(SLEEP_SECONDS)
+    let does = if placed.guest().is_some() { "init" } else { SLEEP_SECONDS };
+    it.labels(&spec.labels).word("--").word(placed.image().as_str()).word(does)
+}
+
+/// The guest as PID 1, where it finds its sockets, and a place in memory for what must not reach a disk.
+fn with_guest(it: Words, dialect: Dialect, guest: &GuestOn) -> Words {
+    let it = it.flag("entrypoint", format_args!("{GUEST_DIR}/guest"));
+    let tmpfs = format!("{GUEST_DIR}/run:rw,noexec,nosuid,nodev,size=16m,mode=0755");
+    let it = match dialect {
+        Dialect::Docker => it.flag("tmpfs", tmpfs),
+        Dialect::Podman => it.flag("tmpfs", format_args!("{tmpfs},notmpcopyup")),
+    };
+    let GuestOn::Bound { program, link } = guest else { return it };
+    let it = bind(it, dialect, (program, &format!("{GUEST_DIR}/guest")), Access::ReadOnly);
+    bind(it, dialect, (link, &format!("{GUEST_DIR}/link")), Access::ReadWrite)
 }
 
 fn privileges(it: Words, dialect: Dialect, facts: Facts, spec: &CreateSpec) -> Words {
@@ -157,16 +180,16 @@ fn limits(it: Words, spec: &CreateSpec) -> Words {
         .flag("shm-size", "256m")
 }
 
-fn bind(it: Words, dialect: Dialect, mount: &Mount) -> Words {
-    let (source, target) = (mount.host.real().to_str().unwrap_or_default(), mount.at.as_str());
+fn bind(it: Words, dialect: Dialect, (source, target): (&Path, &str), access: Access) -> Words {
+    let source = source.to_str().unwrap_or_default();
     match dialect {
         Dialect::Docker => {
-            let readonly = if mount.access == Access::ReadOnly { ",readonly" } else { "" };
+            let readonly = if access == Access::ReadOnly { ",readonly" } else { "" };
             let (source, target) = (csv(&format!("source={source}")), csv(&format!("target={target}")));
             it.flag("mount", format_args!("type=bind,{source},{target},bind-propagation=rprivate{readonly}"))
         }
         Dialect::Podman => {
-            let access = if mount.access == Access::ReadOnly { "ro" } else { "rw" };
+            let access = if access == Access::ReadOnly { "ro" } else { "rw" };
             it.flag("volume", format_args!("{source}:{target}:{access},rprivate,nosuid,nodev"))
         }
     }
@@ -310,7 +333,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        ByteSize, Command, ContainerName, HostEntry, ImageId, Limits, NetworkName, Policy, Protocol, admit,
+        ByteSize, Command, ContainerName, HostEntry, ImageId, Limits, Mount, NetworkName, Policy, Protocol, admit,
         host::fs::HostPath,
     };
 
@@ -336,10 +359,10 @@ mod tests {
         assert_snapshot!(words(Dialect::Docker, Facts::default(), spec, NetworkOn::Id("n".into())), @r"
         create
         --pull=never
-        --init
-        --entrypoint=sleep
         --workdir=/
         --user=0:0
+        --init
+        --entrypoint=sleep
         --name=Web_1.x
         --hostname=web-1-x
         --cap-drop=ALL
@@ -400,6 +423,37 @@ mod tests {
     }
 
     #[test]
+    fn a_guest_is_bound_read_only_and_started_in_place_of_a_sleep() {
+        let guest = GuestOn::Bound { program: "/s/guest/abc".into(), link: "/s/link/1".into() };
+        let image = ImageId::parse(format!("sha256:{}", "a".repeat(64))).unwrap();
+        let guided = |dialect, guest: Option<GuestOn>| {
+            let admitted = admit(spec(), &Policy::everything()).unwrap().guided(guest);
+            let words = create(dialect, Facts::default(), &admitted.on(image.clone(), NetworkOn::None));
+            words.0.iter().map(|it| it.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let only = |guest: GuestOn, dialect| {
+            let plain = guided(dialect, None);
+            let words = guided(dialect, Some(guest)).into_iter().filter(|it| !plain.contains(it));
+            words.collect::<Vec<_>>().join("\n")
+        };
+        assert_snapshot!(only(guest.clone(), Dialect::Docker), @r"
+        --entrypoint=/.coracle/guest
+        --tmpfs=/.coracle/run:rw,noexec,nosuid,nodev,size=16m,mode=0755
+        --mount=type=bind,source=/s/guest/abc,target=/.coracle/guest,bind-propagation=rprivate,readonly
+        --mount=type=bind,source=/s/link/1,target=/.coracle/link,bind-propagation=rprivate
+        init
+        ");
+        assert_snapshot!(only(guest, Dialect::Podman), @r"
+        --entrypoint=/.coracle/guest
+        --tmpfs=/.coracle/run:rw,noexec,nosuid,nodev,size=16m,mode=0755,notmpcopyup
+        --volume=/s/guest/abc:/.coracle/guest:ro,rprivate,nosuid,nodev
+        --volume=/s/link/1:/.coracle/link:rw,rprivate,nosuid,nodev
+        init
+        ");
+        assert!(!only(GuestOn::Uploaded, Dialect::Docker).contains("bind"));
+    }
+
+    #[test]
     fn a_bind_with_commas_and_quotes_stays_one_source() {
         let dir = tempfile::tempdir().unwrap();
         let odd = dir.path().join("a,\"b");
@@ -409,7 +463,7 @@ mod tests {
             at: ContainerPath::parse("/w").unwrap(),
             access: Access::ReadOnly,
         };
-        let Words(words) = bind(Words::default(), Dialect::Docker, &mount);
+        let Words(words) = bind(Words::default(), Dialect::Docker, (mount.host.real(), mount.at.as_str()), mount.access);
         let source = mount.host.real().to_str().unwrap().replace('"', "\"\"");
         let expected = format!("--mount=type=bind,\"source={source}\",target=/w,bind-propagation=rprivate,readonly");
         assert_eq!(words, [OsString::from(expected)]);

@@ -17,7 +17,7 @@ use crate::{Error, Excerpt, Result};
 /// The largest answer that is read: an `inspect` of many containers.
 const ANSWER_BYTES: usize = 32 << 20;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Client {
     dialect: Dialect,
     program: PathBuf,
@@ -40,6 +40,11 @@ impl Client {
 
     pub(super) fn endpoint(&self) -> &str {
         &self.endpoint
+    }
+
+    /// The engine runs on this host, as far as its address tells.
+    pub(super) fn is_local(&self) -> bool {
+        self.endpoint == "local" || self.socket().is_some()
     }
 
     pub(super) fn invocation(&self, words: Words) -> Invocation {

@@ -22,7 +22,7 @@ pub(super) async fn exec(runtime: &CliRuntime, id: &ContainerId, mut exec: Exec)
         let source = std::io::Error::other(format!("{} bytes in one argument", long.len()));
         return Err(Error::Host { what: "the command or a variable is longer than 96 KiB".into(), source });
     }
-    let stdin = exec.stdin.take().map_or(Stdin::Empty, Stdin::Bytes);
+    let stdin = exec.stdin.take().map_or(Stdin::Empty, Stdin::from);
     let mut child = process::spawn(&runtime.client.invocation(words), stdin)?;
     let mut drain = Drain::new(&mut child, exec.keep_bytes, exec.live.take());
     let end = drain.until_end(&mut child, &exec.limits, &exec.cancel).await;
@@ -36,7 +36,7 @@ pub(super) async fn exec(runtime: &CliRuntime, id: &ContainerId, mut exec: Exec)
         End::Limit(kind) => Exit::TimedOut(kind),
         End::Cancelled => Exit::Cancelled,
     };
-    let output = ExecOutput { exit, stdout, stderr, tree_ended, duration: begun.elapsed() };
+    let output = ExecOutput::plain(exit, (stdout, stderr), tree_ended, begun.elapsed());
     judge(runtime, id, &exec, output).await
 }
 

@@ -6,6 +6,7 @@ pub mod conf;
 pub mod detect;
 mod dialect;
 mod exec;
+mod link;
 mod read;
 
 use std::fs::File;
@@ -19,6 +20,7 @@ use self::args::{Facts, Words};
 use self::client::Client;
 pub use self::dialect::Dialect;
 use crate::host::process::{Finished, Stdin};
+use crate::link::{Link, LinkSettings, SocketAt};
 use crate::{
     Capability, Container, ContainerId, ContainerPath, ContainerRuntime, Endpoint, EngineInfo, EngineKind, Error, Exec,
     ExecOutput, Handle, Image, ImageAct, ImageId, ImageRef, LabelFilter, Network, NetworkAct, NetworkOn, Placed,
@@ -43,7 +45,7 @@ pub struct EngineSettings {
 }
 
 /// An engine behind its program.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct CliRuntime {
     dialect: Dialect,
     client: Client,
@@ -230,6 +232,10 @@ impl ContainerRuntime for CliRuntime {
 
     async fn exec(&self, id: &ContainerId, exec: Exec) -> Result<ExecOutput> {
         exec::exec(self, id, exec).await
+    }
+
+    async fn link(&self, id: &ContainerId, socket: Option<&SocketAt>, settings: LinkSettings) -> Result<Link> {
+        Ok(link::link(self, id, socket, settings))
     }
 
     async fn upload(&self, id: &ContainerId, at: &ContainerPath, tar: File) -> Result<()> {

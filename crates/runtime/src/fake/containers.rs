@@ -1,10 +1,12 @@
 //! Containers of the fake engine: how they come, run, end and go.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 
+use coracle_guest::Supervisor;
 use tokio_util::sync::CancellationToken;
 
 use super::files::Files;
+use super::guest::Played;
 use super::images::Stored;
 use super::ports::{self, Held};
 use super::{FakeRuntime, State, Verb, now, off_thread, programs, random_id, refused};
@@ -19,6 +21,8 @@ pub(super) struct Machine {
     pub(super) seen: Container,
     pub(super) files: Arc<Files>,
     pub(super) placed: Placed,
+    /// Its PID 1, while it runs, if it was made with one.
+    pub(super) guest: Option<Arc<Supervisor>>,
     ports: Vec<Held>,
     /// Commands in it may be programs of the host, which end with it.
     programs: bool,
@@ -35,6 +39,7 @@ impl Machine {
 
     fn end(&mut self, exit_code: i64) {
         self.life.cancel();
+        self.guest = None;
         self.ports.clear();
         self.seen.ports.clear();
         self.seen.pid = None;
@@ -65,7 +70,7 @@ impl FakeRuntime {
         let (placed, life) = (placed.clone(), CancellationToken::new());
         self.with(|state| {
             state.check(&placed)?;
-            let machine = Machine { seen, files, placed, ports: Vec::new(), programs: state.programs, life };
+            let machine = Machine { seen, files, placed, guest: None, ports: Vec::new(), programs: state.programs, life };
             state.containers.insert(id.clone(), machine);
             Ok(id)
         })
@@ -95,7 +100,7 @@ impl State {
         Ok((image, self.network_of(placed.network())?))
     }
 
-    pub(super) fn start(&mut self, id: &ContainerId) -> Result<()> {
+    pub(super) fn start(&mut self, id: &ContainerId, engine: Weak<Mutex<Self>>) -> Result<()> {
         if self.machine(id)?.seen.running() {
             return Ok(());
         }
@@ -104,6 +109,10 @@ impl State {
         let machine = self.machine_mut(id)?;
         machine.ports = ports::hold(machine.placed.ports_bind(), &machine.placed.spec().ports)?;
         machine.life = CancellationToken::new();
+        machine.guest = machine.placed.guest().map(|_| {
+            let container = (id.clone(), machine.files.clone());
+            Played::supervisor(engine, container, (machine.seen.env.clone(), machine.programs))
+        });
         machine.seen.ports = machine.ports.iter().map(|it| it.published.clone()).collect();
         machine.seen.pid = Some(pid);
         machine.seen.status = Status::Running;

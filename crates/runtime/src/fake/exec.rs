@@ -107,13 +107,13 @@ impl State {
         Ok(Begun { workdir, life, env, reply: self.next_reply(text), programs: self.programs })
     }
 
-    fn next_reply(&mut self, text: &str) -> Option<Reply> {
+    pub(super) fn next_reply(&mut self, text: &str) -> Option<Reply> {
         let replies = self.replies.get_mut(text)?;
         if replies.len() > 1 { replies.pop_front() } else { replies.front().cloned() }
     }
 }
 
-fn text(command: &Command) -> String {
+pub(super) fn text(command: &Command) -> String {
     match command {
         Command::Argv(words) => words.join(" "),
         Command::Shell(script) => script.clone(),
@@ -121,7 +121,7 @@ fn text(command: &Command) -> String {
 }
 
 /// What a command gets when nothing answers it. `true` is what callers ask whether anything runs at all.
-fn without_programs(text: &str) -> Reply {
+pub(super) fn without_programs(text: &str) -> Reply {
     if text == "true" {
         return Reply::new(Exit::Code(0), "", "");
     }
@@ -139,7 +139,7 @@ async fn answer(reply: Reply, exec: &mut Exec, life: &CancellationToken) -> Exec
         Some(early) => (early, Some(true)),
         None => (reply.exit, (!matches!(reply.exit, Exit::Code(_))).then_some(true)),
     };
-    ExecOutput { exit, stdout, stderr, tree_ended, duration: begun.elapsed() }
+    ExecOutput::plain(exit, (stdout, stderr), tree_ended, begun.elapsed())
 }
 
 async fn print(stream: Stream, bytes: Vec<u8>, exec: &Exec) -> Capture {

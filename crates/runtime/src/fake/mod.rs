@@ -19,6 +19,7 @@ mod exec;
 mod extract;
 mod faults;
 mod files;
+mod guest;
 mod images;
 #[cfg(test)]
 mod invariants;
@@ -36,6 +37,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::link::{Link, LinkSettings, SocketAt};
 use crate::{
     Container, ContainerId, ContainerPath, ContainerRuntime, Endpoint, EngineInfo, EngineKind, Error, Exec, ExecOutput,
     Handle, Image, ImageAct, LabelFilter, Network, NetworkAct, Placed, Removed, Result, random_hex,
@@ -140,7 +142,8 @@ impl ContainerRuntime for FakeRuntime {
 
     async fn start(&self, id: &ContainerId) -> Result<()> {
         self.enter(Verb::Start).await?;
-        self.with(|state| state.start(id))
+        let engine = Arc::downgrade(&self.state);
+        self.with(|state| state.start(id, engine))
     }
 
     /// As on the engines, TERM and the grace are for PID 1 alone, and this one obeys: the rest goes with it.
@@ -167,6 +170,11 @@ impl ContainerRuntime for FakeRuntime {
     async fn exec(&self, id: &ContainerId, exec: Exec) -> Result<ExecOutput> {
         self.enter(Verb::Exec).await?;
         self.run(id, exec).await
+    }
+
+    async fn link(&self, id: &ContainerId, _socket: Option<&SocketAt>, settings: LinkSettings) -> Result<Link> {
+        self.with(|state| state.machine(id).map(drop))?;
+        Ok(Link::new(Arc::new(guest::FakeDial { fake: self.clone(), id: id.clone() }), settings))
     }
 
     async fn upload(&self, id: &ContainerId, at: &ContainerPath, tar: File) -> Result<()> {

@@ -8,13 +8,15 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use coracle_guest::machine::Plan;
 use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::Child;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::host::drain::{Drain, End};
 use crate::host::process::{Invocation, Stdin, spawn};
-use crate::{ContainerId, Exec, ExecOutput, Exit, Result, random_hex};
+use crate::{Command, ContainerId, ContainerPath, Exec, ExecOutput, Exit, Ids, Result, random_hex};
 
 /// Enters a directory and becomes the command. The shell says what is missing or not executable, with 127 and 126.
 const ENTER: &str = r#"cd -- "$1" || exit 126; shift; exec "$@""#;
@@ -38,7 +40,7 @@ pub(super) async fn run(
 ) -> Result<ExecOutput> {
     let begun = Instant::now();
     let mark = format!("{}{}", mark_of(id), random_hex::<8>());
-    let stdin = exec.stdin.take().map_or(Stdin::Empty, Stdin::Bytes);
+    let stdin = exec.stdin.take().map_or(Stdin::Empty, Stdin::from);
     let mut child = spawn(&invocation(&exec, workdir, image_env, &mark), stdin)?;
     let mut drain = Drain::new(&mut child, exec.keep_bytes, exec.live.take());
     let ended = exec.cancel.child_token();
@@ -59,7 +61,21 @@ pub(super) async fn run(
         End::Cancelled => (Exit::Cancelled, Some(end_marked(&mark, exec.limits.grace).await)),
     };
     let (stdout, stderr) = drain.finish(&mut child).await;
-    Ok(ExecOutput { exit, stdout, stderr, tree_ended, duration: begun.elapsed() })
+    Ok(ExecOutput::plain(exit, (stdout, stderr), tree_ended, begun.elapsed()))
+}
+
+/// Starts a command of a played guest.
+pub(super) fn start(
+    command: Command,
+    plan: &Plan,
+    (workdir, image_env): (PathBuf, &[String]),
+    mark: &str,
+) -> Result<Child> {
+    let mut exec = Exec::new(command, Ids::ROOT, ContainerPath::root());
+    let env = plan.env.iter().map(|it| String::from_utf8_lossy(it).into_owned());
+    exec.env = env.filter_map(|it| it.split_once('=').map(|it| (it.0.to_owned(), it.1.to_owned()))).collect();
+    let stdin = if plan.stdin { Stdin::Open } else { Stdin::Empty };
+    spawn(&invocation(&exec, workdir, image_env, mark), stdin)
 }
 
 fn invocation(exec: &Exec, workdir: PathBuf, image_env: &[String], mark: &str) -> Invocation {
@@ -93,7 +109,7 @@ fn mark_of(id: &ContainerId) -> String {
 }
 
 /// Whether nothing is left.
-async fn end_marked(mark: &str, grace: Duration) -> bool {
+pub(super) async fn end_marked(mark: &str, grace: Duration) -> bool {
     signal(&marked(mark), Signal::TERM);
     if none_left(mark, grace, || {}).await {
         return true;
@@ -123,7 +139,7 @@ fn signal(processes: &[Pid], signal: Signal) {
 }
 
 /// Processes of the host whose mark begins so. One that ended and was not yet waited for has no environment.
-fn marked(mark: &str) -> Vec<Pid> {
+pub(super) fn marked(mark: &str) -> Vec<Pid> {
     let variable = format!("CORACLE_MARK={mark}");
     let carries = |pid: &i32| {
         let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();

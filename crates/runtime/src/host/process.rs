@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, Command};
 
-use crate::{Capture, Error, Result};
+use crate::{Capture, Error, Input, Result};
 
 /// A program to start: everything it gets to see.
 #[derive(Clone, Debug)]
@@ -66,8 +66,16 @@ pub enum Stdin {
     Empty,
     /// A file, from its present offset.
     File(File),
-    /// Bytes, fed while its output is read.
-    Bytes(Vec<u8>),
+    /// Bytes or a stream, fed while its output is read.
+    Input(Input),
+    /// A pipe, which the caller finds in the handle.
+    Open,
+}
+
+impl From<Input> for Stdin {
+    fn from(input: Input) -> Self {
+        Self::Input(input)
+    }
 }
 
 /// A program that ended.
@@ -96,10 +104,11 @@ impl Finished {
 #[expect(clippy::disallowed_methods, reason = "this file is the one place that starts programs")]
 pub fn spawn(invocation: &Invocation, stdin: Stdin) -> Result<Child> {
     tracing::debug!(program = %invocation.program.display(), words = ?invocation.words, "start");
-    let (reads, bytes) = match stdin {
+    let (reads, input) = match stdin {
         Stdin::Empty => (Stdio::null(), None),
         Stdin::File(file) => (Stdio::from(file), None),
-        Stdin::Bytes(bytes) => (Stdio::piped(), Some(bytes)),
+        Stdin::Input(input) => (Stdio::piped(), Some(input)),
+        Stdin::Open => (Stdio::piped(), None),
     };
     let mut child = Command::new(&invocation.program)
         .args(&invocation.words)
@@ -112,8 +121,10 @@ pub fn spawn(invocation: &Invocation, stdin: Stdin) -> Result<Child> {
         .kill_on_drop(true)
         .spawn()
         .map_err(|source| invocation.cannot_start(source))?;
-    if let (Some(pipe), Some(bytes)) = (child.stdin.take(), bytes) {
-        tokio::spawn(feed(pipe, bytes));
+    if let Some(input) = input
+        && let Some(pipe) = child.stdin.take()
+    {
+        tokio::spawn(feed(pipe, input));
     }
     Ok(child)
 }
@@ -145,8 +156,12 @@ pub fn exit_of(status: ExitStatus) -> i32 {
 }
 
 /// A program that does not read all of its input is no fault of ours, so a broken pipe is no error.
-async fn feed(mut pipe: ChildStdin, bytes: Vec<u8>) {
-    if let Err(err) = pipe.write_all(&bytes).await {
+async fn feed(mut pipe: ChildStdin, input: Input) {
+    let fed = match input {
+        Input::Bytes(bytes) => pipe.write_all(&bytes).await,
+        Input::Stream(mut stream) => tokio::io::copy(&mut stream, &mut pipe).await.map(drop),
+    };
+    if let Err(err) = fed {
         tracing::debug!(%err, "the program did not read all of its input");
     }
 }
@@ -188,9 +203,9 @@ mod tests {
 
     #[tokio::test]
     async fn input_larger_than_a_pipe_is_fed_while_output_is_read() {
-        let it = ran("cat | wc -c", Stdin::Bytes(vec![b'x'; 1 << 20])).await;
+        let it = ran("cat | wc -c", Stdin::Input(Input::Bytes(vec![b'x'; 1 << 20]))).await;
         assert_eq!(it.stdout.text().trim(), "1048576");
-        assert_eq!(ran("exit 3", Stdin::Bytes(vec![b'x'; 1 << 20])).await.exit, 3);
+        assert_eq!(ran("exit 3", Stdin::Input(Input::Bytes(vec![b'x'; 1 << 20]))).await.exit, 3);
     }
 
     #[tokio::test]

@@ -107,9 +107,11 @@ pub(super) fn as_word(name: &str) -> String {
     format!(" {name}")
 }
 
-/// Required fields that can stand as bare words: flags cannot.
+/// Fields that can stand as bare words: required ones, but flags cannot, and a container also where it may be left out.
 pub(super) fn words(arguments: &Arguments) -> impl Iterator<Item = &String> {
-    arguments.required.iter().filter(|it| !is(&arguments.properties[*it], "boolean"))
+    let required = arguments.required.iter().filter(|it| !is(&arguments.properties[*it], "boolean"));
+    let free = |it: &&String| it.as_str() == "container" && !arguments.required.contains(it);
+    required.chain(arguments.properties.keys().filter(free))
 }
 
 /// It takes a command, whose words may follow `--`.
@@ -122,7 +124,11 @@ pub(super) fn usage(name: &str, arguments: &Arguments) -> String {
         let start = format!("coracle {} [OPTIONS]", word(name));
         std::iter::once(start).chain(words).collect::<Vec<_>>().join(" ")
     };
-    let words: Vec<String> = words(arguments).map(|it| format!("<{}>", it.to_uppercase())).collect();
+    let shown = |it: &String| {
+        let word = it.to_uppercase();
+        if arguments.required.contains(it) { format!("<{word}>") } else { format!("[{word}]") }
+    };
+    let words: Vec<String> = words(arguments).map(shown).collect();
     let plain = line(&mut words.iter().cloned());
     if !runs(arguments) {
         return plain;

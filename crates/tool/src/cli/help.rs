@@ -6,6 +6,8 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("What goes in", &["mount_cwd", "mounts", "env", "stdin", "stdin_base64", "gpu"]),
     ("How it is reached", &["ports", "network", "add_hosts"]),
     ("How commands run", &["workdir", "user", "as_root"]),
+    ("What is waited for", &["until", "pattern", "port", "idle"]),
+    ("What is read", &["stream", "offset", "line", "limit", "ignore_case", "context", "max_matches", "lines"]),
     ("Limits", &["timeout", "silence_timeout", "on_timeout", "max_output", "memory_limit", "cpu_limit", "pids_limit"]),
 ];
 
@@ -27,6 +29,10 @@ const VALUES: &[(&str, &str)] = &[
     ("stdin", "TEXT"),
     ("stdin_base64", "BASE64"),
     ("on_timeout", "WHAT"),
+    ("until", "EVENT"),
+    ("pattern", "REGEX"),
+    ("port", "[ADDRESS:]PORT"),
+    ("stream", "STREAM"),
 ];
 
 /// Subcommands in the order in which a person meets them; others come last.
@@ -34,6 +40,12 @@ const ORDER: &[&str] = &[
     "create",
     "exec",
     "shell",
+    "exec-background",
+    "jobs",
+    "exec-poll",
+    "job-wait",
+    "job-read",
+    "exec-cancel",
     "list",
     "status",
     "copy-in",
@@ -74,6 +86,10 @@ pub(super) fn examples(word: &str) -> &'static str {
     match word {
         "create" => CREATE,
         "exec" => EXEC,
+        "exec-background" => EXEC_BACKGROUND,
+        "exec-poll" => "Examples:\n  coracle exec-poll web 1a2b3c4d --lines 20",
+        "job-wait" => JOB_WAIT,
+        "job-read" => JOB_READ,
         "copy-in" => COPY_IN,
         "copy-out" => COPY_OUT,
         "destroy-all" => "Examples:\n  coracle destroy-all --confirm",
@@ -98,7 +114,8 @@ Exit codes:
   130  interrupted; what was begun is ended or undone
   141  the reader of the output went away
   `exec` and `shell` give the command's own code, 128 + n after signal n, 124 after a time-out,
-  and `exec` 125 where the command was not run. With --json the codes are 0, 1 and 2 only.";
+  and `exec` 125 where the command was not run. `job-wait` gives the job's code, see its help.
+  With --json the codes are 0, 1 and 2 only.";
 
 const CREATE: &str = "\
 Examples:
@@ -121,6 +138,30 @@ starts. Give `< /dev/null` to keep it, for example in a loop that reads a file.
 
 The exit code is the command's own: 128 + n after signal n, 124 after a time-out. 125 says that
 it was not run.";
+
+const EXEC_BACKGROUND: &str = "\
+Examples:
+  job=$(coracle exec-background web -- make serve)
+  coracle job-wait web $job --until port --port 8080
+  coracle exec-cancel web $job
+
+The id of the job is all that is printed. Standard input that is a pipe or a file goes to the job,
+as with `exec`.";
+
+const JOB_WAIT: &str = "\
+Examples:
+  coracle job-wait web 1a2b3c4d                                    until it ends
+  coracle job-wait web 1a2b3c4d --until regex --pattern 'ready' --offset 0
+  coracle job-wait web 1a2b3c4d --until '[\"port\", \"idle\"]' --port 8080 --idle 5
+
+The exit code is 0 when what was waited for came, the job's own when it ended (1 in place of 0,
+when something else was waited for), 124 when the time was over, and 125 when nothing was waited for.";
+
+const JOB_READ: &str = "\
+Examples:
+  coracle job-read web 1a2b3c4d --stream stdout                    the first 32 KiB, byte for byte
+  coracle job-read web 1a2b3c4d --offset -2000                     the last 2000 bytes
+  coracle job-read web 1a2b3c4d --pattern 'error|warning' --ignore-case";
 
 const COPY_IN: &str = "\
 Examples:

@@ -3,6 +3,7 @@
 mod collect;
 mod command;
 mod help;
+mod job;
 mod phrase;
 mod present;
 mod shell;
@@ -126,6 +127,9 @@ async fn operation(entry: &Entry, matches: &ArgMatches, host: Host, options: &Op
     let mut object = collect::object(entry, matches);
     let mut present = present::Present::new(&host);
     let json = matches.get_flag("json");
+    if !json {
+        job::as_bytes(entry, &mut object);
+    }
     let opened = match open(host, options) {
         Ok(cx) => stdin::read(entry, &mut object, &cx).await.map(|()| cx),
         Err(failure) => Err(failure),

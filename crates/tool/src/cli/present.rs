@@ -9,13 +9,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use super::phrase;
+use super::{job, phrase};
 use crate::host::Host;
 use crate::op::Entry;
 use crate::progress::Event;
 use crate::render::{self, Answered, Marks};
 
-/// The command of `exec` was not run: what `docker`, `podman`, `env` and `timeout` say then.
+/// The command of `exec` was not run, or nothing was waited for: what `docker`, `podman`, `env` and `timeout` say then.
 const NOT_RUN: u8 = 125;
 
 /// What is on the screen.
@@ -94,6 +94,9 @@ impl Present {
         if entry.name == "exec" {
             return self.command(answer);
         }
+        if let Some(code) = job::show(entry.name, &call, answer, self.terminals.stdout) {
+            return code;
+        }
         // Where standard output is a file, that shall have the whole.
         let told = if self.terminals.stdout { self.told.as_slice() } else { &[] };
         let marks = Marks::of(self.terminals.stdout);
@@ -137,13 +140,14 @@ fn status(operation: &str, code: &str) -> ExitCode {
     ExitCode::from(match code {
         "cancelled" => 130,
         "missing_field" => 2,
-        _ if operation == "exec" => NOT_RUN,
+        // Other codes are those of a command.
+        _ if ["exec", "job_wait"].contains(&operation) => NOT_RUN,
         _ => 1,
     })
 }
 
 /// Bytes as they came: what a command prints is for the person's terminal or pipe, colours included.
-fn out(mut to: impl Write, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn out(mut to: impl Write, bytes: &[u8]) -> io::Result<()> {
     to.write_all(bytes)?;
     to.flush()
 }
@@ -159,6 +163,7 @@ mod tests {
     #[test]
     fn the_exit_code_of_a_failure_is_not_one_of_the_command() {
         check("exec", "not_found", 125);
+        check("job_wait", "job_not_found", 125);
         check("exec", "missing_field", 2);
         check("exec", "cancelled", 130);
         check("create", "name_taken", 1);

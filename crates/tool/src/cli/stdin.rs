@@ -1,4 +1,4 @@
-//! What is piped or redirected into `exec` reaches the command.
+//! What is piped or redirected into `exec` or `exec-background` reaches the command.
 
 use std::io::{self, Read};
 use std::time::Duration;

@@ -49,7 +49,7 @@ fn hint(err: &clap::Error, words: &[OsString]) -> String {
     };
     let bare = err.kind() == ErrorKind::UnknownArgument && !words.iter().any(|it| it == "--");
     match near {
-        _ if bare && subcommand(words) == Some("exec") => match near {
+        _ if bare && subcommand(words).is_some_and(|it| RUNNING.contains(&it)) => match near {
             Some(near) => format!("did you mean `{near}`? Words of the command stand behind `--`: {EXAMPLE}"),
             None => format!("a program and its words stand behind `--`: {EXAMPLE}"),
         },
@@ -57,6 +57,9 @@ fn hint(err: &clap::Error, words: &[OsString]) -> String {
         None => format!("{help} says how it is written"),
     }
 }
+
+/// Subcommands that run a command.
+const RUNNING: &[&str] = &["exec", "exec-background"];
 
 const EXAMPLE: &str = "`coracle exec web -- ls -l`";
 

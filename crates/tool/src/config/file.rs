@@ -63,6 +63,12 @@ impl Config {
         refuse(cores(self.security.cpus), "security.cpus", "must be 0 (all) or a number of cores");
         refuse(cores(self.security.cpus_max), "security.cpus_max", "must be 0 (none) or a number of cores");
         refuse(self.exec.max_parallel == 0, "exec.max_parallel", "must be at least 1");
+        let kept = "must be at least 64k";
+        refuse(self.exec.keep_bytes.0 < 64 << 10, "exec.keep_bytes", kept);
+        refuse(self.exec.keep_total < self.exec.keep_bytes, "exec.keep_total", "must not be below `exec.keep_bytes`");
+        refuse(self.jobs.max_running == 0, "jobs.max_running", "must be at least 1");
+        refuse(self.jobs.wait_max.0.is_zero(), "jobs.wait_max", "must be more than 0");
+        refuse(!(1..=1000).contains(&self.jobs.poll_lines), "jobs.poll_lines", "must be from 1 to 1000");
         refuse(self.exec.timeout.0.is_zero(), "exec.timeout", "must be more than 0");
         refuse(self.exec.timeout > self.exec.timeout_max, "exec.timeout", "must not be above `exec.timeout_max`");
         if let Err(pattern) = PatternSet::new(&self.security.images) {
@@ -183,7 +189,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_with_key_and_line() {
-        assert_snapshot!(check("engine = \"podman\"\nengin = 1\n"), @r#"the configuration cannot be used, `engin` in line 2: unknown field `engin`, expected one of `policy`, `engine`, `engine_path`, `engine_host`, `allow_remote_engine`, `label_namespace`, `state_dir`, `default_image`, `max_containers`, `max_containers_total`, `workspace`, `security`, `images`, `exec`, `setup`, `copy`, `lifecycle`, `log` | "engin" 2"#);
+        assert_snapshot!(check("engine = \"podman\"\nengin = 1\n"), @r#"the configuration cannot be used, `engin` in line 2: unknown field `engin`, expected one of `policy`, `engine`, `engine_path`, `engine_host`, `allow_remote_engine`, `guest`, `label_namespace`, `state_dir`, `default_image`, `max_containers`, `max_containers_total`, `workspace`, `security`, `images`, `exec`, `jobs`, `setup`, `copy`, `lifecycle`, `log` | "engin" 2"#);
         assert_snapshot!(check("[security]\nmemory_max = \"lots\"\n"), @r#"the configuration cannot be used, `security.memory_max` in line 2: `lots` is not a size: bytes as an integer, or text such as `512m` or `4g` | "security.memory_max" 2"#);
         assert_snapshot!(check("[exec]\n\ntimeout = \"soon\"\n"), @r#"the configuration cannot be used, `exec.timeout` in line 3: invalid value: string "soon", expected seconds as a number, or text such as `90s`, `10m`, `24h`, `7d` | "exec.timeout" 3"#);
         assert_snapshot!(check("[security]\nimages = [\"[\"]\n"), @r#"the configuration cannot be used, `security.images` in line 2: `[` is not a pattern | "security.images" 2"#);
@@ -191,7 +197,7 @@ mod tests {
         assert_snapshot!(check("policy = \"strict\"\n"), @r#"the configuration cannot be used, `policy` in line 1: `strict` is not in this release; leave `policy` out, or say `standard` | "policy" 1"#);
         assert_snapshot!(check("x ="), @r#"the configuration cannot be used, line 1: string values must be quoted, expected literal string | "" 1"#);
         assert_snapshot!(check("{\"exec\": {\n\"max_parallel\": 0}}"), @r#"the configuration cannot be used, `exec.max_parallel` in line 2: must be at least 1 | "exec.max_parallel" 2"#);
-        assert_snapshot!(check("{\"exec\": {\n\"grce\": 1}}"), @r#"the configuration cannot be used, `exec.grce` in line 2: unknown field `grce`, expected one of `timeout`, `timeout_max`, `silence_timeout`, `grace`, `inline`, `inline_mcp`, `max_parallel` at line 2 column 6 | "exec.grce" 2"#);
+        assert_snapshot!(check("{\"exec\": {\n\"grce\": 1}}"), @r#"the configuration cannot be used, `exec.grce` in line 2: unknown field `grce`, expected one of `timeout`, `timeout_max`, `silence_timeout`, `grace`, `inline`, `inline_mcp`, `keep_bytes`, `keep_total`, `keep_for`, `max_parallel` at line 2 column 6 | "exec.grce" 2"#);
         assert_snapshot!(check("[workspace]\nroot = \"here\""), @r#"the configuration cannot be used, `workspace.root` in line 2: must be absolute, or begin with `~/` | "workspace.root" 2"#);
     }
 

@@ -15,7 +15,7 @@ use coracle_runtime::{ByteSize, ImageRef, LabelNamespace};
 use serde::Deserialize;
 
 pub use self::policy::policy;
-pub use self::words::{CrossSession, Engine, Fallback, Level, NetworkGrant, Preset};
+pub use self::words::{CrossSession, Engine, Fallback, Guest, Level, NetworkGrant, Preset};
 use crate::args::Seconds;
 
 /// The whole file, with the defaults of `standard`.
@@ -32,6 +32,8 @@ pub struct Config {
     pub engine_host: Option<String>,
     /// An engine that does not listen on a local socket may be used.
     pub allow_remote_engine: bool,
+    /// Whether containers get a guest.
+    pub guest: Guest,
     /// First part of labels and names.
     pub label_namespace: LabelNamespace,
     /// Where records are kept.
@@ -50,6 +52,8 @@ pub struct Config {
     pub images: Images,
     /// Commands.
     pub exec: Exec,
+    /// Background jobs.
+    pub jobs: Jobs,
     /// Setup commands.
     pub setup: Setup,
     /// Copies.
@@ -68,6 +72,7 @@ impl Default for Config {
             engine_path: None,
             engine_host: None,
             allow_remote_engine: false,
+            guest: Guest::Auto,
             label_namespace: LabelNamespace::parse("coracle").expect("the word follows the grammar"),
             state_dir: None,
             default_image: ImageRef::parse("ubuntu:24.04").expect("the reference follows the grammar"),
@@ -77,6 +82,7 @@ impl Default for Config {
             security: Security::default(),
             images: Images::default(),
             exec: Exec::default(),
+            jobs: Jobs::default(),
             setup: Setup::default(),
             copy: Copy::default(),
             lifecycle: Lifecycle::default(),
@@ -209,6 +215,12 @@ pub struct Exec {
     pub inline: ByteSize,
     /// The same under MCP.
     pub inline_mcp: ByteSize,
+    /// Output that a container keeps of each command.
+    pub keep_bytes: ByteSize,
+    /// The same of all commands together.
+    pub keep_total: ByteSize,
+    /// How long it is kept after the end of a command.
+    pub keep_for: Seconds,
     /// Commands at once.
     pub max_parallel: u32,
 }
@@ -222,8 +234,29 @@ impl Default for Exec {
             grace: Seconds::new(2),
             inline: ByteSize::mib(1),
             inline_mcp: ByteSize(32 << 10),
+            keep_bytes: ByteSize::mib(64),
+            keep_total: ByteSize::mib(512),
+            keep_for: Seconds::new(3600),
             max_parallel: 64,
         }
+    }
+}
+
+/// `jobs.*`
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Jobs {
+    /// Jobs that run at once in a container.
+    pub max_running: u32,
+    /// The longest that one call waits for a job.
+    pub wait_max: Seconds,
+    /// Lines that a poll gives.
+    pub poll_lines: u32,
+}
+
+impl Default for Jobs {
+    fn default() -> Self {
+        Self { max_running: 32, wait_max: Seconds::new(600), poll_lines: 100 }
     }
 }
 

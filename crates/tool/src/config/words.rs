@@ -36,6 +36,16 @@ words! {
     }
 }
 words! {
+    /// `guest`
+    Guest {
+        /// Every container whose architecture this program has one for.
+        #[default]
+        Auto,
+        /// None: commands run through the engine's own exec.
+        Never,
+    }
+}
+words! {
     /// `security.cross_session`
     CrossSession {
         /// Commands, copies and status, and no lifecycle.

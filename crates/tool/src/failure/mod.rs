@@ -3,6 +3,7 @@
 //! **Invariant:** hints are written in `failure` and its parts, and in no crate below.
 
 mod code;
+mod from_jobs;
 mod from_runtime;
 mod from_siblings;
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use coracle_images::{Base, Source};
-use coracle_lifecycle::{Found, Making, begin, hint, reconcile, session};
+use coracle_lifecycle::{Found, Making, begin, guided_session, hint, reconcile, session};
 use coracle_provision::{Prepared, Report, Setup, Status, Step, UserAsk, Workspace, accounts, prepare, setup};
 use coracle_runtime::{
-    Access, Container, ContainerName, ContainerPath, ContainerRuntime, Ids, ImageRef, Limits, Protocol, PublishedPort,
+    Access, Container, ContainerName, ContainerPath, ContainerRuntime, Ids, ImageRef, Inside, Limits, Protocol, PublishedPort,
     admit, random_hex,
 };
 use schemars::JsonSchema;
@@ -19,6 +19,7 @@ use crate::args::{Name, Script, Size};
 use crate::config::Pull;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::guest;
 use crate::op::Operation;
 use crate::reach::Warning;
 use crate::resolve::{self, Request};
@@ -220,17 +221,22 @@ async fn build(
     cx.progress.message(format!("making {}", request.draft.name)).await;
     let spec = coracle_runtime::CreateSpec { exec_user, ..request.spec.clone() };
     let admitted = admit(spec, &cx.policy()?)?;
-    let container = making.make(admitted, &base.image, base.reference.as_str()).await?;
+    let guest = guest::program(cx, runtime, &base.image)?;
+    let container = making.make(admitted, (&base.image, base.reference.as_str()), guest.as_ref()).await?;
+    let inside = match &guest {
+        Some(_) => Inside::Guest(making.meet(cx.links(), &container).await?),
+        None => Inside::Plain(ready.runtime.clone(), container.id.clone()),
+    };
     let workspace = Workspace {
         path: request.draft.workdir.clone(),
         bound: request.spec.mounts.iter().any(|it| it.at == request.draft.workdir),
     };
-    let prepared = prepare(runtime, &container.id, exec_user, &workspace).await?;
+    let prepared = prepare(&inside, exec_user, &workspace).await?;
     making.is_user(prepared.name.clone(), prepared.home.clone(), prepared.shell.clone());
     cx.progress.step(&prepared.user).await;
     cx.progress.step(&prepared.workspace).await;
     let found = Found { runtime: ready.runtime.clone(), record: making.record().clone(), container: Some(container) };
-    let commands = run_setup(cx, &found, request).await?;
+    let commands = run_setup(cx, &found, &inside, request).await?;
     let report = report(imaged, prepared, commands, request);
     let record = making.ready(serde_json::to_value(&report).map_err(Failure::internal)?)?;
     answer(Found { record, ..found }, &base, report, ready)
@@ -268,8 +274,11 @@ async fn exec_user(
     Ok(known?.resolve(&request.user)?)
 }
 
-async fn run_setup(cx: &Context, found: &Found, request: &Request) -> Result<Step, Failure> {
-    let root = session(found, true)?;
+async fn run_setup(cx: &Context, found: &Found, inside: &Inside, request: &Request) -> Result<Step, Failure> {
+    let root = match inside {
+        Inside::Guest(_) => guided_session(&found.record, true)?,
+        Inside::Plain(..) => session(found, true)?,
+    };
     if !request.setup.is_empty() {
         cx.progress
             .message(match request.setup.len() {
@@ -288,7 +297,7 @@ async fn run_setup(cx: &Context, found: &Found, request: &Request) -> Result<Ste
         grace: cx.config.exec.grace.0,
         cancel: cx.cancel.clone(),
     };
-    let step = setup(&*found.runtime, &found.present()?.id, &how).await;
+    let step = setup(inside, &how).await;
     if step.status != Status::Skipped {
         cx.progress.step(&step).await;
     }
@@ -306,7 +315,6 @@ fn report(image: Step, prepared: Prepared, setup_commands: Step, request: &Reque
         1 => "1 plain value goes with each command; nothing is passed through from the host".to_owned(),
         n => format!("{n} plain values go with each command; nothing is passed through from the host"),
     };
-    let none = "this container has no guest, so nothing of the host's is handed over";
     let later = "not in this release";
     Report(vec![
         image,
@@ -316,9 +324,9 @@ fn report(image: Step, prepared: Prepared, setup_commands: Step, request: &Reque
         Step::skipped("ca_certificates", later),
         Step::skipped("packages", "none were given"),
         Step::skipped("env_passthrough", env),
-        Step::skipped("forward_git", none),
-        Step::skipped("forward_gh", none),
-        Step::skipped("forward_ssh", none),
+        Step::skipped("forward_git", later),
+        Step::skipped("forward_gh", later),
+        Step::skipped("forward_ssh", later),
         Step::skipped("dotfiles", later),
         Step::skipped("repos", "none were given"),
         Step::skipped("config_files", "none were given"),
@@ -331,8 +339,10 @@ fn answer(found: Found, base: &Base, report: Report, ready: &super::preflight::R
     let connect_command = connect_command(found.runtime.kind(), &hint(&found, false)?);
     let env = session(&found, false)?.env;
     let record = found.record;
-    let mut warnings =
-        vec![Warning::new("no_guest", "commands run through the engine's own exec: no jobs, no secrets")];
+    let mut warnings = Vec::new();
+    if record.guest.is_none() {
+        warnings.push(Warning::new("no_guest", "commands run through the engine's own exec: no jobs, no secrets"));
+    }
     if base.source == Source::Bootstrap {
         let message = format!("no registry answers: {} stands in for the default image", base.reference);
         warnings.push(Warning::new("bootstrap_image", message));

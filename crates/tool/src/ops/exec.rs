@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use coracle_lifecycle::session;
 use coracle_runtime::{
-    ByteSize, Capture, ContainerPath, Exec as RuntimeExec, ExecLimits, ExecOutput, Exit, Handle, Ids, LimitKind,
+    AtLimit, ByteSize, Capture, ContainerPath, Exec as RuntimeExec, ExecLimits, ExecOutput, Exit, Handle, Ids, Input,
+    Inside, JobId, LimitKind,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ use crate::config::Config;
 use crate::context::{Context, Mouth};
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
-use crate::reach::{Warning, reach_running};
+use crate::reach::{Act, Reached, Warning, reach_inside};
 use crate::resolve::plain_env;
 
 /// Run a command in a container and wait for it. A command that fails or is ended at a limit is a successful call: see
@@ -37,7 +37,7 @@ pub(crate) struct Exec {
     /// Seconds without any output before the command is ended; 0 is off.
     #[schemars(extend("default" = 0))]
     silence_timeout: Option<Seconds>,
-    /// What to do at a limit: `kill`.
+    /// What to do at a limit: `kill`, or `keep` to leave it running as a job.
     #[schemars(with = "Option<String>", extend("default" = "kill"))]
     on_timeout: Option<OnTimeout>,
     /// Where commands run, and where the working directory is mounted. Made if missing.
@@ -84,11 +84,11 @@ pub(crate) struct Ran {
     stderr: String,
     timed_out: bool,
     timeout_kind: Option<LimitKind>,
-    signal: Option<&'static str>,
+    signal: Option<String>,
     truncated: bool,
     stdout_bytes: u64,
     stderr_bytes: u64,
-    job_id: Option<String>,
+    job_id: Option<JobId>,
     running: bool,
     left_running: u32,
     tree_ended: Option<bool>,
@@ -104,6 +104,9 @@ pub(crate) struct Ran {
 /// The kernel takes no single argument above 128 KiB, and without a guest the command is arguments.
 const MAX_WORD: usize = 90 << 10;
 
+/// Bytes of a command, all words together.
+const MAX_COMMAND: usize = 1 << 20;
+
 /// A call takes at most this much input.
 const MAX_STDIN: usize = 4 << 20;
 
@@ -116,49 +119,68 @@ impl Operation for Exec {
         let env = plain_env(&self.env)?;
         let stdin = self.stdin()?;
         let as_root = self.as_root.unwrap_or(false);
-        if as_root && !cx.config.security.allow_root {
-            return Err(super::root_refused("root.exec", "commands as root are not granted"));
-        }
-        let (found, mut warnings) = reach_running(cx, &self.container).await?;
-        let session = session(&found, as_root)?;
+        let Reached { record, inside, session, mut warnings } = reach_inside(cx, &self.container, as_root).await?;
+        self.check_plain(&inside)?;
         let mut exec: RuntimeExec = session.exec(self.command.0.clone());
         if let Some(workdir) = &self.workdir {
             exec.workdir = session.workdir.join(workdir)?;
         }
         exec.env.extend(env);
-        exec.stdin = stdin;
+        exec.stdin = stdin.map(Input::Bytes);
         exec.limits = self.limits(&cx.config);
+        exec.at_limit = if self.on_timeout == Some(OnTimeout::Keep) { AtLimit::Keep } else { AtLimit::End };
         exec.keep_bytes = usize::try_from(self.max_output(cx).0).unwrap_or(usize::MAX);
         exec.cancel = cx.cancel.clone();
         exec.live = cx.progress.live();
         let workdir = exec.workdir.clone();
         let _place = cx.place().await?;
-        let output = found.runtime.exec(&found.present()?.id, exec).await;
-        let output = output.map_err(|err| failed(err, found.record.name.as_str()))?;
+        let output = match inside.exec(exec).await {
+            Ok(output) => output,
+            Err(err) => return Err(failed(lost_with_container(cx, &self.container, err).await, record.name.as_str())),
+        };
         if output.exit == Exit::Cancelled {
             return Err(Failure::cancelled()
-                .known("container", &found.record.name)
+                .known("container", &record.name)
                 .detail("tree_ended", output.tree_ended));
         }
-        if output.tree_ended == Some(false) {
-            warnings.push(Warning::new("left_running", "some of the command's processes could not be ended"));
-        }
+        warnings.extend(noteworthy(&output));
         let encoding = self.encoding.unwrap_or_default();
-        Ok(Ran { workdir, warnings, ..ran(&output, encoding, found.record.name.to_string(), session.user) })
+        Ok(Ran { workdir, warnings, ..ran(&output, encoding, record.name.to_string(), session.user) })
+    }
+}
+
+fn noteworthy(output: &ExecOutput) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    if output.tree_ended == Some(false) {
+        warnings.push(Warning::new("left_running", "some of the command's processes could not be ended"));
+    }
+    if output.left_running > 0 {
+        let left = output.left_running;
+        let what = if left == 1 { "1 process".to_owned() } else { format!("{left} processes") };
+        let message = format!("the command left {what} running; use `exec_background` for what shall go on");
+        warnings.push(Warning::new("left_running", message));
+    }
+    if output.retried {
+        warnings.push(Warning::new("retried_link", "the link to the guest broke and was made anew; nothing ran twice"));
+    }
+    warnings
+}
+
+/// A link that breaks for good mostly does so because its container ended: that is the better answer.
+async fn lost_with_container(cx: &Context, handle: &Handle, err: coracle_runtime::Error) -> coracle_runtime::Error {
+    use coracle_runtime::Error::{GuestLost, NotRunning};
+    let GuestLost { reason, output } = err else { return err };
+    let there = crate::reach::reach(cx, handle, Act::Use).await;
+    match there.ok().and_then(|it| it.container).filter(|it| !it.running()) {
+        Some(it) => NotRunning { status: it.status, exit_code: it.exit_code, oom_killed: it.oom_killed, output },
+        None => GuestLost { reason, output },
     }
 }
 
 impl Exec {
     fn check(&self, config: &Config) -> Result<(), Failure> {
-        if self.on_timeout == Some(OnTimeout::Keep) {
-            return Err(Failure::new(Code::Unsupported, "a command without a guest cannot be kept as a job")
-                .detail("capability", "guest")
-                .hint("leave `on_timeout` out and give a longer `timeout`"));
-        }
-        if self.command.0.clone().into_argv().iter().any(|it| it.len() > MAX_WORD) {
-            let message = "a word of the command is longer than 90 KiB, which a container without a guest cannot take";
-            return Err(Failure::new(Code::Unsupported, message)
-                .detail("capability", "guest")
+        if self.command.0.clone().into_argv().iter().map(String::len).sum::<usize>() > MAX_COMMAND {
+            return Err(Failure::invalid("command", "at most 1 MiB together")
                 .hint("copy a script in with `copy_in`, or give the data as `stdin`"));
         }
         if self.timeout.is_some_and(|it| it.0 < Duration::from_millis(100)) {
@@ -176,6 +198,27 @@ impl Exec {
         }
         if self.max_output.is_some_and(|it| !(1 << 10..=4 << 20).contains(&it.0)) {
             return Err(Failure::invalid("max_output", "from 1k to 4m"));
+        }
+        Ok(())
+    }
+
+    /// What a container without a guest cannot do.
+    fn check_plain(&self, inside: &Inside) -> Result<(), Failure> {
+        let Inside::Plain(..) = inside else { return Ok(()) };
+        let unsupported = |message: &str, hint: &str| {
+            Err(Failure::new(Code::Unsupported, message).detail("capability", "guest").hint(hint))
+        };
+        if self.on_timeout == Some(OnTimeout::Keep) {
+            return unsupported(
+                "a command without a guest cannot be kept as a job",
+                "leave `on_timeout` out and give a longer `timeout`",
+            );
+        }
+        if self.command.0.clone().into_argv().iter().any(|it| it.len() > MAX_WORD) {
+            return unsupported(
+                "a word of the command is longer than 90 KiB, which a container without a guest cannot take",
+                "copy a script in with `copy_in`, or give the data as `stdin`",
+            );
         }
         Ok(())
     }
@@ -218,8 +261,9 @@ impl Exec {
 /// What a command had printed when its container ended is still the caller's.
 fn failed(err: coracle_runtime::Error, container: &str) -> Failure {
     let so_far = match &err {
-        coracle_runtime::Error::NotRunning { output: Some(output), .. } => {
-            Some((shown(&output.stdout, Encoding::Text), shown(&output.stderr, Encoding::Text)))
+        coracle_runtime::Error::NotRunning { output: Some(output), .. }
+        | coracle_runtime::Error::GuestLost { output: Some(output), .. } => {
+            Some((shown(&output.stdout, Encoding::Text, None), shown(&output.stderr, Encoding::Text, None)))
         }
         _ => None,
     };
@@ -232,25 +276,27 @@ fn failed(err: coracle_runtime::Error, container: &str) -> Failure {
 
 fn ran(output: &ExecOutput, encoding: Encoding, container: String, user: Ids) -> Ran {
     let (code, kind) = match output.exit {
-        Exit::Code(code) => (code, None),
+        Exit::Code(code) => (Some(code), None),
         // What `timeout` of coreutils exits with; `timed_out` tells it from a command's own 124.
-        Exit::TimedOut(kind) => (124, Some(kind)),
-        Exit::Cancelled => (130, None),
+        Exit::TimedOut(kind) => (Some(124), Some(kind)),
+        Exit::Running(kind) => (None, Some(kind)),
+        Exit::Cancelled => (Some(130), None),
     };
+    let job = output.job.as_ref();
     Ran {
-        returncode: Some(code),
-        exit_code: Some(code),
-        stdout: shown(&output.stdout, encoding),
-        stderr: shown(&output.stderr, encoding),
+        returncode: code,
+        exit_code: code,
+        stdout: shown(&output.stdout, encoding, job.map(|it| (it, "stdout"))),
+        stderr: shown(&output.stderr, encoding, job.map(|it| (it, "stderr"))),
         timed_out: kind.is_some(),
         timeout_kind: kind,
-        signal: None,
+        signal: output.signal.map(signal_name).filter(|_| kind.is_none()),
         truncated: output.stdout.left_out() + output.stderr.left_out() > 0,
         stdout_bytes: output.stdout.total_bytes(),
         stderr_bytes: output.stderr.total_bytes(),
-        job_id: None,
-        running: false,
-        left_running: 0,
+        job_id: output.job.clone(),
+        running: matches!(output.exit, Exit::Running(_)),
+        left_running: output.left_running,
         tree_ended: output.tree_ended,
         container,
         user,
@@ -261,16 +307,30 @@ fn ran(output: &ExecOutput, encoding: Encoding, container: String, user: Ids) ->
     }
 }
 
+/// `KILL`, `SEGV`, …; a number where there is no name.
+fn signal_name(signal: i32) -> String {
+    const NAMES: [&str; 31] = [
+        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM",
+        "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF",
+        "WINCH", "IO", "PWR", "SYS",
+    ];
+    let known = usize::try_from(signal - 1).ok().and_then(|at| NAMES.get(at));
+    known.map_or_else(|| signal.to_string(), |it| (*it).to_owned())
+}
+
 /// A stream as it is answered: whole, or both ends with a line between them that counts what is missing. Base64 gives
 /// the start alone, since two ends would not decode as one.
-fn shown(capture: &Capture, encoding: Encoding) -> String {
+fn shown(capture: &Capture, encoding: Encoding, kept: Option<(&JobId, &str)>) -> String {
     match (encoding, capture.left_out()) {
         (Encoding::Text, 0) => capture.text(),
         (Encoding::Text, left_out) => {
             let (head, tail) = (whole_start(capture.head()), capture.tail());
             let tail = whole_end(&tail);
+            let rest = kept.map_or_else(String::new, |(job, stream)| {
+                format!("; job_read job_id={job} stream={stream} offset={}", head.len())
+            });
             format!(
-                "{}\n[… {left_out} bytes left out …]\n{}",
+                "{}\n[… {left_out} bytes left out{rest} …]\n{}",
                 String::from_utf8_lossy(head),
                 String::from_utf8_lossy(tail)
             )
@@ -304,13 +364,17 @@ mod tests {
 
     #[test]
     fn a_stream_within_its_limit_is_given_whole() {
-        assert_eq!(shown(&capture(10, b"a\xffb"), Encoding::Text), "a\u{fffd}b");
-        assert_eq!(shown(&capture(10, b"a\xffb"), Encoding::Base64), "Yf9i");
+        assert_eq!(shown(&capture(10, b"a\xffb"), Encoding::Text, None), "a\u{fffd}b");
+        assert_eq!(shown(&capture(10, b"a\xffb"), Encoding::Base64, None), "Yf9i");
     }
 
     #[test]
     fn a_cut_stream_has_both_ends_cut_between_characters() {
         let text = "ä".repeat(50);
-        assert_eq!(shown(&capture(10, text.as_bytes()), Encoding::Text), "ää\n[… 90 bytes left out …]\nää");
+        let cut = capture(10, text.as_bytes());
+        assert_eq!(shown(&cut, Encoding::Text, None), "ää\n[… 90 bytes left out …]\nää");
+        let job = JobId::parse("0a1b2c3d").unwrap();
+        let rest = "; job_read job_id=0a1b2c3d stream=stderr offset=4 …]";
+        assert!(shown(&cut, Encoding::Text, Some((&job, "stderr"))).contains(rest));
     }
 }

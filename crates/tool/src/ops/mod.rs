@@ -5,8 +5,16 @@ pub(crate) mod create;
 mod destroy;
 mod destroy_all;
 mod exec;
+mod exec_background;
+mod exec_cancel;
 mod exec_interactive_hint;
+mod exec_poll;
 mod image;
+mod input;
+mod job;
+mod job_read;
+mod job_wait;
+mod jobs;
 mod list;
 mod preflight;
 mod status;
@@ -27,6 +35,12 @@ pub const ALL: &[Entry] = &[
     Entry::of::<create::Create>(),
     Entry::of::<exec::Exec>(),
     Entry::of::<exec_interactive_hint::ExecInteractiveHint>(),
+    Entry::of::<exec_background::ExecBackground>(),
+    Entry::of::<exec_poll::ExecPoll>(),
+    Entry::of::<job_wait::JobWait>(),
+    Entry::of::<job_read::JobRead>(),
+    Entry::of::<exec_cancel::ExecCancel>(),
+    Entry::of::<jobs::Jobs>(),
     Entry::of::<list::List>(),
     Entry::of::<status::StatusOf>(),
     Entry::of::<copy::CopyIn>(),
@@ -50,7 +64,7 @@ pub(crate) fn kept_engine(cx: &Context) -> Option<Arc<dyn ContainerRuntime>> {
 }
 
 /// Root inside is the person's to grant.
-fn root_refused(rule: &'static str, message: &str) -> Failure {
+pub(crate) fn root_refused(rule: &'static str, message: &str) -> Failure {
     let setting = Some("security.allow_root");
     Refused { problems: vec![Problem { rule, setting, value: "root".into(), message: message.into() }] }.into()
 }

@@ -1,5 +1,6 @@
 //! `status`: all that is known of one container.
 
+use coracle_lifecycle::GuestRecord;
 use coracle_runtime::{ContainerPath, Handle, Ids, PublishedPort};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,8 @@ pub(crate) struct Known {
     network: String,
     ports: Vec<PublishedPort>,
     limits: Option<LimitsAnswer>,
+    /// How commands run: by a guest (`bound` or `uploaded`), or `none`.
+    guest: &'static str,
     usage: Option<Value>,
     jobs_running: u32,
     session: String,
@@ -64,7 +67,7 @@ impl Operation for StatusOf {
             fields.remove("env_plain");
         }
         let there = container.as_ref();
-        let health = self.health_check.unwrap_or(false).then(|| json!({ "guest": "none", "image": "none" }));
+        let health = self.health_check.unwrap_or(false).then(|| json!({ "guest": record.guest.as_ref().map_or("none", GuestRecord::label), "image": "none" }));
         Ok(Known {
             status: super::list::status(there),
             running: there.is_some_and(coracle_runtime::Container::running),
@@ -74,6 +77,7 @@ impl Operation for StatusOf {
             network: there.and_then(|it| it.networks.first().cloned()).unwrap_or_else(|| "none".into()),
             ports: there.map(|it| it.ports.clone()).unwrap_or_default(),
             limits: there.map(|it| LimitsAnswer::of(&it.limits)),
+            guest: record.guest.as_ref().map_or("none", GuestRecord::label),
             container: record.name.to_string(),
             container_id: record.container_id,
             id: record.id.map(String::from),

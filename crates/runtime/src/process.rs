@@ -21,6 +21,12 @@ impl ProcessId {
         Self { pid, start: start_of(pid).unwrap_or(0), boot: boot() }
     }
 
+    /// A process as it is now; `None` when there is none of that number.
+    #[must_use]
+    pub fn of(pid: u32) -> Option<Self> {
+        Some(Self { pid, start: start_of(pid)?, boot: boot() })
+    }
+
     /// Whether it still runs.
     #[must_use]
     pub fn alive(&self) -> bool {

@@ -1,0 +1,170 @@
+//! Questions that have one answer.
+
+use std::sync::Arc;
+
+use crate::files::Files;
+use crate::job::{Job, Order};
+use crate::machine::Ids;
+use crate::output::{self, Log};
+use crate::serve::{Inbox, Outbox};
+use crate::supervisor::Supervisor;
+use crate::wire::{
+    Answer, Ask, At, Fault, FaultCode, Found, MAX_HEADER, MAX_PAYLOAD, Match, Page, Part, Read, Say, Search,
+};
+use crate::{codec::Frame, wait};
+
+type Answered = Result<(Say, Vec<u8>), Fault>;
+
+/// Answers, unless the caller leaves before.
+pub(crate) async fn answer(supervisor: &Arc<Supervisor>, ask: Ask, mut inbox: Inbox, out: &Outbox) {
+    let left = async {
+        loop {
+            match inbox.recv().await {
+                None | Some(Frame { head: Ask::Leave, .. }) => return,
+                Some(_) => {}
+            }
+        }
+    };
+    let result = tokio::select! {
+        result = find(supervisor, ask) => result,
+        () = left => Err(Fault::new(FaultCode::Invalid, "the channel was left")),
+    };
+    out.say_result(result).await;
+}
+
+async fn find(supervisor: &Arc<Supervisor>, ask: Ask) -> Answered {
+    match ask {
+        Ask::Jobs => jobs(supervisor),
+        Ask::Job { job } => plain(Answer::Job(supervisor.find(&job)?.seen())),
+        Ask::CancelJob { job, grace_ms } => cancel(supervisor, &job, grace_ms).await,
+        Ask::Read(read) => page(&supervisor.find(&read.job)?, &read),
+        Ask::Tail { job, lines, limit } => tail(&supervisor.find(&job)?, lines, limit),
+        Ask::Search(search) => found(&supervisor.find(&search.job)?, &search),
+        Ask::Wait(ask) => plain(Answer::Waited(wait::wait(supervisor.find(&ask.job)?, ask).await?)),
+        Ask::Settle(ask) => plain(Answer::Settled(supervisor.machine.settle(ask).await?)),
+        Ask::Stat(at) => plain(Answer::File(on_files(supervisor, at, |files, ids, at| files.stat(ids, at)).await?)),
+        Ask::List { at, limit } => list(supervisor, at, limit).await,
+        Ask::MakeDir { at, mode, parents } => {
+            let made = on_files(supervisor, at, move |files, ids, at| files.make_dir(ids, at, mode, parents)).await?;
+            plain(Answer::File(made))
+        }
+        Ask::Remove { at, recursive } => {
+            on_files(supervisor, at, move |files, ids, at| files.remove(ids, at, recursive)).await?;
+            plain(Answer::Done)
+        }
+        _ => Err(Fault::new(FaultCode::Invalid, "that opens no channel")),
+    }
+}
+
+fn plain(answer: Answer) -> Answered {
+    Ok((Say::Answer(answer), Vec::new()))
+}
+
+/// As many as a header holds, the newest.
+fn jobs(supervisor: &Supervisor) -> Answered {
+    let (mut jobs, mut room) = (Vec::new(), MAX_HEADER - 1024);
+    for job in supervisor.jobs().iter().rev() {
+        let job = job.seen();
+        let Some(left) = serde_json::to_vec(&job).ok().and_then(|it| room.checked_sub(it.len() + 1)) else { break };
+        room = left;
+        jobs.push(job);
+    }
+    jobs.reverse();
+    plain(Answer::Jobs(jobs))
+}
+
+async fn cancel(supervisor: &Supervisor, id: &str, grace_ms: u64) -> Answered {
+    let job = supervisor.find(id)?;
+    let grace = std::time::Duration::from_millis(grace_ms);
+    if job.ended() {
+        // Its own process ended; what it left behind is ended all the same.
+        let left = supervisor.machine.count(job.mark).await > 0;
+        if left {
+            supervisor.machine.end(job.mark, grace).await;
+        }
+        return plain(Answer::Cancelled { now: left, job: job.seen() });
+    }
+    let mut changes = job.changes();
+    job.order(Order::Cancel(grace));
+    while !job.ended() && changes.changed().await.is_ok() {}
+    plain(Answer::Cancelled { now: true, job: job.seen() })
+}
+
+fn page(job: &Arc<Job>, read: &Read) -> Answered {
+    let limit = usize::try_from(read.limit).unwrap_or(MAX_PAYLOAD).min(MAX_PAYLOAD);
+    let running = !job.ended();
+    Ok(job.log(|log| {
+        let (offset, bytes) = log.read(read.part, log.resolve(read.part, read.from), limit);
+        (said(log, read.part, (offset, &bytes), running), bytes)
+    }))
+}
+
+fn tail(job: &Arc<Job>, lines: u64, limit: u64) -> Answered {
+    let limit = usize::try_from(limit).unwrap_or(MAX_PAYLOAD).min(MAX_PAYLOAD);
+    let running = !job.ended();
+    Ok(job.log(|log| {
+        let (offset, bytes) = log.tail(lines, limit);
+        (said(log, Part::All, (offset, &bytes), running), bytes)
+    }))
+}
+
+fn said(log: &Log, part: Part, (offset, bytes): (u64, &[u8]), running: bool) -> Say {
+    let next = offset + bytes.len() as u64;
+    Say::Answer(Answer::Page(Page { offset, next, first: log.first(part), total: log.total(part), running }))
+}
+
+fn found(job: &Arc<Job>, search: &Search) -> Answered {
+    let pattern = output::pattern(&search.pattern, search.ignore_case)?;
+    let (context, most) = (search.context as usize, search.most as usize);
+    let running = !job.ended();
+    let mut found = job.log(|log| {
+        let from = log.resolve(search.part, search.from);
+        let (matches, more, next) = log.search(search.part, from, &pattern, context, most);
+        Found { matches, more, next, first: log.first(search.part), total: log.total(search.part), running }
+    });
+    fit(&mut found);
+    let payload = serde_json::to_vec(&found.matches).expect("matches have string keys only");
+    Ok((Say::Answer(Answer::Found(found)), payload))
+}
+
+/// Fewer matches, if they are more than a payload holds.
+fn fit(found: &mut Found) {
+    let mut room = MAX_PAYLOAD - 2;
+    let fits = |it: &&Match| {
+        let bytes = serde_json::to_vec(it).map_or(usize::MAX, |it| it.len() + 1);
+        room.checked_sub(bytes).map(|left| room = left).is_some()
+    };
+    let count = found.matches.iter().take_while(fits).count();
+    if count < found.matches.len() {
+        found.next = found.matches[count].offset;
+        found.more = true;
+        found.matches.truncate(count);
+    }
+}
+
+async fn list(supervisor: &Arc<Supervisor>, at: At, limit: u64) -> Answered {
+    let (mut entries, mut more) = on_files(supervisor, at, move |files, ids, at| files.list(ids, at, limit)).await?;
+    let mut payload = serde_json::to_vec(&entries).expect("entries have string keys only");
+    while payload.len() > MAX_PAYLOAD {
+        more = true;
+        entries.truncate(entries.len() * MAX_PAYLOAD / payload.len() - 1);
+        payload = serde_json::to_vec(&entries).expect("entries have string keys only");
+    }
+    Ok((Say::Answer(Answer::Entries { more }), payload))
+}
+
+/// Does something to files as a user, where it may block.
+pub(crate) async fn on_files<T: Send + 'static>(
+    supervisor: &Arc<Supervisor>,
+    at: At,
+    act: impl FnOnce(&Files, &Ids, &At) -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Fault> {
+    let ids = supervisor.machine.ids(&at.user)?;
+    let supervisor = supervisor.clone();
+    let work = move || {
+        let files = supervisor.files.as_ref().ok_or_else(|| Fault::new(FaultCode::Io, "the root cannot be opened"))?;
+        act(files, &ids, &at)
+    };
+    let joined = tokio::task::spawn_blocking(work).await;
+    joined.unwrap_or_else(|_| Err(Fault::new(FaultCode::Io, "the work broke off")))
+}

@@ -1,0 +1,158 @@
+//! Frames on a byte stream: lengths first, checked before anything is allocated.
+//!
+//! `u32` bytes that follow the first twelve · `u32` bytes of header · `u32` channel · header (JSON) · payload. All
+//! numbers are big-endian.
+
+use std::io;
+
+use serde::Serialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use crate::wire::{MAX_HEADER, MAX_PAYLOAD};
+
+const PRELUDE: usize = 12;
+
+/// Something that is said on a channel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frame<T> {
+    /// Which channel.
+    pub channel: u32,
+    /// What is said.
+    pub head: T,
+    /// Bytes that go with it.
+    pub payload: Vec<u8>,
+}
+
+/// What no frame is.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The other side ended in the middle of a frame, or the stream failed.
+    #[error("the connection broke off")]
+    Io(#[from] io::Error),
+    /// A length above its limit, or a header that is longer than its frame.
+    #[error("a frame of {frame} bytes with a header of {header} bytes")]
+    Length {
+        /// Bytes of header and payload.
+        frame: usize,
+        /// Bytes of header.
+        header: usize,
+    },
+    /// The header is not what it should be.
+    #[error("a header that is not JSON")]
+    Header(#[source] serde_json::Error),
+}
+
+impl<T> Frame<T> {
+    /// Something without a payload.
+    pub fn new(channel: u32, head: T) -> Self {
+        Self { channel, head, payload: Vec::new() }
+    }
+}
+
+impl<T: Serialize> Frame<T> {
+    /// Appends the frame's bytes.
+    ///
+    /// # Panics
+    /// When header or payload are longer than a frame takes, which is a fault of the sender.
+    pub fn write_to(&self, bytes: &mut Vec<u8>) {
+        let begin = bytes.len();
+        bytes.extend_from_slice(&[0; PRELUDE]);
+        serde_json::to_writer(&mut *bytes, &self.head).expect("a header has string keys only");
+        let header = bytes.len() - begin - PRELUDE;
+        assert!(header <= MAX_HEADER && self.payload.len() <= MAX_PAYLOAD, "a frame within its limits");
+        let numbers = [header + self.payload.len(), header, self.channel as usize];
+        for (at, number) in numbers.into_iter().enumerate() {
+            let number = u32::try_from(number).expect("limits are far below");
+            bytes[begin + 4 * at..][..4].copy_from_slice(&number.to_be_bytes());
+        }
+        bytes.extend_from_slice(&self.payload);
+    }
+}
+
+/// Reads the next frame; `None` when the other side ended between two.
+///
+/// A header that is JSON and no `T` gives the default of `T`: a later version may say more than this one knows.
+///
+/// Not safe to abandon: what was read of a frame is lost.
+///
+/// # Errors
+/// [`Error`]; nothing that comes after it can be read.
+pub async fn read<T: DeserializeOwned + Default>(from: &mut (impl AsyncRead + Unpin)) -> Result<Option<Frame<T>>, Error> {
+    let mut prelude = [0; PRELUDE];
+    if from.read(&mut prelude[..1]).await? == 0 {
+        return Ok(None);
+    }
+    from.read_exact(&mut prelude[1..]).await?;
+    let number = |at: usize| u32::from_be_bytes(prelude[4 * at..][..4].try_into().expect("four bytes"));
+    let (frame, header, channel) = (number(0) as usize, number(1) as usize, number(2));
+    if header > MAX_HEADER || header > frame || frame - header > MAX_PAYLOAD {
+        return Err(Error::Length { frame, header });
+    }
+    let mut head = vec![0; header];
+    from.read_exact(&mut head).await?;
+    let mut payload = vec![0; frame - header];
+    from.read_exact(&mut payload).await?;
+    let head = match serde_json::from_slice(&head) {
+        Ok(head) => head,
+        Err(_) => serde_json::from_slice::<IgnoredAny>(&head).map(|_| T::default()).map_err(Error::Header)?,
+    };
+    Ok(Some(Frame { channel, head, payload }))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wire::{Ask, Fault, FaultCode, Say, Stream};
+
+    async fn all<T: DeserializeOwned + Default>(mut bytes: &[u8]) -> Result<Vec<Frame<T>>, Error> {
+        let mut frames = Vec::new();
+        while let Some(frame) = read(&mut bytes).await? {
+            frames.push(frame);
+        }
+        Ok(frames)
+    }
+
+    #[tokio::test]
+    async fn frames_follow_each_other() {
+        let frames = [
+            Frame { channel: 7, head: Say::Out { stream: Stream::Stderr, offset: 3 }, payload: vec![0, 255] },
+            Frame::new(8, Say::Failed(Fault::new(FaultCode::NoJob, "none"))),
+        ];
+        let mut bytes = Vec::new();
+        frames.iter().for_each(|it| it.write_to(&mut bytes));
+        assert_eq!(all::<Say>(&bytes).await.unwrap(), frames);
+    }
+
+    #[tokio::test]
+    async fn a_type_of_a_later_version_is_unknown_and_no_error() {
+        for header in [r#""hum""#, r#"{"hum":{"x":1}}"#] {
+            let mut bytes = (header.len() as u32).to_be_bytes().repeat(2);
+            bytes.extend(1u32.to_be_bytes());
+            bytes.extend(header.as_bytes());
+            assert_eq!(all::<Ask>(&bytes).await.unwrap()[0].head, Ask::Unknown, "{header}");
+        }
+    }
+
+    #[tokio::test]
+    async fn lengths_beyond_their_limits_are_refused_before_they_are_read() {
+        let max = (MAX_HEADER + MAX_PAYLOAD) as u32;
+        for (frame, header) in [(u32::MAX, 2), (max + 1, MAX_HEADER as u32), (1, 2), (max, MAX_HEADER as u32 + 1)] {
+            let bytes = [frame.to_be_bytes(), header.to_be_bytes(), [0; 4]].concat();
+            assert!(matches!(all::<Ask>(&bytes).await, Err(Error::Length { .. })), "{frame} {header}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_frame_cut_anywhere_is_none(payload in proptest::collection::vec(any::<u8>(), 0..50), cut in 1usize..60) {
+            let mut bytes = Vec::new();
+            Frame { channel: 1, head: Ask::Data { last: true }, payload }.write_to(&mut bytes);
+            let cut = cut.min(bytes.len() - 1);
+            let read = tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(all::<Ask>(&bytes[..cut]));
+            prop_assert!(matches!(read, Err(Error::Io(_))));
+        }
+    }
+}

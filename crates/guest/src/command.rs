@@ -1,0 +1,303 @@
+//! The channel of a command: its words, its input, its output, its end.
+
+use std::sync::Arc;
+
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+
+use crate::codec::Frame;
+use crate::job::{Job, Order};
+use crate::machine::NotStarted;
+use crate::output::Log;
+use crate::serve::{Inbox, Outbox, PIECE};
+use crate::supervisor::{Started, Supervisor};
+use crate::wire::{Ask, End, Exec, Fault, FaultCode, Life, MAX_COMMAND, Part, Say, Show, Size, State, Stream};
+
+/// Runs a command and follows it.
+pub(crate) async fn exec(supervisor: &Arc<Supervisor>, ask: Exec, payload: Vec<u8>, mut inbox: Inbox, out: &Outbox) {
+    let begun = match read_words(&ask, payload, &mut inbox).await {
+        Ok((words, env)) => supervisor.begin(&ask, words, env).await,
+        Err(fault) => Err(fault),
+    };
+    match begun {
+        Err(fault) => out.say_result(Err(fault)).await,
+        Ok(Err(why)) => say_not_started(&ask, why, out).await,
+        Ok(Ok(Started { job, stdin, resize })) => {
+            out.say(Say::Begun(job.begun())).await;
+            if ask.life == Life::Job {
+                feed_job(&job, (stdin, resize), inbox, out).await;
+                out.say(Say::End(job.seen().end)).await;
+                return;
+            }
+            let follower = Follower { job, show: ask.show, sent: [0, 0] };
+            follower.follow((stdin, resize), inbox, out).await;
+        }
+    }
+}
+
+/// Follows a command again, after its connection was lost.
+pub(crate) async fn attach(
+    supervisor: &Arc<Supervisor>,
+    job: &str,
+    (stdout, stderr): (u64, u64),
+    show: Show,
+    (inbox, out): (Inbox, &Outbox),
+) {
+    match supervisor.find(job) {
+        Err(fault) => out.say_result(Err(fault)).await,
+        Ok(job) => {
+            job.order(Order::Adopt);
+            out.say(Say::Begun(job.begun())).await;
+            Follower { job, show, sent: [stdout, stderr] }.follow((None, None), inbox, out).await;
+        }
+    }
+}
+
+type Words = Vec<Vec<u8>>;
+
+async fn read_words(ask: &Exec, mut bytes: Vec<u8>, inbox: &mut Inbox) -> Result<(Words, Words), Fault> {
+    let invalid = |what: &str| Fault::new(FaultCode::Invalid, what);
+    let (words, all) = (ask.words as usize, ask.words as usize + ask.env as usize);
+    if all > MAX_COMMAND {
+        let message = format!("words and environment have {all} bytes, above {MAX_COMMAND}");
+        return Err(Fault::new(FaultCode::TooLong, message));
+    }
+    while bytes.len() < all {
+        match inbox.recv().await {
+            Some(Frame { head: Ask::More, payload, .. }) if !payload.is_empty() => bytes.extend(payload),
+            _ => return Err(invalid("the command broke off")),
+        }
+    }
+    if bytes.len() > all {
+        return Err(invalid("the command is longer than it said"));
+    }
+    let (words, env) = (split(&bytes[..words])?, split(&bytes[words..])?);
+    if words.first().is_none_or(Vec::is_empty) || ask.shell && words.len() != 1 {
+        return Err(invalid("a command has at least one word, and a script is one"));
+    }
+    Ok((words, env))
+}
+
+/// Each ends with a NUL.
+fn split(bytes: &[u8]) -> Result<Words, Fault> {
+    match bytes.split_last() {
+        None => Ok(Vec::new()),
+        Some((0, bytes)) => Ok(bytes.split(|it| *it == 0).map(<[u8]>::to_vec).collect()),
+        Some(_) => Err(Fault::new(FaultCode::Invalid, "the last word has no end")),
+    }
+}
+
+/// A program that is missing is a result of the command, in the words and codes that a shell has for it.
+async fn say_not_started(ask: &Exec, why: NotStarted, out: &Outbox) {
+    let (code, reason) = match why {
+        NotStarted::NoProgram => (127, "not found in the container".to_owned()),
+        NotStarted::NoPermission(reason) => (126, reason),
+        NotStarted::Fault(fault) => return out.say_result(Err(fault)).await,
+    };
+    let sentence = format!("cannot run the command: {reason}\n").into_bytes();
+    let stderr = sentence.len() as u64;
+    if ask.life != Life::Job {
+        out.say_data(Say::Out { stream: Stream::Stderr, offset: 0 }, sentence).await;
+    }
+    out.say(Say::End(End {
+        state: State::Exited,
+        code: Some(code),
+        signal: None,
+        stdout: 0,
+        stderr,
+        dropped: 0,
+        left: 0,
+        tree_ended: None,
+        ms: 0,
+        kept: false,
+    }))
+    .await;
+}
+
+type Resize = Box<dyn Fn(Size) + Send + Sync>;
+
+type Input = (Option<Box<dyn AsyncWrite + Send + Unpin>>, Option<Resize>);
+
+/// Who waits for a command.
+struct Follower {
+    job: Arc<Job>,
+    show: Show,
+    /// Bytes of each stream that were sent.
+    sent: [u64; 2],
+}
+
+const STREAMS: [(Stream, Part); 2] = [(Stream::Stdout, Part::Stdout), (Stream::Stderr, Part::Stderr)];
+
+impl Follower {
+    async fn follow(mut self, input: Input, inbox: Inbox, out: &Outbox) {
+        let job = self.job.clone();
+        let end = tokio::select! {
+            end = self.until_end(out) => end.ok_or(Listener::Gone),
+            listener = feed(&job, input, inbox, out) => Err(listener),
+        };
+        job.follow(None);
+        match end {
+            Ok(end) => {
+                out.say(Say::End(end)).await;
+                job.is_told();
+            }
+            Err(Listener::Gone) => job.order(Order::Orphan),
+            Err(Listener::Left) => {
+                if !job.is_to_be_kept() {
+                    job.order(Order::Cancel(job.grace));
+                }
+                out.say_result(Err(Fault::new(FaultCode::Invalid, "the channel was left"))).await;
+            }
+        }
+    }
+
+    /// Sends output until there is an end to be told; `None` when nobody hears it any more.
+    async fn until_end(&mut self, out: &Outbox) -> Option<End> {
+        let mut changes = self.job.changes();
+        loop {
+            changes.mark_unchanged();
+            let end = self.job.end();
+            self.send(end.as_ref(), out).await?;
+            if let Some(mut end) = end {
+                if end.state != State::Exited || end.left > 0 {
+                    return Some(end);
+                }
+                // Everything was said, so nobody needs to ask for it.
+                let all = self.sent == [end.stdout, end.stderr];
+                end.kept = !all || self.show != Show::All && self.is_cut(&end);
+                return Some(end);
+            }
+            changes.changed().await.ok()?;
+        }
+    }
+
+    fn is_cut(&self, end: &End) -> bool {
+        match self.show {
+            Show::All => false,
+            Show::Ends { bytes } => end.stdout.max(end.stderr) > 2 * bytes,
+            Show::Nothing => true,
+        }
+    }
+
+    async fn send(&mut self, end: Option<&End>, out: &Outbox) -> Option<()> {
+        for (index, (stream, part)) in STREAMS.into_iter().enumerate() {
+            while let Some((offset, piece)) = self.piece(part, self.sent[index], end) {
+                self.sent[index] = offset + piece.len() as u64;
+                if !out.say_data(Say::Out { stream, offset }, piece).await {
+                    return None;
+                }
+                self.follow_all();
+            }
+        }
+        self.follow_all();
+        Some(())
+    }
+
+    /// Output waits for who wants all of it.
+    fn follow_all(&self) {
+        if self.show == Show::All {
+            self.job.follow(Some(self.sent.iter().sum()));
+        }
+    }
+
+    /// What is to be sent next of a stream, if there is something.
+    fn piece(&self, part: Part, sent: u64, end: Option<&End>) -> Option<(u64, Vec<u8>)> {
+        self.job.log(|log| {
+            let total = log.total(part);
+            let (from, until) = match self.show {
+                Show::Nothing => return None,
+                Show::All => (sent, total),
+                Show::Ends { bytes } if sent < bytes => (sent, total.min(bytes)),
+                Show::Ends { bytes } => (sent.max(total.saturating_sub(bytes)), end.map_or(0, |_| total)),
+            };
+            let limit = usize::try_from(until.saturating_sub(from)).unwrap_or(usize::MAX).min(PIECE);
+            next_piece(log, part, from, limit)
+        })
+    }
+}
+
+fn next_piece(log: &Log, part: Part, from: u64, limit: usize) -> Option<(u64, Vec<u8>)> {
+    if limit == 0 {
+        return None;
+    }
+    let (offset, bytes) = log.read(part, from, limit);
+    (!bytes.is_empty()).then_some((offset, bytes))
+}
+
+/// Input of a job that nobody waits for: taken to its end, then the channel is done.
+async fn feed_job(job: &Arc<Job>, (stdin, resize): Input, inbox: Inbox, out: &Outbox) {
+    let Some(stdin) = stdin else { return };
+    let (data, pieces) = mpsc::unbounded_channel();
+    let mut changes = job.changes();
+    let over = async { while !job.ended() && changes.changed().await.is_ok() {} };
+    tokio::select! {
+        () = pump(stdin, pieces, out) => {}
+        _ = obey(job, resize, inbox, data) => {}
+        () = over => {}
+    }
+}
+
+/// What became of who waited for a command.
+enum Listener {
+    /// It does not want to hear any more, and is still there.
+    Left,
+    /// Its connection is gone.
+    Gone,
+}
+
+/// Hands over what comes on the channel, until nobody is there any more.
+async fn feed(job: &Arc<Job>, (stdin, resize): Input, inbox: Inbox, out: &Outbox) -> Listener {
+    let (data, pieces) = mpsc::unbounded_channel();
+    let pumping = async {
+        if let Some(stdin) = stdin {
+            pump(stdin, pieces, out).await;
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        listener = obey(job, resize, inbox, data) => listener,
+        () = pumping => Listener::Gone,
+    }
+}
+
+/// A command that does not read its input must not keep a cancel from being heard, so data goes another way: never more
+/// than a window of it, since the host gets room only for what was written.
+async fn obey(job: &Arc<Job>, resize: Option<Resize>, mut inbox: Inbox, data: mpsc::UnboundedSender<Piece>) -> Listener {
+    while let Some(frame) = inbox.recv().await {
+        match frame.head {
+            Ask::Data { last } => {
+                // After the end of its input there is none.
+                let _ = data.send(Piece { bytes: frame.payload, last });
+            }
+            Ask::Cancel => job.order(Order::Cancel(job.grace)),
+            Ask::Resize(size) => resize.iter().for_each(|resize| resize(size)),
+            Ask::Leave => return Listener::Left,
+            _ => {}
+        }
+    }
+    Listener::Gone
+}
+
+/// A piece of input.
+struct Piece {
+    bytes: Vec<u8>,
+    last: bool,
+}
+
+/// Writes input as the command takes it. One that does not want all of it loses the rest, which is no fault of anybody.
+async fn pump(stdin: Box<dyn AsyncWrite + Send + Unpin>, mut pieces: mpsc::UnboundedReceiver<Piece>, out: &Outbox) {
+    let mut stdin = Some(stdin);
+    while let Some(Piece { bytes, last }) = pieces.recv().await {
+        if let Some(pipe) = &mut stdin {
+            let written = pipe.write_all(&bytes).await;
+            let closed = if last { pipe.shutdown().await } else { Ok(()) };
+            if last || written.is_err() || closed.is_err() {
+                stdin = None;
+            }
+        }
+        out.say(Say::Credit(bytes.len() as u64)).await;
+        if last {
+            return;
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The container that this process is PID 1 of.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rustix::fs::{Mode, OFlags, open};
+use rustix::process::{getegid, geteuid};
+
+use crate::filter::Filter;
+use crate::machine::{Ids, Machine, Mark, NotStarted, Plan, Process};
+use crate::reap::{Children, Reaper};
+use crate::start::program::Program;
+use crate::start::{Launch, Status, env, not_forked, stdio};
+use crate::tree::{Marks, Tree};
+use crate::user::{Account, Users};
+use crate::wire::{Fault, FaultCode, Settle, Settled, Who};
+
+/// Real processes, on the files beneath a root.
+///
+/// In a process that is not PID 1, as in tests, it takes leave of nothing but what it started, and looks for what a
+/// command left among all processes there are.
+#[derive(Debug)]
+pub struct Container {
+    root: PathBuf,
+    /// `NAME=value` of the guest itself.
+    environment: Vec<Vec<u8>>,
+    users: Users,
+    filter: Filter,
+    children: Arc<Children>,
+    marks: Marks,
+    leaders: Mutex<HashMap<Mark, u32>>,
+    init: bool,
+}
+
+impl Container {
+    /// Starts nothing. The reaper is to be run beside it; without it no command ever ends.
+    ///
+    /// # Errors
+    /// No such root, or no runtime with signals.
+    pub fn new(root: impl Into<PathBuf>, environment: Vec<Vec<u8>>) -> io::Result<(Self, Reaper)> {
+        let root = root.into();
+        let opened = open(&root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let (children, init) = (Arc::<Children>::default(), std::process::id() == 1);
+        let reaper = Reaper::new(Arc::clone(&children), init)?;
+        let container = Self {
+            root,
+            environment,
+            users: Users::new(opened),
+            filter: Filter::new(),
+            children,
+            marks: Marks::new(),
+            leaders: Mutex::default(),
+            init,
+        };
+        Ok((container, reaper))
+    }
+
+    fn leaders(&self) -> MutexGuard<'_, HashMap<Mark, u32>> {
+        self.leaders.lock().expect("nothing panics while it is held")
+    }
+
+    fn program(&self, plan: &mut Plan, account: &Account) -> Result<Program, Fault> {
+        let environment = env::environment(&self.environment, &plan.env, account, plan.terminal.is_some());
+        let words = std::mem::take(&mut plan.words);
+        let made = match plan.shell {
+            true => Program::script(words.concat(), environment),
+            false => Program::words(words, environment).map_err(io::Error::from),
+        };
+        made.map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => Fault::new(FaultCode::Invalid, "a NUL in an argument or a variable"),
+            _ => not_forked(&error),
+        })
+    }
+
+    /// Whom a child has to become. A guest without privileges runs commands as itself only.
+    fn change<'a>(&self, ids: &'a Ids) -> Result<Option<&'a Ids>, Fault> {
+        let own = (geteuid().as_raw(), getegid().as_raw());
+        match own {
+            (0, _) => Ok(Some(ids)),
+            _ if own == (ids.uid, ids.gid) => Ok(None),
+            (uid, gid) => Err(Fault::new(
+                FaultCode::CannotStart,
+                format!("the guest runs as {uid}:{gid} and can run nothing as {}:{}", ids.uid, ids.gid),
+            )),
+        }
+    }
+
+    fn tree(&self, mark: Mark) -> Option<Tree<'_>> {
+        let leader = self.leaders().get(&mark).copied();
+        Some(Tree { limit: self.marks.limit(mark)?, leader, children: &self.children, init: self.init })
+    }
+
+    /// What is gone needs no leader to be remembered.
+    fn forget(&self, mark: Mark) {
+        self.leaders().remove(&mark);
+    }
+}
+
+#[async_trait]
+impl Machine for Container {
+    async fn start(&self, mut plan: Plan) -> Result<Process, NotStarted> {
+        let ids = self.ids(&plan.user).map_err(NotStarted::Fault)?;
+        let user = self.change(&ids).map_err(NotStarted::Fault)?;
+        let program = self.program(&mut plan, &self.users.account(ids.uid)).map_err(NotStarted::Fault)?;
+        let cwd = path(&plan.cwd).map_err(NotStarted::Fault)?;
+        let limit = self.marks.limit(plan.mark).ok_or_else(|| NotStarted::Fault(no_mark()))?;
+        let cannot = |error: io::Error| NotStarted::Fault(not_forked(&error));
+        let (ours, theirs) = stdio::make(plan.stdin, plan.terminal, ids.uid).map_err(cannot)?;
+        let launch = Launch {
+            stdio: theirs.each_ref().map(OwnedFd::as_fd),
+            terminal: plan.terminal.is_some(),
+            mark: Some(limit),
+            user,
+            root: self.users.root(),
+            cwd: &cwd,
+            filter: &self.filter,
+        };
+        let (pid, status, exit) = self.children.start(|| launch.execute(&program)).map_err(cannot)?;
+        self.leaders().insert(plan.mark, pid);
+        drop(theirs);
+        if let Err(why) = status.executed(&program, &plan.cwd).await {
+            self.forget(plan.mark);
+            return Err(why);
+        }
+        let stdio::Ours { stdin, stdout, stderr, resize } = ours;
+        Ok(Process { pid, root: ids.uid == 0, stdin, stdout, stderr, resize, exit })
+    }
+
+    async fn end(&self, mark: Mark, grace: Duration) -> bool {
+        let Some(tree) = self.tree(mark) else { return true };
+        let ended = tree.end(grace).await;
+        if ended {
+            self.forget(mark);
+        }
+        ended
+    }
+
+    async fn count(&self, mark: Mark) -> u32 {
+        let count = self.tree(mark).map_or(0, |it| it.count());
+        if count == 0 {
+            self.forget(mark);
+        }
+        count
+    }
+
+    async fn settle(&self, ask: Settle) -> Result<Settled, Fault> {
+        let ids = self.ids(&Who::Ids { uid: ask.uid, gid: Some(ask.gid) })?;
+        let Account { name, home, shell } = self.users.settle(&ask)?;
+        let cwd = path(&ask.workdir)?;
+        let nothing = open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+        let nothing = nothing.map_err(|errno| not_forked(&errno.into()))?;
+        let launch = Launch {
+            stdio: [nothing.as_fd(); 3],
+            terminal: false,
+            mark: None,
+            user: self.change(&ids)?,
+            root: self.users.root(),
+            cwd: &cwd,
+            filter: &self.filter,
+        };
+        let (_, status, _) = self.children.start(|| launch.look()).map_err(|error| not_forked(&error))?;
+        let seen = Status::seen(status).await.map_err(|error| not_forked(&error))?;
+        let (uid, gid, readable, writable) = (seen.uid, seen.gid, seen.readable, seen.writable);
+        Ok(Settled { name, home, shell, uid, gid, readable, writable })
+    }
+
+    fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn ids(&self, who: &Who) -> Result<Ids, Fault> {
+        self.users.ids(who)
+    }
+}
+
+fn path(cwd: &str) -> Result<CString, Fault> {
+    let invalid = || Fault::new(FaultCode::Invalid, "a directory is an absolute path without a NUL");
+    CString::new(cwd).ok().filter(|_| cwd.starts_with('/')).ok_or_else(invalid)
+}
+
+fn no_mark() -> Fault {
+    Fault::new(FaultCode::CannotStart, "the guest's limit of real time leaves no number to tell a command by")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,476 @@
+//! Real processes of this machine. What needs root says so and is not tried without it.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::time::Instant;
+
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+use crate::machine::Exit;
+use crate::wire::Size;
+
+/// Somebody whom no machine has.
+const STRANGER: Who = Who::Ids { uid: 61_234, gid: Some(61_235) };
+const GRACE: Duration = Duration::from_millis(200);
+
+fn is_root() -> bool {
+    let root = geteuid().is_root();
+    if !root {
+        eprintln!("not tried: this part needs root");
+    }
+    root
+}
+
+fn on(root: &Path) -> Container {
+    let (container, reaper) = Container::new(root, vec![b"PATH=/usr/bin:/bin".to_vec()]).unwrap();
+    tokio::spawn(reaper.run());
+    container
+}
+
+fn here() -> Container {
+    on(Path::new("/"))
+}
+
+fn myself() -> Who {
+    Who::Ids { uid: geteuid().as_raw(), gid: Some(getegid().as_raw()) }
+}
+
+fn words(words: &[&str]) -> Plan {
+    Plan {
+        words: words.iter().map(|it| it.as_bytes().to_vec()).collect(),
+        shell: false,
+        env: Vec::new(),
+        user: myself(),
+        cwd: "/".into(),
+        stdin: false,
+        terminal: None,
+        mark: Mark(1),
+    }
+}
+
+fn script(text: &str) -> Plan {
+    Plan { shell: true, ..words(&[text]) }
+}
+
+#[derive(Debug, PartialEq)]
+struct Ran {
+    exit: Exit,
+    out: String,
+    err: String,
+}
+
+async fn finish(mut process: Process) -> Ran {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut stderr = process.stderr.take();
+    let errors = async {
+        if let Some(stderr) = &mut stderr {
+            stderr.read_to_end(&mut err).await.unwrap();
+        }
+    };
+    let (read, ()) = tokio::join!(process.stdout.read_to_end(&mut out), errors);
+    read.unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ran { exit: process.exit.await.unwrap(), out: text(out), err: text(err) }
+}
+
+async fn run(plan: Plan) -> Ran {
+    finish(here().start(plan).await.unwrap()).await
+}
+
+async fn check(plan: Plan, exit: Exit, out: &str) {
+    let said = format!("{plan:?}");
+    let ran = run(plan).await;
+    assert_eq!((ran.exit, &*ran.out), (exit, out), "{said:.300}: {}", ran.err);
+}
+
+async fn refused(container: &Container, plan: Plan) -> NotStarted {
+    container.start(plan).await.expect_err("not started")
+}
+
+fn code(why: &NotStarted) -> FaultCode {
+    match why {
+        NotStarted::Fault(fault) => fault.code,
+        other => panic!("no fault: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn an_end_is_told_as_it_was() {
+    check(words(&["true"]), Exit::Code(0), "").await;
+    check(script("exit 7"), Exit::Code(7), "").await;
+    check(script("exit 255"), Exit::Code(255), "").await;
+    check(script("kill -KILL $$"), Exit::Signal(9), "").await;
+    check(script("kill -SEGV $$"), Exit::Signal(11), "").await;
+}
+
+#[tokio::test]
+async fn words_arrive_as_they_are() {
+    check(words(&["printf", "%s|", "a b", "", "$HOME", "*", "-n"]), Exit::Code(0), "a b||$HOME|*|-n|").await;
+    let ran = run(script("echo one; echo two >&2")).await;
+    assert_eq!((&*ran.out, &*ran.err), ("one\n", "two\n"));
+    check(script("echo $0"), Exit::Code(0), "/bin/sh\n").await;
+}
+
+#[tokio::test]
+async fn input_is_an_end_of_file_or_what_is_written() {
+    check(words(&["cat"]), Exit::Code(0), "").await;
+    let mut process = here().start(Plan { stdin: true, ..words(&["cat"]) }).await.unwrap();
+    let mut stdin = process.stdin.take().unwrap();
+    stdin.write_all(b"said").await.unwrap();
+    drop(stdin);
+    assert_eq!(finish(process).await.out, "said");
+}
+
+#[tokio::test]
+async fn a_command_finds_a_plain_world() {
+    let ran = run(script(
+        "grep -E '^Sig(Blk|Ign)' /proc/self/status; umask; ulimit -c; ls /proc/self/fd | wc -l; \
+         grep -E 'NoNewPrivs|Seccomp:' /proc/self/status",
+    ))
+    .await;
+    let nothing = "0000000000000000";
+    assert_eq!(
+        ran.out,
+        format!(
+            "SigBlk:\t{nothing}\nSigIgn:\t{nothing}\n0022\n0\n4\nNoNewPrivs:\t1\nSeccomp:\t2\n"
+        )
+    );
+    let ran = run(script("[ $(ulimit -n) -le 16384 ] && [ $(ulimit -Hn) -le 16384 ] && ps -o sid= -p $$; echo $$")).await;
+    let numbers: Vec<_> = ran.out.split_ascii_whitespace().collect();
+    assert!(numbers.len() == 2 && numbers[0] == numbers[1], "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_program_is_looked_for_along_the_path_of_its_own_environment() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str, text: &str, mode: u32| {
+        let path = dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+    };
+    at("a/tool", "echo refused", 0o644);
+    at("b/tool", "#!/bin/sh\necho found $1", 0o755);
+    at("b/plain", "echo plain $1", 0o755);
+    at("b/lost", "#!/no/such/interpreter\n", 0o755);
+    at("b/odd", "\x7fELF rubbish", 0o755);
+    let path = |text: &str| format!("PATH={}", text.replace('@', dir.path().to_str().unwrap())).into_bytes();
+    let along = |text: &str, all: &[&str]| Plan { env: vec![path(text)], ..words(all) };
+    check(along("/nowhere:@/a:@/b:/bin", &["tool", "1"]), Exit::Code(0), "found 1\n").await;
+    check(along("@/b:/bin", &["plain", "2"]), Exit::Code(0), "plain 2\n").await;
+    let inside = Plan { cwd: dir.path().join("b").to_str().unwrap().into(), ..along("/bin:", &["./tool", "3"]) };
+    check(inside.clone(), Exit::Code(0), "found 3\n").await;
+    check(Plan { words: vec![b"tool".to_vec()], ..inside }, Exit::Code(0), "found\n").await;
+    let denied = |why: &str| NotStarted::NoPermission(why.into());
+    for (plan, expected) in [
+        (along("/nowhere:@/b/tool", &["tool"]), NotStarted::NoProgram),
+        (along("@/b", &[""]), NotStarted::NoProgram),
+        (along("@/b", &["/nowhere/tool"]), NotStarted::NoProgram),
+        (along("@/b", &["/etc/passwd/tool"]), NotStarted::NoProgram),
+        (along("@/b", &[&"x".repeat(300)]), NotStarted::NoProgram),
+        (along("@/a:/nowhere", &["tool"]), denied("permission denied")),
+        (along("@/a:/nowhere", &["/etc"]), denied("permission denied")),
+        (along("@/b", &["lost"]), denied("the interpreter or loader that the file names is missing")),
+    ] {
+        let said = format!("{plan:?}");
+        assert_eq!(refused(&here(), plan).await, expected, "{said}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_large_arrives_and_what_is_too_large_is_refused() {
+    let mut plan = script("echo $# ${#V9999}; printf %s \"$*\" | wc -c");
+    plan.shell = false;
+    plan.words.splice(0..0, [b"sh".to_vec(), b"-c".to_vec()]);
+    plan.words.push(b"sh".to_vec());
+    plan.words.extend(std::iter::repeat_n(vec![b'x'; 1023], 1024));
+    plan.env = (0..10_000).map(|it| format!("V{it}=twelve bytes").into_bytes()).collect();
+    check(plan, Exit::Code(0), "1024 12\n1048575\n").await;
+    let word = Plan { words: vec![b"echo".to_vec(), vec![b'x'; 200 << 10]], ..words(&[]) };
+    assert_eq!(code(&refused(&here(), word).await), FaultCode::TooLong);
+    let sum = Plan { words: vec![vec![b'x'; 100 << 10]; 80], ..words(&[]) };
+    let sum = Plan { words: [vec![b"echo".to_vec()], sum.words].concat(), ..sum };
+    assert_eq!(code(&refused(&here(), sum).await), FaultCode::TooLong);
+}
+
+#[tokio::test]
+async fn a_long_script_is_read_from_a_descriptor() {
+    let long = format!("{}\necho end; exit 3", "# some words that say nothing\n".repeat(300 << 10 >> 5));
+    assert!(long.len() > 250 << 10);
+    check(script(&long), Exit::Code(3), "end\n").await;
+    if is_root() {
+        check(Plan { user: STRANGER, ..script(&long) }, Exit::Code(3), "end\n").await;
+    }
+}
+
+#[tokio::test]
+async fn a_nul_is_refused() {
+    assert_eq!(code(&refused(&here(), words(&["echo", "a\0b"])).await), FaultCode::Invalid);
+    assert_eq!(code(&refused(&here(), Plan { cwd: "/\0".into(), ..words(&["true"]) }).await), FaultCode::Invalid);
+}
+
+#[tokio::test]
+async fn a_directory_lies_beneath_the_root() {
+    let root = tempfile::tempdir().unwrap();
+    let inside = fs::canonicalize(root.path()).unwrap();
+    fs::create_dir_all(inside.join("work/deep")).unwrap();
+    fs::write(inside.join("file"), "").unwrap();
+    symlink("/work", inside.join("link")).unwrap();
+    symlink("/usr", inside.join("outside")).unwrap();
+    symlink("/proc/self/root", inside.join("magic")).unwrap();
+    let container = on(&inside);
+    for (cwd, expected) in [("/work", "work"), ("/link/deep", "work/deep"), ("/../../work", "work")] {
+        let ran = finish(container.start(Plan { cwd: cwd.into(), ..words(&["pwd"]) }).await.unwrap()).await;
+        assert_eq!(ran.out.trim_end(), inside.join(expected).to_str().unwrap());
+    }
+    for cwd in ["/none", "/file", "/outside", "/magic"] {
+        let why = refused(&container, Plan { cwd: cwd.into(), ..words(&["true"]) }).await;
+        assert_eq!(code(&why), FaultCode::NoDirectory, "{cwd}");
+    }
+    let why = refused(&here(), Plan { cwd: "/proc/self/cwd".into(), ..words(&["true"]) }).await;
+    assert_eq!(code(&why), FaultCode::NoDirectory);
+}
+
+#[tokio::test]
+async fn a_command_is_its_user_and_nobody_else() {
+    if !is_root() {
+        let why = refused(&here(), Plan { user: Who::Ids { uid: 0, gid: None }, ..words(&["true"]) }).await;
+        assert_eq!(code(&why), FaultCode::CannotStart);
+        return;
+    }
+    let stranger = |plan| Plan { user: STRANGER, ..plan };
+    check(stranger(script("id -u; id -g; id -G; echo $USER $HOME")), Exit::Code(0), "61234\n61235\n61235\n61234 /\n").await;
+    check(stranger(script("grep -h Cap[PE] /proc/self/status | cut -f2 | sort -u")), Exit::Code(0), "0000000000000000\n")
+        .await;
+    check(stranger(script("echo out >/dev/stdout; echo err 2>/dev/null >/dev/stderr")), Exit::Code(0), "out\n").await;
+    let closed = tempfile::tempdir().unwrap();
+    fs::set_permissions(closed.path(), PermissionsExt::from_mode(0o700)).unwrap();
+    let why = refused(&here(), stranger(Plan { cwd: closed.path().to_str().unwrap().into(), ..words(&["true"]) })).await;
+    assert_eq!(code(&why), FaultCode::NoDirectory);
+    let process = here().start(words(&["true"])).await.unwrap();
+    assert!(process.root);
+}
+
+#[tokio::test]
+async fn a_terminal_has_a_size_that_changes() {
+    let size = |cols, rows| Size { cols, rows };
+    let on_terminal = |text: &str| Plan { stdin: true, terminal: Some(size(100, 30)), ..script(text) };
+    let mut process = here().start(on_terminal("stty size; tty; read x; stty size </dev/tty")).await.unwrap();
+    let mut stdin = process.stdin.take().unwrap();
+    process.resize.take().unwrap()(size(50, 20));
+    stdin.write_all(b"\n").await.unwrap();
+    let ran = finish(process).await;
+    assert!(ran.out.contains("/dev/pts/") && ran.out.contains("20 50"), "{ran:?}");
+    assert_eq!(ran.exit, Exit::Code(0));
+    check(Plan { stdin: false, ..on_terminal("cat; stty size <&1") }, Exit::Code(0), "30 100\r\n").await;
+    let mut process = here().start(on_terminal("stty -echo; echo ready; cat")).await.unwrap();
+    let mut stdin = process.stdin.take().unwrap();
+    let mut ready = [0; 7];
+    process.stdout.read_exact(&mut ready).await.unwrap();
+    stdin.write_all(b"half a line").await.unwrap();
+    stdin.shutdown().await.unwrap();
+    assert_eq!(finish(process).await.out, "half a line");
+}
+
+#[tokio::test]
+async fn the_filter_is_in_force() {
+    let unshare = run(words(&["unshare", "--user", "true"])).await;
+    assert!(unshare.exit == Exit::Code(1) && unshare.err.contains("Operation not permitted"), "{unshare:?}");
+    let lower = "prlimit --rttime=5 true 2>&1";
+    let ran = run(script(lower)).await;
+    assert!(ran.exit != Exit::Code(0) && ran.out.contains("Operation not permitted"), "{ran:?}");
+}
+
+/// Forks, forks twice, ignores TERM, changes session and clears its environment; five processes in all.
+const HIDERS: &str = "trap '' TERM; sleep 1000 & (sleep 1001 &) ; setsid sleep 1002 & \
+    setsid sh -c 'trap \"\" TERM; env -i sleep 1003; :' & sleep 0.05; echo ready";
+
+async fn begin(container: &Container, plan: Plan) -> Process {
+    let mut process = container.start(plan).await.unwrap();
+    let mut ready = [0; 6];
+    process.stdout.read_exact(&mut ready).await.unwrap();
+    process
+}
+
+#[tokio::test]
+async fn a_tree_is_ended_however_it_hides_and_no_other_is() {
+    for user in [Some(myself()), is_root().then_some(STRANGER)].into_iter().flatten() {
+        let container = here();
+        let plan = |mark, text: &str| Plan { mark: Mark(mark), user: user.clone(), ..script(text) };
+        let hiding = begin(&container, plan(1, &format!("{HIDERS}; wait"))).await;
+        let other = begin(&container, plan(2, "echo ready; exec sleep 1000")).await;
+        assert_eq!(container.count(Mark(1)).await, 6);
+        assert!(container.end(Mark(1), GRACE).await);
+        assert_eq!((container.count(Mark(1)).await, container.count(Mark(2)).await), (0, 1));
+        assert_eq!(hiding.exit.await.unwrap(), Exit::Signal(9));
+        assert!(container.end(Mark(2), GRACE).await);
+        assert_eq!(other.exit.await.unwrap(), Exit::Signal(15));
+    }
+}
+
+#[tokio::test]
+async fn what_a_command_left_is_counted_and_ended() {
+    let container = here();
+    let process = begin(&container, script(HIDERS)).await;
+    assert_eq!(process.exit.await.unwrap(), Exit::Code(0));
+    assert_eq!(container.count(Mark(1)).await, 5);
+    assert!(container.end(Mark(1), GRACE).await);
+    assert_eq!(container.count(Mark(1)).await, 0);
+}
+
+#[tokio::test]
+async fn who_obeys_is_not_waited_for() {
+    let container = here();
+    let begun = Instant::now();
+    let obeying = begin(&container, script("trap 'exit 5' TERM; echo ready; while :; do sleep 0.01; done")).await;
+    assert!(container.end(Mark(1), Duration::from_secs(60)).await);
+    assert_eq!(obeying.exit.await.unwrap(), Exit::Code(5));
+    let stopped = begin(&container, Plan { mark: Mark(2), ..script("echo ready; kill -STOP $$") }).await;
+    assert!(container.end(Mark(2), Duration::from_secs(60)).await);
+    assert_eq!(stopped.exit.await.unwrap(), Exit::Signal(15));
+    assert!(begun.elapsed() < Duration::from_secs(30));
+}
+
+#[tokio::test]
+async fn a_tree_that_grows_while_it_is_ended_is_ended() {
+    let container = here();
+    let text = "trap '' TERM; g() { while :; do (sleep 0.01; :) & (setsid sleep 1000 &) ; sleep 0.005; done; }; \
+        g & g & echo ready; g";
+    let growing = begin(&container, script(text)).await;
+    assert!(container.end(Mark(1), GRACE).await);
+    assert_eq!(container.count(Mark(1)).await, 0);
+    assert_eq!(growing.exit.await.unwrap(), Exit::Signal(9));
+}
+
+#[tokio::test]
+async fn a_mark_that_nobody_has_is_gone() {
+    assert!(here().end(Mark(9), GRACE).await);
+    assert_eq!(here().count(Mark(9)).await, 0);
+}
+
+fn image(passwd: Option<&str>) -> TempDir {
+    let root = tempfile::tempdir().unwrap();
+    fs::set_permissions(root.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    if let Some(passwd) = passwd {
+        fs::create_dir(root.path().join("etc")).unwrap();
+        fs::write(root.path().join("etc/passwd"), passwd).unwrap();
+        fs::set_permissions(root.path().join("etc/passwd"), PermissionsExt::from_mode(0o640)).unwrap();
+    }
+    root
+}
+
+/// Who is settled: a stranger where that can be, else whoever runs the tests.
+fn guest() -> (u32, u32) {
+    if geteuid().is_root() { (61_234, 61_235) } else { (geteuid().as_raw(), getegid().as_raw()) }
+}
+
+fn ask(workdir: &str) -> Settle {
+    let (uid, gid) = guest();
+    Settle { uid, gid, workdir: workdir.into() }
+}
+
+#[tokio::test]
+async fn a_user_is_settled_in_an_empty_image() {
+    let root = image(None);
+    let container = on(root.path());
+    let (uid, gid) = guest();
+    let expected = Settled {
+        name: "agent".into(),
+        home: "/home/agent".into(),
+        shell: "/bin/sh".into(),
+        uid,
+        gid,
+        readable: true,
+        writable: true,
+    };
+    for _ in 0..2 {
+        assert_eq!(container.settle(ask("/work/here")).await.unwrap(), expected);
+    }
+    let read = |path: &str| fs::read_to_string(root.path().join(path)).unwrap();
+    assert_eq!(read("etc/passwd"), format!("agent:x:{uid}:{gid}::/home/agent:/bin/sh\n"));
+    assert_eq!(read("etc/group"), format!("agent:x:{gid}:\n"));
+    let of = |path: &str| fs::metadata(root.path().join(path)).map(|it| (it.uid(), it.mode() & 0o7777)).unwrap();
+    assert_eq!((of("home/agent"), of("work/here")), ((uid, 0o700), (uid, 0o755)));
+    assert_eq!((of("home"), of("etc/passwd")), ((geteuid().as_raw(), 0o755), (geteuid().as_raw(), 0o644)));
+    assert_eq!(fs::read_dir(root.path().join("etc")).unwrap().count(), 2);
+}
+
+#[tokio::test]
+async fn an_entry_is_reused_and_a_shell_that_is_none_is_not() {
+    let (uid, _) = guest();
+    let line = format!("node:x:{uid}:7::/srv/node:/usr/sbin/nologin");
+    let root = image(Some(&line));
+    fs::create_dir_all(root.path().join("bin")).unwrap();
+    fs::write(root.path().join("bin/zsh"), "").unwrap();
+    fs::set_permissions(root.path().join("bin/zsh"), PermissionsExt::from_mode(0o755)).unwrap();
+    let settled = on(root.path()).settle(ask("/")).await.unwrap();
+    assert_eq!((&*settled.name, &*settled.home, &*settled.shell), ("node", "/srv/node", "/bin/zsh"));
+    assert_eq!(fs::read_to_string(root.path().join("etc/passwd")).unwrap(), line);
+}
+
+#[tokio::test]
+async fn a_table_keeps_its_lines_and_its_mode_and_a_link_stays_one() {
+    let root = image(Some("root:x:0:0::/root:/bin/sh"));
+    fs::write(root.path().join("etc/real"), "agent:x:1:").unwrap();
+    symlink("/etc/real", root.path().join("etc/group")).unwrap();
+    if guest().0 == 0 {
+        return;
+    }
+    on(root.path()).settle(ask("/")).await.unwrap();
+    let (uid, gid) = guest();
+    let read = |path: &str| fs::read_to_string(root.path().join(path)).unwrap();
+    assert_eq!(
+        read("etc/passwd"),
+        format!("root:x:0:0::/root:/bin/sh\nagent:x:{uid}:{gid}::/home/agent:/bin/sh\n")
+    );
+    assert_eq!(fs::metadata(root.path().join("etc/passwd")).unwrap().mode() & 0o777, 0o640);
+    assert!(fs::symlink_metadata(root.path().join("etc/group")).unwrap().is_symlink());
+    assert_eq!(read("etc/real"), format!("agent:x:1:\nagent2:x:{gid}:\n"));
+}
+
+#[tokio::test]
+async fn what_exists_keeps_its_owner_and_is_looked_at_as_the_user() {
+    let root = image(None);
+    for (name, mode) in [("closed", 0o700), ("readable", 0o755), ("open", 0o777)] {
+        fs::create_dir(root.path().join(name)).unwrap();
+        fs::set_permissions(root.path().join(name), PermissionsExt::from_mode(mode)).unwrap();
+    }
+    symlink("/readable", root.path().join("link")).unwrap();
+    let own = !is_root();
+    let container = on(root.path());
+    for (workdir, readable, writable) in
+        [("/closed", own, own), ("/readable", true, own), ("/link", true, own), ("/open", true, true)]
+    {
+        let settled = container.settle(ask(workdir)).await.unwrap();
+        assert_eq!((settled.readable, settled.writable), (readable, writable), "{workdir}");
+        assert_eq!(fs::symlink_metadata(root.path().join(&workdir[1..])).unwrap().uid(), geteuid().as_raw());
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_made_is_said() {
+    let root = image(None);
+    fs::write(root.path().join("file"), "").unwrap();
+    symlink("/nowhere", root.path().join("dangling")).unwrap();
+    for workdir in ["/file/x", "/file", "/dangling", "relative"] {
+        let fault = on(root.path()).settle(ask(workdir)).await.unwrap_err();
+        assert!([FaultCode::NoDirectory, FaultCode::Invalid].contains(&fault.code), "{workdir}: {fault:?}");
+    }
+    let fault = on(root.path()).ids(&Who::Name("nobody".into())).unwrap_err();
+    assert_eq!(fault.code, FaultCode::NoUser);
+    let fault = on(root.path()).ids(&Who::Ids { uid: 0, gid: Some(u32::MAX) }).unwrap_err();
+    assert_eq!(fault.code, FaultCode::NoUser);
+}
+
+#[tokio::test]
+async fn a_table_that_is_a_pipe_keeps_nobody_waiting() {
+    let root = image(None);
+    fs::create_dir(root.path().join("etc")).unwrap();
+    let pipe = root.path().join("etc/passwd");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let container = on(root.path());
+    assert_eq!(container.ids(&myself()).unwrap().uid, geteuid().as_raw());
+    assert_eq!(container.settle(ask("/")).await.unwrap_err().code, FaultCode::Io);
+}

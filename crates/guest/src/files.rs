@@ -1,0 +1,173 @@
+//! What the host does with files inside.
+//!
+//! Everything here blocks, and belongs on a thread that may.
+//!
+//! **Invariant:** the kernel decides what the caller's user may: each call runs with the ids of that user.
+//! **Invariant:** a path is resolved once, beneath the root, to a descriptor; what is checked is that descriptor, and
+//! what is done is done through it. Whoever swaps names meanwhile gets an error or a harmless answer.
+//! **Invariant:** nothing of `/proc`, `/sys` and `/.coracle` is opened, listed or changed, and no device, pipe or socket
+//! is opened.
+
+mod act;
+mod entry;
+mod fault;
+mod list;
+mod place;
+mod put;
+mod remove;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat};
+
+use self::act::as_user;
+use self::entry::{entry, permissions};
+use self::fault::Asked;
+use self::place::{Find, Root, reopen};
+pub(crate) use self::put::Writing;
+use crate::machine::Ids;
+use crate::wire::{At, Entry, Fault, FaultCode};
+
+/// The files beneath a root.
+#[derive(Debug)]
+pub(crate) struct Files {
+    root: Root,
+}
+
+impl Files {
+    /// Those beneath that directory.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub(crate) fn open(root: &Path) -> io::Result<Self> {
+        Ok(Self { root: Root::open(root)? })
+    }
+
+    /// What is there.
+    ///
+    /// # Errors
+    /// [`FaultCode::NotFound`], [`FaultCode::Denied`], and what reading can come to.
+    pub(crate) fn stat(&self, ids: &Ids, at: &At) -> Result<Entry, Fault> {
+        let asked = Asked::there(at)?;
+        act(ids, || {
+            let there = self.root.find(&asked, Find::of(at))?;
+            entry(asked.name().as_bytes(), &there).map_err(|it| asked.fault(it))
+        })
+    }
+
+    /// A regular file, open for reading from that byte on.
+    ///
+    /// # Errors
+    /// [`FaultCode::WrongKind`] for anything that is no regular file, and as for [`Files::stat`].
+    pub(crate) fn get(&self, ids: &Ids, at: &At, offset: u64) -> Result<(Entry, File), Fault> {
+        let asked = Asked::there(at)?;
+        act(ids, || {
+            let there = self.root.find(&asked, Find::of(at))?;
+            let entry = entry(asked.name().as_bytes(), &there).map_err(|it| asked.fault(it))?;
+            asked.expect_file(entry.kind)?;
+            // A lease of somebody inside may not hold us up: hence `NONBLOCK`, which regular files otherwise ignore.
+            let fd = reopen(&there, OFlags::RDONLY | OFlags::NONBLOCK).map_err(|it| asked.fault(it))?;
+            let mut file = File::from(fd);
+            let positioned = file.seek(SeekFrom::Start(offset));
+            positioned.map_err(|_| Fault::new(FaultCode::Invalid, format!("no file has a byte {offset}")))?;
+            Ok((entry, file))
+        })
+    }
+
+    /// Begins to write a file whole. What [`Writing`] gets appears at the path when it is committed, and not before.
+    ///
+    /// A regular file that is there keeps its permission bits, and its owner where the caller may give files away. With
+    /// `follow` a link at the end of the path stays, and what it leads to is written; else the link is replaced.
+    ///
+    /// # Errors
+    /// [`FaultCode::Exists`] without `replace`; [`FaultCode::WrongKind`] for a directory or a special file; and as for
+    /// [`Files::stat`].
+    pub(crate) fn put(
+        &self,
+        ids: &Ids,
+        at: &At,
+        mode: Option<u32>,
+        parents: bool,
+        replace: bool,
+    ) -> Result<Writing, Fault> {
+        let asked = Asked::made(at)?;
+        act(ids, || {
+            if asked.path().ends_with('/') {
+                return Err(asked.wrong("names a directory"));
+            }
+            let spot = self.root.spot(&asked, Find::of(at), parents)?;
+            Writing::begin(ids.clone(), asked.clone(), spot, mode, replace)
+        })
+    }
+
+    /// The entries of a directory by name, at most `limit` or 100,000, and whether there are more.
+    ///
+    /// # Errors
+    /// [`FaultCode::WrongKind`] for what is no directory, and as for [`Files::stat`].
+    pub(crate) fn list(&self, ids: &Ids, at: &At, limit: u64) -> Result<(Vec<Entry>, bool), Fault> {
+        let asked = Asked::there(at)?;
+        act(ids, || {
+            let there = self.root.find(&asked, Find::of(at))?;
+            let stat = fstat(&there).map_err(|it| asked.fault(it))?;
+            if !FileType::from_raw_mode(stat.st_mode).is_dir() {
+                return Err(asked.wrong("is no directory"));
+            }
+            list::list(&there, usize::try_from(limit).unwrap_or(usize::MAX)).map_err(|it| asked.fault(it))
+        })
+    }
+
+    /// Makes a directory with exactly these permission bits. One that is there already stays as it is.
+    ///
+    /// # Errors
+    /// [`FaultCode::Exists`] when it is there and `parents` is not set; [`FaultCode::WrongKind`] when something else is;
+    /// and as for [`Files::stat`].
+    pub(crate) fn make_dir(&self, ids: &Ids, at: &At, mode: u32, parents: bool) -> Result<Entry, Fault> {
+        let asked = Asked::made(at)?;
+        act(ids, || match self.root.find(&asked, Find::of(at)) {
+            Ok(_) if !parents => Err(asked.exists()),
+            Ok(there) => {
+                let entry = entry(asked.name().as_bytes(), &there).map_err(|it| asked.fault(it))?;
+                asked.expect_dir(entry.kind).map(|()| entry)
+            }
+            Err(fault) if fault.code == FaultCode::NotFound => self.new_dir(ids, &asked, mode, parents),
+            Err(fault) => Err(fault),
+        })
+    }
+
+    fn new_dir(&self, ids: &Ids, asked: &Asked, mode: u32, parents: bool) -> Result<Entry, Fault> {
+        let spot = self.root.spot(asked, Find::Itself, parents)?;
+        let (mode, fault) = (permissions(mode), |it| asked.fault(it));
+        mkdirat(&spot.dir, &spot.name, mode | Mode::RWXU).map_err(fault)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = openat(&spot.dir, &spot.name, flags, Mode::empty()).map_err(fault)?;
+        // Its name may lead to another directory by now; one of another user's is not ours to change.
+        if fstat(&made).map_err(fault)?.st_uid != ids.uid {
+            return Err(asked.denied("was replaced meanwhile"));
+        }
+        fchmod(&made, mode).map_err(fault)?;
+        entry(asked.name().as_bytes(), &made).map_err(fault)
+    }
+
+    /// Removes what is at a path. A link there is removed itself, whatever `follow` says: nobody means what it leads to.
+    ///
+    /// # Errors
+    /// [`FaultCode::Exists`] for a directory that is not empty without `recursive`; and as for [`Files::stat`].
+    pub(crate) fn remove(&self, ids: &Ids, at: &At, recursive: bool) -> Result<(), Fault> {
+        let asked = Asked::there(at)?;
+        act(ids, || {
+            let spot = self.root.spot(&asked, Find::Itself, false)?;
+            self.root.find_in(&asked, &spot)?;
+            remove::remove(&spot.dir, &spot.name, recursive).map_err(|it| asked.fault(it))
+        })
+    }
+}
+
+fn act<T>(ids: &Ids, act: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
+    as_user(ids, act).unwrap_or_else(|errno| {
+        Err(Fault::new(FaultCode::Denied, format!("cannot act as user {}: {}", ids.uid, fault::words(errno))))
+    })
+}

@@ -1,0 +1,44 @@
+//! What is said of a file.
+
+use std::os::fd::AsFd;
+
+use rustix::fs::{FileType, Mode, Stat, fstat, readlinkat};
+use rustix::io::Result;
+
+use crate::wire::{Entry, Kind};
+
+/// An open file, link or directory, by that name.
+pub(super) fn entry(name: &[u8], fd: impl AsFd) -> Result<Entry> {
+    let stat = fstat(&fd)?;
+    let link = if kind(&stat) == Kind::Link { Some(readlinkat(&fd, "", Vec::new())?.into_bytes()) } else { None };
+    Ok(told(name, &stat, link.as_deref()))
+}
+
+/// What `stat` says, in the words of the wire.
+pub(super) fn told(name: &[u8], stat: &Stat, link: Option<&[u8]>) -> Entry {
+    let text = |it: &[u8]| String::from_utf8_lossy(it).into_owned();
+    Entry {
+        name: text(name),
+        kind: kind(stat),
+        size: u64::try_from(stat.st_size).unwrap_or_default(),
+        mode: stat.st_mode & 0o7777,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        changed_ns: stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec as i64),
+        link: link.map(text),
+    }
+}
+
+pub(super) fn kind(stat: &Stat) -> Kind {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Dir,
+        FileType::Symlink => Kind::Link,
+        _ => Kind::Special,
+    }
+}
+
+/// Bits that a file call may set: never set-id, which would reach the host through a bind.
+pub(super) fn permissions(mode: u32) -> Mode {
+    Mode::from_bits_truncate(mode & 0o777)
+}

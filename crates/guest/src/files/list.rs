@@ -1,0 +1,89 @@
+//! The entries of a directory.
+
+use std::collections::BinaryHeap;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, readlinkat, statat};
+use rustix::io::{Errno, Result};
+
+use super::entry::{kind, told};
+use crate::wire::{Entry, Kind};
+
+/// Entries, at most.
+const MAX_ENTRIES: usize = 100_000;
+
+/// Bytes of names and of what links lead to, at most: a hundred thousand long links are more than a guest may take.
+const MAX_TEXT: usize = 32 << 20;
+
+/// The first entries by name, and whether there are more.
+pub(super) fn list(dir: &OwnedFd, limit: usize) -> Result<(Vec<Entry>, bool)> {
+    let fd = openat(dir, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let (names, mut more) = first(names(fd)?, limit.min(MAX_ENTRIES))?;
+    let (mut entries, mut room) = (Vec::new(), MAX_TEXT);
+    for name in names {
+        let Some(entry) = look(dir.as_fd(), &name)? else { continue };
+        let text = entry.name.len() + entry.link.as_ref().map_or(0, String::len);
+        let Some(rest) = room.checked_sub(text) else {
+            more = true;
+            break;
+        };
+        room = rest;
+        entries.push(entry);
+    }
+    Ok((entries, more))
+}
+
+fn names(fd: OwnedFd) -> Result<impl Iterator<Item = Result<Vec<u8>>>> {
+    let all = Dir::new(fd)?.map(|it| it.map(|entry| entry.file_name().to_bytes().to_vec()));
+    Ok(all.filter(|it| it.as_ref().map_or(true, |name| name != b"." && name != b"..")))
+}
+
+/// The least names in order. Memory is bounded by the limit, whatever the directory holds.
+fn first(names: impl Iterator<Item = Result<Vec<u8>>>, limit: usize) -> Result<(Vec<Vec<u8>>, bool)> {
+    let (mut least, mut more) = (BinaryHeap::new(), false);
+    for name in names {
+        least.push(name?);
+        if least.len() > limit {
+            least.pop();
+            more = true;
+        }
+    }
+    Ok((least.into_sorted_vec(), more))
+}
+
+/// `None` for what went meanwhile.
+fn look(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Option<Entry>> {
+    let stat = match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => return Ok(None),
+        stat => stat?,
+    };
+    if kind(&stat) != Kind::Link {
+        return Ok(Some(told(name, &stat, None)));
+    }
+    match readlinkat(dir, name, Vec::new()) {
+        Ok(link) => Ok(Some(told(name, &stat, Some(link.as_bytes())))),
+        Err(Errno::NOENT | Errno::INVAL) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_first_are_the_least_whatever_the_order(
+            names in proptest::collection::hash_set("[a-c]{1,4}", 0..40), limit in 0usize..50,
+        ) {
+            let mut all: Vec<Vec<u8>> = names.into_iter().map(String::into_bytes).collect();
+            let (least, more) = first(all.clone().into_iter().map(Ok), limit).unwrap();
+            all.sort();
+            prop_assert_eq!(more, all.len() > limit);
+            all.truncate(limit);
+            prop_assert_eq!(least, all);
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! From a path to a descriptor, beneath the root and out of what is hidden.
+
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Stat};
+use rustix::fs::{fstat, fstatfs, mkdirat, open, openat, openat2, readlinkat};
+use rustix::io::{self, Errno};
+use rustix::process::geteuid;
+
+use super::fault::Asked;
+use crate::wire::{At, Fault};
+
+/// Beneath the root, by their first part.
+const HIDDEN: &[&[u8]] = &[b"proc", b"sys", b".coracle"];
+
+/// Magic number of sysfs.
+const SYSFS: u64 = 0x6265_6572;
+
+/// Links that a path may lead through at its end; the kernel's number.
+const MAX_LINKS: usize = 40;
+
+/// How often a resolution is tried again that somebody's renaming disturbed.
+const MAX_DISTURBED: usize = 1000;
+
+/// What a path means that ends in a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Find {
+    /// The link.
+    Itself,
+    /// What it leads to.
+    Target,
+}
+
+impl Find {
+    pub(super) fn of(at: &At) -> Self {
+        if at.follow { Self::Target } else { Self::Itself }
+    }
+}
+
+/// A name in an open directory. There need be nothing.
+#[derive(Debug)]
+pub(super) struct Spot {
+    pub(super) dir: OwnedFd,
+    pub(super) name: Vec<u8>,
+}
+
+/// The directory that all paths begin at, links inside too.
+#[derive(Debug)]
+pub(super) struct Root(OwnedFd);
+
+impl Root {
+    pub(super) fn open(root: &Path) -> std::io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self(open(root, flags, Mode::empty())?))
+    }
+
+    /// What is at a path; open, but for neither reading nor writing.
+    pub(super) fn find(&self, asked: &Asked, find: Find) -> Result<OwnedFd, Fault> {
+        let flags = if find == Find::Itself { OFlags::NOFOLLOW } else { OFlags::empty() };
+        let there = self.resolve(asked.path().as_bytes(), flags).map_err(|it| asked.fault(it))?;
+        self.inside(asked, there.as_fd())?;
+        Ok(there)
+    }
+
+    /// What is at a spot, itself.
+    pub(super) fn find_in(&self, asked: &Asked, spot: &Spot) -> Result<OwnedFd, Fault> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let there = openat(&spot.dir, &spot.name, flags, Mode::empty()).map_err(|it| asked.fault(it))?;
+        self.inside(asked, there.as_fd())?;
+        Ok(there)
+    }
+
+    /// The directory and the name that a path comes to.
+    ///
+    /// The last links are followed here, since the kernel would give what they lead to but not where that has its name.
+    pub(super) fn spot(&self, asked: &Asked, find: Find, parents: bool) -> Result<Spot, Fault> {
+        let mut path = asked.path().as_bytes().to_vec();
+        for step in 0..=MAX_LINKS {
+            let (parent, name) = split(&path).ok_or_else(|| asked.wrong("is a directory"))?;
+            let dir = if parents && step == 0 { self.make_dirs(asked, parent)? } else { self.dir(asked, parent)? };
+            let inside = self.beneath(asked, dir.as_fd(), name)?;
+            match (find, read_link(dir.as_fd(), name).map_err(|it| asked.fault(it))?) {
+                (Find::Target, Some(target)) if target.starts_with(b"/") => path = target,
+                (Find::Target, Some(target)) => path = join(&inside, &target),
+                _ => return Ok(Spot { dir, name: name.to_vec() }),
+            }
+        }
+        Err(asked.fault(Errno::LOOP))
+    }
+
+    fn dir(&self, asked: &Asked, path: &[u8]) -> Result<OwnedFd, Fault> {
+        self.resolve(path, OFlags::DIRECTORY).map_err(|it| asked.fault(it))
+    }
+
+    /// That directory, made with those above it that are missing.
+    fn make_dirs(&self, asked: &Asked, path: &[u8]) -> Result<OwnedFd, Fault> {
+        let (mut there, mut missing) = (path, Vec::new());
+        let mut dir = loop {
+            match (self.resolve(there, OFlags::DIRECTORY), last(there)) {
+                (Err(Errno::NOENT), Some((above, name))) => {
+                    missing.push((there, name));
+                    there = above;
+                }
+                (found, _) => break found.map_err(|it| asked.fault(it))?,
+            }
+        };
+        for (path, name) in missing.into_iter().rev() {
+            self.beneath(asked, dir.as_fd(), name)?;
+            match mkdirat(&dir, name, Mode::RWXU | Mode::RWXG | Mode::RWXO) {
+                Ok(()) | Err(Errno::EXIST) => dir = self.dir(asked, path)?,
+                Err(errno) => return Err(asked.fault(errno)),
+            }
+        }
+        Ok(dir)
+    }
+
+    /// Opens what a path leads to, no magic link being one that leads anywhere.
+    fn resolve(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+        let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        // The kernel gives up on `..` when something anywhere is renamed at that moment.
+        for _ in 0..MAX_DISTURBED {
+            match openat2(&self.0, path, flags | OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), how) {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                done => return done,
+            }
+        }
+        Err(Errno::AGAIN)
+    }
+
+    /// Where an open file is, as a path from the root, when it may be touched at all.
+    ///
+    /// The kernel is asked for the place of what *was* opened, so that neither links nor swapped names matter.
+    fn inside(&self, asked: &Asked, fd: BorrowedFd<'_>) -> Result<Vec<u8>, Fault> {
+        let fault = |it| asked.fault(it);
+        let magic = u64::try_from(fstatfs(fd).map_err(fault)?.f_type).unwrap_or_default();
+        let (root, path) = (real(self.0.as_fd()).map_err(fault)?, real(fd).map_err(fault)?);
+        let hidden = || asked.denied("is out of reach of file calls");
+        if magic == PROC_SUPER_MAGIC as u64 || magic == SYSFS {
+            return Err(hidden());
+        }
+        let inside = beneath(&root, &path).ok_or_else(hidden)?;
+        if is_hidden(&inside) { Err(hidden()) } else { Ok(inside) }
+    }
+
+    /// Where an open directory is, when that name in it may be touched.
+    fn beneath(&self, asked: &Asked, dir: BorrowedFd<'_>, name: &[u8]) -> Result<Vec<u8>, Fault> {
+        let inside = self.inside(asked, dir)?;
+        if is_hidden(&join(&inside, name)) {
+            return Err(asked.denied("is out of reach of file calls"));
+        }
+        Ok(inside)
+    }
+}
+
+/// Opens anew what is open already, for reading or writing.
+pub(super) fn reopen(fd: &OwnedFd, flags: OFlags) -> io::Result<OwnedFd> {
+    open(own(fd.as_fd()), flags | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// A name that nobody else chooses.
+pub(super) fn temporary_name() -> io::Result<String> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(|_| Errno::IO)?;
+    Ok(format!(".coracle-{}", hex::encode(random)))
+}
+
+fn own(fd: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+fn real(fd: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+    Ok(readlinkat(CWD, own(fd), Vec::new())?.into_bytes())
+}
+
+/// Where a link leads; `None` for anything else, also for nothing.
+fn read_link(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    let link = match openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(None),
+        opened => opened?,
+    };
+    let (stat, above) = (fstat(&link)?, fstat(dir)?);
+    match readlinkat(&link, "", Vec::new()) {
+        Ok(_) if !trusted(&stat, &above) => Err(Errno::ACCESS),
+        Ok(target) => Ok(Some(target.into_bytes())),
+        Err(Errno::INVAL | Errno::NOENT) => Ok(None), // what the kernel says of an open file that is no link
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The kernel's own rule for links in `/tmp` and the like, which does not reach those that we follow ourselves.
+fn trusted(link: &Stat, dir: &Stat) -> bool {
+    let shared = dir.st_mode & 0o1002 == 0o1002;
+    !shared || link.st_uid == geteuid().as_raw() || link.st_uid == dir.st_uid
+}
+
+/// Directory and last part of a path; `None` when the last is no name, and so a directory for certain.
+fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    last(path).filter(|(_, name)| *name != b"." && *name != b"..")
+}
+
+/// What is before the last part of a path, and that part.
+fn last(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = path.iter().rposition(|it| *it != b'/')? + 1;
+    let begin = path[..end].iter().rposition(|it| *it == b'/').map_or(0, |it| it + 1);
+    Some((&path[..begin], &path[begin..end]))
+}
+
+fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    [dir, b"/", name].concat()
+}
+
+/// A real path as seen from a real root.
+fn beneath(root: &[u8], path: &[u8]) -> Option<Vec<u8>> {
+    let root = root.strip_suffix(b"/").unwrap_or(root);
+    let rest = path.strip_prefix(root)?;
+    (rest.is_empty() || rest.starts_with(b"/")).then(|| rest.to_vec())
+}
+
+fn is_hidden(path: &[u8]) -> bool {
+    let first = path.split(|it| *it == b'/').find(|it| !it.is_empty());
+    first.is_some_and(|it| HIDDEN.contains(&it))
+}

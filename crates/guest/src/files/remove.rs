@@ -1,0 +1,134 @@
+//! Removing, with all that is in it.
+//!
+//! Names are only ever taken in an open directory, and a directory is opened only when it is one, on the same mount. So
+//! whoever swaps a directory for a link meanwhile loses the link.
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, openat2, renameat, unlinkat};
+use rustix::io::{Errno, Result};
+
+use super::place::temporary_name;
+
+/// Directories open at once. A deeper one is moved up and removed there: depth costs neither stack nor descriptors.
+const MAX_DEPTH: usize = 32;
+
+/// Directories gone through once more, at most: somebody may fill them as fast as we empty them. One is needed for each
+/// [`MAX_DEPTH`] of depth.
+const MAX_ROUNDS: usize = 1_000_000;
+
+/// Removes that name. `recursive`: with all that is in it.
+pub(super) fn remove(dir: &OwnedFd, name: &[u8], recursive: bool) -> Result<()> {
+    match unlinkat(dir, name, AtFlags::empty()) {
+        Err(Errno::ISDIR) if recursive => Descent::begin(dir.as_fd(), name)?.go(),
+        Err(Errno::ISDIR) => unlinkat(dir, name, AtFlags::REMOVEDIR),
+        done => done,
+    }
+}
+
+/// A directory on the way down.
+struct Level {
+    name: Vec<u8>,
+    fd: OwnedFd,
+    entries: Dir,
+}
+
+impl Level {
+    fn open(above: BorrowedFd<'_>, name: &[u8]) -> Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+        let fd = openat2(above, name, flags, Mode::empty(), how)?;
+        Ok(Self { name: name.to_vec(), entries: Dir::read_from(&fd)?, fd })
+    }
+
+    fn next(&mut self) -> Option<Result<Vec<u8>>> {
+        let mut names = self.entries.by_ref().map(|it| it.map(|entry| entry.file_name().to_bytes().to_vec()));
+        names.find(|it| it.as_ref().map_or(true, |name| name != b"." && name != b".."))
+    }
+}
+
+struct Descent<'a> {
+    above: BorrowedFd<'a>,
+    levels: Vec<Level>,
+    rounds: usize,
+}
+
+impl<'a> Descent<'a> {
+    fn begin(above: BorrowedFd<'a>, name: &[u8]) -> Result<Self> {
+        Ok(Self { above, levels: vec![Level::open(above, name)?], rounds: 0 })
+    }
+
+    fn go(mut self) -> Result<()> {
+        while self.advance()? {}
+        Ok(())
+    }
+
+    /// Does the next step; whether there was one.
+    fn advance(&mut self) -> Result<bool> {
+        let Some(level) = self.levels.last_mut() else { return Ok(false) };
+        match level.next() {
+            Some(name) => {
+                let below = self.step(&name?)?;
+                self.levels.extend(below);
+            }
+            None => self.leave()?,
+        }
+        Ok(true)
+    }
+
+    /// Removes an entry of the last level, or gives the level that it is.
+    fn step(&self, name: &[u8]) -> Result<Option<Level>> {
+        let fd = self.levels[self.levels.len() - 1].fd.as_fd();
+        let done = match unlinkat(fd, name, AtFlags::empty()) {
+            Err(Errno::ISDIR) if self.levels.len() < MAX_DEPTH => Level::open(fd, name).map(Some),
+            Err(Errno::ISDIR) => renameat(fd, name, &self.levels[0].fd, temporary_name()?).map(|()| None),
+            done => done.map(|()| None),
+        };
+        done.or_else(|errno| skippable(errno).map(|()| None))
+    }
+
+    /// Removes the last level, or goes through it once more when something is left in it: what was moved there, what
+    /// came meanwhile, and what a file system leaves out of a listing while entries go.
+    fn leave(&mut self) -> Result<()> {
+        let Some(mut last) = self.levels.pop() else { return Ok(()) };
+        let above = self.levels.last().map_or(self.above, |it| it.fd.as_fd());
+        match unlinkat(above, &last.name, AtFlags::REMOVEDIR) {
+            Err(Errno::NOTEMPTY | Errno::EXIST) if self.rounds < MAX_ROUNDS => {
+                last.entries = Dir::read_from(&last.fd)?;
+                self.rounds += 1;
+                self.levels.push(last);
+                Ok(())
+            }
+            done => done.or_else(skippable),
+        }
+    }
+}
+
+/// What went, or became something else, is met again in the next round if it is there at all.
+fn skippable(errno: Errno) -> Result<()> {
+    if matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP) { Ok(()) } else { Err(errno) }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{CWD, mkdirat, open, openat};
+
+    use super::*;
+
+    #[test]
+    fn depth_costs_neither_stack_nor_descriptors() {
+        let dir = tempfile::tempdir().unwrap();
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut deepest = openat(CWD, dir.path(), flags, Mode::empty()).unwrap();
+        for _ in 0..5000 {
+            mkdirat(&deepest, "deep", Mode::RWXU).unwrap();
+            deepest = openat(&deepest, "deep", flags, Mode::empty()).unwrap();
+        }
+        let above = open(dir.path(), flags, Mode::empty()).unwrap();
+        let mut descent = Descent::begin(above.as_fd(), b"deep").unwrap();
+        while descent.advance().unwrap() {
+            assert!(descent.levels.len() <= MAX_DEPTH);
+        }
+        assert!(!dir.path().join("deep").exists());
+    }
+}

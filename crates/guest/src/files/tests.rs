@@ -1,0 +1,350 @@
+mod hostile;
+
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+
+use rustix::fs::{CWD, FileType, mknodat};
+use rustix::process::{getegid, geteuid, getgroups};
+use tempfile::TempDir;
+
+use super::*;
+use crate::wire::{Kind, Who};
+
+/// A root that holds what the table below speaks of, and beside it what must never change.
+struct World {
+    dir: TempDir,
+    files: Files,
+    ids: Ids,
+}
+
+fn me() -> Ids {
+    let groups = getgroups().unwrap().into_iter().map(rustix::fs::Gid::as_raw).collect();
+    Ids { uid: geteuid().as_raw(), gid: getegid().as_raw(), groups }
+}
+
+fn at(path: &str) -> At {
+    At { user: Who::Ids { uid: 0, gid: None }, path: path.to_owned(), follow: true }
+}
+
+fn itself(path: &str) -> At {
+    At { follow: false, ..at(path) }
+}
+
+fn world() -> World {
+    world_in(tempfile::tempdir().unwrap())
+}
+
+fn world_in(dir: TempDir) -> World {
+    let root = dir.path().join("root");
+    for it in ["root/d/sub", "root/proc", "root/sys/x", "root/.coracle/run", "outside"] {
+        fs::create_dir_all(dir.path().join(it)).unwrap();
+    }
+    for it in ["root/f", "root/d/sub/deep", "root/proc/f", "root/.coracle/run/key", "outside/f"] {
+        fs::write(dir.path().join(it), it).unwrap();
+    }
+    for (link, target) in [
+        ("to-f", "f"),
+        ("to-d", "d"),
+        ("d/up", "../f"),
+        ("absolute", "/f"),
+        ("out", "../../outside"),
+        ("out-f", "../outside/f"),
+        ("dangling", "d/not-yet"),
+        ("loop", "loop"),
+        ("to-run", "/.coracle/run"),
+        ("to-key", "d/../.coracle/run/key"),
+    ] {
+        symlink(target, root.join(link)).unwrap();
+    }
+    symlink(dir.path().join("outside/f"), root.join("out-absolute")).unwrap();
+    mknodat(CWD, root.join("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let files = Files::open(&root).unwrap();
+    World { dir, files, ids: me() }
+}
+
+impl World {
+    fn path(&self, path: &str) -> std::path::PathBuf {
+        self.dir.path().join("root").join(path.trim_start_matches('/'))
+    }
+
+    fn content(&self, at: &At) -> Result<String, FaultCode> {
+        let (_, mut file) = self.files.get(&self.ids, at, 0).map_err(|it| it.code)?;
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        Ok(text)
+    }
+
+    fn put(&self, at: &At, replace: bool) -> Result<Entry, FaultCode> {
+        let put = || {
+            let mut writing = self.files.put(&self.ids, at, None, false, replace)?;
+            writing.write(b"n")?;
+            writing.write(b"ew")?;
+            writing.commit()
+        };
+        put().map_err(|it| it.code)
+    }
+
+    fn temporaries(&self) -> usize {
+        let names = |dir: &str| fs::read_dir(self.path(dir)).unwrap().map(|it| it.unwrap().file_name());
+        let is = |it: &std::ffi::OsString| it.as_bytes().starts_with(b".coracle-");
+        ["", "d", "d/sub"].into_iter().flat_map(names).filter(is).count()
+    }
+}
+
+#[test]
+fn a_file_is_read_wherever_links_beneath_the_root_lead() {
+    let w = world();
+    use FaultCode::{Denied, Invalid, NotFound, WrongKind};
+    for (path, expected) in [
+        ("/f", Ok("root/f")),
+        ("//d/../f", Ok("root/f")),
+        ("/../../f", Ok("root/f")),
+        ("/to-f", Ok("root/f")),
+        ("/d/up", Ok("root/f")),
+        ("/absolute", Ok("root/f")),
+        ("/to-d/sub/deep", Ok("root/d/sub/deep")),
+        ("/out/f", Err(NotFound)),
+        ("/out-f", Err(NotFound)),
+        ("/out-absolute", Err(NotFound)),
+        ("/gone", Err(NotFound)),
+        ("/f/below", Err(NotFound)),
+        ("/dangling", Err(NotFound)),
+        ("/loop", Err(WrongKind)),
+        ("/d", Err(WrongKind)),
+        ("/", Err(WrongKind)),
+        ("/pipe", Err(WrongKind)),
+        ("f", Err(Invalid)),
+        ("", Err(Invalid)),
+        ("/f\0", Err(Invalid)),
+        ("/proc/f", Err(Denied)),
+        ("/d/../proc/f", Err(Denied)),
+        ("/.coracle/run/key", Err(Denied)),
+        ("/to-run/key", Err(Denied)),
+        ("/to-key", Err(Denied)),
+    ] {
+        assert_eq!(w.content(&at(path)), expected.map(str::to_owned), "{path}");
+    }
+    assert_eq!(w.content(&itself("/to-f")), Err(WrongKind));
+    assert_eq!(w.content(&at(&format!("/{}", "x/".repeat(3000)))), Err(Invalid));
+}
+
+#[test]
+fn reading_begins_where_it_is_asked_to() {
+    let w = world();
+    for (offset, expected) in [(0, "root/f"), (5, "f"), (6, ""), (1000, "")] {
+        let (entry, mut file) = w.files.get(&w.ids, &at("/f"), offset).unwrap();
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!((entry.size, text.as_str()), (6, expected), "{offset}");
+    }
+    assert_eq!(w.files.get(&w.ids, &at("/f"), u64::MAX).unwrap_err().code, FaultCode::Invalid);
+}
+
+#[test]
+fn what_is_there_is_told() {
+    let w = world();
+    fs::set_permissions(w.path("f"), fs::Permissions::from_mode(0o640)).unwrap();
+    let told = |at: &At| w.files.stat(&w.ids, at).map(|it| (it.name, it.kind, it.size, it.link)).map_err(|it| it.code);
+    let f = |name: &str| Ok((name.to_owned(), Kind::File, 6, None));
+    assert_eq!(told(&at("/f")), f("f"));
+    assert_eq!(told(&at("/to-f")), f("to-f"));
+    assert_eq!(told(&itself("/to-f")), Ok(("to-f".to_owned(), Kind::Link, 1, Some("f".to_owned()))));
+    assert_eq!(told(&itself("/pipe")), Ok(("pipe".to_owned(), Kind::Special, 0, None)));
+    assert_eq!(told(&at("/")).unwrap().0, "/");
+    for hidden in ["/proc", "/sys/x", "/.coracle", "/to-run", "/.coracle/absent/../run"] {
+        assert!(matches!(told(&at(hidden)), Err(FaultCode::Denied | FaultCode::NotFound)), "{hidden}");
+    }
+    let (entry, file) = (w.files.stat(&w.ids, &at("/f")).unwrap(), fs::metadata(w.path("f")).unwrap());
+    assert_eq!((entry.mode, entry.uid, entry.gid), (0o640, file.uid(), file.gid()));
+    assert_eq!(entry.changed_ns, file.mtime() * 1_000_000_000 + file.mtime_nsec());
+}
+
+#[test]
+fn the_kernels_own_files_are_out_of_reach_whatever_they_are_called() {
+    let files = Files::open(Path::new("/")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    symlink("/proc/self/environ", dir.path().join("link")).unwrap();
+    symlink("/proc/self/root/etc", dir.path().join("magic")).unwrap();
+    let link = dir.path().join("link").to_str().unwrap().to_owned();
+    for path in ["/proc/version", "/sys/kernel", "/etc/../proc/self/fd", "/dev/fd", &link] {
+        let code = files.stat(&me(), &at(path)).unwrap_err().code;
+        assert_eq!(code, FaultCode::Denied, "{path}");
+    }
+    for path in [dir.path().join("magic/passwd").to_str().unwrap(), "/dev/stdin"] {
+        assert_eq!(files.stat(&me(), &at(path)).unwrap_err().code, FaultCode::WrongKind, "{path}");
+    }
+    // The kernel's number tells also where no path does: here its own tree is the root.
+    let proc = Files::open(Path::new("/proc")).unwrap();
+    assert_eq!(proc.get(&me(), &at("/version"), 0).unwrap_err().code, FaultCode::Denied);
+    assert_eq!(files.get(&me(), &at("/dev/null"), 0).unwrap_err().code, FaultCode::WrongKind);
+}
+
+#[test]
+fn a_write_replaces_what_the_path_means_and_nothing_else() {
+    use FaultCode::{Denied, Exists, NotFound, WrongKind};
+    for (at, replace, expected) in [
+        (at("/f"), true, Ok("f")),
+        (at("/f"), false, Err(Exists)),
+        (at("/fresh"), false, Ok("fresh")),
+        (at("/to-f"), true, Ok("f")),
+        (at("/d/up"), true, Ok("f")),
+        (at("/absolute"), true, Ok("f")),
+        (at("/to-d/x"), true, Ok("d/x")),
+        (at("/dangling"), false, Ok("d/not-yet")),
+        (itself("/to-f"), true, Ok("to-f")),
+        (itself("/to-f"), false, Err(Exists)),
+        (itself("/dangling"), true, Ok("dangling")),
+        (at("/loop"), true, Err(WrongKind)),
+        (at("/d"), true, Err(WrongKind)),
+        (at("/to-d"), true, Err(WrongKind)),
+        (at("/d/.."), true, Err(WrongKind)),
+        (at("/"), true, Err(WrongKind)),
+        (at("/new/"), true, Err(WrongKind)),
+        (at("/pipe"), true, Err(WrongKind)),
+        (at("/f/below"), true, Err(WrongKind)),
+        (at("/missing/x"), true, Err(NotFound)),
+        (at("/out-f"), true, Err(NotFound)),
+        (at("/out/f"), true, Err(NotFound)),
+        (at("/proc"), true, Err(Denied)),
+        (at("/sys/new"), true, Err(Denied)),
+        (at("/to-run/new"), true, Err(Denied)),
+        (at("/to-key"), true, Err(Denied)),
+    ] {
+        let w = world();
+        let done = w.put(&at, replace).map(|it| it.size);
+        assert_eq!(done, expected.map(|_| 3), "{at:?}");
+        if let Ok(place) = expected {
+            assert!(fs::symlink_metadata(w.path(place)).unwrap().is_file(), "{at:?}");
+            assert_eq!(fs::read_to_string(w.path(place)).unwrap(), "new", "{at:?}");
+        }
+        assert_eq!(w.temporaries(), 0, "{at:?}");
+        assert_eq!(fs::read_to_string(w.dir.path().join("outside/f")).unwrap(), "outside/f");
+    }
+}
+
+#[test]
+fn a_file_keeps_its_bits_and_a_new_one_gets_those_that_were_asked_for() {
+    let w = world();
+    fs::set_permissions(w.path("f"), fs::Permissions::from_mode(0o4751)).unwrap();
+    let mode = |path: &str, mode: Option<u32>| {
+        w.files.put(&w.ids, &at(path), mode, false, true).unwrap().commit().unwrap();
+        fs::metadata(w.path(path)).unwrap().mode() & 0o7777
+    };
+    assert_eq!(mode("/f", Some(0o600)), 0o751); // never set-id
+    assert_eq!(mode("/a", Some(0o777)), 0o777);
+    assert_eq!(mode("/b", Some(0o6644)), 0o644);
+    fs::write(w.path("by-hand"), "").unwrap();
+    assert_eq!(mode("/c", None), fs::metadata(w.path("by-hand")).unwrap().mode() & 0o7777);
+}
+
+#[test]
+fn a_write_that_is_not_committed_or_comes_too_late_leaves_nothing() {
+    let w = world();
+    let mut left = w.files.put(&w.ids, &at("/f"), None, false, true).unwrap();
+    left.write(b"half").unwrap();
+    assert_eq!(w.temporaries(), 1);
+    drop(left);
+    assert_eq!((w.temporaries(), w.content(&at("/f"))), (0, Ok("root/f".to_owned())));
+
+    let late = w.files.put(&w.ids, &at("/late"), None, false, false).unwrap();
+    fs::write(w.path("late"), "theirs").unwrap();
+    assert_eq!(late.commit().unwrap_err().code, FaultCode::Exists);
+    let onto = w.files.put(&w.ids, &at("/onto"), None, false, true).unwrap();
+    fs::create_dir(w.path("onto")).unwrap();
+    assert_eq!(onto.commit().unwrap_err().code, FaultCode::WrongKind);
+    assert_eq!((w.temporaries(), fs::read_to_string(w.path("late")).unwrap().as_str()), (0, "theirs"));
+}
+
+#[test]
+fn missing_parents_are_made_beneath_the_root_only() {
+    let w = world();
+    for (path, expected) in [
+        ("/a/b/c/f", Ok("a/b/c/f")),
+        ("/to-d/e/f", Ok("d/e/f")),
+        ("/g/../h/f", Ok("h/f")),
+        ("/../../i/f", Ok("i/f")),
+        ("/f/x/y", Err(FaultCode::WrongKind)),
+        ("/out/x/y", Err(FaultCode::NotFound)),
+        ("/.coracle/x/y", Err(FaultCode::Denied)),
+        ("/to-run/x/y", Err(FaultCode::Denied)),
+    ] {
+        let put = w.files.put(&w.ids, &at(path), None, true, false).and_then(Writing::commit);
+        assert_eq!(put.map_err(|it| it.code).map(|_| ()), expected.map(|_| ()), "{path}");
+        assert!(expected.is_err() || w.path(expected.unwrap()).is_file(), "{path}");
+    }
+    assert!(w.path("g").is_dir());
+    assert_eq!(fs::read_dir(w.dir.path().join("outside")).unwrap().count(), 1);
+    assert!(!w.path(".coracle/x").exists() && !w.path(".coracle/run/x").exists());
+}
+
+#[test]
+fn a_directory_is_made_with_the_bits_that_were_asked_for() {
+    let w = world();
+    let make = |path: &str, parents| w.files.make_dir(&w.ids, &at(path), 0o2771, parents).map_err(|it| it.code);
+    let made = make("/n/m/", true).unwrap();
+    assert_eq!((made.name.as_str(), made.kind, made.mode & 0o777), ("m", Kind::Dir, 0o771));
+    assert_eq!(make("/d", true).unwrap().kind, Kind::Dir);
+    assert_eq!(make("/to-d", true).unwrap().kind, Kind::Dir);
+    for (path, parents, expected) in [
+        ("/d", false, FaultCode::Exists),
+        ("/f", true, FaultCode::WrongKind),
+        ("/q/r", false, FaultCode::NotFound),
+        ("/f/x", true, FaultCode::WrongKind),
+        ("/dangling", true, FaultCode::Exists),
+        ("/.coracle/x", true, FaultCode::Denied),
+        ("/proc", true, FaultCode::Denied),
+    ] {
+        assert_eq!(make(path, parents).unwrap_err(), expected, "{path}");
+    }
+}
+
+#[test]
+fn entries_are_listed_in_order_and_cut_at_the_limit() {
+    let w = world();
+    fs::write(w.path("d").join(std::ffi::OsStr::from_bytes(b"\xff")), "").unwrap();
+    let list = |path: &str, limit| {
+        let (entries, more) = w.files.list(&w.ids, &at(path), limit).map_err(|it| it.code)?;
+        Ok::<_, FaultCode>((entries.into_iter().map(|it| it.name).collect::<Vec<_>>(), more))
+    };
+    let names = |it: &[&str]| it.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+    assert_eq!(list("/to-d", 10), Ok((names(&["sub", "up", "\u{fffd}"]), false)));
+    assert_eq!(list("/d", 1), Ok((names(&["sub"]), true)));
+    assert_eq!(list("/d", 0), Ok((vec![], true)));
+    assert_eq!(list("/f", 10), Err(FaultCode::WrongKind));
+    assert_eq!(list("/to-run", 10), Err(FaultCode::Denied));
+    let (entries, _) = w.files.list(&w.ids, &at("/d"), 10).unwrap();
+    assert_eq!(entries[1].link.as_deref(), Some("../f"));
+}
+
+#[test]
+fn what_is_removed_is_the_name_and_all_below_it() {
+    use FaultCode::{Denied, Exists, NotFound, WrongKind};
+    for (path, recursive, expected) in [
+        ("/f", false, Ok(())),
+        ("/pipe", false, Ok(())),
+        ("/d", true, Ok(())),
+        ("/d/", true, Ok(())),
+        ("/to-f", true, Ok(())),
+        ("/out", true, Ok(())),
+        ("/to-run", true, Ok(())),
+        ("/d", false, Err(Exists)),
+        ("/gone", true, Err(NotFound)),
+        ("/f/below", true, Err(NotFound)),
+        ("/", true, Err(WrongKind)),
+        ("/d/sub/..", true, Err(WrongKind)),
+        ("/proc", true, Err(Denied)),
+        ("/.coracle", true, Err(Denied)),
+        ("/to-run/key", true, Err(Denied)),
+    ] {
+        let w = world();
+        symlink("/f", w.path("d/sub/link")).unwrap();
+        symlink(w.dir.path().join("outside"), w.path("d/sub/out")).unwrap();
+        let done = w.files.remove(&w.ids, &at(path), recursive).map_err(|it| it.code);
+        assert_eq!(done, expected, "{path}");
+        assert!(fs::symlink_metadata(w.path(path)).is_err() || done.is_err(), "{path}");
+        assert!(w.path("f").exists() || path == "/f", "{path}");
+        assert!(w.dir.path().join("outside/f").exists() && w.path(".coracle/run/key").exists(), "{path}");
+    }
+}

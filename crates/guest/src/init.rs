@@ -1,0 +1,124 @@
+//! PID 1 of a container: listens, reaps, and leaves when it is told to.
+
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{UnixListener, UnixStream};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::container::Container;
+use crate::serve::serve;
+use crate::supervisor::Supervisor;
+
+/// A directory of the host's, for the host alone.
+const LINK: &str = "/.coracle/link";
+
+/// Where programs inside reach the guest.
+const RUN: &str = "/.coracle/run";
+
+/// What is too much for memory goes to this directory's file system, which is the container's own.
+const SPILL: &str = "/.coracle";
+
+/// Between TERM and KILL, when the container is stopped.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Who may connect to a socket.
+#[derive(Clone, Copy, Debug)]
+enum Callers {
+    /// Processes that cannot be seen from inside.
+    Host,
+    /// Root inside, which `connect` runs as.
+    Root,
+}
+
+/// Does the work of PID 1 until it is told to end.
+///
+/// # Errors
+/// When it cannot listen anywhere.
+pub async fn init() -> io::Result<()> {
+    // Nobody inside reads our memory, and no debugger gets hold of us.
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let environment = std::env::vars_os().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat());
+    let (container, reaper) = Container::new("/", environment.collect())?;
+    tokio::spawn(reaper.run());
+    let supervisor = Supervisor::new(Arc::new(container), Path::new(SPILL));
+    let linked = listen(Path::new(LINK), Callers::Host);
+    let inside = listen(Path::new(RUN), Callers::Root);
+    let listeners: Vec<_> = [linked, inside].into_iter().filter_map(Result::ok).collect();
+    if listeners.is_empty() {
+        return Err(io::Error::other("no socket can be made, in /.coracle/link or /.coracle/run"));
+    }
+    for (listener, callers) in listeners {
+        tokio::spawn(accept(listener, callers, supervisor.clone()));
+    }
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+    supervisor.end_all(GRACE).await;
+    Ok(())
+}
+
+/// A socket that belongs to the owner of its directory, and to nobody else. One of an earlier run is replaced.
+fn listen(dir: &Path, callers: Callers) -> io::Result<(UnixListener, Callers)> {
+    let (owner, sock) = (std::fs::metadata(dir)?, dir.join("sock"));
+    match std::fs::remove_file(&sock) {
+        Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
+        _ => {}
+    }
+    let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
+    let listener = UnixListener::bind(&sock);
+    rustix::process::umask(before);
+    let listener = listener?;
+    std::os::unix::fs::lchown(&sock, Some(owner.uid()), Some(owner.gid()))?;
+    std::fs::set_permissions(&sock, Permissions::from_mode(0o600))?;
+    Ok((listener, callers))
+}
+
+async fn accept(listener: UnixListener, callers: Callers, supervisor: Arc<Supervisor>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) if may_call(&stream, callers) => {
+                let (from, to) = stream.into_split();
+                let supervisor = supervisor.clone();
+                tokio::spawn(async move { serve(supervisor, tokio::io::BufReader::new(from), to).await });
+            }
+            Ok(_) => {}
+            // Out of descriptors, for one: others are served meanwhile.
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+/// The kernel gives 0 for a process that is not of this container.
+fn may_call(stream: &UnixStream, callers: Callers) -> bool {
+    let Ok(peer) = stream.peer_cred() else { return false };
+    match callers {
+        Callers::Host => peer.pid().is_none_or(|pid| pid == 0),
+        Callers::Root => peer.uid() == 0,
+    }
+}
+
+/// Bridges standard input and output to the guest, for a host that has no other way in.
+///
+/// # Errors
+/// When who listens is not PID 1, or the connection fails.
+pub async fn connect() -> io::Result<()> {
+    let mut stream = UnixStream::connect(Path::new(RUN).join("sock")).await?;
+    if stream.peer_cred()?.pid() != Some(1) {
+        return Err(io::Error::other("who listens on the socket is not the guest"));
+    }
+    let (mut from, mut to) = stream.split();
+    let (mut stdin, mut stdout) = (tokio::io::stdin(), tokio::io::stdout());
+    tokio::select! {
+        copied = tokio::io::copy(&mut stdin, &mut to) => copied?,
+        copied = tokio::io::copy(&mut from, &mut stdout) => copied?,
+    };
+    Ok(())
+}

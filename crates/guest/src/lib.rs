@@ -1,0 +1,38 @@
+//! The supervisor that runs inside a container as its PID 1, and the frames it is spoken to in.
+//!
+//! [`wire`] is what host and guest say, [`codec`] how it travels. [`Supervisor`] runs commands on a
+//! [`Machine`](machine::Machine) and remembers them, [`serve`] speaks with one host, [`init`](init::init) is PID 1 itself. A
+//! host's tests run the same supervisor in their own process.
+//!
+//! **Invariant:** nothing that is received is allocated by a number that was received: lengths are checked first.
+//! **Invariant:** a command is ended with everything that it started, however that hid; another command never is.
+//! **Invariant:** no command runs without the filter.
+//! **Invariant:** memory is bounded, whatever commands print: what is too much goes to a file, and then is counted.
+//! **Invariant:** words, environment and input of a command are bytes from frame to `execve`; no shell but the one asked for.
+//! **Invariant:** nothing here knows an engine.
+
+#![warn(missing_docs)]
+
+mod answer;
+pub mod codec;
+mod command;
+mod container;
+mod content;
+mod files;
+mod filter;
+pub mod init;
+mod job;
+pub mod machine;
+mod output;
+mod reap;
+mod serve;
+mod start;
+mod supervisor;
+mod tree;
+mod user;
+mod wait;
+pub mod wire;
+
+pub use container::Container;
+pub use serve::serve;
+pub use supervisor::Supervisor;

@@ -1,0 +1,125 @@
+//! Where commands run: the container that the guest is PID 1 of, or what a test plays in its place.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::oneshot;
+
+use crate::wire::{Fault, Settle, Settled, Size, Who};
+
+/// The seam between what the guest promises and how processes are made.
+#[async_trait]
+pub trait Machine: fmt::Debug + Send + Sync + 'static {
+    /// Starts a command in a session of its own, with the filter in force.
+    ///
+    /// # Errors
+    /// [`NotStarted`]: nothing of it runs.
+    async fn start(&self, plan: Plan) -> Result<Process, NotStarted>;
+
+    /// Sends TERM to the command's process group, waits until its whole tree is gone or `grace` is over, then sends KILL
+    /// to the group and to everything else that the command left, until none is left. Whether that came true.
+    async fn end(&self, mark: Mark, grace: Duration) -> bool;
+
+    /// Processes of a command that are there now.
+    async fn count(&self, mark: Mark) -> u32;
+
+    /// Makes sure of a user and a directory, and looks with a process of that user.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    async fn settle(&self, ask: Settle) -> Result<Settled, Fault>;
+
+    /// The directory that paths are resolved beneath.
+    fn root(&self) -> &Path;
+
+    /// Uid and gid of a user, with all its groups.
+    ///
+    /// # Errors
+    /// [`FaultCode::NoUser`](crate::wire::FaultCode::NoUser)
+    fn ids(&self, who: &Who) -> Result<Ids, Fault>;
+}
+
+/// Tells the processes of a command from all others, also when they changed session, group, parent and environment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mark(pub u64);
+
+/// Numbers of a user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ids {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
+}
+
+/// A command, decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Its words; with `shell` one word, a script. None holds a NUL.
+    pub words: Vec<Vec<u8>>,
+    /// The word is a script for `/bin/sh`.
+    pub shell: bool,
+    /// `NAME=value`, added to the guest's own environment. The last of a name wins. What is missing of `HOME`, `USER`,
+    /// `LOGNAME` and `SHELL` comes from the passwd entry, `PATH` becomes `$HOME/.local/bin` before that of the guest,
+    /// `LANG` is `C.UTF-8` unless something says otherwise.
+    pub env: Vec<Vec<u8>>,
+    /// As whom.
+    pub user: Who,
+    /// Where: an absolute path beneath the root.
+    pub cwd: String,
+    /// It gets input.
+    pub stdin: bool,
+    /// On a terminal.
+    pub terminal: Option<Size>,
+    /// What its processes are told by.
+    pub mark: Mark,
+}
+
+/// A command that was started.
+pub struct Process {
+    /// Its process id inside.
+    pub pid: u32,
+    /// It runs as uid 0.
+    pub root: bool,
+    /// What it reads; `None` is an end of file at once.
+    pub stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
+    /// What it prints.
+    pub stdout: Box<dyn AsyncRead + Send + Unpin>,
+    /// What it prints to standard error; `None` on a terminal.
+    pub stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
+    /// Changes the size of its terminal.
+    pub resize: Option<Box<dyn Fn(Size) + Send + Sync>>,
+    /// Gets how it ended, once. A sender that is dropped means that nobody knows.
+    pub exit: oneshot::Receiver<Exit>,
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Process").field("pid", &self.pid).finish_non_exhaustive()
+    }
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// With this code.
+    Code(u8),
+    /// By this signal.
+    Signal(i32),
+}
+
+/// Why a command does not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotStarted {
+    /// The program is missing: exit code 127.
+    NoProgram,
+    /// The program cannot be executed: exit code 126. Says why.
+    NoPermission(String),
+    /// Anything else.
+    Fault(Fault),
+}

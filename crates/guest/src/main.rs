@@ -1,0 +1,36 @@
+//! `coracle-guest`: the supervisor inside a container.
+#![expect(clippy::print_stderr, reason = "nothing else is there to say it")]
+
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: coracle-guest init | connect | version";
+
+fn main() -> ExitCode {
+    let words: Vec<_> = std::env::args().skip(1).collect();
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    let done = match words.as_slice() {
+        ["init"] => run(coracle_guest::init::init()),
+        ["connect"] => run(coracle_guest::init::connect()),
+        ["version"] => {
+            eprintln!("coracle-guest {}, protocol {}", env!("CARGO_PKG_VERSION"), coracle_guest::wire::VERSION);
+            Ok(())
+        }
+        _ => Err(std::io::Error::other(USAGE)),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(err) => {
+            eprintln!("coracle-guest: {err}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// One thread does everything but what blocks on files.
+fn run(work: impl Future<Output = std::io::Result<()>>) -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(8).build()?;
+    let done = runtime.block_on(work);
+    // A read of standard input that nobody will answer must not hold us.
+    runtime.shutdown_background();
+    done
+}

@@ -1,0 +1,99 @@
+//! Reading kept output, by bytes and by lines.
+
+use memchr::memchr_iter;
+
+use super::Log;
+use super::segment::{Chunk, Place};
+use crate::wire::{From, Part};
+
+impl Log {
+    /// At most `limit` bytes from `offset`, or from the oldest byte that is kept. Says where the bytes begin.
+    pub(crate) fn read(&self, part: Part, offset: u64, limit: usize) -> (u64, Vec<u8>) {
+        let mut begin = offset.clamp(self.first(part), self.total(part));
+        let mut bytes = Vec::new();
+        for chunk in self.chunks(part, begin) {
+            if bytes.is_empty() {
+                begin = begin.max(chunk.offset);
+            }
+            let at = begin + bytes.len() as u64;
+            // Behind a slot that could not be read begins another page.
+            if bytes.len() == limit || chunk.offset > at {
+                break;
+            }
+            let rest = chunk.behind(at);
+            bytes.extend_from_slice(&rest[..rest.len().min(limit - bytes.len())]);
+        }
+        (begin, bytes)
+    }
+
+    /// Which byte is meant. A line that is gone is the oldest byte that is kept, one that has not come yet is the end.
+    pub(crate) fn resolve(&self, part: Part, from: From) -> u64 {
+        let (first, total) = (self.first(part), self.total(part));
+        let offset = match from {
+            From::Offset(offset) => {
+                u64::try_from(offset).unwrap_or_else(|_| total.saturating_sub(offset.unsigned_abs()))
+            }
+            From::Line(line) => self.behind_newline(part, line.saturating_sub(1)),
+        };
+        offset.clamp(first, total)
+    }
+
+    /// The last lines of both streams in order of arrival: where they begin in [`Part::All`], and their bytes. What is
+    /// more than `limit` bytes is cut from the front, at a character's start.
+    pub(crate) fn tail(&self, lines: u64, limit: usize) -> (u64, Vec<u8>) {
+        let (first, total) = (self.first(Part::All), self.total(Part::All));
+        let unfinished = !matches!(self.read(Part::All, total.saturating_sub(1), 1).1.as_slice(), [] | [b'\n']);
+        let all = self.end.newlines(Part::All) + u64::from(unfinished);
+        let line =
+            if lines == 0 { total } else { self.resolve(Part::All, From::Line((all + 1).saturating_sub(lines))) };
+        let (mut begin, mut bytes) = self.read(Part::All, line.max(total.saturating_sub(limit as u64)), limit);
+        if begin > line || begin == first && first > 0 {
+            let inside = bytes.iter().take(3).take_while(|it| **it & 0xc0 == 0x80).count();
+            bytes.drain(..inside);
+            begin += inside as u64;
+        }
+        (begin, bytes)
+    }
+
+    /// The offset behind that newline, counted from 1; newline 0 is the beginning.
+    fn behind_newline(&self, part: Part, newline: u64) -> u64 {
+        if newline <= self.oldest().newlines(part) {
+            return 0;
+        }
+        if newline > self.end.newlines(part) {
+            return self.total(part);
+        }
+        let index = self.last_segment(|it| it.newlines(part) < newline);
+        let Some(chunk) = self.chunk(index, part) else { return self.begin_of(index).offset(part) };
+        let within = usize::try_from(newline - chunk.newlines - 1).expect("a segment is 64 KiB");
+        chunk.offset + memchr_iter(b'\n', &chunk.bytes).nth(within).map_or(0, |it| it as u64 + 1)
+    }
+
+    /// What the part has in each segment from the one on that `offset` lies in. Slots that cannot be read are left out.
+    pub(super) fn chunks(&self, part: Part, offset: u64) -> impl Iterator<Item = Chunk<'_>> {
+        let index = self.last_segment(|it| it.offset(part) <= offset);
+        (index..=self.sealed.len()).filter_map(move |index| self.chunk(index, part))
+    }
+
+    fn chunk(&self, index: usize, part: Part) -> Option<Chunk<'_>> {
+        let begin = self.begin_of(index);
+        let bytes = match self.sealed.get(index) {
+            None => self.live.of(part),
+            Some(_) if begin.offset(part) == self.begin_of(index + 1).offset(part) => Vec::new().into(),
+            Some(it) => it.of(part, self.spill.read(it.slot, it.len())?).into(),
+        };
+        Some(Chunk { offset: begin.offset(part), newlines: begin.newlines(part), bytes })
+    }
+
+    /// The last segment whose beginning is so, where that is so of all before it; the oldest when of none.
+    fn last_segment(&self, is_so: impl Fn(&Place) -> bool) -> usize {
+        match is_so(&self.begin) {
+            true => self.sealed.len(),
+            false => self.sealed.partition_point(|it| is_so(&it.begin)).saturating_sub(1),
+        }
+    }
+
+    pub(super) fn begin_of(&self, index: usize) -> &Place {
+        self.sealed.get(index).map_or(&self.begin, |it| &it.begin)
+    }
+}

@@ -1,0 +1,186 @@
+//! Looking for lines.
+
+use std::collections::VecDeque;
+
+use regex::bytes::{Regex, RegexBuilder};
+
+use super::Log;
+use super::lines::{Line, Lines, cut, text};
+use crate::wire::{Fault, FaultCode, Match, Part};
+
+/// Bytes of a pattern, at most.
+const PATTERN: usize = 1 << 10;
+
+/// Bytes of a pattern when it is compiled, at most. Time is the product of this and of what is searched.
+const COMPILED: usize = 256 << 10;
+
+/// Bytes of text in an answer after which nothing is added.
+const ANSWER: usize = 128 << 10;
+
+/// Compiles a pattern of a caller. It matches bytes, so no output is beyond it: `\w`, `\d`, `\b` and `ignore_case` know
+/// ASCII, anything else of UTF-8 stands for its bytes, and `(?u)` asks for characters.
+///
+/// # Errors
+/// [`FaultCode::Invalid`] with the reason: it is no pattern, or longer than 1 KiB, or would be too large.
+pub(crate) fn pattern(text: &str, ignore_case: bool) -> Result<Regex, Fault> {
+    if text.len() > PATTERN {
+        let message = format!("a pattern of {} bytes; at most {PATTERN} are taken", text.len());
+        return Err(Fault::new(FaultCode::Invalid, message));
+    }
+    let mut builder = RegexBuilder::new(text);
+    builder.unicode(false).case_insensitive(ignore_case).size_limit(COMPILED).dfa_size_limit(COMPILED);
+    builder.build().map_err(|err| {
+        // The error of a parser draws the pattern with an arrow below it; the reason is the last line.
+        let reason = match &err {
+            regex::Error::CompiledTooBig(limit) => format!("it would take more than {limit} bytes"),
+            _ => err.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned(),
+        };
+        Fault::new(FaultCode::Invalid, format!("`{text}` is not a pattern: {reason}"))
+    })
+}
+
+impl Log {
+    /// Lines that match, with so many lines before and after each; whether there is at least one further match; and
+    /// where to go on from.
+    ///
+    /// The line that `from` lies in is looked at from there on, and nothing before it is given as context. Of each line
+    /// the first 64 KiB are looked at and the first 4 KiB are given. A last line that has not ended is looked at; unless
+    /// it matched, the search goes on at its beginning. Nothing is added to 128 KiB of text, however much is wanted.
+    pub(crate) fn search(
+        &self,
+        part: Part,
+        from: u64,
+        pattern: &Regex,
+        context: usize,
+        most: usize,
+    ) -> (Vec<Match>, bool, u64) {
+        let from = from.clamp(self.first(part), self.total(part));
+        let mut hunt = Hunt::new(pattern, context, most, from);
+        let mut lines = Lines::from(from);
+        for chunk in self.chunks(part, from) {
+            lines.join(&chunk);
+            while let Some(line) = lines.next(&chunk) {
+                hunt.look(&line, true);
+                if hunt.is_over() {
+                    return hunt.answer();
+                }
+            }
+        }
+        if let Some(line) = lines.open() {
+            hunt.look(&line, false);
+        }
+        hunt.answer()
+    }
+}
+
+/// A search under way.
+#[derive(Debug)]
+struct Hunt<'a> {
+    pattern: &'a Regex,
+    context: usize,
+    most: usize,
+    found: Vec<Match>,
+    /// Bytes of text in `found`.
+    taken: usize,
+    more: bool,
+    /// The last lines, for the next match.
+    before: VecDeque<Vec<u8>>,
+    /// The end of the last line in `found`.
+    behind: u64,
+    /// The end of what has not to be looked at again.
+    seen: u64,
+}
+
+impl<'a> Hunt<'a> {
+    fn new(pattern: &'a Regex, context: usize, most: usize, from: u64) -> Self {
+        let (found, before) = (Vec::new(), VecDeque::new());
+        Self { pattern, context, most, found, taken: 0, more: false, before, behind: from, seen: from }
+    }
+
+    fn look(&mut self, line: &Line<'_>, ended: bool) {
+        let full = self.found.len() >= self.most || self.taken >= ANSWER;
+        let matches = !self.more && self.pattern.is_match(line.text);
+        self.add_after(line);
+        if matches && full {
+            self.more = true;
+        } else if matches {
+            self.add(line);
+            (self.behind, self.seen) = (line.end, line.end);
+        } else if ended {
+            self.seen = line.end;
+        }
+        self.remember(line);
+    }
+
+    fn add(&mut self, line: &Line<'_>) {
+        let found = Match { before: self.before.iter().map(|it| text(it)).collect(), ..line.found() };
+        self.taken += found.text.len() + found.before.iter().map(String::len).sum::<usize>();
+        self.found.push(found);
+    }
+
+    fn add_after(&mut self, line: &Line<'_>) {
+        if self.taken >= ANSWER {
+            return;
+        }
+        let context = self.context;
+        for found in self.found.iter_mut().rev().take_while(|it| it.after.len() < context) {
+            found.after.push(text(line.text));
+            self.taken += found.after.last().map_or(0, String::len);
+        }
+    }
+
+    fn remember(&mut self, line: &Line<'_>) {
+        if self.context == 0 {
+            return;
+        }
+        let oldest = if self.before.len() == self.context { self.before.pop_front() } else { None };
+        let mut room = oldest.unwrap_or_default();
+        room.clear();
+        room.extend_from_slice(cut(line.text));
+        self.before.push_back(room);
+    }
+
+    fn is_over(&self) -> bool {
+        self.more && (self.taken >= ANSWER || self.found.last().is_none_or(|it| it.after.len() >= self.context))
+    }
+
+    fn answer(self) -> (Vec<Match>, bool, u64) {
+        (self.found, self.more, if self.more { self.behind } else { self.seen })
+    }
+}
+
+impl Line<'_> {
+    /// The line as a match without context.
+    pub(super) fn found(&self) -> Match {
+        let (before, after) = (Vec::new(), Vec::new());
+        Match { offset: self.offset, line: self.number, text: text(self.text), before, after }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_bytes() {
+        for (text, line) in [
+            (r"\d+ ms\b", &b"in 15 ms."[..]),
+            ("^a.*z$", b"a\xff\xfez"),
+            ("größe", "eine größe".as_bytes()),
+            ("(?u)^[äö]$", "ö".as_bytes()),
+            (r"\xff", b"\xff"),
+        ] {
+            assert!(pattern(text, false).unwrap().is_match(line), "{text}");
+        }
+        assert!(pattern("error", true).unwrap().is_match(b"ERROR"));
+    }
+
+    #[test]
+    fn what_is_no_pattern_says_why() {
+        let said = |text: &str| pattern(text, false).unwrap_err().message;
+        assert_eq!(said("a("), "`a(` is not a pattern: unclosed group");
+        let large = "`((a{99}){99}){99}` is not a pattern: it would take more than 262144 bytes";
+        assert_eq!(said("((a{99}){99}){99}"), large);
+        assert_eq!(said(&"a".repeat(1025)), "a pattern of 1025 bytes; at most 1024 are taken");
+    }
+}

@@ -1,0 +1,288 @@
+//! Pieces of output in order of arrival: their bytes, and the lengths of the runs that each stream has in them.
+//!
+//! Runs of the two streams alternate, the first is of standard output (and may be empty), so a run is told by its
+//! length alone: seven bits a byte, lowest first. Even pieces of one byte in turn cost no more than twice their size.
+
+use std::borrow::Cow;
+use std::iter;
+
+use memchr::memchr_iter;
+
+use crate::wire::{Part, Stream};
+
+/// Bytes of a run's length, at most.
+const RUN: usize = 3;
+
+/// Bytes and newlines of each stream before some point.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    bytes: [u64; 2],
+    newlines: [u64; 2],
+}
+
+impl Place {
+    /// Moves behind these bytes.
+    pub(super) fn pass(&mut self, stream: Stream, bytes: &[u8]) {
+        self.bytes[side(stream)] += bytes.len() as u64;
+        self.newlines[side(stream)] += newlines(bytes);
+    }
+
+    pub(super) fn offset(&self, part: Part) -> u64 {
+        of(part, self.bytes)
+    }
+
+    pub(super) fn newlines(&self, part: Part) -> u64 {
+        of(part, self.newlines)
+    }
+}
+
+fn of(part: Part, [stdout, stderr]: [u64; 2]) -> u64 {
+    match part {
+        Part::All => stdout + stderr,
+        Part::Stdout => stdout,
+        Part::Stderr => stderr,
+    }
+}
+
+fn side(stream: Stream) -> usize {
+    match stream {
+        Stream::Stdout => 0,
+        Stream::Stderr => 1,
+    }
+}
+
+pub(super) fn newlines(bytes: &[u8]) -> u64 {
+    memchr_iter(b'\n', bytes).count() as u64
+}
+
+/// What one part has in one segment.
+#[derive(Debug)]
+pub(super) struct Chunk<'a> {
+    /// Bytes of the part before it.
+    pub(super) offset: u64,
+    /// Newlines of the part before it.
+    pub(super) newlines: u64,
+    pub(super) bytes: Cow<'a, [u8]>,
+}
+
+impl Chunk<'_> {
+    pub(super) fn before(&self, offset: u64) -> &[u8] {
+        &self.bytes[..self.within(offset)]
+    }
+
+    pub(super) fn behind(&self, offset: u64) -> &[u8] {
+        &self.bytes[self.within(offset)..]
+    }
+
+    fn within(&self, offset: u64) -> usize {
+        let within = usize::try_from(offset.saturating_sub(self.offset)).unwrap_or(usize::MAX);
+        within.min(self.bytes.len())
+    }
+}
+
+/// A segment that lies in a slot.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sealed {
+    pub(super) begin: Place,
+    pub(super) slot: u32,
+    /// Bytes of output.
+    pub(super) bytes: u16,
+    /// Bytes of runs, behind the output.
+    pub(super) runs: u16,
+}
+
+impl Sealed {
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.bytes) + usize::from(self.runs)
+    }
+
+    /// What one part has in what was read from the slot.
+    pub(super) fn of(&self, part: Part, mut image: Vec<u8>) -> Vec<u8> {
+        let runs = image.split_off(usize::from(self.bytes));
+        match side_of(part) {
+            None => image,
+            Some(side) => filtered(side, &image, lengths(&runs)),
+        }
+    }
+}
+
+/// The segment that output is appended to.
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    bytes: Vec<u8>,
+    runs: Vec<u8>,
+    /// Which side the last run is of, and its length; it is not among `runs` yet.
+    side: usize,
+    run: usize,
+}
+
+impl Live {
+    /// Appends as many of the bytes as there is room for in a segment of `most` bytes, and says how many.
+    pub(super) fn push(&mut self, stream: Stream, bytes: &[u8], most: usize) -> usize {
+        let turns = side(stream) != self.side;
+        let taken = self.bytes.len() + self.runs.len() + if turns { 2 * RUN } else { RUN };
+        let count = most.saturating_sub(taken).min(bytes.len());
+        self.make_room(count, most);
+        self.add(stream, &bytes[..count]);
+        count
+    }
+
+    fn add(&mut self, stream: Stream, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        if side(stream) != self.side {
+            push_length(&mut self.runs, self.run);
+            (self.side, self.run) = (side(stream), 0);
+        }
+        self.bytes.extend_from_slice(bytes);
+        self.run += bytes.len();
+    }
+
+    /// `Vec` doubles, also beyond what a segment can hold.
+    fn make_room(&mut self, count: usize, most: usize) {
+        let needed = self.bytes.len() + count;
+        if needed > self.bytes.capacity() {
+            let wanted = needed.max((2 * self.bytes.capacity()).min(most));
+            self.bytes.reserve_exact(wanted - self.bytes.len());
+        }
+    }
+
+    /// Its bytes and runs as they go to a slot, and how many there are of each. Only [`reopen`](Self::reopen) and
+    /// [`clear`](Self::clear) may follow.
+    pub(super) fn image(&mut self) -> (&[u8], u16, u16) {
+        let bytes = self.bytes.len();
+        self.bytes.reserve_exact(self.runs.len() + RUN);
+        self.bytes.extend_from_slice(&self.runs);
+        push_length(&mut self.bytes, self.run);
+        let short = |it: usize| u16::try_from(it).expect("a segment is 64 KiB, and holds lengths of both");
+        (&self.bytes, short(bytes), short(self.bytes.len() - bytes))
+    }
+
+    /// Takes the runs away again that [`image`](Self::image) put behind the bytes.
+    pub(super) fn reopen(&mut self, bytes: u16) {
+        self.bytes.truncate(usize::from(bytes));
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.runs.clear();
+        (self.side, self.run) = (0, 0);
+    }
+
+    /// Forgets the first bytes; `begin` moves behind them.
+    pub(super) fn forget(&mut self, mut count: usize, begin: &mut Place) {
+        let old = std::mem::take(self);
+        let mut rest = old.bytes.as_slice();
+        for (run, stream) in old.lengths().zip([Stream::Stdout, Stream::Stderr].into_iter().cycle()) {
+            let (bytes, others) = rest.split_at(run);
+            let (gone, stays) = bytes.split_at(count.min(run));
+            begin.pass(stream, gone);
+            self.add(stream, stays);
+            (rest, count) = (others, count - gone.len());
+        }
+    }
+
+    pub(super) fn shrink(&mut self) {
+        self.bytes.shrink_to_fit();
+        self.runs.shrink_to_fit();
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> usize {
+        self.bytes.capacity() + self.runs.capacity()
+    }
+
+    /// What one part has in it.
+    pub(super) fn of(&self, part: Part) -> Cow<'_, [u8]> {
+        match side_of(part) {
+            None => Cow::Borrowed(&self.bytes),
+            Some(side) => Cow::Owned(filtered(side, &self.bytes, self.lengths())),
+        }
+    }
+
+    fn lengths(&self) -> impl Iterator<Item = usize> {
+        lengths(&self.runs).chain(iter::once(self.run))
+    }
+}
+
+fn side_of(part: Part) -> Option<usize> {
+    match part {
+        Part::All => None,
+        Part::Stdout => Some(0),
+        Part::Stderr => Some(1),
+    }
+}
+
+/// The bytes of every other run.
+fn filtered(side: usize, mut bytes: &[u8], lengths: impl Iterator<Item = usize>) -> Vec<u8> {
+    let mut wanted = Vec::new();
+    for (at, length) in lengths.enumerate() {
+        // What comes back from a disk may be anything; a length that does not fit must not end the guest.
+        let (run, rest) = bytes.split_at(length.min(bytes.len()));
+        if at % 2 == side {
+            wanted.extend_from_slice(run);
+        }
+        bytes = rest;
+    }
+    wanted
+}
+
+fn push_length(to: &mut Vec<u8>, mut length: usize) {
+    while length >= 0x80 {
+        to.push(0x80 | (length & 0x7f) as u8);
+        length >>= 7;
+    }
+    to.push(length as u8);
+}
+
+fn lengths(mut runs: &[u8]) -> impl Iterator<Item = usize> {
+    iter::from_fn(move || {
+        let (mut length, mut shift) = (0, 0);
+        while let [byte, rest @ ..] = runs {
+            runs = rest;
+            length |= usize::from(byte & 0x7f) << shift;
+            shift += 7;
+            if *byte < 0x80 || shift >= 7 * RUN {
+                return Some(length);
+            }
+        }
+        None
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_come_back() {
+        let all = [0, 1, 127, 128, 16_383, 16_384, 65_535];
+        let mut runs = Vec::new();
+        all.into_iter().for_each(|it| push_length(&mut runs, it));
+        assert_eq!(lengths(&runs).collect::<Vec<_>>(), all);
+    }
+
+    #[test]
+    fn runs_that_a_disk_made_up_are_survived() {
+        let sealed = Sealed { begin: Place::default(), slot: 0, bytes: 3, runs: 5 };
+        assert_eq!(sealed.of(Part::Stdout, vec![b'a', b'b', b'c', 0xff, 0xff, 0xff, 0xff, 0xff]), b"abc");
+    }
+
+    #[test]
+    fn a_full_segment_is_no_longer_than_its_slot() {
+        for piece in [1, 2, 127, 128, 5000, 1 << 17] {
+            let mut live = Live::default();
+            let mut turn = [Stream::Stderr, Stream::Stdout].into_iter().cycle();
+            while live.push(turn.next().unwrap(), &vec![b'x'; piece], 64 << 10) > 0 {}
+            let (bytes, runs) = (live.len(), live.memory());
+            assert!(runs <= 160 << 10, "{piece}: {runs}");
+            let image = live.image().0.len();
+            assert!(image <= 64 << 10 && 2 * bytes >= (64 << 10) - 16, "{piece}: {image} {bytes}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Takes leave of processes that ended, and tells who asked how they did.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use rustix::process::{Pid, WaitOptions, WaitStatus, wait, waitpid};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+
+use crate::machine::Exit;
+
+/// Children that were started and have not been taken leave of.
+#[derive(Debug, Default)]
+pub(crate) struct Children(Mutex<HashMap<u32, oneshot::Sender<Exit>>>);
+
+impl Children {
+    /// Starts a process by `fork`, which gives its id, and remembers it before anybody can take leave of it.
+    ///
+    /// # Errors
+    /// Those of `fork`.
+    pub(crate) fn start<T>(
+        &self,
+        fork: impl FnOnce() -> io::Result<(u32, T)>,
+    ) -> io::Result<(u32, T, oneshot::Receiver<Exit>)> {
+        let mut waited_for = self.lock();
+        let (pid, rest) = fork()?;
+        let (sender, exit) = oneshot::channel();
+        waited_for.insert(pid, sender);
+        Ok((pid, rest, exit))
+    }
+
+    /// The child is there, so that its id means no other process.
+    pub(crate) fn has(&self, pid: u32) -> bool {
+        self.lock().contains_key(&pid)
+    }
+
+    /// Does something to a child while its id cannot come to mean another process. `None` when it is gone.
+    pub(crate) fn with<T>(&self, pid: u32, act: impl FnOnce() -> T) -> Option<T> {
+        let waited_for = self.lock();
+        waited_for.contains_key(&pid).then(act)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, oneshot::Sender<Exit>>> {
+        self.0.lock().expect("nothing panics while it is held")
+    }
+
+    fn reap_all(&self) {
+        let mut waited_for = self.lock();
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            if let Some(sender) = waited_for.remove(&pid.as_raw_nonzero().get().unsigned_abs()) {
+                tell(sender, status);
+            }
+        }
+    }
+
+    fn reap_own(&self) {
+        let mut waited_for = self.lock();
+        let ids: Vec<u32> = waited_for.keys().copied().collect();
+        for id in ids {
+            let answer = waitpid(Pid::from_raw(id.cast_signed()), WaitOptions::NOHANG);
+            // An error means that somebody else took leave of it; the sender that is dropped says that nobody knows.
+            if !matches!(answer, Ok(None))
+                && let Some(sender) = waited_for.remove(&id)
+                && let Ok(Some((_, status))) = answer
+            {
+                tell(sender, status);
+            }
+        }
+    }
+}
+
+/// A receiver that is gone does not want to know.
+fn tell(sender: oneshot::Sender<Exit>, status: WaitStatus) {
+    let code = status.exit_status().map(|it| Exit::Code(u8::try_from(it).unwrap_or(u8::MAX)));
+    if let Some(exit) = code.or(status.terminating_signal().map(Exit::Signal)) {
+        let _ = sender.send(exit);
+    }
+}
+
+/// Takes leave of children whenever one ended.
+#[derive(Debug)]
+pub struct Reaper {
+    children: Arc<Children>,
+    ended: Signal,
+    all: bool,
+}
+
+impl Reaper {
+    /// With `all` it takes leave of orphans too, as PID 1 must; else only of what was started here, so that it can live
+    /// in a process with other children.
+    ///
+    /// # Errors
+    /// When there is no runtime with signals.
+    pub(crate) fn new(children: Arc<Children>, all: bool) -> io::Result<Self> {
+        Ok(Self { children, ended: signal(SignalKind::child())?, all })
+    }
+
+    /// Goes on for ever.
+    pub async fn run(mut self) {
+        loop {
+            // Many ends may be told by one signal, and those before the first call by none.
+            if self.all { self.children.reap_all() } else { self.children.reap_own() }
+            self.ended.recv().await;
+        }
+    }
+}

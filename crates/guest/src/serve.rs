@@ -1,0 +1,208 @@
+//! One connection: frames in, frames out, and a task for each channel between them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::codec::{self, Frame};
+use crate::supervisor::Supervisor;
+use crate::wire::{Ask, Fault, FaultCode, Hello, MAX_CHANNELS, MAX_UNKNOWN, Say, VERSION, WINDOW};
+use crate::{answer, command, content};
+
+/// Frames on their way out. Each holds at most [`PIECE`] bytes of data.
+const QUEUE: usize = 64;
+
+/// Bytes of data in one frame.
+pub(crate) const PIECE: usize = 64 << 10;
+
+/// What is written at once.
+const BATCH: usize = 256 << 10;
+
+/// Frames of one channel that wait to be looked at. A host that keeps to the window never fills it.
+const INBOX: usize = 1024;
+
+/// Speaks with one host until it goes.
+///
+/// # Errors
+/// What it did against the protocol, or how the connection failed.
+pub async fn serve(
+    supervisor: Arc<Supervisor>,
+    mut from: impl AsyncRead + Send + Unpin,
+    to: impl AsyncWrite + Send + Unpin + 'static,
+) -> Result<(), codec::Error> {
+    let (says, queue) = mpsc::channel(QUEUE);
+    let writing = tokio::spawn(write_all(queue, to));
+    let talk = Connection { supervisor, says, channels: HashMap::new(), unknown: 0 };
+    let heard = talk.listen(&mut from).await;
+    // What is still to be said is written, unless nobody takes it.
+    let _ = writing.await;
+    heard
+}
+
+async fn write_all(mut queue: mpsc::Receiver<Frame<Say>>, mut to: impl AsyncWrite + Unpin) {
+    let mut bytes = Vec::new();
+    while let Some(frame) = queue.recv().await {
+        frame.write_to(&mut bytes);
+        while let Some(frame) = (bytes.len() < BATCH).then(|| queue.try_recv().ok()).flatten() {
+            frame.write_to(&mut bytes);
+        }
+        if to.write_all(&bytes).await.is_err() || to.flush().await.is_err() {
+            return;
+        }
+        bytes.clear();
+        bytes.shrink_to(BATCH);
+    }
+}
+
+/// A channel's way out.
+#[derive(Clone, Debug)]
+pub(crate) struct Outbox {
+    channel: u32,
+    says: mpsc::Sender<Frame<Say>>,
+    /// Bytes of data that the host has room for.
+    room: Arc<Semaphore>,
+}
+
+impl Outbox {
+    /// Whether anybody is there to hear it.
+    pub(crate) async fn say(&self, head: Say) -> bool {
+        self.say_with(head, Vec::new()).await
+    }
+
+    /// The same with bytes that need no room: answers.
+    pub(crate) async fn say_with(&self, head: Say, payload: Vec<u8>) -> bool {
+        self.says.send(Frame { channel: self.channel, head, payload }).await.is_ok()
+    }
+
+    /// The same where waiting blocks.
+    pub(crate) fn say_from_thread(&self, head: Say) {
+        // Nobody left to hear it is seen by who listens.
+        let _ = self.says.blocking_send(Frame::new(self.channel, head));
+    }
+
+    /// The same with data, when the host has room for it.
+    pub(crate) async fn say_data(&self, head: Say, payload: Vec<u8>) -> bool {
+        let bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        let room = tokio::select! {
+            room = self.room.acquire_many(bytes) => room,
+            () = self.says.closed() => return false,
+        };
+        let Ok(room) = room else { return false };
+        room.forget();
+        self.say_with(head, payload).await
+    }
+
+    /// Ends the channel with a fault or an answer.
+    pub(crate) async fn say_result(&self, result: Result<(Say, Vec<u8>), Fault>) {
+        match result {
+            Ok((head, payload)) => self.say_with(head, payload).await,
+            Err(fault) => self.say(Say::Failed(fault)).await,
+        };
+    }
+}
+
+/// What a channel hears after it was opened.
+pub(crate) type Inbox = mpsc::Receiver<Frame<Ask>>;
+
+struct Channel {
+    inbox: mpsc::Sender<Frame<Ask>>,
+    room: Arc<Semaphore>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+struct Connection {
+    supervisor: Arc<Supervisor>,
+    says: mpsc::Sender<Frame<Say>>,
+    channels: HashMap<u32, Channel>,
+    unknown: usize,
+}
+
+impl Connection {
+    async fn listen(mut self, from: &mut (impl AsyncRead + Unpin)) -> Result<(), codec::Error> {
+        let Some(first) = codec::read::<Ask>(from).await? else { return Ok(()) };
+        let Ask::Hello(hello) = first.head else { return Err(against("the first word is no hello")) };
+        self.greet(hello).await;
+        while let Some(frame) = codec::read::<Ask>(from).await? {
+            self.hear(frame).await?;
+        }
+        Ok(())
+    }
+
+    async fn greet(&self, hello: Hello) {
+        if let Some(keep) = hello.keep {
+            self.supervisor.keep(keep);
+        }
+        let run = self.supervisor.run_id().to_owned();
+        let head = Say::Hello(Hello { version: VERSION, nonce: hello.nonce, run, keep: None });
+        let _ = self.says.send(Frame::new(0, head)).await;
+    }
+
+    async fn hear(&mut self, frame: Frame<Ask>) -> Result<(), codec::Error> {
+        match frame.head {
+            Ask::Unknown => {
+                self.unknown += 1;
+                if self.unknown > MAX_UNKNOWN {
+                    return Err(against("too many words that this version does not know"));
+                }
+                Ok(())
+            }
+            Ask::Credit(bytes) => {
+                if let Some(channel) = self.channels.get(&frame.channel) {
+                    let room = usize::try_from(bytes).unwrap_or(usize::MAX);
+                    if bytes > WINDOW || channel.room.available_permits() + room > 2 * WINDOW as usize {
+                        return Err(against("more room than a window has"));
+                    }
+                    channel.room.add_permits(room);
+                }
+                Ok(())
+            }
+            Ask::More | Ask::Data { .. } | Ask::Cancel | Ask::Resize(_) | Ask::Leave => self.pass_on(frame),
+            _ => self.open(frame),
+        }
+    }
+
+    /// For a channel that is open. One that has said its last word may not have been heard yet: what comes is dropped.
+    fn pass_on(&mut self, frame: Frame<Ask>) -> Result<(), codec::Error> {
+        let Some(channel) = self.channels.get(&frame.channel) else { return Ok(()) };
+        match channel.inbox.try_send(frame) {
+            Err(mpsc::error::TrySendError::Full(_)) => Err(against("more data than a window has")),
+            _ => Ok(()),
+        }
+    }
+
+    fn open(&mut self, frame: Frame<Ask>) -> Result<(), codec::Error> {
+        self.channels.retain(|_, channel| !channel.task.is_finished());
+        // A channel's last word is said before its task is quite over.
+        if self.channels.len() >= 2 * MAX_CHANNELS {
+            return Err(against("too many channels"));
+        }
+        let number = frame.channel;
+        let (inbox, heard) = mpsc::channel(INBOX);
+        let room = Arc::new(Semaphore::new(usize::try_from(WINDOW).expect("a window fits")));
+        let out = Outbox { channel: number, says: self.says.clone(), room: room.clone() };
+        let task = tokio::spawn(attend(self.supervisor.clone(), frame, heard, out));
+        self.channels.insert(number, Channel { inbox, room, task });
+        Ok(())
+    }
+}
+
+async fn attend(supervisor: Arc<Supervisor>, frame: Frame<Ask>, inbox: Inbox, out: Outbox) {
+    match frame.head {
+        Ask::Exec(ask) => command::exec(&supervisor, ask, frame.payload, inbox, &out).await,
+        Ask::Attach { job, stdout, stderr, show } => {
+            command::attach(&supervisor, &job, (stdout, stderr), show, (inbox, &out)).await;
+        }
+        Ask::Get { at, offset, limit } => content::get(&supervisor, at, (offset, limit), &out).await,
+        Ask::Put { at, mode, parents, replace } => {
+            content::put(&supervisor, at, (mode, parents, replace), inbox, &out).await;
+        }
+        Ask::Hello(_) => out.say_result(Err(Fault::new(FaultCode::Invalid, "hello was said already"))).await,
+        ask => answer::answer(&supervisor, ask, inbox, &out).await,
+    }
+}
+
+fn against(what: &str) -> codec::Error {
+    codec::Error::Io(std::io::Error::new(std::io::ErrorKind::InvalidData, what.to_owned()))
+}

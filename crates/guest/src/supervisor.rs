@@ -1,0 +1,207 @@
+//! The commands of a container: begun, remembered, forgotten.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::files::Files;
+use crate::job::Job;
+use crate::machine::{Machine, Mark, NotStarted, Plan, Process};
+use crate::output::{Log, Spill};
+use crate::wire::{self, Fault, FaultCode, Keep, Life};
+
+/// Jobs that ended and are remembered, at most.
+const MAX_ENDED: usize = 1000;
+
+/// Foreground commands that ended well and were told, kept in case that the last word did not arrive.
+const MAX_TOLD: usize = 64;
+
+/// Everything that a guest does. Connections come and go; this stays.
+#[derive(Debug)]
+pub struct Supervisor {
+    pub(crate) machine: Arc<dyn Machine>,
+    pub(crate) files: Option<Files>,
+    /// Of this run: a container that was started anew has another one.
+    run: String,
+    spill: Arc<Spill>,
+    marks: AtomicU64,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    keep: Keep,
+    jobs: BTreeMap<u64, Arc<Job>>,
+    /// Ids, also of what is being begun.
+    begun: BTreeMap<String, u64>,
+    /// When it is worth looking for what can be forgotten.
+    tidy: Option<(Instant, usize)>,
+}
+
+/// The table is looked through after so many more commands, or so much time.
+const TIDY: (usize, Duration) = (64, Duration::from_secs(1));
+
+/// A command that began, with what reads its input.
+pub(crate) struct Started {
+    pub(crate) job: Arc<Job>,
+    pub(crate) stdin: Option<Box<dyn tokio::io::AsyncWrite + Send + Unpin>>,
+    pub(crate) resize: Option<Box<dyn Fn(wire::Size) + Send + Sync>>,
+}
+
+impl Supervisor {
+    /// A supervisor of that machine. What is too much for memory goes to an unlinked file in `spill`.
+    ///
+    /// # Panics
+    /// When the kernel has no random numbers.
+    #[must_use]
+    pub fn new(machine: Arc<dyn Machine>, spill: &Path) -> Arc<Self> {
+        let mut run = [0; 8];
+        getrandom::fill(&mut run).expect("the kernel gives random bytes");
+        let files = Files::open(machine.root()).ok();
+        let spill = Arc::new(Spill::in_dir(spill));
+        let (run, marks) = (hex::encode(run), AtomicU64::new(1));
+        Arc::new(Self { machine, files, run, spill, marks, table: Mutex::default() })
+    }
+
+    /// Of this run of the guest.
+    #[must_use]
+    pub fn run_id(&self) -> &str {
+        &self.run
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn keep(&self, keep: Keep) {
+        self.spill.set_total(keep.total);
+        self.table().keep = keep;
+    }
+
+    /// Starts a command. The id is taken before anything runs, so that nothing runs twice.
+    ///
+    /// # Errors
+    /// `Ok(Err)` for a program that is missing or cannot be executed, which is a result of the command.
+    pub(crate) async fn begin(
+        &self,
+        ask: &wire::Exec,
+        words: Vec<Vec<u8>>,
+        env: Vec<Vec<u8>>,
+    ) -> Result<Result<Started, NotStarted>, Fault> {
+        let (mark, log) = self.admit(ask)?;
+        let plan = Plan {
+            words: words.clone(),
+            shell: ask.shell,
+            env,
+            user: ask.user.clone(),
+            cwd: ask.cwd.clone(),
+            stdin: ask.stdin,
+            terminal: ask.terminal,
+            mark,
+        };
+        let mut process: Process = match self.machine.start(plan).await {
+            Ok(process) => process,
+            Err(why) => {
+                self.table().begun.remove(&ask.job);
+                return match why {
+                    NotStarted::Fault(fault) => Err(fault),
+                    why => Ok(Err(why)),
+                };
+            }
+        };
+        let (stdin, resize) = (process.stdin.take(), process.resize.take());
+        let (job, attending) = Job::new(ask, &words, (process, mark), log, self.machine.clone());
+        self.table().jobs.insert(mark.0, job.clone());
+        tokio::spawn(attending);
+        Ok(Ok(Started { job, stdin, resize }))
+    }
+
+    fn admit(&self, ask: &wire::Exec) -> Result<(Mark, Log), Fault> {
+        self.tidy_sometimes();
+        let mut table = self.table();
+        if table.begun.contains_key(&ask.job) {
+            return Err(Fault::new(FaultCode::JobTaken, format!("there is a job `{}` already", ask.job)));
+        }
+        let running = table.jobs.values().filter(|it| it.is_background() && !it.ended()).count();
+        if ask.life == Life::Job && ask.most.is_some_and(|most| running >= most as usize) {
+            let mut fault = Fault::new(FaultCode::TooMany, format!("{running} jobs run already"));
+            fault.about.insert("current".into(), running.to_string());
+            return Err(fault);
+        }
+        let mark = Mark(self.marks.fetch_add(1, Ordering::Relaxed));
+        table.begun.insert(ask.job.clone(), mark.0);
+        Ok((mark, Log::new(self.spill.clone(), table.keep.bytes)))
+    }
+
+    /// A job by its id.
+    pub(crate) fn find(&self, id: &str) -> Result<Arc<Job>, Fault> {
+        let table = self.table();
+        let job = table.begun.get(id).and_then(|mark| table.jobs.get(mark)).cloned();
+        job.ok_or_else(|| Fault::new(FaultCode::NoJob, format!("no job `{id}`")))
+    }
+
+    /// Jobs that a caller may ask for, oldest first.
+    pub(crate) fn jobs(&self) -> Vec<Arc<Job>> {
+        self.tidy();
+        self.table().jobs.values().filter(|it| !it.told()).cloned().collect()
+    }
+
+    fn tidy_sometimes(&self) {
+        let (now, mut table) = (Instant::now(), self.table());
+        if table.tidy.is_some_and(|(at, len)| now < at && table.jobs.len() < len) {
+            return;
+        }
+        drop(table);
+        self.tidy();
+        table = self.table();
+        table.tidy = Some((now + TIDY.1, table.jobs.len() + TIDY.0));
+    }
+
+    /// Forgets what ended long ago, and the oldest of what is too much.
+    pub(crate) fn tidy(&self) {
+        let mut table = self.table();
+        let age = Duration::from_secs(table.keep.for_s);
+        let old = |job: &Arc<Job>| job.ended_at().is_some_and(|it| it.elapsed() > age);
+        let ended = |told: bool| -> Vec<u64> {
+            table.jobs.iter().filter(|it| it.1.ended() && it.1.told() == told).map(|it| *it.0).collect()
+        };
+        let mut gone: Vec<u64> = table.jobs.iter().filter(|it| old(it.1)).map(|it| *it.0).collect();
+        for (ended, most) in [(ended(true), MAX_TOLD), (ended(false), MAX_ENDED)] {
+            gone.extend(&ended[..ended.len().saturating_sub(most)]);
+        }
+        for mark in gone {
+            if let Some(job) = table.jobs.remove(&mark) {
+                table.begun.remove(&job.id);
+            }
+        }
+        Self::make_room(&table);
+    }
+
+    /// Output of all jobs together stays within its total: the oldest that ended gives up its own first.
+    fn make_room(table: &Table) {
+        let mut kept: u64 = table.jobs.values().map(|it| it.log(Log::kept)).sum();
+        for job in table.jobs.values().filter(|it| it.ended()) {
+            if kept <= table.keep.total {
+                return;
+            }
+            kept -= job.log(Log::kept);
+            job.shed();
+        }
+    }
+
+    /// Ends every command, and all that commands left: for the end of the container.
+    pub async fn end_all(&self, grace: Duration) {
+        let jobs: Vec<_> = self.table().jobs.values().cloned().collect();
+        let ending = jobs.into_iter().map(|job| {
+            let machine = self.machine.clone();
+            tokio::spawn(async move { machine.end(job.mark, grace).await })
+        });
+        for ended in ending.collect::<Vec<_>>() {
+            let _ = ended.await;
+        }
+    }
+}

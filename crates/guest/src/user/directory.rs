@@ -1,0 +1,42 @@
+//! Makes directories that are missing.
+
+use std::ffi::CString;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::fs::{Gid, Mode, OFlags, Uid, fchmod, fchown, mkdirat, openat};
+use rustix::io::{Errno, Result};
+
+use crate::start::beneath::open;
+
+/// Makes an absolute path a directory, with its parents. Only the last one is given to `owner`, and only when it was
+/// missing: what exists is left alone.
+///
+/// # Errors
+/// The kernel's. `INVAL` for a path that is not absolute.
+pub(super) fn make(root: BorrowedFd<'_>, path: &str, mode: Mode, owner: (Uid, Gid)) -> Result<()> {
+    let parts: Vec<&str> = path.strip_prefix('/').ok_or(Errno::INVAL)?.split('/').filter(|it| !it.is_empty()).collect();
+    let mut so_far = String::new();
+    let mut parent = open(root, c"/", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+    for (at, part) in parts.iter().enumerate() {
+        so_far = format!("{so_far}/{part}");
+        let name = CString::new(&*so_far).map_err(|_| Errno::INVAL)?;
+        parent = match open(root, &name, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()) {
+            Err(Errno::NOENT) if at + 1 == parts.len() => made(&parent, part, mode, Some(owner))?,
+            Err(Errno::NOENT) => made(&parent, part, Mode::from_raw_mode(0o755), None)?,
+            opened => opened?,
+        };
+    }
+    Ok(())
+}
+
+/// The umask of whoever started this process is not asked.
+fn made(parent: &OwnedFd, name: &str, mode: Mode, owner: Option<(Uid, Gid)>) -> Result<OwnedFd> {
+    mkdirat(parent, name, Mode::RWXU)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let made = openat(parent, name, flags, Mode::empty())?;
+    if let Some((uid, gid)) = owner {
+        fchown(&made, Some(uid), Some(gid))?;
+    }
+    fchmod(&made, mode)?;
+    Ok(made)
+}

@@ -1,0 +1,25 @@
+//! A job is ended.
+
+use std::time::Duration;
+
+use coracle_runtime::{JobId, Link};
+
+use crate::{Job, Result};
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Cancelled {
+    /// It ran, or had left something running, and this request ended it.
+    pub cancelled: bool,
+    /// As it is now.
+    pub job: Job,
+}
+
+/// Ends a job with its tree: TERM, `grace`, KILL. Answers when it is gone.
+///
+/// # Errors
+/// [`Error::NoSuchJob`](crate::Error::NoSuchJob); those of the link.
+pub async fn cancel(link: &Link, id: &JobId, grace: Duration) -> Result<Cancelled> {
+    let (cancelled, told) = link.cancel(id, grace).await?;
+    Ok(Cancelled { cancelled, job: Job::of(id.clone(), told) })
+}

@@ -1,0 +1,45 @@
+//! What a caller can do something about.
+
+use coracle_runtime::link::wire::FaultCode;
+use coracle_runtime::{Error as Runtime, JobId};
+
+/// The result of a request.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Requests that were not carried out.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The guest knows no such job: there was none, or it ended long ago.
+    #[error("no job `{0}`")]
+    NoSuchJob(JobId),
+    /// As many jobs run as may.
+    #[error("{current} jobs run in the container, and no more than {limit} may")]
+    TooMany {
+        /// As many as may.
+        limit: u32,
+        /// As many as do.
+        current: u32,
+    },
+    /// What was asked for cannot be read, such as a pattern.
+    #[error("{0}")]
+    Invalid(String),
+    /// The link failed, or the guest refused.
+    #[error(transparent)]
+    Runtime(Runtime),
+}
+
+/// A sentence of a guest is shown up to here.
+const MAX_SENTENCE: usize = 2048;
+
+impl std::convert::From<Runtime> for Error {
+    fn from(err: Runtime) -> Self {
+        match err {
+            Runtime::NoSuchJob(job) => Self::NoSuchJob(job),
+            Runtime::Refused(fault) if fault.code == FaultCode::Invalid => {
+                Self::Invalid(fault.message.chars().take(MAX_SENTENCE).collect())
+            }
+            other => Self::Runtime(other),
+        }
+    }
+}

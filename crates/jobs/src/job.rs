@@ -1,0 +1,175 @@
+//! A job as a caller sees it.
+
+use coracle_runtime::link::wire;
+use coracle_runtime::{JobId, Link};
+use serde::Serialize;
+
+use crate::Result;
+
+/// Characters of a command that are shown.
+const MAX_COMMAND: usize = 200;
+
+/// What `timeout` of coreutils exits with; the state tells it from a command's own 124.
+const TIMED_OUT: u8 = 124;
+
+/// How far a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Its process runs.
+    Running,
+    /// It ended by itself, or by a signal that was not ours.
+    Exited,
+    /// A limit ended it.
+    TimedOut,
+    /// It was cancelled.
+    Cancelled,
+}
+
+/// A command that the guest remembers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Its id.
+    pub id: JobId,
+    /// Its process id inside.
+    pub pid: u32,
+    /// The first 200 characters of its words, joined by blanks.
+    pub command: String,
+    /// How far it is.
+    pub state: State,
+    /// 128 + n when signal n ended it, 124 after a limit; none while it runs.
+    pub exit_code: Option<u8>,
+    /// The signal that ended it; none after a limit.
+    pub signal: Option<i32>,
+    /// After a limit or a cancel: nothing of its tree is left. `None` when nothing had to be ended.
+    pub tree_ended: Option<bool>,
+    /// Bytes that it printed to both streams.
+    pub total_bytes: u64,
+    /// Milliseconds since 1970.
+    pub began_ms: u64,
+    /// Milliseconds since 1970.
+    pub ended_ms: Option<u64>,
+    /// It runs as root inside.
+    pub as_root: bool,
+    /// Somebody waits for it, or waited.
+    pub foreground: bool,
+}
+
+impl Job {
+    /// What the guest tells of the job that was asked for.
+    pub(crate) fn of(id: JobId, told: wire::Job) -> Self {
+        let wire::Job { pid, command, root, foreground, began_ms, ended_ms, end, .. } = told;
+        let state = state(&end);
+        let (exit_code, signal) = match state {
+            State::Running => (None, None),
+            State::TimedOut => (Some(TIMED_OUT), None),
+            State::Exited | State::Cancelled => (end.code, end.signal),
+        };
+        Self {
+            id,
+            pid,
+            command: command.chars().take(MAX_COMMAND).collect(),
+            state,
+            exit_code,
+            signal,
+            tree_ended: end.tree_ended,
+            total_bytes: end.stdout.saturating_add(end.stderr),
+            began_ms,
+            ended_ms: ended_ms.filter(|_| state != State::Running),
+            as_root: root,
+            foreground,
+        }
+    }
+
+    /// Its process has not ended.
+    #[must_use]
+    pub fn running(&self) -> bool {
+        self.state == State::Running
+    }
+}
+
+/// Without a code it goes on, whatever limit it has passed.
+fn state(end: &wire::End) -> State {
+    match end.state {
+        _ if end.code.is_none() => State::Running,
+        wire::State::Running => State::Running,
+        wire::State::Exited => State::Exited,
+        wire::State::TotalTime | wire::State::Silence => State::TimedOut,
+        wire::State::Cancelled => State::Cancelled,
+    }
+}
+
+/// All jobs of a container, oldest first: commands that somebody waits for are among them.
+///
+/// # Errors
+/// Those of the link.
+pub async fn list(link: &Link) -> Result<Vec<Job>> {
+    let told = link.jobs().await?;
+    // What has no id cannot be asked for, so it is no job of ours.
+    Ok(told.into_iter().filter_map(|it| Some(Job::of(JobId::parse(&it.job).ok()?, it))).collect())
+}
+
+/// `KILL`, `SEGV`, …; a number where there is no name.
+#[must_use]
+pub fn signal_name(signal: i32) -> String {
+    const NAMES: [&str; 31] = [
+        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM",
+        "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF",
+        "WINCH", "IO", "PWR", "SYS",
+    ];
+    let at = signal.checked_sub(1).and_then(|it| usize::try_from(it).ok());
+    at.and_then(|it| NAMES.get(it)).map_or_else(|| signal.to_string(), |it| (*it).to_owned())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn told(state: wire::State, code: Option<u8>, signal: Option<i32>) -> wire::Job {
+        let end = wire::End {
+            state,
+            code,
+            signal,
+            stdout: 3,
+            stderr: 4,
+            dropped: 0,
+            left: 0,
+            tree_ended: None,
+            ms: 5,
+            kept: true,
+        };
+        let (job, command) = ("another".into(), "x".repeat(300));
+        wire::Job { job, pid: 7, command, root: false, foreground: false, began_ms: 1, ended_ms: Some(2), end }
+    }
+
+    fn check(state: wire::State, code: Option<u8>, signal: Option<i32>) -> (State, Option<u8>, Option<i32>) {
+        let job = Job::of(JobId::parse("0123abcd").unwrap(), told(state, code, signal));
+        (job.state, job.exit_code, job.signal)
+    }
+
+    #[test]
+    fn a_job_without_an_exit_code_runs_also_when_it_was_kept_at_a_limit() {
+        assert_eq!(check(wire::State::Running, None, None), (State::Running, None, None));
+        assert_eq!(check(wire::State::TotalTime, None, None), (State::Running, None, None));
+        let job = Job::of(JobId::parse("0123abcd").unwrap(), told(wire::State::Running, None, None));
+        assert_eq!(job.ended_ms, None);
+    }
+
+    #[test]
+    fn a_limit_is_124_and_a_signal_is_told_where_it_was_not_ours() {
+        assert_eq!(check(wire::State::Silence, Some(143), Some(15)), (State::TimedOut, Some(124), None));
+        assert_eq!(check(wire::State::Exited, Some(139), Some(11)), (State::Exited, Some(139), Some(11)));
+        assert_eq!(check(wire::State::Cancelled, Some(137), Some(9)), (State::Cancelled, Some(137), Some(9)));
+    }
+
+    #[test]
+    fn the_id_is_the_one_that_was_asked_for_and_a_command_is_short() {
+        let job = Job::of(JobId::parse("0123abcd").unwrap(), told(wire::State::Exited, Some(0), None));
+        assert_eq!((job.id.as_str(), job.command.len(), job.total_bytes), ("0123abcd", 200, 7));
+    }
+
+    #[test]
+    fn signals_have_names() {
+        assert_eq!([9, 11, 31, 0, 40, i32::MIN].map(signal_name).join(" "), "KILL SEGV SYS 0 40 -2147483648");
+    }
+}

@@ -1,0 +1,33 @@
+//! Commands that outlive the call which started them.
+//!
+//! The guest of a container remembers them; here are the typed requests to it, on top of a
+//! [`Link`](coracle_runtime::Link). [`start`] begins a [`Job`], [`poll`] and [`list`] look at it, [`wait`] waits for an
+//! [`Event`], [`read`] and [`search`] go through what it printed, [`cancel`] ends it.
+//!
+//! **Invariant:** a job that failed, timed out or was cancelled is an answer, not an [`Error`].
+//! **Invariant:** what a guest says is only data: an id is the one that was asked for, a text is cut at our limits, and
+//! where a page ends is counted by us.
+//! **Invariant:** nobody polls: a wait is one question with one answer.
+
+#![warn(missing_docs)]
+
+mod cancel;
+mod error;
+mod job;
+mod read;
+mod search;
+mod start;
+mod tail;
+mod text;
+mod wait;
+
+pub use cancel::{Cancelled, cancel};
+pub use coracle_runtime::link::wire::{From, Match, Part};
+pub use error::{Error, Result};
+pub use job::{Job, State, list, signal_name};
+pub use read::{MAX_PAGE, Page, Read, read};
+pub use search::{Found, Search, search};
+pub use start::{Started, start};
+pub use tail::{MAX_LINES, Polled, Tail, poll};
+pub use text::Format;
+pub use wait::{Event, InvalidPort, Port, Reason, Wait, Waited, wait};

@@ -1,0 +1,48 @@
+//! The last lines of a job.
+
+use coracle_runtime::{JobId, Link};
+
+use crate::read::Page;
+use crate::{Format, Job, Result};
+
+/// Lines of a tail, at most.
+pub const MAX_LINES: u32 = 1000;
+
+/// Bytes of a tail, at most.
+const MAX_BYTES: u64 = 32 << 10;
+
+/// The last lines of both streams, in order of arrival.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tail {
+    /// The lines, at most 32 KiB.
+    pub bytes: Vec<u8>,
+    /// Where what comes after them begins.
+    pub next: u64,
+    /// Bytes of both streams so far.
+    pub total: u64,
+}
+
+/// A job, and the last that it printed.
+#[derive(Clone, Debug)]
+pub struct Polled {
+    /// As it is.
+    pub job: Job,
+    /// Its last lines. They may be newer than the state, never older.
+    pub tail: Tail,
+}
+
+/// Looks at a job.
+///
+/// # Errors
+/// [`Error::NoSuchJob`](crate::Error::NoSuchJob); those of the link.
+pub async fn poll(link: &Link, id: &JobId, lines: u32) -> Result<Polled> {
+    // The job first: who sees its end shall have seen its output.
+    let job = Job::of(id.clone(), link.job(id).await?);
+    Ok(Polled { tail: tail(link, id, lines).await?, job })
+}
+
+pub(crate) async fn tail(link: &Link, id: &JobId, lines: u32) -> Result<Tail> {
+    let (told, bytes) = link.tail(id, u64::from(lines.min(MAX_LINES)), MAX_BYTES).await?;
+    let page = Page::of(told, bytes, MAX_BYTES, Format::Text).from_a_character();
+    Ok(Tail { bytes: page.bytes, next: page.next, total: page.total })
+}

@@ -1,0 +1,121 @@
+//! Where a piece of output may be cut.
+
+/// How bytes are going to be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// As text: no character is cut.
+    Text,
+    /// As they are.
+    Bytes,
+}
+
+/// Bytes of the longest character.
+pub(crate) const LONGEST: usize = 4;
+
+/// How many bytes of a piece are shown, when at most `limit` shall be.
+///
+/// In a text the last character is whole, and there is at least one, so that a reader gets on whatever its limit is. With
+/// `more`, other bytes may follow the piece; without, an unfinished character at its end is all that there will be.
+pub(crate) fn shown(bytes: &[u8], limit: usize, format: Format, more: bool) -> usize {
+    let within = bytes.len().min(limit);
+    if format == Format::Bytes {
+        return within;
+    }
+    let begins = unfinished(&bytes[..within]);
+    match begins {
+        // Nothing follows that could finish it.
+        _ if within == bytes.len() && !more => within,
+        0 if within < bytes.len() && !(more && unfinished(bytes) == 0) => first_character(bytes),
+        begins => begins,
+    }
+}
+
+/// Where the character begins that is unfinished at the end; the whole length when there is none.
+fn unfinished(bytes: &[u8]) -> usize {
+    let Some(last) = bytes.utf8_chunks().last() else { return 0 };
+    let cut = last.invalid();
+    // What can never become a character is no beginning of one.
+    let is_beginning = !cut.is_empty() && std::str::from_utf8(cut).is_err_and(|it| it.error_len().is_none());
+    if is_beginning { bytes.len() - cut.len() } else { bytes.len() }
+}
+
+/// Bytes of the first character, or of what stands in its place.
+fn first_character(bytes: &[u8]) -> usize {
+    let within = &bytes[..bytes.len().min(LONGEST)];
+    let Some(first) = within.utf8_chunks().next() else { return 0 };
+    first.valid().chars().next().map_or(first.invalid().len(), char::len_utf8)
+}
+
+/// Bytes at the start of a piece that belong to a character which began before it.
+pub(crate) fn rest_of_a_character(bytes: &[u8]) -> usize {
+    bytes.iter().take(LONGEST - 1).take_while(|it| **it & 0b1100_0000 == 0b1000_0000).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn check(text: &str, bytes: usize, limit: usize, more: bool) -> usize {
+        shown(&text.as_bytes()[..bytes], limit, Format::Text, more)
+    }
+
+    #[test]
+    fn a_character_is_not_cut() {
+        assert_eq!(check("größe", 3, 3, true), 2, "ö needs one byte more");
+        assert_eq!(check("größe", 7, 4, true), 4);
+        assert_eq!(check("größe", 7, 3, true), 2);
+        assert_eq!(check("größe", 7, 100, true), 7);
+    }
+
+    #[test]
+    fn a_reader_gets_on_with_any_limit() {
+        assert_eq!(check("€uro", 4, 1, true), 3);
+        assert_eq!(shown(b"\xff\xfe\xfd", 1, Format::Text, true), 1);
+        assert_eq!(shown(b"\xe2\x82", 1, Format::Text, true), 0, "the rest of the character may come");
+        assert_eq!(shown(b"\xe2\x82", 1, Format::Text, false), 2);
+    }
+
+    #[test]
+    fn an_unfinished_character_waits_for_the_rest_while_it_may_come() {
+        assert_eq!(shown(b"ok \xe2\x82", 100, Format::Text, true), 3);
+        assert_eq!(shown(b"ok \xe2\x82", 100, Format::Text, false), 5);
+        assert_eq!(shown(b"\xe2\x82", 100, Format::Text, true), 0);
+        assert_eq!(shown(b"ok \xe2\x82", 4, Format::Bytes, true), 4);
+    }
+
+    #[test]
+    fn what_is_left_of_a_character_at_the_start_is_counted() {
+        assert_eq!(rest_of_a_character("€".as_bytes()), 0);
+        assert_eq!(rest_of_a_character(&"€x".as_bytes()[1..]), 2);
+        assert_eq!(rest_of_a_character(&[0x80; 9]), 3);
+    }
+
+    proptest! {
+        #[test]
+        fn pages_put_together_are_the_whole(text in "\\PC{0,40}", limit in 1_usize..9) {
+            let (bytes, mut at, mut pages) = (text.as_bytes(), 0, String::new());
+            while at < bytes.len() {
+                let piece = &bytes[at..bytes.len().min(at + limit.max(LONGEST))];
+                let count = shown(piece, limit, Format::Text, at + piece.len() < bytes.len());
+                prop_assert!(count > 0 && count <= limit.max(LONGEST));
+                pages.push_str(std::str::from_utf8(&piece[..count]).unwrap());
+                at += count;
+            }
+            prop_assert_eq!(pages, text);
+        }
+
+        #[test]
+        fn any_bytes_are_read_to_their_end(bytes in proptest::collection::vec(any::<u8>(), 0..40), limit in 1_usize..9) {
+            let mut at = 0;
+            while at < bytes.len() {
+                let piece = &bytes[at..bytes.len().min(at + limit.max(LONGEST))];
+                let count = shown(piece, limit, Format::Text, at + piece.len() < bytes.len());
+                prop_assert!(count > 0);
+                at += count;
+            }
+            prop_assert_eq!(at, bytes.len());
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Waiting for what happens to a job.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use coracle_runtime::link::wire;
+use coracle_runtime::{JobId, Link};
+use serde::Serialize;
+
+use crate::tail::{Tail, tail};
+use crate::{Job, Match, Result};
+
+/// Something to wait for beside the job's end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A line matches a regular expression.
+    Line {
+        /// The expression, of at most 1 KiB.
+        pattern: String,
+        /// Where lines are looked at from; none is what comes from now on.
+        from: Option<i64>,
+    },
+    /// A port takes connections from inside.
+    Port(Port),
+    /// No output for that long.
+    Idle(Duration),
+}
+
+/// Asks to wait.
+#[derive(Clone, Debug)]
+pub struct Wait {
+    /// For which job.
+    pub job: JobId,
+    /// The first of these ends the wait, and so does the end of the job. One of a kind: of several the last counts.
+    pub events: Vec<Event>,
+    /// When nobody waits any longer.
+    pub limit: Duration,
+    /// Lines of output that are told with the answer.
+    pub lines: u32,
+}
+
+/// Why a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// The job ended.
+    Exit,
+    /// A line matched.
+    Regex,
+    /// The port takes connections.
+    Port,
+    /// It has been silent.
+    Idle,
+    /// The limit.
+    Timeout,
+}
+
+/// What a wait came to.
+#[derive(Clone, Debug)]
+pub struct Waited {
+    /// Why it ended.
+    pub reason: Reason,
+    /// The line that matched.
+    pub found: Option<Match>,
+    /// The job as it is.
+    pub job: Job,
+    /// Its last lines.
+    pub tail: Tail,
+    /// How long it took.
+    pub waited: Duration,
+}
+
+/// Waits for the first event. The guest waits: there is one question and one answer.
+///
+/// # Errors
+/// [`Error::Invalid`](crate::Error::Invalid) for what is no pattern; [`Error::NoSuchJob`](crate::Error::NoSuchJob); those
+/// of the link.
+pub async fn wait(link: &Link, ask: Wait) -> Result<Waited> {
+    let told = link.wait(question(&ask)).await?;
+    let wire::Waited { reason, found, job, ms } = told;
+    let tail = tail(link, &ask.job, ask.lines).await?;
+    Ok(Waited {
+        reason: match reason {
+            wire::Reason::Exit => Reason::Exit,
+            wire::Reason::Pattern => Reason::Regex,
+            wire::Reason::Port => Reason::Port,
+            wire::Reason::Idle => Reason::Idle,
+            wire::Reason::Limit => Reason::Timeout,
+        },
+        found,
+        job: Job::of(ask.job, job),
+        tail,
+        waited: Duration::from_millis(ms),
+    })
+}
+
+fn question(ask: &Wait) -> wire::Wait {
+    let mut question = wire::Wait {
+        job: ask.job.to_string(),
+        pattern: None,
+        ignore_case: false,
+        from: None,
+        port: None,
+        idle_ms: None,
+        limit_ms: ms(ask.limit),
+    };
+    for event in &ask.events {
+        match event {
+            Event::Line { pattern, from } => (question.pattern, question.from) = (Some(pattern.clone()), *from),
+            Event::Port(port) => question.port = Some(port.to_string()),
+            Event::Idle(time) => question.idle_ms = Some(ms(*time)),
+        }
+    }
+    question
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A port inside, on the loopback or at an address. The guest asks no name server, so a name is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Port {
+    address: IpAddr,
+    port: u16,
+}
+
+/// Something that is no port.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no port from 1 to 65535 and no `address:port`")]
+pub struct InvalidPort(String);
+
+impl Port {
+    /// Reads `8080`, `10.0.0.2:8080`, `[::1]:8080` or `localhost:8080`.
+    ///
+    /// # Errors
+    /// [`InvalidPort`] for everything else, a host name too.
+    pub fn parse(text: &str) -> Result<Self, InvalidPort> {
+        let invalid = || InvalidPort(text.chars().take(80).collect());
+        let (host, port) = text.rsplit_once(':').unwrap_or(("localhost", text));
+        let digits = port.bytes().all(|it| it.is_ascii_digit());
+        let port = port.parse().ok().filter(|it| digits && *it > 0).ok_or_else(invalid)?;
+        let bare = match host.strip_prefix('[') {
+            Some(rest) => rest.strip_suffix(']').filter(|it| it.contains(':')),
+            None => Some(host).filter(|it| !it.contains(':')),
+        };
+        let address = match bare.ok_or_else(invalid)? {
+            "localhost" => Ok(IpAddr::from([127, 0, 0, 1])),
+            other => other.parse().map_err(|_| invalid()),
+        };
+        Ok(Self { address: address?, port })
+    }
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        std::net::SocketAddr::new(self.address, self.port).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_a_number_or_stands_behind_an_address() {
+        for (given, read) in [
+            ("8080", "127.0.0.1:8080"),
+            ("localhost:1", "127.0.0.1:1"),
+            ("10.0.0.2:80", "10.0.0.2:80"),
+            ("[::1]:80", "[::1]:80"),
+        ] {
+            assert_eq!(Port::parse(given).unwrap().to_string(), read);
+        }
+        for bad in ["", "0", "65536", "+80", "db:5432", ":80", "::1:80", "[10.0.0.1]:80", "[::1:80", "80:", "a b"] {
+            assert!(Port::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn events_become_one_question() {
+        let events = vec![
+            Event::Line { pattern: "up".into(), from: Some(-5) },
+            Event::Port(Port::parse("80").unwrap()),
+            Event::Idle(Duration::from_millis(100)),
+        ];
+        let job = JobId::parse("0123abcd").unwrap();
+        let question = question(&Wait { job, events, limit: Duration::from_secs(2), lines: 1 });
+        assert_eq!((question.pattern.as_deref(), question.from, question.limit_ms), (Some("up"), Some(-5), 2000));
+        assert_eq!((question.port.as_deref(), question.idle_ms), (Some("127.0.0.1:80"), Some(100)));
+    }
+}

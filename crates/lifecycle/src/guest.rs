@@ -1,0 +1,204 @@
+//! The guest of a container: how it comes in, and how it is met again.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use coracle_runtime::archive::{Limits, Writer};
+use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::link::{Link, LinkSettings, SocketAt};
+use coracle_runtime::{
+    Container, ContainerId, ContainerPath, ContainerRuntime, Error as Engine, GuestOn, Ids, Inside, ProcessId,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::record::{Record, State};
+use crate::store::own_directory;
+use crate::{Found, Result, Store};
+
+/// A guest is asked for this often while it comes up: it takes a few milliseconds.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
+
+/// A guest that has not shown itself by then is looked for by the engine's stream.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The guest that new containers get.
+#[derive(Clone, Debug)]
+pub struct GuestProgram {
+    /// The program on this host, for the architecture of the container.
+    pub path: PathBuf,
+    /// SHA-256 of the program, in hex.
+    pub sha256: String,
+    /// The engine sees the files of this host, so that the program can be bound.
+    pub shared_files: bool,
+}
+
+/// What a record knows of the guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestRecord {
+    /// SHA-256 of the program, in hex.
+    pub sha256: String,
+    /// Its socket lies in a directory of ours.
+    pub socket: bool,
+    /// PID 1 on this host, as it was last seen; missing where it cannot be seen.
+    pub pid1: Option<ProcessId>,
+}
+
+impl GuestRecord {
+    /// How it came in: `bound` or `uploaded`.
+    #[must_use]
+    pub fn label(&self) -> &'static str {
+        if self.socket { "bound" } else { "uploaded" }
+    }
+
+    /// What a container's label says, when its record is lost.
+    pub(crate) fn of_label(word: &str) -> Option<Self> {
+        let socket = match word {
+            "bound" => true,
+            "uploaded" => false,
+            _ => return None,
+        };
+        Some(Self { sha256: String::new(), socket, pid1: None })
+    }
+}
+
+impl GuestProgram {
+    /// What a record remembers, before the container is made.
+    pub(crate) fn record(&self) -> GuestRecord {
+        GuestRecord { sha256: self.sha256.clone(), socket: self.shared_files, pid1: None }
+    }
+
+    /// How it comes into a container of that record.
+    pub(crate) fn place(&self, store: &Store, record: &Record) -> Result<GuestOn> {
+        if !self.shared_files {
+            return Ok(GuestOn::Uploaded);
+        }
+        let link = store.link_dir(record);
+        own_directory(&link)?;
+        Ok(GuestOn::Bound { program: self.path.clone(), link })
+    }
+
+    /// Puts it into a container that was not started yet.
+    pub(crate) async fn upload(&self, runtime: &dyn ContainerRuntime, store: &Store, id: &ContainerId) -> Result<()> {
+        let (path, scratch) = (self.path.clone(), store.scratch());
+        let packed = tokio::task::spawn_blocking(move || pack(&path, &scratch)).await;
+        let tar = packed.map_err(|err| cannot_pack(err.into()))??;
+        Ok(runtime.upload(id, &ContainerPath::root(), tar).await?)
+    }
+}
+
+fn pack(program: &Path, scratch: &Path) -> Result<File> {
+    let limits = Limits { max_bytes: 64 << 20, max_entries: 2 };
+    let mut writer = Writer::new(tempfile::tempfile_in(scratch).map_err(cannot_pack)?, Ids::ROOT, limits);
+    writer.dir(".coracle", 0o755).map_err(Engine::from)?;
+    writer.host(&HostPath::open(program)?, ".coracle/guest").map_err(Engine::from)?;
+    Ok(writer.finish().map_err(Engine::from)?.0)
+}
+
+fn cannot_pack(source: std::io::Error) -> crate::Error {
+    Engine::Host { what: "cannot pack the guest".into(), source }.into()
+}
+
+impl Store {
+    /// The directory that a container sees as its link.
+    pub(crate) fn link_dir(&self, record: &Record) -> PathBuf {
+        self.root().join("link").join(record.record_id.as_str())
+    }
+
+    /// Where the guest of a record is met without asking the engine.
+    fn socket(&self, record: &Record) -> Option<SocketAt> {
+        let guest = record.guest.as_ref().filter(|it| it.socket)?;
+        Some(SocketAt { dir: self.link_dir(record), pid1: guest.pid1.clone() })
+    }
+}
+
+/// The links of this process: one for each container, held as long as it answers.
+#[derive(Clone, Debug)]
+pub struct Links {
+    settings: LinkSettings,
+    held: Arc<Mutex<BTreeMap<ContainerId, Link>>>,
+}
+
+impl Links {
+    /// None yet.
+    #[must_use]
+    pub fn new(settings: LinkSettings) -> Self {
+        Self { settings, held: Arc::default() }
+    }
+
+    fn held(&self, id: &ContainerId) -> Option<Link> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+    }
+
+    fn hold(&self, id: &ContainerId, link: &Link) {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), link.clone());
+    }
+
+    /// Lets go of a container that is gone.
+    pub fn forget(&self, id: &ContainerId) {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+
+    /// The link to the guest of a record, if that can be had without asking the engine anything: one that is held, or one
+    /// by the socket, whose peer is the PID 1 that the record names. Either proves that the container is ours and runs.
+    pub async fn at_hand(&self, store: &Store, record: &Record) -> Option<Link> {
+        let id = record.id.as_ref().filter(|_| record.state == State::Ready)?;
+        if let Some(link) = self.held(id).filter(|it| it.transport().is_some()) {
+            return Some(link);
+        }
+        let link = Link::by_socket(&store.socket(record)?, self.settings).await?;
+        self.hold(id, &link);
+        Some(link)
+    }
+
+    /// How commands run in a container that was found and runs. Its PID 1 is remembered, if it is another one now.
+    ///
+    /// # Errors
+    /// When its guest does not answer.
+    pub async fn inside(&self, store: &Store, found: &mut Found) -> Result<Inside> {
+        let container = found.present()?;
+        let id = container.id.clone();
+        let Some(guest) = &found.record.guest else { return Ok(Inside::Plain(found.runtime.clone(), id)) };
+        let pid1 = container.pid.and_then(ProcessId::of);
+        if guest.pid1 != pid1 {
+            found.record.guest = Some(GuestRecord { pid1, ..guest.clone() });
+            store.update(&found.record)?;
+            self.forget(&id);
+        }
+        let link = match self.held(&id) {
+            Some(link) => link,
+            None => found.runtime.link(&id, store.socket(&found.record).as_ref(), self.settings).await?,
+        };
+        self.hold(&id, &link);
+        Ok(Inside::Guest(link))
+    }
+
+    /// Waits until the guest of a container that was just started answers.
+    pub(crate) async fn meet(
+        &self,
+        runtime: &dyn ContainerRuntime,
+        store: &Store,
+        (record, container): (&mut Record, &Container),
+    ) -> Result<Link> {
+        if let Some(guest) = &mut record.guest {
+            guest.pid1 = container.pid.and_then(ProcessId::of);
+        }
+        let (begun, socket) = (Instant::now(), store.socket(record));
+        while let Some(socket) = socket.as_ref().filter(|it| it.pid1.is_some() && begun.elapsed() < PATIENCE) {
+            if let Some(link) = Link::by_socket(socket, self.settings).await {
+                self.hold(&container.id, &link);
+                return Ok(link);
+            }
+            if socket.pid1.as_ref().is_some_and(|it| !it.alive()) {
+                break;
+            }
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+        }
+        let link = runtime.link(&container.id, socket.as_ref(), self.settings).await?;
+        link.open().await?;
+        self.hold(&container.id, &link);
+        Ok(link)
+    }
+}

@@ -1,0 +1,170 @@
+//! The way to the guest of a container: its socket, or a program that the engine runs inside.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::io::AsyncReadExt;
+use tokio::process::{Child, ChildStderr};
+
+use super::{CliRuntime, args};
+use crate::host::process::{self, Stdin};
+use crate::link::{Dial, Dialled, Link, LinkSettings, SocketAt, Transport, by_socket};
+use crate::{ContainerId, ContainerRuntime, Error, Excerpt, ProcessId, Result};
+
+/// The guest inside, which passes on what is said to it.
+const GUEST: &str = "/.coracle/guest";
+
+/// Bytes of complaints that are read; the last of them are told.
+const COMPLAINTS: usize = 64 << 10;
+
+/// An engine tells of the end of a container a moment after what ran in it has ended.
+const MOMENT: Duration = Duration::from_millis(200);
+
+pub(super) fn link(runtime: &CliRuntime, id: &ContainerId, socket: Option<&SocketAt>, settings: LinkSettings) -> Link {
+    // A socket on another host is no socket here.
+    let here = runtime.client.is_local();
+    let socket = socket.filter(|_| here).cloned().map(Mutex::new);
+    Link::new(Arc::new(EngineDial { runtime: runtime.clone(), id: id.clone(), socket }), settings)
+}
+
+#[derive(Debug)]
+struct EngineDial {
+    runtime: CliRuntime,
+    id: ContainerId,
+    /// PID 1 is set anew when the engine told another one.
+    socket: Option<Mutex<SocketAt>>,
+}
+
+#[async_trait]
+impl Dial for EngineDial {
+    async fn dial(&self) -> Result<Dialled> {
+        match self.by_socket().await? {
+            Some(dialled) => Ok(dialled),
+            None => self.by_stream(),
+        }
+    }
+
+    async fn blame(&self, failure: Error) -> Error {
+        self.not_running().await.unwrap_or(failure)
+    }
+}
+
+impl EngineDial {
+    /// `None` when nobody answers whom the engine calls the container's PID 1.
+    async fn by_socket(&self) -> Result<Option<Dialled>> {
+        let Some(socket) = &self.socket else { return Ok(None) };
+        let at = socket.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some((stream, peer)) = at.connect().await else { return Ok(None) };
+        if at.pid1.as_ref() != Some(&peer) {
+            let container = self.runtime.inspect(&(&self.id).into()).await?;
+            if container.pid.and_then(ProcessId::of).as_ref() != Some(&peer) {
+                tracing::warn!(id = self.id.short(), pid = peer.pid, "another process answers at the guest's socket");
+                return Ok(None);
+            }
+            socket.lock().unwrap_or_else(PoisonError::into_inner).pid1 = Some(peer.clone());
+        }
+        Ok(Some(by_socket(stream, peer)))
+    }
+
+    fn by_stream(&self) -> Result<Dialled> {
+        let words = args::on("exec --interactive --user=0:0 --workdir=/", [self.id.as_str(), GUEST, "connect"]);
+        let mut child = process::spawn(&self.runtime.client.invocation(words), Stdin::Open)?;
+        let (Some(reader), Some(writer)) = (child.stdout.take(), child.stdin.take()) else {
+            return Err(Error::GuestFailed { reason: "the engine's program has no pipes".into() });
+        };
+        let last_words = child.stderr.take().map(|it| tokio::spawn(complaints(it)));
+        Ok(Dialled { last_words, hold: Box::new(Held(child)), ..Dialled::plain(reader, writer, Transport::Stream) })
+    }
+
+    /// Why nobody answers, if it is the container.
+    async fn not_running(&self) -> Option<Error> {
+        for _ in 0..2 {
+            match self.runtime.inspect(&(&self.id).into()).await {
+                Err(err @ Error::NoSuchContainer(_)) => return Some(err),
+                Ok(it) if !it.running() => {
+                    let (status, exit_code, oom_killed) = (it.status, it.exit_code, it.oom_killed);
+                    return Some(Error::NotRunning { status, exit_code, oom_killed, output: None });
+                }
+                _ => tokio::time::sleep(MOMENT).await,
+            }
+        }
+        None
+    }
+}
+
+/// Killed when it is dropped. It holds nothing that it should put away first.
+struct Held(#[expect(dead_code, reason = "it is held for its drop")] Child);
+
+/// Reads all that is complained of, so that nobody waits for it to be read, and keeps the end.
+async fn complaints(mut pipe: ChildStderr) -> String {
+    let (mut kept, mut buffer) = (crate::Capture::new(COMPLAINTS), vec![0; 4 << 10]);
+    while let Ok(count @ 1..) = pipe.read(&mut buffer).await {
+        kept.push(&buffer[..count]);
+    }
+    Excerpt::of(&kept.bytes()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::super::{Dialect, EngineSettings};
+    use super::*;
+
+    /// An engine that is a script, in a directory of its own.
+    fn engine(script: &str) -> (CliRuntime, tempfile::TempDir) {
+        let temp = tempfile::tempdir().unwrap();
+        let program = temp.path().join("engine");
+        std::fs::write(&program, format!("#!/bin/sh\n{script}")).unwrap();
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+        let dir = || temp.path().to_owned();
+        let (program, home, config_dir, temp_dir) = (Some(program), dir(), dir(), dir());
+        let settings = EngineSettings { program, endpoint: None, config_dir, home, runtime_dir: None, temp_dir };
+        (CliRuntime::connect(Dialect::Docker, &settings).unwrap(), temp)
+    }
+
+    fn id() -> ContainerId {
+        ContainerId::parse("a".repeat(64)).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_program_that_ends_at_once_is_a_guest_that_failed_for_its_reason() {
+        let (engine, _temp) = engine("case \"$*\" in *exec*) echo 'no such file' >&2; exit 126;; esac; exit 1");
+        let failed = engine.link(&id(), None, LinkSettings::default()).await.unwrap().open().await;
+        assert!(
+            matches!(&failed, Err(Error::GuestFailed { reason }) if reason.ends_with("no such file")),
+            "{failed:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_container_that_is_gone_is_told_from_a_guest_that_failed() {
+        let (engine, _temp) = engine("case \"$*\" in *\" ps \"*) exit 0;; esac; exit 1");
+        let failed = engine.link(&id(), None, LinkSettings::default()).await.unwrap().open().await;
+        assert!(matches!(&failed, Err(Error::NoSuchContainer(_))), "{failed:?}");
+    }
+
+    #[tokio::test]
+    async fn a_program_in_between_is_killed_with_its_link() {
+        let hello = r#"{"hello":{"version":1,"nonce":"'$nonce'","run":"r"}}"#;
+        // Reads a prelude and a header of the length that ours has, and gives the nonce back.
+        let script = format!(
+            "head -c 12 >/dev/null; echo $$ >\"$TMPDIR/pid\"\n\
+             nonce=$(head -c 70 | grep -o '[0-9a-f]\\{{32\\}}')\n\
+             said='{hello}'\n\
+             octal=$(printf %o ${{#said}}); printf \"\\\\000\\\\000\\\\000\\\\$octal\\\\000\\\\000\\\\000\\\\$octal\\\\000\\\\000\\\\000\\\\000\"\n\
+             printf %s \"$said\"; exec sleep 600"
+        );
+        let (engine, temp) = engine(&script);
+        let link = engine.link(&id(), None, LinkSettings::default()).await.unwrap();
+        link.open().await.unwrap();
+        assert_eq!(link.transport(), Some(Transport::Stream));
+        let pid = std::fs::read_to_string(temp.path().join("pid")).unwrap().trim().parse().unwrap();
+        let process = ProcessId::of(pid).unwrap();
+        drop(link);
+        while process.alive() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! A guest in this process: the real supervisor on a machine that is played.
+//!
+//! Everything above the start of a process is the code that runs in containers: frames, jobs, kept output, limits, waits.
+//! What a process is, the fake decides: a reply of its table, or a program of the host.
+
+use std::collections::BTreeMap;
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use coracle_guest::machine::{Exit as Ended, Ids as GuestIds, Machine, Mark, NotStarted, Plan, Process};
+use coracle_guest::wire::{Fault, FaultCode, Settle, Settled, Who};
+use coracle_guest::{Supervisor, serve};
+use tokio::io::AsyncReadExt;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use super::files::Files;
+use super::{FakeRuntime, Reply, State, programs};
+use crate::link::{Dial, Dialled, Transport};
+use crate::{Command, ContainerId, ContainerPath, Error, Exit, Result};
+
+/// Bytes under way on a connection in memory.
+const PIPE: usize = 1 << 20;
+
+/// A container as its guest sees it.
+#[derive(Debug)]
+pub(super) struct Played {
+    /// Not held: the engine goes when its last handle goes, and its containers with it.
+    state: Weak<Mutex<State>>,
+    id: ContainerId,
+    files: Arc<Files>,
+    env: Vec<String>,
+    programs: bool,
+    running: Mutex<BTreeMap<Mark, CancellationToken>>,
+    pids: std::sync::atomic::AtomicU32,
+}
+
+impl Played {
+    /// The guest of a container that was just started.
+    pub(super) fn supervisor(
+        state: Weak<Mutex<State>>,
+        (id, files): (ContainerId, Arc<Files>),
+        (env, programs): (Vec<String>, bool),
+    ) -> Arc<Supervisor> {
+        let spill = std::env::temp_dir();
+        let (running, pids) = (Mutex::default(), 2.into());
+        Supervisor::new(Arc::new(Self { state, id, files, env, programs, running, pids }), &spill)
+    }
+
+    /// What the table says, if it says something, and a line in the transcript.
+    fn reply(&self, text: &str) -> Option<Reply> {
+        let state = self.state.upgrade()?;
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.transcripts.entry(self.id.clone()).or_default().push(text.to_owned());
+        let programs = self.programs;
+        state.next_reply(text).or_else(|| (!programs).then(|| super::exec::without_programs(text)))
+    }
+
+    fn plays(&self, mark: Mark) -> CancellationToken {
+        let token = CancellationToken::new();
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(mark, token.clone());
+        token
+    }
+
+    fn mark(&self, mark: Mark) -> String {
+        format!("{}-g{}.", self.id.short(), mark.0)
+    }
+
+    fn play(&self, reply: Reply, plan: &Plan) -> Process {
+        let token = self.plays(plan.mark);
+        let (told, exit) = oneshot::channel();
+        tokio::spawn(async move {
+            let ended = tokio::select! {
+                () = tokio::time::sleep(reply.takes) => match reply.exit {
+                    Exit::Code(code) => Ended::Code(code),
+                    _ => Ended::Signal(15),
+                },
+                () = token.cancelled() => Ended::Signal(15),
+            };
+            token.cancel();
+            let _ = told.send(ended);
+        });
+        Process {
+            pid: self.pid(),
+            root: true,
+            stdin: plan.stdin.then(|| Box::new(tokio::io::sink()) as _),
+            stdout: Box::new(Cursor::new(reply.stdout)),
+            stderr: Some(Box::new(Cursor::new(reply.stderr))),
+            resize: None,
+            exit,
+        }
+    }
+
+    fn pid(&self) -> u32 {
+        self.pids.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+    }
+
+    fn run(&self, command: Command, plan: &Plan, workdir: PathBuf) -> Result<Process, NotStarted> {
+        let mut child = programs::start(command, plan, (workdir, &self.env), &self.mark(plan.mark))
+            .map_err(|err| NotStarted::Fault(Fault::new(FaultCode::CannotStart, err.to_string())))?;
+        let (told, exit) = oneshot::channel();
+        let pid = child.id().unwrap_or_else(|| self.pid());
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        tokio::spawn(async move {
+            let ended = child.wait().await.map(|status| {
+                use std::os::unix::process::ExitStatusExt;
+                let code = status.code().and_then(|code| u8::try_from(code).ok()).map(Ended::Code);
+                code.or(status.signal().map(Ended::Signal)).unwrap_or(Ended::Signal(9))
+            });
+            let _ = ended.map(|ended| told.send(ended));
+        });
+        let empty = || tokio::io::empty().take(0);
+        Ok(Process {
+            pid,
+            root: true,
+            stdin: stdin.filter(|_| plan.stdin).map(|it| Box::new(it) as _),
+            stdout: stdout.map_or_else(|| Box::new(empty()) as _, |it| Box::new(it) as _),
+            stderr: stderr.map(|it| Box::new(it) as _),
+            resize: None,
+            exit,
+        })
+    }
+}
+
+#[async_trait]
+impl Machine for Played {
+    async fn start(&self, plan: Plan) -> Result<Process, NotStarted> {
+        let words: Vec<String> = plan.words.iter().map(|it| String::from_utf8_lossy(it).into_owned()).collect();
+        let fault = |code, message: String| NotStarted::Fault(Fault::new(code, message));
+        if plan.shell && !self.files.has_shell() {
+            return Err(fault(FaultCode::NoShell, "there is no `/bin/sh`".into()));
+        }
+        let workdir = ContainerPath::parse(&plan.cwd).ok().and_then(|it| self.files.workdir(&it));
+        let missing = || fault(FaultCode::NoDirectory, format!("no directory `{}`", plan.cwd));
+        let workdir = workdir.ok_or_else(missing)?;
+        let command =
+            if plan.shell { Command::Shell(words.concat()) } else { Command::Argv(words) };
+        match self.reply(&super::exec::text(&command)) {
+            Some(reply) => Ok(self.play(reply, &plan)),
+            None => self.run(command, &plan, workdir),
+        }
+    }
+
+    async fn end(&self, mark: Mark, grace: Duration) -> bool {
+        if let Some(token) = self.running.lock().unwrap_or_else(PoisonError::into_inner).get(&mark) {
+            token.cancel();
+            return true;
+        }
+        programs::end_marked(&self.mark(mark), grace).await
+    }
+
+    async fn count(&self, mark: Mark) -> u32 {
+        if self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&mark).is_some() {
+            return 0;
+        }
+        u32::try_from(programs::marked(&self.mark(mark)).len()).unwrap_or(u32::MAX)
+    }
+
+    async fn settle(&self, ask: Settle) -> Result<Settled, Fault> {
+        let invalid = |_| Fault::new(FaultCode::Invalid, "no path");
+        let (name, home) = if ask.uid == 0 { ("root", "/root") } else { ("agent", "/home/agent") };
+        for path in [home, &ask.workdir] {
+            let path = ContainerPath::parse(path).map_err(invalid)?;
+            if self.files.workdir(&path).is_none() {
+                let made = std::fs::create_dir_all(self.files.root().join(path.as_str().trim_start_matches('/')));
+                made.map_err(|err| Fault::new(FaultCode::Io, format!("cannot make `{path}`: {err}")))?;
+            }
+        }
+        let shell = "/bin/sh".to_owned();
+        let Settle { uid, gid, .. } = ask;
+        Ok(Settled { name: name.into(), home: home.into(), shell, uid, gid, readable: true, writable: true })
+    }
+
+    fn root(&self) -> &Path {
+        self.files.root()
+    }
+
+    fn ids(&self, who: &Who) -> Result<GuestIds, Fault> {
+        match who {
+            Who::Ids { uid, gid } => Ok(GuestIds { uid: *uid, gid: gid.unwrap_or(*uid), groups: Vec::new() }),
+            Who::Name(name) if name == "root" => Ok(GuestIds { uid: 0, gid: 0, groups: Vec::new() }),
+            Who::Name(name) => Err(Fault::new(FaultCode::NoUser, format!("no user `{name}`"))),
+        }
+    }
+}
+
+/// Connects to the guest of a container, for as long as that runs.
+#[derive(Debug)]
+pub(super) struct FakeDial {
+    pub(super) fake: FakeRuntime,
+    pub(super) id: ContainerId,
+}
+
+#[async_trait]
+impl Dial for FakeDial {
+    async fn dial(&self) -> Result<Dialled> {
+        let (guest, life) = self.fake.with(|state| {
+            let machine = state.machine(&self.id)?;
+            let guest = machine.guest.clone().filter(|_| machine.seen.running());
+            let none = || Error::GuestFailed { reason: "it was made without a guest".into() };
+            match guest {
+                Some(guest) => Ok((guest, machine.life.clone())),
+                None if machine.seen.running() => Err(none()),
+                None => Err(machine.not_running()),
+            }
+        })?;
+        let (ours, theirs) = tokio::io::duplex(PIPE);
+        let (from, to) = tokio::io::split(theirs);
+        tokio::spawn(async move { life.run_until_cancelled(serve(guest, from, to)).await });
+        let (reader, writer) = tokio::io::split(ours);
+        Ok(Dialled::plain(reader, writer, Transport::InProcess))
+    }
+}

@@ -1,0 +1,370 @@
+//! One connection: a task that reads, a task that writes, and channels between them and the calls.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use coracle_guest::codec::{self, Frame};
+use coracle_guest::wire::{Ask, Hello, Keep, MAX_CHANNELS, Say, VERSION};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::channels::{Channels, Heard, Opened, Talk};
+use super::dial::{Dialled, Transport};
+use crate::{Error, ProcessId, Result, random_hex};
+
+/// A guest that runs answers within a moment.
+const HELLO: Duration = Duration::from_secs(5);
+
+/// Frames with words or data that wait to be written. None is longer than [`PIECE`], so the queue is bounded.
+const QUEUE: usize = 32;
+
+/// Bytes of words or data that travel in one frame.
+pub(super) const PIECE: usize = 64 << 10;
+
+/// Lists are read whole, a mebibyte each, and these many at once.
+const LISTS: usize = 8;
+
+/// How long the last words to a guest may take.
+const PARTING: Duration = Duration::from_secs(1);
+
+/// A call whose connection is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Broken {
+    pub(super) reason: String,
+    /// The guest may have got what was asked.
+    pub(super) sent: bool,
+}
+
+impl From<Broken> for Error {
+    fn from(it: Broken) -> Self {
+        Self::GuestLost { reason: it.reason, output: None }
+    }
+}
+
+/// A connection whose guest said hello.
+pub(super) struct Connection {
+    shared: Arc<Shared>,
+    reader: AbortHandle,
+    pub(super) run: String,
+    pub(super) transport: Transport,
+    pub(super) peer: Option<ProcessId>,
+}
+
+struct Shared {
+    channels: Mutex<Channels>,
+    /// Something waits to be written.
+    wake: Notify,
+    places: Semaphore,
+    numbers: Arc<Semaphore>,
+    lists: Semaphore,
+    over: CancellationToken,
+    /// Nobody will ask anything any more.
+    parting: CancellationToken,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("transport", &self.transport).field("run", &self.run).finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    /// Says hello and begins to listen.
+    ///
+    /// # Errors
+    /// [`Error::GuestFailed`] when no proper hello comes back in time.
+    pub(super) async fn greet(mut dialled: Dialled, keep: Keep) -> Result<Self> {
+        let mut reader = BufReader::with_capacity(PIECE, dialled.reader);
+        let greeted = timeout(HELLO, hello(&mut reader, &mut dialled.writer, keep)).await;
+        let run = match greeted.unwrap_or_else(|_| Err(format!("no hello within {} s", HELLO.as_secs()))) {
+            Ok(run) => run,
+            Err(mut reason) => {
+                if let Some(words) = dialled.last_words
+                    && let Ok(Ok(excerpt)) = timeout(PARTING, words).await
+                {
+                    reason = format!("{reason}: {excerpt}");
+                }
+                return Err(Error::GuestFailed { reason });
+            }
+        };
+        let shared = Arc::new(Shared {
+            channels: Mutex::default(),
+            wake: Notify::new(),
+            places: Semaphore::new(QUEUE),
+            numbers: Arc::new(Semaphore::new(MAX_CHANNELS)),
+            lists: Semaphore::new(LISTS),
+            over: CancellationToken::new(),
+            parting: CancellationToken::new(),
+        });
+        let reader = tokio::spawn(read(Arc::clone(&shared), reader)).abort_handle();
+        tokio::spawn(write(Arc::clone(&shared), dialled.writer, dialled.hold));
+        Ok(Self { shared, reader, run, transport: dialled.transport, peer: dialled.peer })
+    }
+
+    /// Whether it still stands, as far as is known.
+    pub(super) fn alive(&self) -> bool {
+        !self.shared.over.is_cancelled()
+    }
+
+    /// Opens a channel; waits while as many are open as may.
+    pub(super) async fn open(self: &Arc<Self>, ask: Ask, payload: Vec<u8>, talk: Talk) -> Result<Channel, Broken> {
+        let unsent = |_| self.shared.broken(false);
+        let permit = Arc::clone(&self.shared.numbers).acquire_owned().await.map_err(unsent)?;
+        let place = self.shared.places.acquire().await.map_err(unsent)?;
+        let opened = {
+            let mut channels = self.shared.lock();
+            if channels.over.is_some() {
+                drop(channels);
+                return Err(self.shared.broken(false));
+            }
+            channels.open(ask, payload, talk, permit)
+        };
+        place.forget();
+        self.shared.wake.notify_one();
+        let Opened { number, heard, room, sent, ended } = opened;
+        Ok(Channel { to: Sender { connection: Arc::clone(self), number, room }, heard, sent, ended })
+    }
+
+    /// One of the lists that may be read at once.
+    pub(super) async fn list_place(&self) -> Result<tokio::sync::SemaphorePermit<'_>, Broken> {
+        self.shared.lists.acquire().await.map_err(|_| self.shared.broken(false))
+    }
+}
+
+/// What waits is still written: the guest ends at once what nobody waits for.
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.shared.parting.cancel();
+        self.reader.abort();
+    }
+}
+
+/// A channel, open until its last word. To drop it is to leave it.
+#[derive(Debug)]
+pub(super) struct Channel {
+    to: Sender,
+    heard: mpsc::UnboundedReceiver<Heard>,
+    sent: Arc<AtomicBool>,
+    ended: Arc<AtomicBool>,
+}
+
+impl Channel {
+    /// What the guest says next. Safe to abandon.
+    pub(super) async fn next(&mut self) -> Result<Heard, Broken> {
+        let broken = |sent: &AtomicBool| self.to.connection.shared.broken(sent.load(Ordering::Relaxed));
+        self.heard.recv().await.ok_or_else(|| broken(&self.sent))
+    }
+
+    /// As [`next`](Self::next); when something else has to be done first, only that the connection broke before the last
+    /// word came: what waits to be taken can be asked for again, but a command that nobody is connected to is ended.
+    pub(super) async fn next_unless(&mut self, busy: bool) -> Result<Heard, Broken> {
+        if !busy {
+            return self.next().await;
+        }
+        let shared = &self.to.connection.shared;
+        shared.over.cancelled().await;
+        if self.ended.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        Err(shared.broken(self.sent.load(Ordering::Relaxed)))
+    }
+
+    /// Output or data was taken: so much more may come.
+    pub(super) fn took(&self, bytes: usize) {
+        let shared = &self.to.connection.shared;
+        shared.lock().took(self.to.number, bytes as u64);
+        shared.wake.notify_one();
+    }
+
+    /// Asks for the end of the command.
+    pub(super) fn cancel(&self) {
+        let shared = &self.to.connection.shared;
+        shared.lock().push(self.to.number, Ask::Cancel, Vec::new(), false);
+        shared.wake.notify_one();
+    }
+
+    /// The way to the guest, for a second hand.
+    pub(super) fn sender(&self) -> Sender {
+        self.to.clone()
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        let shared = &self.to.connection.shared;
+        shared.lock().leave(self.to.number);
+        shared.wake.notify_one();
+    }
+}
+
+/// The way to the guest on a channel.
+#[derive(Clone, Debug)]
+pub(super) struct Sender {
+    connection: Arc<Connection>,
+    number: u32,
+    room: Arc<Semaphore>,
+}
+
+impl Sender {
+    /// Sends a frame that opens no channel; `false` when nobody listens any more.
+    pub(super) async fn send(&self, ask: Ask, payload: Vec<u8>) -> bool {
+        let shared = &self.connection.shared;
+        let Ok(place) = shared.places.acquire().await else { return false };
+        let open = shared.lock().push(self.number, ask, payload, true);
+        if open {
+            place.forget();
+            shared.wake.notify_one();
+        }
+        open
+    }
+
+    /// Waits for room for data, at most a piece; 0 when nobody listens any more. What is not used has to be
+    /// [given back](Self::spare).
+    pub(super) async fn reserve(&self) -> usize {
+        let Ok(first) = self.room.acquire().await else { return 0 };
+        first.forget();
+        let more = self.room.available_permits().min(PIECE - 1);
+        match u32::try_from(more).map(|more| self.room.try_acquire_many(more)) {
+            Ok(Ok(rest)) => {
+                rest.forget();
+                more + 1
+            }
+            _ => 1,
+        }
+    }
+
+    /// Room that was reserved and is not needed.
+    pub(super) fn spare(&self, bytes: usize) {
+        self.room.add_permits(bytes);
+    }
+
+    /// Everything that was sent has been taken by the guest.
+    pub(super) fn all_taken(&self) -> bool {
+        self.room.available_permits() as u64 == coracle_guest::wire::WINDOW
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Channels> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn broken(&self, sent: bool) -> Broken {
+        let reason = self.lock().over.clone().unwrap_or_else(|| "the guest had said its last word".into());
+        Broken { reason, sent }
+    }
+
+    fn end(&self, reason: &str) {
+        tracing::debug!(reason, "the link is over");
+        self.lock().end(reason);
+        self.places.close();
+        self.numbers.close();
+        self.lists.close();
+        self.over.cancel();
+    }
+}
+
+async fn hello(
+    reader: &mut (impl AsyncRead + Unpin),
+    writer: &mut (impl AsyncWrite + Unpin),
+    keep: Keep,
+) -> Result<String, String> {
+    let nonce = random_hex::<16>();
+    let mut bytes = Vec::new();
+    let ours = Hello { version: VERSION, nonce: nonce.clone(), run: String::new(), keep: Some(keep) };
+    Frame::new(0, Ask::Hello(ours)).write_to(&mut bytes);
+    let write = async {
+        writer.write_all(&bytes).await?;
+        writer.flush().await
+    };
+    // What ended at once has a reason, which stands where it prints to and not in a failed write.
+    if let Err(err) = write.await {
+        tracing::debug!(%err, "nobody reads the hello");
+    }
+    match codec::read::<Say>(reader).await.map_err(|err| told(&err))? {
+        None => Err("it ended without a hello".into()),
+        Some(Frame { channel: 0, head: Say::Hello(theirs), .. }) if theirs.nonce == nonce => match theirs.version {
+            VERSION => Ok(theirs.run.chars().take(64).collect()),
+            other => Err(format!("it speaks version {other} and not {VERSION}")),
+        },
+        Some(_) => Err("it did not say hello".into()),
+    }
+}
+
+fn told(err: &codec::Error) -> String {
+    match std::error::Error::source(err) {
+        Some(source) => format!("{err}: {source}"),
+        None => err.to_string(),
+    }
+}
+
+async fn read(shared: Arc<Shared>, mut reader: impl AsyncRead + Unpin) {
+    let reason = loop {
+        match codec::read::<Say>(&mut reader).await {
+            Ok(Some(frame)) => {
+                let heard = shared.lock().hear(frame);
+                if let Err(breach) = heard {
+                    break breach.to_string();
+                }
+                shared.wake.notify_one();
+            }
+            Ok(None) => break "the guest closed the connection".to_owned(),
+            Err(err) => break told(&err),
+        }
+    };
+    shared.end(&reason);
+}
+
+/// Holds what the connection hangs on, and lets it go with it.
+async fn write(shared: Arc<Shared>, mut writer: impl AsyncWrite + Unpin, hold: Box<dyn Any + Send>) {
+    let mut bytes = Vec::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = shared.over.cancelled() => break,
+            () = shared.parting.cancelled() => {
+                let _ = timeout(PARTING, flush(&shared, &mut writer, &mut bytes)).await;
+                break;
+            }
+            () = shared.wake.notified() => {}
+        }
+        let written = tokio::select! {
+            biased;
+            () = shared.over.cancelled() => break,
+            () = parted(&shared) => break,
+            written = flush(&shared, &mut writer, &mut bytes) => written,
+        };
+        if let Err(err) = written {
+            // What the guest said before it closed is still to be read.
+            sleep(PARTING).await;
+            shared.end(&told(&err.into()));
+        }
+    }
+    let _ = timeout(PARTING, writer.shutdown()).await;
+    drop(hold);
+}
+
+/// A while after nobody will ask anything any more.
+async fn parted(shared: &Shared) {
+    shared.parting.cancelled().await;
+    sleep(PARTING).await;
+}
+
+async fn flush(shared: &Shared, writer: &mut (impl AsyncWrite + Unpin), bytes: &mut Vec<u8>) -> std::io::Result<()> {
+    loop {
+        bytes.clear();
+        let places = shared.lock().batch(bytes);
+        shared.places.add_permits(places);
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        writer.write_all(bytes).await?;
+        writer.flush().await?;
+    }
+}

@@ -1,0 +1,776 @@
+//! What a guest may do to a link, and what may happen in between.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use coracle_guest::codec::Frame;
+use coracle_guest::wire::{
+    Answer, Ask, At, End, Entry, Fault, FaultCode, Hello, Kind, MAX_CHANNELS, MAX_UNKNOWN, Say, State, Stream, VERSION,
+    WINDOW, Wait, Waited, Who,
+};
+use proptest::prelude::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+
+use super::script::{COMPLAINED, Cut, Guest, PRINTED, World, begun, cut_link, ended, link, out, play};
+use super::{Link, Put};
+use crate::{AtLimit, Command, ContainerPath, Error, Exec, ExecLimits, Exit, Ids, Input, JobId, LimitKind};
+
+fn command() -> Exec {
+    Exec::new(Command::Argv(vec!["say".into(), "it".into()]), Ids::ROOT, ContainerPath::root())
+}
+
+fn at(path: &str) -> At {
+    At { user: Who::Name("root".into()), path: path.into(), follow: true }
+}
+
+fn file(name: &str) -> Say {
+    let (kind, link) = (Kind::File, None);
+    let name = name.to_owned();
+    Say::Answer(Answer::File(Entry { name, kind, size: 0, mode: 0o644, uid: 0, gid: 0, changed_ns: 0, link }))
+}
+
+fn lost<T>(outcome: Result<T, Error>) -> String {
+    match outcome {
+        Err(Error::GuestLost { reason, .. }) => reason,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it is no result"),
+    }
+}
+
+/// Runs one command against a guest that has heard of it.
+fn against<F>(act: impl Fn(Guest, u32, String) -> F + Send + Sync + Clone + 'static) -> Link
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    link(move |_, mut guest| {
+        let act = act.clone();
+        async move {
+            guest.greet("a run").await;
+            let job = match guest.asked().await {
+                Some(Frame { channel, head: Ask::Exec(exec), .. }) => (channel, exec.job),
+                Some(Frame { channel, head: Ask::Attach { job, .. }, .. }) => (channel, job),
+                _ => return,
+            };
+            act(guest, job.0, job.1).await;
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_calls_at_once_get_each_its_own_answer_and_only_so_many_are_open() {
+    const CALLS: usize = 600;
+    let link = link(|_, mut guest| async move {
+        guest.greet("a run").await;
+        let mut left = CALLS;
+        while left > 0 {
+            let mut asked = Vec::new();
+            while asked.len() < left.min(MAX_CHANNELS) {
+                let Some(Frame { channel, head: Ask::Stat(at), .. }) = guest.hear().await else { continue };
+                asked.push((channel, at.path));
+            }
+            assert!(timeout(Duration::from_secs(1), guest.hear()).await.is_err(), "one more than may be open");
+            left -= asked.len();
+            for (channel, path) in asked.into_iter().rev() {
+                guest.say(channel, file(&path), b"").await;
+            }
+        }
+        guest.idle().await;
+    });
+    let call = |number: usize| {
+        let link = link.clone();
+        async move { (number.to_string(), link.stat(at(&number.to_string())).await.unwrap().name) }
+    };
+    let mut calls: tokio::task::JoinSet<_> = (0..CALLS).map(call).collect();
+    while let Some(done) = calls.join_next().await {
+        let (asked, answered) = done.unwrap();
+        assert_eq!(asked, answered);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_waits_for_who_watches_it_and_holds_up_nobody_else() {
+    let link = link(|_, mut guest| async move {
+        guest.greet("a run").await;
+        let (mut room, mut sent, mut flooded) = (WINDOW, 0, 0);
+        while let Some(Frame { channel, head, .. }) = guest.hear().await {
+            match head {
+                Ask::Exec(exec) => {
+                    flooded = channel;
+                    guest.say(channel, begun(&exec.job), b"").await;
+                }
+                Ask::Credit(more) => room += more,
+                Ask::Stat(at) => guest.say(channel, file(&at.path), b"").await,
+                _ => {}
+            }
+            while room > 0 && sent < 4 * WINDOW {
+                let piece = vec![b'x'; room.min(1000).min(4 * WINDOW - sent) as usize];
+                guest.say(flooded, out(Stream::Stdout, sent), &piece).await;
+                (room, sent) = (room - piece.len() as u64, sent + piece.len() as u64);
+            }
+            assert!(room <= WINDOW);
+            if sent == 4 * WINDOW && flooded != 0 {
+                guest.say(flooded, Say::End(ended(0, sent, 0)), b"").await;
+                flooded = 0;
+            }
+        }
+    });
+    let (sender, mut watched) = mpsc::channel(1);
+    let exec = Exec { live: Some(sender), ..command() };
+    let running = tokio::spawn({
+        let link = link.clone();
+        async move { link.exec(exec).await }
+    });
+    let first = watched.recv().await.unwrap();
+    assert_eq!(first.offset, 0);
+    for _ in 0..3 {
+        assert_eq!(link.stat(at("beside")).await.unwrap().name, "beside");
+    }
+    let mut bytes = first.bytes.len() as u64;
+    while let Some(chunk) = watched.recv().await {
+        assert_eq!(chunk.offset, bytes);
+        bytes += chunk.bytes.len() as u64;
+    }
+    let output = running.await.unwrap().unwrap();
+    assert_eq!((bytes, output.stdout.total_bytes()), (4 * WINDOW, 4 * WINDOW));
+}
+
+#[tokio::test]
+async fn a_long_input_goes_as_fast_as_it_is_taken() {
+    const LENGTH: u64 = 64 << 20;
+    let link = against(|mut guest, channel, job| async move {
+        guest.say(channel, begun(&job), b"").await;
+        let (mut taken, mut held) = (0, 0);
+        while let Some(Frame { head: Ask::Data { last }, payload, .. }) = guest.hear().await {
+            held += payload.len() as u64;
+            assert!(held <= WINDOW, "more than there was room for");
+            if held > WINDOW / 2 || last {
+                guest.say(channel, Say::Credit(held), b"").await;
+                (taken, held) = (taken + held, 0);
+            }
+            if last {
+                let count = taken.to_string();
+                guest.say(channel, out(Stream::Stdout, 0), count.as_bytes()).await;
+                guest.say(channel, Say::End(ended(0, count.len() as u64, 0)), b"").await;
+            }
+        }
+    });
+    let input = Input::Stream(Box::new(tokio::io::repeat(7).take(LENGTH)));
+    let output = link.exec(Exec { stdin: Some(input), ..command() }).await.unwrap();
+    assert_eq!(output.stdout.text(), LENGTH.to_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fits_nothing_ends_the_connection_with_its_reason() {
+    type Said = Vec<(u32, Say, Vec<u8>)>;
+    type Case = (&'static str, fn(u32, &str) -> Said);
+    let cases: &[Case] = &[
+        ("not open", |channel, _| vec![(channel + 9, Say::Credit(0), vec![])]),
+        ("not open", |_, _| vec![(0, Say::Credit(0), vec![])]),
+        ("nobody asked for", |channel, job| vec![(channel, begun(job), vec![]), (channel, begun(job), vec![])]),
+        ("nobody asked for", |channel, _| vec![(channel, Say::Answer(Answer::Done), vec![])]),
+        ("nobody asked for", |channel, _| vec![(channel, Say::Data { last: true }, vec![])]),
+        ("nobody asked for", |channel, job| vec![(channel, begun(job), vec![1])]),
+        ("had room for", |channel, _| {
+            // On the next connection it goes on, or else that would be what is wrong.
+            static NEXT: AtomicUsize = AtomicUsize::new(0);
+            let offset = || NEXT.fetch_add(1 << 17, Ordering::Relaxed) as u64;
+            (0..4).map(|_| (channel, out(Stream::Stdout, offset()), vec![0; 1 << 17])).collect()
+        }),
+        ("than was used", |channel, _| vec![(channel, Say::Credit(1), vec![])]),
+        ("than was used", |channel, _| vec![(channel, Say::Credit(u64::MAX), vec![])]),
+        ("twice", |channel, _| {
+            vec![(channel, out(Stream::Stdout, 0), vec![1; 5]), (channel, out(Stream::Stdout, 4), vec![1])]
+        }),
+        ("twice", |channel, _| vec![(channel, out(Stream::Stderr, u64::MAX), vec![1])]),
+        ("unknown types", |_, _| vec![(0, Say::Unknown, vec![]); MAX_UNKNOWN]),
+        ("another command", |channel, _| vec![(channel, begun("00000000"), vec![])]),
+        ("does not know", |channel, _| vec![(channel, Say::Unknown, vec![])]),
+        ("how the command ended", |channel, _| vec![(channel, Say::End(End { code: None, ..ended(0, 0, 0) }), vec![])]),
+        ("how the command ended", |channel, _| {
+            vec![(channel, Say::End(End { state: State::Running, ..ended(0, 0, 0) }), vec![])]
+        }),
+    ];
+    for (reason, said) in cases {
+        let said = *said;
+        let link = against(move |mut guest, channel, job| async move {
+            let mut bytes = Vec::new();
+            for (channel, head, payload) in said(channel, &job) {
+                Frame { channel, head, payload }.write_to(&mut bytes);
+            }
+            let _ = guest.writer.write_all(&bytes).await;
+            guest.idle().await;
+        });
+        let (sender, _watched) = mpsc::channel(1);
+        // Nobody takes what comes, so no room is given back.
+        let exec = Exec { live: Some(sender), ..command() };
+        let outcome = timeout(Duration::from_secs(100), link.exec(exec)).await.expect("it ends");
+        let why = lost(outcome);
+        assert!(why.contains(reason), "{reason}: {why}");
+    }
+}
+
+#[tokio::test]
+async fn what_comes_after_the_last_word_ends_the_connection() {
+    let link = link(|_, mut guest| async move {
+        guest.greet("a run").await;
+        while let Some(Frame { channel, head, .. }) = guest.asked().await {
+            if let Ask::Exec(exec) = head {
+                guest.say(channel, begun(&exec.job), b"").await;
+                guest.say(channel, Say::End(ended(0, 0, 0)), b"").await;
+                guest.say(channel, out(Stream::Stdout, 0), b"more").await;
+            }
+        }
+    });
+    assert_eq!(link.exec(command()).await.unwrap().exit, Exit::Code(0));
+    while link.transport().is_some() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_of_another_kind_or_beyond_its_limit_is_none() {
+    for said in [Answer::Jobs(vec![]), Answer::Done] {
+        let link = link(move |_, mut guest| {
+            let said = said.clone();
+            async move {
+                guest.greet("a run").await;
+                let Some(Frame { channel, .. }) = guest.asked().await else { return };
+                guest.say(channel, Say::Answer(said), b"").await;
+                guest.idle().await;
+            }
+        });
+        assert!(lost(link.stat(at("x")).await).contains("nobody asked for"));
+    }
+    let link = link(|_, mut guest| async move {
+        guest.greet("a run").await;
+        let Some(Frame { channel, .. }) = guest.asked().await else { return };
+        guest.say(channel, file("x"), b"").await;
+        guest.say(channel, Say::Data { last: true }, b"123456").await;
+        guest.idle().await;
+    });
+    assert!(lost(link.get(at("x"), 0, 5).await).contains("nobody asked for"));
+}
+
+#[tokio::test]
+async fn an_unknown_word_ends_its_own_call_only() {
+    let link = link(|_, mut guest| async move {
+        guest.greet("a run").await;
+        while let Some(Frame { channel, head, .. }) = guest.asked().await {
+            match head {
+                Ask::Stat(at) if at.path == "odd" => guest.say(channel, Say::Unknown, b"").await,
+                Ask::Stat(at) => guest.say(channel, file(&at.path), b"").await,
+                _ => {}
+            }
+        }
+    });
+    assert!(lost(link.stat(at("odd")).await).contains("does not know"));
+    assert_eq!(link.stat(at("even")).await.unwrap().name, "even");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_say_a_proper_hello_is_no_guest() {
+    type Script = fn(Hello) -> Option<Say>;
+    let cases: &[(&str, Script)] = &[
+        ("version 2", |hello| Some(Say::Hello(Hello { version: VERSION + 1, ..hello }))),
+        ("did not say hello", |hello| Some(Say::Hello(Hello { nonce: "0".repeat(32), ..hello }))),
+        ("did not say hello", |_| Some(Say::Credit(1))),
+        ("within 5 s", |_| None),
+    ];
+    for (reason, answer) in cases {
+        let answer = *answer;
+        let link = link(move |_, mut guest| async move {
+            let Some(Frame { head: Ask::Hello(hello), .. }) = guest.hear().await else { return };
+            if let Some(say) = answer(hello) {
+                guest.say(0, say, b"").await;
+            }
+            guest.idle().await;
+        });
+        let begun = Instant::now();
+        let failed = link.open().await;
+        assert!(matches!(&failed, Err(Error::GuestFailed { reason: it }) if it.contains(reason)), "{failed:?}");
+        assert!(begun.elapsed() <= Duration::from_secs(6));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_never_answers_holds_nobody_for_ever() {
+    let silent = || {
+        link(|_, mut guest| async move {
+            guest.greet("a run").await;
+            guest.idle().await;
+        })
+    };
+    assert!(matches!(silent().stat(at("x")).await, Err(Error::TimedOut { verb: "stat", .. })));
+    assert!(lost(silent().exec(command()).await).contains("does not tell"));
+    let exec = command();
+    exec.cancel.clone().cancel();
+    assert_eq!(silent().exec(exec).await.unwrap().exit, Exit::Cancelled);
+}
+
+async fn exec_cut_at(cut: Cut, stdin: Option<&[u8]>) -> (Result<crate::ExecOutput, Error>, usize) {
+    let world = Arc::new(Mutex::new(World::default()));
+    let link = cut_link(cut, {
+        let world = Arc::clone(&world);
+        move |_, guest| play(Arc::clone(&world), guest)
+    });
+    let (sender, mut watched) = mpsc::channel(100);
+    let exec = Exec { stdin: stdin.map(|it| Input::Bytes(it.to_vec())), live: Some(sender), ..command() };
+    let outcome = timeout(Duration::from_secs(300), link.exec(exec)).await.expect("it ends");
+    if let Ok(output) = &outcome {
+        let mut seen: [Vec<u8>; 2] = Default::default();
+        while let Some(chunk) = watched.recv().await {
+            let seen = &mut seen[usize::from(chunk.stream == crate::Stream::Stderr)];
+            assert_eq!(chunk.offset, seen.len() as u64, "nothing twice, nothing missing");
+            seen.extend(chunk.bytes);
+        }
+        assert_eq!(seen, [output.stdout.bytes(), output.stderr.bytes()]);
+    }
+    let started = world.lock().unwrap().started;
+    (outcome, started)
+}
+
+/// Bytes of a whole conversation are fewer than that.
+const CUTS: usize = 900;
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_cut_anywhere_loses_nothing_and_starts_nothing_twice() {
+    let mut retried = 0;
+    for bytes in 0..CUTS {
+        for cut in [Cut { said: bytes, ..Cut::NEVER }, Cut { heard: bytes, ..Cut::NEVER }] {
+            let (outcome, started) = exec_cut_at(cut, None).await;
+            let output = match outcome {
+                Ok(output) => output,
+                // The hello itself was cut.
+                Err(Error::GuestFailed { .. }) => continue,
+                Err(err) => panic!("{cut:?}: {err}"),
+            };
+            assert_eq!((output.exit, started), (Exit::Code(3), 1), "{cut:?}");
+            assert_eq!((output.stdout.bytes(), output.stderr.bytes()), (PRINTED.to_vec(), COMPLAINED.to_vec()));
+            retried += usize::from(output.retried);
+        }
+    }
+    assert!((100..2 * CUTS - 200).contains(&retried), "{retried}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_input_cut_anywhere_is_whole_or_its_command_is_lost() {
+    let input = b"0123456789".repeat(5);
+    let (mut whole, mut lost) = (0, 0);
+    for bytes in 0..CUTS {
+        for cut in [Cut { said: bytes, ..Cut::NEVER }, Cut { heard: bytes, ..Cut::NEVER }] {
+            let (outcome, started) = exec_cut_at(cut, Some(&input)).await;
+            assert!(started <= 1, "{cut:?}");
+            match outcome {
+                Ok(output) => {
+                    assert_eq!(output.stdout.bytes(), input, "{cut:?}");
+                    whole += 1;
+                }
+                Err(Error::GuestLost { .. }) => lost += 1,
+                Err(Error::GuestFailed { .. }) => {}
+                Err(err) => panic!("{cut:?}: {err}"),
+            }
+        }
+    }
+    assert!(whole > 100 && lost > 20, "{whole} {lost}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_container_that_was_started_anew_nothing_is_sent_again() {
+    for begins in [false, true] {
+        let execs = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&execs);
+        let link = link(move |nth, mut guest| {
+            let count = Arc::clone(&count);
+            async move {
+                guest.greet(&format!("run {nth}")).await;
+                while let Some(Frame { channel, head, .. }) = guest.asked().await {
+                    match head {
+                        Ask::Exec(exec) => {
+                            count.fetch_add(1, Ordering::Relaxed);
+                            if begins {
+                                guest.say(channel, begun(&exec.job), b"").await;
+                                guest.say(channel, out(Stream::Stdout, 0), b"so far").await;
+                            }
+                            return;
+                        }
+                        _ => guest.say(channel, Say::Failed(Fault::new(FaultCode::NoJob, "none")), b"").await,
+                    }
+                }
+            }
+        });
+        match link.exec(command()).await {
+            Err(Error::GuestLost { output: Some(output), .. }) => {
+                assert_eq!(output.stdout.text(), if begins { "so far" } else { "" });
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(execs.load(Ordering::Relaxed), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_waits_for_the_end_of_the_tree_and_takes_the_output_along() {
+    let link = against(|mut guest, channel, job| async move {
+        guest.say(channel, begun(&job), b"").await;
+        guest.say(channel, out(Stream::Stdout, 0), b"before").await;
+        while let Some(Frame { head, .. }) = guest.asked().await {
+            if head == Ask::Cancel {
+                let end = End { state: State::Cancelled, tree_ended: Some(true), signal: Some(15), ..ended(143, 6, 0) };
+                guest.say(channel, Say::End(end), b"").await;
+            }
+        }
+    });
+    // Nobody takes what the watcher gets, and that must not hold up the cancel.
+    let (sender, watched) = mpsc::channel(1);
+    sender.send(crate::Chunk { stream: crate::Stream::Stdout, bytes: vec![], offset: 0 }).await.unwrap();
+    let exec = Exec { live: Some(sender), ..command() };
+    let cancel = exec.cancel.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        cancel.cancel();
+    });
+    let output = link.exec(exec).await.unwrap();
+    assert_eq!((output.exit, output.tree_ended, output.signal), (Exit::Cancelled, Some(true), Some(15)));
+    assert_eq!(output.stdout.text(), "before");
+    drop(watched);
+}
+
+#[tokio::test]
+async fn a_dropped_call_is_left_and_what_still_comes_of_it_is_let_go() {
+    let (told, mut tells) = mpsc::unbounded_channel();
+    let link = link(move |_, mut guest| {
+        let told = told.clone();
+        async move {
+            guest.greet("a run").await;
+            let mut left = 0;
+            while let Some(Frame { channel, head, .. }) = guest.hear().await {
+                match head {
+                    Ask::Exec(exec) => {
+                        guest.say(channel, begun(&exec.job), b"").await;
+                        told.send("begun").unwrap();
+                    }
+                    Ask::Leave => {
+                        left = channel;
+                        // A whole window on its way: only when its room is given back can there be more.
+                        for piece in 0..4 {
+                            let size = WINDOW / 4;
+                            guest.say(channel, out(Stream::Stdout, piece * size), &vec![0; size as usize]).await;
+                        }
+                    }
+                    Ask::Credit(_) if channel == left => {
+                        guest.say(channel, Say::End(ended(0, WINDOW, 0)), b"").await;
+                        told.send("ended").unwrap();
+                        left = 0;
+                    }
+                    Ask::Stat(at) => guest.say(channel, file(&at.path), b"").await,
+                    _ => {}
+                }
+            }
+        }
+    });
+    let running = tokio::spawn({
+        let link = link.clone();
+        async move { link.exec(command()).await }
+    });
+    assert_eq!(tells.recv().await, Some("begun"));
+    running.abort();
+    assert_eq!(tells.recv().await, Some("ended"));
+    assert_eq!(link.stat(at("after")).await.unwrap().name, "after");
+}
+
+#[tokio::test]
+async fn what_was_left_is_told_before_the_last_link_goes() {
+    let (told, mut tells) = mpsc::unbounded_channel();
+    let link = against(move |mut guest, channel, job| {
+        let told = told.clone();
+        async move {
+            guest.say(channel, begun(&job), b"").await;
+            told.send(Ask::Hello(Hello { version: 0, nonce: String::new(), run: String::new(), keep: None })).unwrap();
+            while let Some(frame) = guest.asked().await {
+                let _ = told.send(frame.head);
+            }
+        }
+    });
+    let running = tokio::spawn(async move { link.exec(command()).await });
+    tells.recv().await.unwrap();
+    running.abort();
+    assert_eq!(tells.recv().await, Some(Ask::Leave));
+    assert_eq!(tells.recv().await, None);
+}
+
+#[tokio::test]
+async fn what_is_sent_of_both_ends_is_what_is_kept() {
+    let link = against(|mut guest, channel, job| async move {
+        guest.say(channel, begun(&job), b"").await;
+        guest.say(channel, out(Stream::Stdout, 0), b"0123").await;
+        guest.say(channel, out(Stream::Stdout, 96), b"wxyz").await;
+        guest.say(channel, Say::End(End { left: 2, ..ended(1, 100, 50) }), b"").await;
+        guest.idle().await;
+    });
+    let output = link.exec(Exec { keep_bytes: 7, ..command() }).await.unwrap();
+    assert_eq!((output.stdout.head(), output.stdout.tail().as_slice()), (&b"0123"[..], &b"wxyz"[..]));
+    assert_eq!((output.stdout.left_out(), output.stderr.left_out(), output.left_running), (92, 50, 2));
+    assert!(output.job.is_some(), "the rest can be asked for");
+}
+
+#[tokio::test]
+async fn states_of_an_end_are_exits() {
+    let end = |state, code| End { state, code, ..ended(0, 0, 0) };
+    for (at_limit, end, exit) in [
+        (AtLimit::End, end(State::Exited, Some(7)), Exit::Code(7)),
+        (AtLimit::End, end(State::TotalTime, Some(137)), Exit::TimedOut(LimitKind::Total)),
+        (AtLimit::End, end(State::Silence, None), Exit::TimedOut(LimitKind::Silence)),
+        (AtLimit::Keep, end(State::Silence, None), Exit::Running(LimitKind::Silence)),
+        (AtLimit::Keep, end(State::TotalTime, None), Exit::Running(LimitKind::Total)),
+        (AtLimit::Keep, end(State::Cancelled, Some(143)), Exit::Cancelled),
+    ] {
+        let link = against(move |mut guest, channel, _| {
+            let end = end.clone();
+            async move {
+                guest.say(channel, Say::End(end), b"").await;
+                guest.idle().await;
+            }
+        });
+        let output = link.exec(Exec { at_limit, ..command() }).await.unwrap();
+        assert_eq!((output.exit, output.job.is_some()), (exit, matches!(exit, Exit::Running(_))));
+    }
+}
+
+#[tokio::test]
+async fn a_job_is_begun_when_the_guest_has_its_input() {
+    let (told, mut tells) = mpsc::unbounded_channel();
+    let link = against(move |mut guest, channel, job| {
+        let told = told.clone();
+        async move {
+            guest.say(channel, begun(&job), b"").await;
+            while let Some(frame) = guest.hear().await {
+                if matches!(frame.head, Ask::Data { last: true }) {
+                    guest.say(channel, Say::End(End { state: State::Running, ..ended(0, 0, 0) }), b"").await;
+                }
+                told.send(frame).unwrap();
+            }
+        }
+    });
+    let exec = Exec { stdin: Some(Input::Bytes(b"in".to_vec())), ..command() };
+    assert_eq!(link.start(exec, Some(32)).await.unwrap().pid, 7);
+    drop(link);
+    let Some(Frame { head: Ask::Data { last: true }, payload, .. }) = tells.recv().await else { panic!("no input") };
+    assert_eq!(payload, b"in");
+    assert_eq!(tells.recv().await, None, "nobody left it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_whose_start_is_slow_is_found_and_not_started_again() {
+    let link = link(|nth, mut guest| async move {
+        guest.greet("a run").await;
+        let mut looks = 0;
+        while let Some(Frame { channel, head, .. }) = guest.asked().await {
+            match head {
+                Ask::Exec(_) if nth == 0 => return,
+                Ask::Exec(_) => guest.say(channel, Say::Failed(Fault::new(FaultCode::JobTaken, "taken")), b"").await,
+                Ask::Attach { .. } if looks < 9 => {
+                    looks += 1;
+                    guest.say(channel, Say::Failed(Fault::new(FaultCode::NoJob, "not yet")), b"").await;
+                }
+                _ => guest.say(channel, Say::End(ended(3, 0, 0)), b"").await,
+            }
+        }
+    });
+    assert_eq!(link.exec(command()).await.unwrap().exit, Exit::Code(3));
+}
+
+#[tokio::test]
+async fn what_is_too_long_to_be_asked_is_refused_here() {
+    let link = link(|_, mut guest| async move { guest.greet("a run").await });
+    let long = "x".repeat(1 << 16);
+    for refused in [link.stat(at(&long)).await.map(drop), link.get(at(&long), 0, 1).await.map(drop)] {
+        assert!(matches!(refused, Err(Error::Refused(fault)) if fault.code == FaultCode::TooLong));
+    }
+}
+
+#[tokio::test]
+async fn faults_are_what_a_caller_can_act_on() {
+    for (code, expected) in [
+        (FaultCode::NoDirectory, "no `/` in the container"),
+        (FaultCode::NoShell, "the container has no `/bin/sh`"),
+        (FaultCode::CannotStart, "because"),
+    ] {
+        let link = against(move |mut guest, channel, _| async move {
+            guest.say(channel, Say::Failed(Fault::new(code, "because")), b"").await;
+            guest.idle().await;
+        });
+        assert_eq!(link.exec(command()).await.unwrap_err().to_string(), expected);
+    }
+    let link = link(|_, mut guest| async move {
+        guest.greet("a run").await;
+        while let Some(Frame { channel, .. }) = guest.asked().await {
+            guest.say(channel, Say::Failed(Fault::new(FaultCode::NoJob, "none")), b"").await;
+        }
+    });
+    let job = JobId::random();
+    assert!(matches!(link.job(&job).await, Err(Error::NoSuchJob(it)) if it == job));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_is_asked_again_once_and_a_wait_for_what_is_left_of_it() {
+    let dials = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&dials);
+    let link = link(move |nth, mut guest| {
+        count.fetch_add(1, Ordering::Relaxed);
+        async move {
+            guest.greet("a run").await;
+            let Some(Frame { channel, head, .. }) = guest.asked().await else { return };
+            tokio::time::sleep(Duration::from_secs(4)).await;
+            if let (Ask::Wait(wait), 1) = (head, nth) {
+                let job = coracle_guest::wire::Job {
+                    job: wait.job,
+                    pid: 1,
+                    command: String::new(),
+                    root: false,
+                    foreground: false,
+                    began_ms: 0,
+                    ended_ms: None,
+                    end: ended(0, 0, 0),
+                };
+                let reason = coracle_guest::wire::Reason::Limit;
+                let waited = Waited { reason, found: None, job, ms: wait.limit_ms };
+                guest.say(channel, Say::Answer(Answer::Waited(waited)), b"").await;
+                guest.asked().await;
+            }
+        }
+    });
+    let wait = Wait {
+        job: JobId::random().to_string(),
+        pattern: None,
+        ignore_case: false,
+        from: None,
+        port: None,
+        idle_ms: None,
+        limit_ms: 10_000,
+    };
+    assert_eq!(link.wait(wait).await.unwrap().ms, 6_000);
+    assert!(lost(link.stat(at("x")).await).contains("closed"));
+    assert!(lost(link.remove(at("x"), true).await).contains("closed"));
+    assert_eq!(dials.load(Ordering::Relaxed), 4, "one more each for the wait and for stat, none for the removal");
+}
+
+fn put(content: &[u8]) -> Put {
+    Put { at: at("/f"), mode: None, parents: false, replace: true, content: Input::Bytes(content.to_vec()) }
+}
+
+#[tokio::test]
+async fn files_go_and_come_in_pieces() {
+    let link = link(|_, mut guest| async move {
+        guest.greet("a run").await;
+        let mut content = Vec::new();
+        while let Some(Frame { channel, head, payload }) = guest.asked().await {
+            match head {
+                Ask::Data { last } => {
+                    guest.say(channel, Say::Credit(payload.len() as u64), b"").await;
+                    content.extend(payload);
+                    if last {
+                        guest.say(channel, file("f"), b"").await;
+                    }
+                }
+                Ask::Get { .. } => {
+                    guest.say(channel, file("f"), b"").await;
+                    for piece in content.chunks(20_000) {
+                        guest.say(channel, Say::Data { last: false }, piece).await;
+                    }
+                    guest.say(channel, Say::Data { last: true }, b"").await;
+                }
+                _ => {}
+            }
+        }
+    });
+    let content: Vec<u8> = (0..WINDOW - 1).map(|it| it as u8).collect();
+    assert_eq!(link.put(put(&content)).await.unwrap().name, "f");
+    assert_eq!(link.get(at("/f"), 0, WINDOW).await.unwrap().1, content);
+}
+
+#[tokio::test]
+async fn a_file_that_may_be_half_sent_is_not_sent_again() {
+    let puts = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&puts);
+    let link = link(move |_, mut guest| {
+        let count = Arc::clone(&count);
+        async move {
+            guest.greet("a run").await;
+            if guest.asked().await.is_some() {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+    lost(link.put(put(b"content")).await);
+    assert_eq!(puts.load(Ordering::Relaxed), 1);
+}
+
+/// What a guest may say about a command, in any order.
+fn said() -> impl Strategy<Value = Say> {
+    let stream = prop_oneof![Just(Stream::Stdout), Just(Stream::Stderr)];
+    prop_oneof![
+        Just(begun("00000000")),
+        (stream, 0..9u64).prop_map(|(stream, offset)| out(stream, offset)),
+        any::<bool>().prop_map(|last| Say::Data { last }),
+        (0..3u64).prop_map(Say::Credit),
+        Just(Say::Answer(Answer::Done)),
+        Just(Say::Unknown),
+        Just(file("f")),
+        any::<u8>().prop_map(|code| Say::End(ended(code, 3, 3))),
+        Just(Say::Failed(Fault::new(FaultCode::NoJob, "none"))),
+        Just(Say::Failed(Fault::new(FaultCode::JobTaken, "taken"))),
+    ]
+}
+
+fn on_paused_time(work: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async { timeout(Duration::from_secs(3600), work).await.expect("it does not hang") });
+}
+
+/// Three calls of three kinds at once; whatever comes of them comes.
+async fn all_calls(link: Link) {
+    let limits = ExecLimits { total: Some(Duration::from_secs(10)), ..ExecLimits::default() };
+    let exec = Exec { limits, stdin: Some(Input::Bytes(vec![0; 1000])), ..command() };
+    let _ = tokio::join!(link.exec(exec), link.stat(at("x")), link.get(at("x"), 0, 5));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn random_bytes_end_every_call(bytes in proptest::collection::vec(any::<u8>(), 0..200), stays in any::<bool>()) {
+        on_paused_time(all_calls(link(move |_, mut guest| {
+            let bytes = bytes.clone();
+            async move {
+                guest.greet("a run").await;
+                let _ = guest.writer.write_all(&bytes).await;
+                if stays {
+                    guest.idle().await;
+                }
+            }
+        })));
+    }
+
+    #[test]
+    fn random_words_end_every_call(
+        words in proptest::collection::vec((0..5u32, said(), proptest::collection::vec(any::<u8>(), 0..4)), 0..20),
+        stays in any::<bool>(),
+    ) {
+        on_paused_time(all_calls(link(move |_, mut guest| {
+            let words = words.clone();
+            async move {
+                guest.greet("a run").await;
+                for (channel, say, payload) in words {
+                    guest.hear().await;
+                    guest.say(channel, say, &payload).await;
+                }
+                if stays {
+                    guest.idle().await;
+                }
+            }
+        })));
+    }
+}

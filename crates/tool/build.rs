@@ -1,0 +1,60 @@
+//! Finds the guests that `cargo xtask guest` has built, for `src/guest.rs` to embed.
+//!
+//! For each one `guest_<arch>` is set, with its path in `CORACLE_GUEST_<ARCH>` and the SHA-256 of what is compressed
+//! there in `CORACLE_GUEST_<ARCH>_SHA256`. `CORACLE_GUEST_DIR` names another directory, for those who make packages.
+
+use std::fs::{File, create_dir_all};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::read::GzDecoder;
+use sha2::{Digest, Sha256};
+
+/// The architectures that engines have images for, in their words.
+const ARCHITECTURES: &[&str] = &["amd64", "arm64"];
+
+fn main() {
+    let dir = directory();
+    // Cargo takes a missing path for a changed one and would compile this crate every time. Where the directory cannot
+    // be made, that is the price.
+    let _ = create_dir_all(&dir);
+    println!("cargo:rerun-if-changed={}", dir.display());
+    println!("cargo:rerun-if-changed=build.rs");
+    let mut found = false;
+    for arch in ARCHITECTURES {
+        println!("cargo:rustc-check-cfg=cfg(guest_{arch})");
+        let file = dir.join(format!("coracle-guest-{arch}.gz"));
+        if file.is_file() {
+            found = true;
+            announce(arch, &file);
+        }
+    }
+    if !found {
+        println!(
+            "cargo:warning=no guest in {}: containers will run without one; build it with `cargo xtask guest`",
+            dir.display()
+        );
+    }
+}
+
+/// Asked for while this script is compiled, which cargo repeats when the variable changes.
+fn directory() -> PathBuf {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the crate lies in crates/tool");
+    workspace.join(option_env!("CORACLE_GUEST_DIR").unwrap_or("target/guest"))
+}
+
+fn announce(arch: &str, file: &Path) {
+    let sha256 = sha256(file).unwrap_or_else(|err| panic!("{}: {err}", file.display()));
+    let name = format!("CORACLE_GUEST_{}", arch.to_uppercase());
+    println!("cargo:rerun-if-changed={}", file.display());
+    println!("cargo:rustc-cfg=guest_{arch}");
+    println!("cargo:rustc-env={name}={}", file.display());
+    println!("cargo:rustc-env={name}_SHA256={sha256}");
+}
+
+/// Of what is compressed in a file.
+fn sha256(file: &Path) -> io::Result<String> {
+    let mut content = Vec::new();
+    GzDecoder::new(File::open(file)?).read_to_end(&mut content)?;
+    Ok(hex::encode(Sha256::digest(&content)))
+}

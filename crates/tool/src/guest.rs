@@ -1,0 +1,313 @@
+//! The guest that this program carries, one for each architecture, and its place on the host.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, Metadata, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use coracle_lifecycle::GuestProgram;
+use coracle_runtime::{ContainerRuntime, EngineKind, Image};
+use flate2::read::GzDecoder;
+use rustix::fs::OFlags;
+use sha2::{Digest, Sha256};
+
+use crate::config;
+use crate::context::Context;
+use crate::failure::Failure;
+
+/// Of an unpacked guest, at most.
+const MAX_BYTES: u64 = 32 << 20;
+
+/// Permission bits of a guest that is in place: whoever a container runs as may start it, nobody may change it.
+const MODE: u32 = 0o555;
+
+/// What a guest is called before it is whole.
+const UNFINISHED: &str = ".unfinished-";
+
+/// After that time nobody is still writing.
+const ABANDONED: Duration = Duration::from_hours(1);
+
+/// A guest for one architecture, compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuestFile {
+    /// `amd64` or `arm64`.
+    pub arch: &'static str,
+    /// SHA-256 of its bytes, unpacked, in hex.
+    pub sha256: &'static str,
+    gz: &'static [u8],
+}
+
+/// What the build found; nothing where the guest was not built before.
+const EMBEDDED: &[GuestFile] = &[
+    #[cfg(guest_amd64)]
+    GuestFile {
+        arch: "amd64",
+        sha256: env!("CORACLE_GUEST_AMD64_SHA256"),
+        gz: include_bytes!(env!("CORACLE_GUEST_AMD64")),
+    },
+    #[cfg(guest_arm64)]
+    GuestFile {
+        arch: "arm64",
+        sha256: env!("CORACLE_GUEST_ARM64_SHA256"),
+        gz: include_bytes!(env!("CORACLE_GUEST_ARM64")),
+    },
+];
+
+/// The guest for an architecture: `amd64` or `arm64`, as engines say it.
+#[must_use]
+pub fn embedded(arch: &str) -> Option<GuestFile> {
+    EMBEDDED.iter().copied().find(|it| it.arch == arch)
+}
+
+/// What a file was when its content was found right: device, inode and time of the last change.
+type Seen = (u64, u64, i64, i64);
+
+/// The guests that this process has looked at. Held while one looks, so that others wait for the answer.
+static SEEN: Mutex<BTreeMap<PathBuf, Seen>> = Mutex::new(BTreeMap::new());
+
+/// The guest that a container of that image gets, in its place on the host. None where this program has none for the
+/// architecture, or the person wants none.
+pub(crate) fn program(
+    cx: &Context,
+    runtime: &dyn ContainerRuntime,
+    image: &Image,
+) -> Result<Option<GuestProgram>, Failure> {
+    if cx.config.guest == config::Guest::Never {
+        return Ok(None);
+    }
+    if runtime.kind() == EngineKind::Fake {
+        // It plays the guest in this process, so there is no program.
+        return Ok(Some(GuestProgram { path: "/".into(), sha256: String::new(), shared_files: true }));
+    }
+    let Some(guest) = embedded(&image.arch) else { return Ok(None) };
+    let dir = cx.state()?.root().join("guest");
+    let path = guest.place(&dir).map_err(|err| {
+        Failure::internal(format!("cannot put the guest into `{}`: {err}", dir.display()))
+    })?;
+    let endpoint = runtime.endpoint().address;
+    let shared_files = endpoint == "local" || endpoint.starts_with("unix://");
+    Ok(Some(GuestProgram { path, sha256: guest.sha256.to_owned(), shared_files }))
+}
+
+impl GuestFile {
+    /// Makes sure of the guest as a file that a container can mount and start: `<dir>/<sha256>`. It is read once in the
+    /// life of a process, and written anew when it is missing or is not what it should be. Blocks.
+    ///
+    /// # Errors
+    /// Whatever the file system says.
+    pub fn place(&self, dir: &Path) -> io::Result<PathBuf> {
+        let path = dir.join(self.sha256);
+        let mut known = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let there = fs::symlink_metadata(&path).ok();
+        if there.is_some_and(|it| known.get(&path) == Some(&seen(&it))) {
+            return Ok(path);
+        }
+        let right = match self.check(&path)? {
+            Some(right) => right,
+            None => self.write(dir, &path)?,
+        };
+        known.insert(path.clone(), seen(&right));
+        Ok(path)
+    }
+
+    /// The guest's bytes.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`]: what was embedded is damaged, or unpacks to more than 32 MiB.
+    pub fn bytes(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        GzDecoder::new(self.gz).take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > MAX_BYTES || hex::encode(Sha256::digest(&bytes)) != self.sha256 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the embedded guest is damaged"));
+        }
+        Ok(bytes)
+    }
+
+    /// What is at the path, if it is this guest and nobody else could have put it there or can change it.
+    fn check(&self, path: &Path) -> io::Result<Option<Metadata>> {
+        // Never through a link, and never waiting for the writer of a pipe.
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let Ok(mut file) = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path) else {
+            return Ok(None);
+        };
+        let meta = file.metadata()?;
+        let ours = meta.is_file() && meta.uid() == rustix::process::geteuid().as_raw() && meta.mode() & 0o7777 == MODE;
+        if !ours || meta.len() > MAX_BYTES {
+            return Ok(None);
+        }
+        let mut hash = Sha256::new();
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            match file.read(&mut buffer)? {
+                0 => break,
+                n => hash.update(&buffer[..n]),
+            }
+        }
+        Ok((hex::encode(hash.finalize()) == self.sha256).then_some(meta))
+    }
+
+    /// Written beside and renamed: another process sees all of it or nothing, and a container that has the old file
+    /// mounted keeps it.
+    fn write(&self, dir: &Path, path: &Path) -> io::Result<Metadata> {
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        remove_abandoned(dir)?;
+        let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(dir)?;
+        file.write_all(&self.bytes()?)?;
+        file.as_file().set_permissions(Permissions::from_mode(MODE))?;
+        file.as_file().sync_all()?;
+        let file = file.persist(path)?;
+        File::open(dir)?.sync_all()?;
+        file.metadata()
+    }
+}
+
+fn seen(meta: &Metadata) -> Seen {
+    (meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec())
+}
+
+/// Files of processes that were killed while they wrote.
+fn remove_abandoned(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let unfinished = entry.file_name().to_string_lossy().starts_with(UNFINISHED);
+        // Another process may have removed it meanwhile.
+        let age = entry.metadata().and_then(|it| it.modified()).ok().and_then(|it| it.elapsed().ok());
+        if unfinished && age.is_some_and(|it| it > ABANDONED) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::sync::Barrier;
+    use std::time::SystemTime;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    const CONTENT: &[u8] = b"\x7fELF, so to speak";
+
+    fn packed(content: &[u8]) -> &'static [u8] {
+        let mut gz = GzEncoder::new(Vec::new(), Compression::best());
+        gz.write_all(content).unwrap();
+        gz.finish().unwrap().leak()
+    }
+
+    fn guest(content: &[u8]) -> GuestFile {
+        GuestFile { arch: "amd64", sha256: hex::encode(Sha256::digest(content)).leak(), gz: packed(content) }
+    }
+
+    fn placed() -> (TempDir, GuestFile, PathBuf) {
+        let (dir, guest) = (tempfile::tempdir().unwrap(), guest(CONTENT));
+        let path = guest.place(&dir.path().join("guest")).unwrap();
+        (dir, guest, path)
+    }
+
+    fn is_right(path: &Path) -> bool {
+        let meta = fs::symlink_metadata(path).unwrap();
+        meta.is_file() && meta.mode() & 0o7777 == 0o555 && fs::read(path).unwrap() == CONTENT
+    }
+
+    #[test]
+    fn it_is_unpacked_once_to_a_file_that_can_be_started_and_not_written() {
+        let (dir, guest, path) = placed();
+        assert_eq!(path, dir.path().join("guest").join(guest.sha256));
+        assert!(is_right(&path));
+        assert_eq!(dir.path().join("guest").metadata().unwrap().mode() & 0o777, 0o700);
+        let first = path.metadata().unwrap().ino();
+        guest.place(&dir.path().join("guest")).unwrap();
+        SEEN.lock().unwrap().remove(&path); // as another process
+        guest.place(&dir.path().join("guest")).unwrap();
+        assert_eq!(path.metadata().unwrap().ino(), first);
+    }
+
+    #[test]
+    fn whatever_is_not_the_guest_is_replaced() {
+        type Damage = fn(&Path);
+        let damages: [(&str, Damage); 5] = [
+            ("missing", |path| fs::remove_file(path).unwrap()),
+            ("cut", |path| replace(path, &CONTENT[1..])),
+            ("another of the same length", |path| replace(path, b"\x7fELF, so to speaK")),
+            ("writable", |path| fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap()),
+            ("a link", |path| {
+                let aside = path.with_extension("aside");
+                fs::rename(path, &aside).unwrap();
+                symlink(aside, path).unwrap();
+            }),
+        ];
+        let (_dir, guest, path) = placed();
+        for known in [true, false] {
+            for (what, damage) in damages {
+                damage(&path);
+                if !known {
+                    SEEN.lock().unwrap().remove(&path);
+                }
+                guest.place(path.parent().unwrap()).unwrap();
+                assert!(is_right(&path), "{what}, seen before: {known}");
+            }
+        }
+    }
+
+    fn replace(path: &Path, content: &[u8]) {
+        fs::remove_file(path).unwrap();
+        fs::write(path, content).unwrap();
+        fs::set_permissions(path, Permissions::from_mode(MODE)).unwrap();
+    }
+
+    #[test]
+    fn many_at_once_leave_one_file() {
+        let (dir, guest, at_once) = (tempfile::tempdir().unwrap(), guest(&CONTENT.repeat(10_000)), Barrier::new(8));
+        let write = || {
+            at_once.wait();
+            guest.write(dir.path(), &dir.path().join(guest.sha256)).unwrap(); // past the lock, as processes are
+        };
+        std::thread::scope(|scope| (0..8).for_each(|_| drop(scope.spawn(write))));
+        let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+        assert_eq!(left, [guest.sha256]);
+        assert!(guest.check(&dir.path().join(guest.sha256)).unwrap().is_some());
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_removed_and_what_is_being_written_is_not() {
+        let (_dir, guest, path) = placed();
+        let dir = path.parent().unwrap();
+        let (old, new) = (dir.join(format!("{UNFINISHED}old")), dir.join(format!("{UNFINISHED}new")));
+        fs::write(&old, "").unwrap();
+        fs::write(&new, "").unwrap();
+        File::options().write(true).open(&old).unwrap().set_modified(SystemTime::now() - 2 * ABANDONED).unwrap();
+        fs::remove_file(&path).unwrap();
+        guest.place(dir).unwrap();
+        assert_eq!((old.exists(), new.exists()), (false, true));
+    }
+
+    #[test]
+    fn a_damaged_or_boundless_embedding_is_an_error_and_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let cut = GuestFile { gz: &packed(CONTENT)[..20], ..guest(CONTENT) };
+        let other = GuestFile { gz: packed(b"another"), ..guest(CONTENT) };
+        let bomb = GuestFile { gz: packed(&vec![0; MAX_BYTES as usize + 1]), ..guest(CONTENT) };
+        for damaged in [cut, other, bomb] {
+            damaged.bytes().unwrap_err();
+            damaged.place(dir.path()).unwrap_err();
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        }
+    }
+
+    #[test]
+    fn what_is_embedded_is_what_its_hash_says() {
+        for guest in EMBEDDED {
+            assert_eq!(embedded(guest.arch), Some(*guest));
+            assert!(guest.bytes().unwrap().starts_with(b"\x7fELF"), "{}", guest.arch);
+        }
+        assert_eq!(embedded("pdp11"), None);
+    }
+}

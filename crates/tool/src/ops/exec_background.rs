@@ -1,0 +1,128 @@
+//! `exec_background`: a command that outlives the call.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use coracle_jobs::Started;
+use coracle_runtime::{Command, ContainerName, Exec, ExecLimits, Handle, Input, JobId};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::input;
+use super::job::{Guided, guided, time};
+use crate::args::{Name, Script, Seconds};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::op::Operation;
+use crate::reach::Warning;
+use crate::resolve::plain_env;
+
+/// Start a command in a container as a job and answer at once with its `job_id`: `job_wait`, `exec_poll` and `job_read`
+/// follow it, `exec_cancel` ends it. Without `timeout` it runs as long as its container.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExecBackground {
+    /// Container to act on: its name, or an id of at least 12 digits.
+    #[schemars(with = "Name")]
+    container: Handle,
+    /// What to run: a text for `/bin/sh -c`, or a list of words that runs as it stands.
+    command: Script,
+    /// Seconds (or `90s`, `10m`) before the command and everything it started is ended.
+    timeout: Option<Seconds>,
+    /// Seconds without any output before the command is ended; 0 is off.
+    #[schemars(extend("default" = 0))]
+    silence_timeout: Option<Seconds>,
+    /// Where commands run, and where the working directory is mounted. Made if missing.
+    #[schemars(with = "Option<String>", extend("default" = "/workspace"))]
+    workdir: Option<String>,
+    /// Variables for the command or commands: names and plain values, no secrets.
+    env: Option<BTreeMap<String, Value>>,
+    /// Text for the command's standard input. Without it there is an end of file at once.
+    stdin: Option<String>,
+    /// The same as base64, for any bytes.
+    stdin_base64: Option<String>,
+    /// Run as root inside.
+    #[schemars(extend("default" = false))]
+    as_root: Option<bool>,
+}
+
+/// The answer (containers.md 10.2).
+#[derive(Debug, Serialize)]
+pub(crate) struct Begun {
+    job_id: JobId,
+    pid: String,
+    container: ContainerName,
+    /// Its first 200 characters, as in `jobs`.
+    command: String,
+    started_at: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<Warning>,
+}
+
+impl Operation for ExecBackground {
+    const NAME: &'static str = "exec_background";
+    type Answer = Begun;
+
+    async fn run(self, cx: &Context) -> Result<Begun, Failure> {
+        let limits = self.limits(cx)?;
+        let env = plain_env(&self.env)?;
+        let stdin = input::bytes(self.stdin.as_deref(), self.stdin_base64.as_deref())?;
+        let Guided { record, link, session, warnings } =
+            guided(cx, &self.container, self.as_root.unwrap_or(false)).await?;
+        let mut exec: Exec = session.exec(self.command.0.clone());
+        if let Some(workdir) = &self.workdir {
+            exec.workdir = session.workdir.join(workdir)?;
+        }
+        exec.env.extend(env);
+        exec.stdin = stdin.map(Input::Bytes);
+        exec.limits = limits;
+        // Input may take a while to go in. Who withdraws until then wants no job.
+        exec.cancel = cx.cancel.clone();
+        let started = coracle_jobs::start(&link, exec, cx.config.jobs.max_running).await;
+        let Started { id, pid, began_ms } =
+            started.map_err(|err| Failure::from(err).known("container", &record.name))?;
+        Ok(Begun {
+            job_id: id,
+            pid: pid.to_string(),
+            container: record.name,
+            command: shown(&self.command.0),
+            started_at: time(began_ms),
+            warnings,
+        })
+    }
+}
+
+impl ExecBackground {
+    fn limits(&self, cx: &Context) -> Result<ExecLimits, Failure> {
+        let least = Duration::from_millis(100);
+        let total = self.timeout.and_then(Seconds::unless_zero);
+        if total.is_some_and(|it| it < least) {
+            return Err(Failure::invalid("timeout", "0, or at least 0.1 s").hint("leave it out for no limit"));
+        }
+        let silence = self.silence_timeout.and_then(Seconds::unless_zero);
+        Ok(ExecLimits { total, silence, grace: cx.config.exec.grace.0 })
+    }
+}
+
+/// A command as lists show it.
+fn shown(command: &Command) -> String {
+    let text = match command {
+        Command::Shell(text) => text.clone(),
+        Command::Argv(words) => words.join(" "),
+    };
+    text.chars().take(200).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::Command;
+
+    use super::shown;
+
+    #[test]
+    fn a_command_is_told_in_short() {
+        assert_eq!(shown(&Command::Argv(vec!["make".into(), "test".into()])), "make test");
+        assert_eq!(shown(&Command::Shell("ä".repeat(300))), "ä".repeat(200));
+    }
+}

@@ -1,0 +1,77 @@
+//! `exec_poll`: a look at a job.
+
+use coracle_jobs::{MAX_LINES, Polled, State};
+use coracle_runtime::{Handle, JobId};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::job::{guided, signal, time, timed_out};
+use crate::args::Name;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::op::Operation;
+use crate::reach::Warning;
+
+/// Look at a job: its state and the last lines that it printed. To wait for it, call `job_wait`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExecPoll {
+    /// Container to act on: its name, or an id of at least 12 digits.
+    #[schemars(with = "Name")]
+    container: Handle,
+    /// The job: 8 hex digits, from `exec_background`, `exec` or `jobs`.
+    #[schemars(with = "Name")]
+    job_id: JobId,
+    /// How many of the last lines of output are answered, at most 1000.
+    #[schemars(extend("default" = 100))]
+    lines: Option<u32>,
+}
+
+/// The answer (containers.md 10.4).
+#[derive(Debug, Serialize)]
+pub(crate) struct Seen {
+    job_id: JobId,
+    running: bool,
+    output: String,
+    exit_code: Option<u8>,
+    state: State,
+    signal: Option<String>,
+    timed_out: bool,
+    started_at: Option<String>,
+    ended_at: Option<String>,
+    total_bytes: u64,
+    next_offset: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<Warning>,
+}
+
+impl Operation for ExecPoll {
+    const NAME: &'static str = "exec_poll";
+    const ACTS: bool = false;
+    type Answer = Seen;
+
+    async fn run(self, cx: &Context) -> Result<Seen, Failure> {
+        if self.lines.is_some_and(|it| it > MAX_LINES) {
+            return Err(
+                Failure::invalid("lines", "at most 1000").hint("`job_read` gives all that is kept, page by page")
+            );
+        }
+        let guided = guided(cx, &self.container, false).await?;
+        let lines = self.lines.unwrap_or(cx.config.jobs.poll_lines);
+        let Polled { job, tail } = coracle_jobs::poll(&guided.link, &self.job_id, lines).await?;
+        Ok(Seen {
+            running: job.running(),
+            output: String::from_utf8_lossy(&tail.bytes).into_owned(),
+            exit_code: job.exit_code,
+            state: job.state,
+            signal: signal(&job),
+            timed_out: timed_out(&job),
+            started_at: time(job.began_ms),
+            ended_at: job.ended_ms.and_then(time),
+            total_bytes: tail.total,
+            next_offset: tail.next,
+            job_id: job.id,
+            warnings: guided.warnings,
+        })
+    }
+}

@@ -1,0 +1,62 @@
+//! What the operations on jobs share.
+
+use coracle_jobs::{Job, State};
+use coracle_lifecycle::{Record, Session};
+use coracle_runtime::{Handle, Link};
+use serde::{Deserialize, Serialize};
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::reach::{Reached, Warning, reach_inside};
+
+/// A container whose guest remembers jobs.
+pub(super) struct Guided {
+    pub(super) record: Record,
+    pub(super) link: Link,
+    /// Who runs commands there, where and with which environment.
+    pub(super) session: Session,
+    pub(super) warnings: Vec<Warning>,
+}
+
+/// Finds a container for jobs.
+pub(super) async fn guided(cx: &Context, handle: &Handle, as_root: bool) -> Result<Guided, Failure> {
+    let Reached { record, inside, session, warnings } = reach_inside(cx, handle, as_root).await?;
+    let link = inside.link().map_err(|_| Failure::without_guest(record.name.as_str()))?.clone();
+    Ok(Guided { record, link, session, warnings })
+}
+
+/// How bytes are answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Encoding {
+    #[default]
+    Text,
+    Base64,
+}
+
+/// A time of a guest's clock; none for what is no time.
+pub(super) fn time(ms: u64) -> Option<String> {
+    let time = i64::try_from(ms).ok().and_then(|it| jiff::Timestamp::from_millisecond(it).ok())?;
+    Some(format!("{time:.3}"))
+}
+
+/// The name of the signal that ended it.
+pub(super) fn signal(job: &Job) -> Option<String> {
+    job.signal.map(coracle_jobs::signal_name)
+}
+
+pub(super) fn timed_out(job: &Job) -> bool {
+    job.state == State::TimedOut
+}
+
+#[cfg(test)]
+mod tests {
+    use super::time;
+
+    #[test]
+    fn times_have_milliseconds() {
+        assert_eq!(time(0).unwrap(), "1970-01-01T00:00:00.000Z");
+        assert_eq!(time(1_795_305_600_070).unwrap(), "2026-11-22T00:00:00.070Z");
+        assert_eq!(time(u64::MAX), None);
+    }
+}

@@ -1,0 +1,98 @@
+//! `cargo xtask fuzz`: what either side of a link may receive, from bytes that nobody meant.
+//!
+//! A stable compiler is enough: the coverage that libFuzzer steers by comes from a pass of LLVM, which any rustc runs.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::sh::{root, sh, target, which};
+
+/// Both directions, as `fuzz/src` calls them.
+const TARGETS: &[&str] = &["ask", "say"];
+
+/// How long each is tried when nobody says.
+const SECONDS: u32 = 60;
+
+/// What `cargo fuzz` passes, without its sanitizers: there is no `unsafe` behind a frame that one would watch.
+const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1";
+
+pub(crate) fn run(words: &[String]) -> Result<()> {
+    let (names, seconds) = resolve(words)?;
+    ensure!(which("c++").is_some(), "libFuzzer is C++: install a compiler, such as `g++`");
+    let triple = triple()?;
+    // With a target of its own nothing is instrumented that runs while building.
+    sh("cargo", ["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--bins", "--target", &triple])
+        .env("RUSTFLAGS", COVERAGE)
+        .env("CARGO_TARGET_DIR", target().join("fuzz"))
+        .run()?;
+    let programs = target().join("fuzz").join(&triple).join("release");
+    names.into_iter().try_for_each(|name| fuzz(&programs, name, seconds))
+}
+
+/// Which targets, for how long each.
+fn resolve(words: &[String]) -> Result<(Vec<&'static str>, u32)> {
+    let (name, seconds) = match words {
+        [] => (None, None),
+        [word] if word.parse::<u32>().is_ok() => (None, Some(word)),
+        [name] => (Some(name), None),
+        [name, seconds] => (Some(name), Some(seconds)),
+        _ => bail!("usage: cargo xtask fuzz [ask|say] [SECONDS]"),
+    };
+    let names: Vec<_> = TARGETS.iter().copied().filter(|it| name.is_none_or(|name| name == it)).collect();
+    ensure!(!names.is_empty(), "no target `{}`: there are {}", name.map_or("", String::as_str), TARGETS.join(", "));
+    let seconds = seconds.map_or(Ok(SECONDS), |it| it.parse()).context("SECONDS is a number")?;
+    Ok((names, seconds))
+}
+
+/// Begins with the seeds of the repository and keeps what is found beside the build: a person decides what is committed.
+fn fuzz(programs: &Path, name: &str, seconds: u32) -> Result<()> {
+    let found = target().join("fuzz/corpus").join(name);
+    let crashes = target().join("fuzz/crashes").join(name);
+    for dir in [&found, &crashes] {
+        fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
+    }
+    let seeds = root().join("fuzz/corpus").join(name);
+    let words = [
+        found.display().to_string(),
+        seeds.display().to_string(),
+        format!("-max_total_time={seconds}"),
+        format!("-artifact_prefix={}/", crashes.display()),
+        "-rss_limit_mb=512".to_owned(),
+        "-timeout=10".to_owned(),
+        "-print_final_stats=1".to_owned(),
+        "-verbosity=1".to_owned(),
+    ];
+    sh(programs.join(name), words).run()
+}
+
+fn triple() -> Result<String> {
+    let said = sh("rustc", ["-vV"]).read()?;
+    let host = said.lines().find_map(|it| it.strip_prefix("host: "));
+    host.map(str::to_owned).context("rustc does not say its host")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_and_time_may_each_be_left_out() {
+        for (words, expected) in [
+            (&[][..], Some((&["ask", "say"][..], 60))),
+            (&["5"], Some((&["ask", "say"], 5))),
+            (&["say"], Some((&["say"], 60))),
+            (&["ask", "600"], Some((&["ask"], 600))),
+            (&["hum"], None),
+            (&["ask", "long"], None),
+            (&["ask", "5", "more"], None),
+        ] {
+            let words: Vec<String> = words.iter().map(|it| (*it).to_owned()).collect();
+            let resolved = resolve(&words).ok();
+            assert_eq!(resolved.as_ref().map(|(names, seconds)| (names.as_slice(), *seconds)), expected, "{words:?}");
+        }
+    }
+}

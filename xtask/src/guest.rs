@@ -1,0 +1,145 @@
+//! `cargo xtask guest`: the supervisor of containers as one static program, compressed, where the build of `coracle`
+//! looks for it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::engines::apt;
+use crate::sh::{root, sh};
+
+/// What the guest may weigh: each container that gets it uploaded waits for it, and `coracle` carries it compressed.
+const MAX_BYTES: usize = 4 << 20;
+const MAX_COMPRESSED: usize = 1_700 << 10;
+
+/// The machine that xtask was compiled for, as the engines and as the compiler name it.
+const MACHINE: Option<Machine> = if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+    Some(Machine { arch: "amd64", target: "x86_64-unknown-linux-gnu", elf: 62 })
+} else if cfg!(all(target_os = "linux", target_arch = "aarch64")) {
+    Some(Machine { arch: "arm64", target: "aarch64-unknown-linux-gnu", elf: 183 })
+} else {
+    None
+};
+
+struct Machine {
+    arch: &'static str,
+    target: &'static str,
+    /// `e_machine` of its programs.
+    elf: u16,
+}
+
+pub(crate) fn run(words: &[String]) -> Result<()> {
+    ensure!(words.is_empty(), "usage: cargo xtask guest");
+    let machine = MACHINE.context("the guest is built on Linux, on x86_64 or aarch64")?;
+    apt::ensure(&["gcc", "libc6-dev"])?; // the latter has the static C library
+    let built = build(&machine)?;
+    let program = fs::read(&built).with_context(|| format!("read {}", built.display()))?;
+    static_for(&machine, &program).with_context(|| built.display().to_string())?;
+    let gz = compress(&built)?;
+    ensure!(program.len() <= MAX_BYTES, "the guest has {} bytes, at most {MAX_BYTES} are allowed", program.len());
+    ensure!(gz.len() <= MAX_COMPRESSED, "the guest has {} bytes compressed, at most {MAX_COMPRESSED}", gz.len());
+    // Not beside cargo's own files: the build of `coracle` watches this directory with all that is in it. And not
+    // where `CARGO_TARGET_DIR` says, which a build script is not told.
+    let dir = root().join("target/guest");
+    let changed = keep(&dir, &format!("coracle-guest-{}.gz", machine.arch), &gz)?;
+    let word = if changed { "new" } else { "as before" };
+    println!("  guest for {}: {}, compressed {}, {word}", machine.arch, mib(program.len()), mib(gz.len()));
+    Ok(())
+}
+
+fn build(machine: &Machine) -> Result<PathBuf> {
+    // A target directory of its own: with other flags in the usual one, cargo would build everything anew each time.
+    let dir = root().join("target/guest-build");
+    let words = ["build", "--package", "coracle-guest", "--bin", "coracle-guest", "--profile", "guest", "--target"];
+    // Without a target that is named, the flags would go to procedural macros too, which cannot be static.
+    sh("cargo", words.into_iter().chain([machine.target, "--target-dir"]).map(Into::into).chain([dir.clone()]))
+        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .run()?;
+    Ok(dir.join(machine.target).join("guest/coracle-guest"))
+}
+
+/// Whether an ELF program is for that machine and starts without a loader, which the container may not have.
+fn static_for(machine: &Machine, program: &[u8]) -> Result<()> {
+    const INTERPRETER: u64 = 3;
+    // 64 bits, little-endian; fields of the header by their place.
+    ensure!(program.starts_with(b"\x7fELF\x02\x01"), "it is no ELF program of 64 bits, little-endian");
+    ensure!(number::<2>(program, 18)? == u64::from(machine.elf), "it is for another machine");
+    let (table, size, count) = (number::<8>(program, 32)?, number::<2>(program, 54)?, number::<2>(program, 56)?);
+    ensure!(count > 0, "it has no program headers");
+    for index in 0..count {
+        let at = table.saturating_add(index * size);
+        ensure!(number::<4>(program, usize::try_from(at)?)? != INTERPRETER, "it is not static: it names a loader");
+    }
+    Ok(())
+}
+
+fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<u64> {
+    let field = bytes.get(at..).and_then(|it| it.first_chunk::<N>()).context("it is cut off")?;
+    Ok(field.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+}
+
+/// Without name and time, so that the same program gives the same bytes.
+fn compress(program: &Path) -> Result<Vec<u8>> {
+    let words = ["--best", "--no-name", "--stdout"].map(Path::new);
+    let output = sh("gzip", words.into_iter().chain([program])).output()?;
+    ensure!(output.status.success(), "gzip failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(output.stdout)
+}
+
+/// Writes a file unless it has that content already, since all that embeds it would be built anew. Whether it was
+/// written.
+fn keep(dir: &Path, name: &str, content: &[u8]) -> Result<bool> {
+    let path = dir.join(name);
+    if fs::read(&path).is_ok_and(|it| it == content) {
+        return Ok(false);
+    }
+    fs::create_dir_all(dir)?;
+    let unfinished = dir.join(format!(".{name}-{}", std::process::id()));
+    fs::write(&unfinished, content).with_context(|| format!("write {}", unfinished.display()))?;
+    fs::rename(&unfinished, &path).with_context(|| format!("write {}", path.display()))?;
+    Ok(true)
+}
+
+fn mib(bytes: usize) -> String {
+    format!("{:.2} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AMD64: Machine = Machine { arch: "amd64", target: "x86_64-unknown-linux-gnu", elf: 62 };
+
+    /// A header and program headers of those kinds.
+    fn program(machine: u8, kinds: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; 64];
+        bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        (bytes[18], bytes[32], bytes[54], bytes[56]) = (machine, 64, 56, u8::try_from(kinds.len()).expect("few"));
+        for kind in kinds {
+            bytes.push(*kind);
+            bytes.extend([0; 55]);
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_program_that_names_a_loader_is_refused() {
+        static_for(&AMD64, &program(62, &[1, 2, 6])).expect("segments, dynamic section, headers");
+        let error = |program: &[u8]| static_for(&AMD64, program).expect_err("refused").to_string();
+        assert!(error(&program(62, &[1, 3])).contains("loader"));
+        assert!(error(&program(183, &[1])).contains("another machine"));
+        assert!(error(&program(62, &[])).contains("no program headers"));
+        assert!(error(&program(62, &[1, 3])[..110]).contains("cut off"));
+        assert!(error(b"#!/bin/sh").contains("no ELF"));
+    }
+
+    #[test]
+    fn a_file_is_written_only_when_it_changes() {
+        let dir = std::env::temp_dir().join(format!("coracle-xtask-guest-{}", std::process::id()));
+        let kept = [b"one", b"one", b"two"].map(|it| keep(&dir, "guest.gz", it).expect("a writable directory"));
+        let files = fs::read_dir(&dir).expect("it is there").count();
+        fs::remove_dir_all(&dir).expect("it is ours");
+        assert_eq!((kept, files), ([true, false, true], 1));
+    }
+}

@@ -5,6 +5,7 @@ mod crash;
 mod create;
 mod exec;
 mod input;
+mod jobs;
 mod mcp;
 mod names;
 mod policy;

@@ -8,7 +8,7 @@
 
 use std::io;
 
-use libc::{EPERM, ENOSYS, c_long, sock_filter, sock_fprog};
+use libc::{ENOSYS, EPERM, c_long, sock_filter, sock_fprog};
 
 #[cfg(target_arch = "x86_64")]
 const ARCHITECTURE: u32 = 0xc000_003e;
@@ -39,10 +39,20 @@ struct Rule {
 /// Which of its calls. Arguments count from 0; unless said otherwise their lower halves are what the kernel looks at.
 enum When {
     Always,
-    AnyBit { argument: u32, bits: i32 },
-    OneOf { argument: u32, values: &'static [i32] },
+    AnyBit {
+        argument: u32,
+        bits: i32,
+    },
+    OneOf {
+        argument: u32,
+        values: &'static [i32],
+    },
     /// The argument has this value, and the pointer is not null.
-    Sets { argument: u32, value: u32, pointer: u32 },
+    Sets {
+        argument: u32,
+        value: u32,
+        pointer: u32,
+    },
 }
 
 const fn never(call: c_long, errno: i32) -> Rule {

@@ -66,7 +66,8 @@ pub struct Plan {
     pub shell: bool,
     /// `NAME=value`, added to the guest's own environment. The last of a name wins. What is missing of `HOME`, `USER`,
     /// `LOGNAME` and `SHELL` comes from the passwd entry, `PATH` becomes `$HOME/.local/bin` before that of the guest,
-    /// `LANG` is `C.UTF-8` unless something says otherwise.
+    /// `LANG` is `C.UTF-8` unless something says otherwise, and so is `TERM` on a terminal `xterm-256color`. `HOME`, `USER`,
+    /// `LOGNAME`, `SHELL` and `PWD` of the guest itself are not given on: the engine made them for PID 1.
     pub env: Vec<Vec<u8>>,
     /// As whom.
     pub user: Who,

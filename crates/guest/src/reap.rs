@@ -100,8 +100,31 @@ impl Reaper {
     pub async fn run(mut self) {
         loop {
             // Many ends may be told by one signal, and those before the first call by none.
-            if self.all { self.children.reap_all() } else { self.children.reap_own() }
+            if self.all {
+                self.children.reap_all();
+            } else {
+                self.children.reap_own();
+            }
             self.ended.recv().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    #[expect(clippy::disallowed_methods, reason = "a child that is in a group of its own, as every command is")]
+    async fn pid_1_takes_leave_of_children_in_groups_of_their_own() {
+        use std::os::unix::process::CommandExt;
+
+        let children = Arc::<Children>::default();
+        let spawn = || Ok((std::process::Command::new("true").process_group(0).spawn()?.id(), ()));
+        let (pid, (), exit) = children.start(spawn).unwrap();
+        tokio::spawn(Reaper::new(Arc::clone(&children), true).unwrap().run());
+        let exit = tokio::time::timeout(std::time::Duration::from_secs(10), exit).await;
+        assert_eq!(exit.unwrap().unwrap(), Exit::Code(0));
+        assert!(!children.has(pid));
     }
 }

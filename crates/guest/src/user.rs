@@ -8,7 +8,9 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid, fchmod, fchown, fstat, openat, renameat, statat, unlinkat};
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, Uid, fchmod, fchown, fstat, openat, renameat, statat, unlinkat,
+};
 use rustix::io::Errno;
 
 use self::directory::make;
@@ -94,7 +96,7 @@ impl Users {
         let account = self.of_entry(entry);
         let owner = (Uid::from_raw(ask.uid), Gid::from_raw(ask.gid));
         for (path, mode) in [(&account.home, 0o700), (&ask.workdir, 0o755)] {
-            let made = make(self.root(), path, Mode::from_raw_mode(mode), owner);
+            let made = make(self.root(), path, Mode::from_raw_mode(mode), Some(owner));
             made.map_err(|errno| no_directory(path, errno))?;
         }
         Ok(account)
@@ -114,9 +116,7 @@ impl Users {
     fn is_executable(&self, path: &str) -> bool {
         let opened = || open(self.root(), &CString::new(path).ok()?, OFlags::PATH, Mode::empty()).ok();
         let stat = opened().and_then(|it| fstat(it).ok());
-        stat.is_some_and(|it| {
-            FileType::from_raw_mode(it.st_mode) == FileType::RegularFile && it.st_mode & 0o111 != 0
-        })
+        stat.is_some_and(|it| FileType::from_raw_mode(it.st_mode) == FileType::RegularFile && it.st_mode & 0o111 != 0)
     }
 
     fn load(&self) -> io::Result<Tables> {
@@ -144,7 +144,7 @@ impl Users {
 
     /// Puts a table in the place of one that was `before` bytes long and has only been added to.
     fn write(&self, name: &str, table: &[u8], before: usize) -> Result<(), Fault> {
-        let written = make(self.root(), "/etc", Mode::from_raw_mode(0o755), (Uid::ROOT, Gid::ROOT))
+        let written = make(self.root(), "/etc", Mode::from_raw_mode(0o755), None)
             .and_then(|()| open(self.root(), c"/etc", OFlags::PATH | OFlags::DIRECTORY, Mode::empty()))
             .map_err(io::Error::from)
             .and_then(|etc| match replace(&etc, name, table) {

@@ -131,13 +131,9 @@ async fn a_command_finds_a_plain_world() {
     ))
     .await;
     let nothing = "0000000000000000";
-    assert_eq!(
-        ran.out,
-        format!(
-            "SigBlk:\t{nothing}\nSigIgn:\t{nothing}\n0022\n0\n4\nNoNewPrivs:\t1\nSeccomp:\t2\n"
-        )
-    );
-    let ran = run(script("[ $(ulimit -n) -le 16384 ] && [ $(ulimit -Hn) -le 16384 ] && ps -o sid= -p $$; echo $$")).await;
+    assert_eq!(ran.out, format!("SigBlk:\t{nothing}\nSigIgn:\t{nothing}\n0022\n0\n4\nNoNewPrivs:\t1\nSeccomp:\t2\n"));
+    let ran =
+        run(script("[ $(ulimit -n) -le 16384 ] && [ $(ulimit -Hn) -le 16384 ] && ps -o sid= -p $$; echo $$")).await;
     let numbers: Vec<_> = ran.out.split_ascii_whitespace().collect();
     assert!(numbers.len() == 2 && numbers[0] == numbers[1], "{ran:?}");
 }
@@ -241,13 +237,19 @@ async fn a_command_is_its_user_and_nobody_else() {
         return;
     }
     let stranger = |plan| Plan { user: STRANGER, ..plan };
-    check(stranger(script("id -u; id -g; id -G; echo $USER $HOME")), Exit::Code(0), "61234\n61235\n61235\n61234 /\n").await;
-    check(stranger(script("grep -h Cap[PE] /proc/self/status | cut -f2 | sort -u")), Exit::Code(0), "0000000000000000\n")
+    check(stranger(script("id -u; id -g; id -G; echo $USER $HOME")), Exit::Code(0), "61234\n61235\n61235\n61234 /\n")
         .await;
+    check(
+        stranger(script("grep -h Cap[PE] /proc/self/status | cut -f2 | sort -u")),
+        Exit::Code(0),
+        "0000000000000000\n",
+    )
+    .await;
     check(stranger(script("echo out >/dev/stdout; echo err 2>/dev/null >/dev/stderr")), Exit::Code(0), "out\n").await;
     let closed = tempfile::tempdir().unwrap();
     fs::set_permissions(closed.path(), PermissionsExt::from_mode(0o700)).unwrap();
-    let why = refused(&here(), stranger(Plan { cwd: closed.path().to_str().unwrap().into(), ..words(&["true"]) })).await;
+    let why =
+        refused(&here(), stranger(Plan { cwd: closed.path().to_str().unwrap().into(), ..words(&["true"]) })).await;
     assert_eq!(code(&why), FaultCode::NoDirectory);
     let process = here().start(words(&["true"])).await.unwrap();
     assert!(process.root);
@@ -421,10 +423,7 @@ async fn a_table_keeps_its_lines_and_its_mode_and_a_link_stays_one() {
     on(root.path()).settle(ask("/")).await.unwrap();
     let (uid, gid) = guest();
     let read = |path: &str| fs::read_to_string(root.path().join(path)).unwrap();
-    assert_eq!(
-        read("etc/passwd"),
-        format!("root:x:0:0::/root:/bin/sh\nagent:x:{uid}:{gid}::/home/agent:/bin/sh\n")
-    );
+    assert_eq!(read("etc/passwd"), format!("root:x:0:0::/root:/bin/sh\nagent:x:{uid}:{gid}::/home/agent:/bin/sh\n"));
     assert_eq!(fs::metadata(root.path().join("etc/passwd")).unwrap().mode() & 0o777, 0o640);
     assert!(fs::symlink_metadata(root.path().join("etc/group")).unwrap().is_symlink());
     assert_eq!(read("etc/real"), format!("agent:x:1:\nagent2:x:{gid}:\n"));

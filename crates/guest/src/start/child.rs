@@ -11,8 +11,8 @@ use std::ptr;
 use rustix::fs::{Access, Mode, OFlags, access};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, fchdir, ioctl_tiocsctty, setrlimit, setsid, umask};
-use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use rustix::thread::{Gid, Uid};
+use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use super::beneath;
 use crate::filter::Filter;
@@ -85,7 +85,12 @@ pub(super) struct Orders<'a> {
 pub(super) enum Then<'a> {
     /// Become a program. Both lists of words end with a null; the second has two words for the shell in place of the
     /// first.
-    Execute { candidates: &'a [*const c_char], words: &'a [*const c_char], by_shell: &'a mut [*const c_char], environment: &'a [*const c_char] },
+    Execute {
+        candidates: &'a [*const c_char],
+        words: &'a [*const c_char],
+        by_shell: &'a mut [*const c_char],
+        environment: &'a [*const c_char],
+    },
     /// Say what the user may do in the directory.
     Look,
 }

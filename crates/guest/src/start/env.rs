@@ -15,12 +15,9 @@ pub(crate) fn environment(own: &[Vec<u8>], added: &[Vec<u8>], account: &Account,
     let path = names.value(b"PATH").unwrap_or(PATH).to_vec();
     names.set([b"PATH=", account.home.trim_end_matches('/').as_bytes(), b"/.local/bin:", &path].concat());
     added.iter().for_each(|it| names.set(it.clone()));
-    for (name, value) in [
-        ("HOME", &account.home),
-        ("USER", &account.name),
-        ("LOGNAME", &account.name),
-        ("SHELL", &account.shell),
-    ] {
+    for (name, value) in
+        [("HOME", &account.home), ("USER", &account.name), ("LOGNAME", &account.name), ("SHELL", &account.shell)]
+    {
         names.set_missing(name, value);
     }
     if names.value(b"LC_ALL").is_none() {

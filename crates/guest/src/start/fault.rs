@@ -36,7 +36,9 @@ pub(super) fn explain(step: Step, errno: Errno, program: &Program, cwd: &str) ->
         (Step::Terminal, _) => cannot("no terminal", errno),
         (Step::Limits, _) => cannot("its limits cannot be set", errno),
         (Step::User, _) => cannot("the guest may not change to that user", errno),
-        (Step::Filter, _) => cannot("the filter for system calls cannot be installed, and without it nothing runs", errno),
+        (Step::Filter, _) => {
+            cannot("the filter for system calls cannot be installed, and without it nothing runs", errno)
+        }
     }
 }
 

@@ -9,11 +9,11 @@ use rustix::io::{Errno, Result};
 use crate::start::beneath::open;
 
 /// Makes an absolute path a directory, with its parents. Only the last one is given to `owner`, and only when it was
-/// missing: what exists is left alone.
+/// missing: what exists is left alone. Without one it stays with whoever makes it.
 ///
 /// # Errors
 /// The kernel's. `INVAL` for a path that is not absolute.
-pub(super) fn make(root: BorrowedFd<'_>, path: &str, mode: Mode, owner: (Uid, Gid)) -> Result<()> {
+pub(super) fn make(root: BorrowedFd<'_>, path: &str, mode: Mode, owner: Option<(Uid, Gid)>) -> Result<()> {
     let parts: Vec<&str> = path.strip_prefix('/').ok_or(Errno::INVAL)?.split('/').filter(|it| !it.is_empty()).collect();
     let mut so_far = String::new();
     let mut parent = open(root, c"/", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
@@ -21,7 +21,7 @@ pub(super) fn make(root: BorrowedFd<'_>, path: &str, mode: Mode, owner: (Uid, Gi
         so_far = format!("{so_far}/{part}");
         let name = CString::new(&*so_far).map_err(|_| Errno::INVAL)?;
         parent = match open(root, &name, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()) {
-            Err(Errno::NOENT) if at + 1 == parts.len() => made(&parent, part, mode, Some(owner))?,
+            Err(Errno::NOENT) if at + 1 == parts.len() => made(&parent, part, mode, owner)?,
             Err(Errno::NOENT) => made(&parent, part, Mode::from_raw_mode(0o755), None)?,
             opened => opened?,
         };

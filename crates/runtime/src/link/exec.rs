@@ -309,9 +309,6 @@ impl Errand {
             (self.settled, self.retried) = (true, self.resent);
             return if feed.rewind() { Ok(()) } else { Err(self.lost(&broken.reason)) };
         }
-        if self.begun.is_some() && !self.settled {
-            return Err(self.lost(&format!("its input was under way ({})", broken.reason)));
-        }
         Ok(())
     }
 

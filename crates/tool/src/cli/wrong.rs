@@ -40,7 +40,7 @@ fn hint(err: &clap::Error, words: &[OsString]) -> String {
     let near = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand].iter().find_map(|it| err.get(*it));
     let near = match near {
         Some(ContextValue::String(one)) => Some(one.clone()),
-        Some(ContextValue::Strings(several)) => several.first().cloned(),
+        Some(ContextValue::Strings(several)) => nearest(err, several),
         _ => None,
     };
     let help = match subcommand(words).filter(|_| err.kind() != ErrorKind::InvalidSubcommand) {
@@ -56,6 +56,16 @@ fn hint(err: &clap::Error, words: &[OsString]) -> String {
         Some(near) => format!("did you mean `{near}`? {help} has them all"),
         None => format!("{help} says how it is written"),
     }
+}
+
+/// Of several words that begin alike, the one that is most like what was typed.
+fn nearest(err: &clap::Error, several: &[String]) -> Option<String> {
+    let typed = match err.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(word)) => word.as_str(),
+        _ => return several.first().cloned(),
+    };
+    let alike = |it: &String| strsim::jaro_winkler(typed, it);
+    several.iter().max_by(|a, b| alike(a).total_cmp(&alike(b))).cloned()
 }
 
 /// Subcommands that run a command.

@@ -28,7 +28,9 @@ pub(crate) struct ExecBackground {
     container: Handle,
     /// What to run: a text for `/bin/sh -c`, or a list of words that runs as it stands.
     command: Script,
-    /// Seconds (or `90s`, `10m`) before the command and everything it started is ended.
+    /// Seconds (or `90s`, `10m`) before the command and everything it started is ended (`exec_background`: 0 is never), or
+    /// before `job_wait` stops waiting.
+    #[schemars(extend("default" = 0))]
     timeout: Option<Seconds>,
     /// Seconds without any output before the command is ended; 0 is off.
     #[schemars(extend("default" = 0))]

@@ -28,8 +28,9 @@ pub(crate) struct JobRead {
     /// `all` (in order of arrival), `stdout` or `stderr`. Offsets count the bytes of this stream.
     #[schemars(with = "Option<String>", extend("default" = "all"))]
     stream: Option<Part>,
-    /// Byte of the output to begin at; negative counts from its end. `job_read`: 0 unless given; `job_wait`: what comes
-    /// from now on.
+    /// Byte of the output to begin at; negative counts from its end. `job_wait` looks at what comes from now on unless it
+    /// is given.
+    #[schemars(extend("default" = 0))]
     offset: Option<i64>,
     /// Line to begin at, from 1, in place of `offset`.
     line: Option<u64>,

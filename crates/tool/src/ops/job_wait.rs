@@ -40,10 +40,12 @@ pub(crate) struct JobWait {
     port: Option<PortAsk>,
     /// Seconds without output, 0.1 to 600.
     idle: Option<Seconds>,
-    /// Byte of the output to begin at; negative counts from its end. `job_read`: 0 unless given; `job_wait`: what comes
-    /// from now on.
+    /// Byte of the output to begin at; negative counts from its end. `job_wait` looks at what comes from now on unless it
+    /// is given.
     offset: Option<i64>,
-    /// Seconds (or `90s`, `10m`) before the command and everything it started is ended.
+    /// Seconds (or `90s`, `10m`) before the command and everything it started is ended (`exec_background`: 0 is never), or
+    /// before `job_wait` stops waiting.
+    #[schemars(extend("default" = 60))]
     timeout: Option<Seconds>,
 }
 

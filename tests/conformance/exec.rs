@@ -2,35 +2,35 @@
 
 use std::collections::BTreeMap;
 
-use coracle_runtime::{Error, Exec, Exit, Ids, Input, Policy};
+use coracle_runtime::{Error, Exec, Exit, Ids, Input};
 
-use super::{argv, path, placed, printed, ran, running, sh};
-use crate::engines::{FROM_IMAGE, on_every_engine, ran as scenario_ran, tar_of};
+use super::{argv, path, sh};
+use crate::engines::{FROM_IMAGE, Way, in_every_way, on_every_engine, ran as scenario_ran, tar_of};
 
 #[tokio::test]
 async fn exit_codes_are_the_commands_own() {
-    on_every_engine(async |case| {
-        let id = running(case).await;
+    in_every_way(async |running| {
         for code in [0, 1, 7, 124, 125, 126, 127, 128, 137, 255] {
-            let it = ran(case, &id, sh(&format!("exit {code}"))).await;
+            let it = running.ran(sh(&format!("exit {code}"))).await;
             assert_eq!((it.exit, it.tree_ended), (Exit::Code(code), None));
         }
-        assert_eq!(ran(case, &id, sh("kill -9 $$")).await.exit, Exit::Code(137));
-        assert_eq!(ran(case, &id, argv(&["false"])).await.exit, Exit::Code(1));
+        let it = running.ran(sh("kill -9 $$")).await;
+        // An engine tells the number alone, which the command may have exited with.
+        assert_eq!((it.exit, it.signal), (Exit::Code(137), running.has_guest().then_some(9)));
+        assert_eq!(running.ran(argv(&["false"])).await.exit, Exit::Code(1));
     })
     .await;
 }
 
 #[tokio::test]
 async fn what_is_missing_exits_127_and_what_cannot_be_executed_126() {
-    on_every_engine(async |case| {
-        let id = running(case).await;
+    in_every_way(async |running| {
         for exec in [argv(&["no-such-program", "x"]), sh("no-such-program x"), argv(&["/no/such/program"])] {
-            let it = ran(case, &id, exec).await;
+            let it = running.ran(exec).await;
             assert_eq!(it.exit, Exit::Code(127));
             assert!(it.stderr.text().contains("not found"), "{it:?}");
         }
-        let it = ran(case, &id, Exec { workdir: path("/etc"), ..argv(&["./passwd"]) }).await;
+        let it = running.ran(Exec { workdir: path("/etc"), ..argv(&["./passwd"]) }).await;
         assert_eq!(it.exit, Exit::Code(126));
         assert!(it.stderr.text().contains("ermission denied"), "{it:?}");
     })
@@ -39,9 +39,8 @@ async fn what_is_missing_exits_127_and_what_cannot_be_executed_126() {
 
 #[tokio::test]
 async fn the_two_outputs_are_kept_apart() {
-    on_every_engine(async |case| {
-        let id = running(case).await;
-        let it = ran(case, &id, sh("echo out; echo err >&2; printf more")).await;
+    in_every_way(async |running| {
+        let it = running.ran(sh("echo out; echo err >&2; printf more")).await;
         assert_eq!((it.stdout.text().as_str(), it.stderr.text().as_str()), ("out\nmore", "err\n"));
     })
     .await;
@@ -49,40 +48,39 @@ async fn the_two_outputs_are_kept_apart() {
 
 #[tokio::test]
 async fn s61_words_input_and_bytes_come_back_as_they_were() {
-    on_every_engine(async |case| {
-        let id = running(case).await;
+    in_every_way(async |running| {
         let words =
             ["a b", "it's", "\"q\"", "new\nline", "", "$HOME", "`id`", "\\", "ünï ☃", "*", "-n", "--", "a=b", " "];
-        let it = ran(case, &id, argv(&[&["printf", "%s\\0"], &words[..]].concat())).await;
+        let it = running.ran(argv(&[&["printf", "%s\\0"], &words[..]].concat())).await;
         assert_eq!(it.stdout.text(), words.map(|it| format!("{it}\0")).concat());
 
         let megabyte: Vec<u8> = (0..1 << 20).map(|it: u32| (it.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         let every_byte: Vec<u8> = (0..=255).collect();
         for bytes in [megabyte, every_byte, b"\xff\xfe\0no utf-8".to_vec()] {
-            let it = ran(case, &id, Exec { stdin: Some(Input::Bytes(bytes.clone())), keep_bytes: 2 << 20, ..argv(&["cat"]) }).await;
+            let it = running
+                .ran(Exec { stdin: Some(Input::Bytes(bytes.clone())), keep_bytes: 2 << 20, ..argv(&["cat"]) })
+                .await;
             assert_eq!(it.exit, Exit::Code(0));
             assert!(it.stdout.bytes() == bytes, "{} bytes became {}", bytes.len(), it.stdout.total_bytes());
         }
-        scenario_ran("s61", case.engine());
+        scenario_ran("s61", running.case.engine());
     })
     .await;
 }
 
 #[tokio::test]
 async fn without_input_there_is_an_end_of_file_at_once() {
-    on_every_engine(async |case| {
-        let id = running(case).await;
-        assert_eq!(printed(case, &id, "cat; echo end").await, "end\n");
+    in_every_way(async |running| {
+        assert_eq!(running.printed(sh("cat; echo end")).await, "end\n");
         let unread = Exec { stdin: Some(Input::Bytes(vec![b'x'; 1 << 20])), ..sh("exit 3") };
-        assert_eq!(ran(case, &id, unread).await.exit, Exit::Code(3));
+        assert_eq!(running.ran(unread).await.exit, Exit::Code(3));
     })
     .await;
 }
 
 #[tokio::test]
 async fn variables_come_as_they_were_given_beside_those_of_the_image() {
-    on_every_engine(async |case| {
-        let id = running(case).await;
+    in_every_way(async |running| {
         let given = [
             ("QUOTES", "it's \"so\""),
             ("LINES", "a\nb\n"),
@@ -94,13 +92,13 @@ async fn variables_come_as_they_were_given_beside_those_of_the_image() {
         let env: BTreeMap<_, _> = given.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         let names = given.map(|(name, _)| format!("\"${name}\"")).join(" ");
         let script = format!("printf '%s\\0' {names} \"${}\"", FROM_IMAGE.0);
-        let it = ran(case, &id, Exec { env, ..sh(&script) }).await;
+        let it = running.ran(Exec { env, ..sh(&script) }).await;
         let expected = given.map(|(_, value)| format!("{value}\0")).concat() + FROM_IMAGE.1 + "\0";
         assert_eq!(it.stdout.text(), expected);
         let overridden = BTreeMap::from([(FROM_IMAGE.0.to_owned(), "mine".to_owned())]);
-        let it = ran(case, &id, Exec { env: overridden, ..sh(&format!("printf %s \"${}\"", FROM_IMAGE.0)) }).await;
+        let it = running.ran(Exec { env: overridden, ..sh(&format!("printf %s \"${}\"", FROM_IMAGE.0)) }).await;
         assert_eq!(it.stdout.text(), "mine");
-        let shown = case.runtime.inspect(&(&id).into()).await.unwrap().env;
+        let shown = running.seen().await.env;
         assert!(shown.contains(&format!("{}={}", FROM_IMAGE.0, FROM_IMAGE.1)), "{shown:?}");
     })
     .await;
@@ -108,17 +106,16 @@ async fn variables_come_as_they_were_given_beside_those_of_the_image() {
 
 #[tokio::test]
 async fn a_command_runs_as_its_user_and_as_nobody_more() {
-    on_every_engine(async |case| {
-        if !case.is_real() {
+    in_every_way(async |running| {
+        if !running.case.is_real() {
             return; // programs of the fake run with the rights of the test
         }
-        let id = running(case).await;
         for ids in [Ids { uid: 1000, gid: 1000 }, Ids { uid: 4321, gid: 1234 }, Ids::ROOT] {
-            let it = ran(case, &id, Exec { user: ids, ..sh("echo $(id -u):$(id -g)") }).await;
+            let it = running.ran(Exec { user: ids, ..sh("echo $(id -u):$(id -g)") }).await;
             assert_eq!(it.stdout.text().trim(), ids.to_string());
         }
         let agent = Ids { uid: 1000, gid: 1000 };
-        let it = ran(case, &id, Exec { user: agent, ..sh("echo x > /etc/mine; grep CapEff /proc/self/status") }).await;
+        let it = running.ran(Exec { user: agent, ..sh("echo x > /etc/mine; grep CapEff /proc/self/status") }).await;
         assert!(it.stderr.text().contains("ermission denied"), "{it:?}");
         assert!(it.stdout.text().contains("0000000000000000"), "{it:?}");
     })
@@ -127,22 +124,21 @@ async fn a_command_runs_as_its_user_and_as_nobody_more() {
 
 #[tokio::test]
 async fn a_command_starts_in_its_directory() {
-    on_every_engine(async |case| {
-        let id = running(case).await;
+    in_every_way(async |running| {
         let tar = tar_of(|tar| {
             let mut header = tar::Header::new_gnu();
             header.set_mode(0o644);
             header.set_size(4);
             tar.append_data(&mut header, "work/it's a $dir/-n/file", &b"here"[..]).unwrap();
         });
-        case.runtime.upload(&id, &path("/"), tar).await.unwrap();
+        running.case.runtime.upload(&running.id, &path("/"), tar).await.unwrap();
         let workdir = path("/work/it's a $dir/-n");
         for exec in [argv(&["cat", "file"]), sh("cat file")] {
-            let it = ran(case, &id, Exec { workdir: workdir.clone(), ..exec }).await;
+            let it = running.ran(Exec { workdir: workdir.clone(), ..exec }).await;
             assert_eq!((it.exit, it.stdout.text().as_str()), (Exit::Code(0), "here"));
         }
         // 127 is also what our way into the directory exits with.
-        let it = ran(case, &id, Exec { workdir, ..sh("exit 127") }).await;
+        let it = running.ran(Exec { workdir, ..sh("exit 127") }).await;
         assert_eq!(it.exit, Exit::Code(127));
     })
     .await;
@@ -150,11 +146,10 @@ async fn a_command_starts_in_its_directory() {
 
 #[tokio::test]
 async fn a_directory_that_is_missing_is_an_error() {
-    on_every_engine(async |case| {
-        let id = running(case).await;
+    in_every_way(async |running| {
         for missing in ["/no/such/dir", "/etc/passwd", "/tmp/-n"] {
             for exec in [sh("true"), argv(&["true"])] {
-                let it = case.runtime.exec(&id, Exec { workdir: path(missing), ..exec }).await;
+                let it = running.exec(Exec { workdir: path(missing), ..exec }).await;
                 assert!(matches!(&it, Err(Error::NoSuchPath(at)) if *at == path(missing)), "{missing}: {it:?}");
             }
         }
@@ -174,14 +169,11 @@ async fn an_image_without_a_shell_says_so() {
             tar.append_data(&mut header, "bin/sleep", &busybox[..]).unwrap();
         });
         let image = super::images::import(case, &tag, tar).await;
-        let spec = placed(case, case.spec("no-shell"));
-        let spec = coracle_runtime::admit(spec.spec().clone(), &Policy::everything())
-            .unwrap()
-            .on(image.id, coracle_runtime::NetworkOn::EngineDefault);
-        let id = case.runtime.create(&spec).await.unwrap();
-        case.runtime.start(&id).await.unwrap();
-        let it = case.runtime.exec(&id, sh("true")).await;
-        assert!(matches!(it, Err(Error::NoShell)), "{it:?}");
+        for way in [Way::Plain, Way::Socket] {
+            let running = case.run(way, case.spec(&format!("no-shell-{}", way == Way::Plain)), &image.id).await;
+            let it = running.exec(sh("true")).await;
+            assert!(matches!(it, Err(Error::NoShell)), "{way}: {it:?}");
+        }
     })
     .await;
 }

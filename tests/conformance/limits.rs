@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use coracle_runtime::{Chunk, ContainerId, Error, Exec, ExecLimits, Exit, LimitKind, Stream};
+use coracle_runtime::{Chunk, Error, Exec, ExecLimits, Exit, LimitKind, Stream};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{printed, ran, running, sh};
-use crate::engines::{Case, on_every_engine, ran as scenario_ran};
+use super::sh;
+use crate::engines::{Running, in_every_way, ran as scenario_ran};
 
 /// A number of seconds that no other process on this machine sleeps for: processes of the fake are the host's.
 fn unlike_any_other() -> u32 {
@@ -15,8 +15,8 @@ fn unlike_any_other() -> u32 {
 }
 
 /// How many processes inside sleep for that long.
-async fn sleepers(case: &Case, id: &ContainerId, seconds: u32) -> usize {
-    let all = printed(case, id, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n'; true").await;
+async fn sleepers(running: &Running<'_>, seconds: u32) -> usize {
+    let all = running.printed(sh("cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n'; true")).await;
     let lines: Vec<_> = all.lines().collect();
     lines.windows(2).filter(|it| it[0].ends_with("sleep") && it[1] == seconds.to_string()).count()
 }
@@ -31,54 +31,53 @@ fn silence(ms: u64) -> ExecLimits {
 
 #[tokio::test]
 async fn s57_a_total_limit_ends_the_whole_tree_and_keeps_the_output() {
-    on_every_engine(async |case| {
-        let (id, n) = (running(case).await, unlike_any_other());
+    in_every_way(async |running| {
+        let n = unlike_any_other();
         let script = format!("echo a; sleep {n} & setsid sleep {n} & sleep {n}");
         let begun = Instant::now();
-        let it = ran(case, &id, Exec { limits: total(1000), ..sh(&script) }).await;
+        let it = running.ran(Exec { limits: total(1000), ..sh(&script) }).await;
         assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
         assert_eq!((it.exit, it.tree_ended), (Exit::TimedOut(LimitKind::Total), Some(true)));
         assert_eq!(it.stdout.text(), "a\n");
         assert!(it.duration >= Duration::from_secs(1));
-        assert_eq!(sleepers(case, &id, n).await, 0);
-        assert!(case.runtime.inspect(&id.into()).await.unwrap().running());
-        scenario_ran("s57", case.engine());
+        assert_eq!(sleepers(running, n).await, 0);
+        assert!(running.seen().await.running());
+        scenario_ran("s57", running.case.engine());
     })
     .await;
 }
 
 #[tokio::test]
 async fn a_child_that_left_its_session_and_ignores_term_is_ended_too() {
-    on_every_engine(async |case| {
-        let (id, n) = (running(case).await, unlike_any_other());
+    in_every_way(async |running| {
+        let n = unlike_any_other();
         let stubborn = format!("trap \"\" TERM; echo ready; sleep {n}; sleep {n}");
         let script = format!("setsid sh -c '{stubborn}' & (sleep {n} &) ; sleep {n}");
         let limits = ExecLimits { grace: Duration::from_millis(500), ..total(1000) };
-        let it = ran(case, &id, Exec { limits, ..sh(&script) }).await;
+        let it = running.ran(Exec { limits, ..sh(&script) }).await;
         assert_eq!((it.stdout.text().as_str(), it.tree_ended), ("ready\n", Some(true)));
-        assert_eq!(sleepers(case, &id, n).await, 0);
+        assert_eq!(sleepers(running, n).await, 0);
     })
     .await;
 }
 
 #[tokio::test]
 async fn only_the_command_is_ended_and_others_go_on() {
-    on_every_engine(async |case| {
-        let (id, n) = (running(case).await, unlike_any_other());
-        ran(case, &id, sh(&format!("sleep {n} >/dev/null 2>&1 &"))).await;
-        let it = ran(case, &id, Exec { limits: total(300), ..sh("sleep 300") }).await;
+    in_every_way(async |running| {
+        let n = unlike_any_other();
+        running.ran(sh(&format!("sleep {n} >/dev/null 2>&1 &"))).await;
+        let it = running.ran(Exec { limits: total(300), ..sh("sleep 300") }).await;
         assert_eq!(it.exit, Exit::TimedOut(LimitKind::Total));
-        assert_eq!(sleepers(case, &id, n).await, 1);
+        assert_eq!(sleepers(running, n).await, 1);
     })
     .await;
 }
 
 #[tokio::test]
 async fn a_command_may_catch_term_and_say_a_last_word() {
-    on_every_engine(async |case| {
-        let id = running(case).await;
+    in_every_way(async |running| {
         let script = "trap 'echo bye; exit 0' TERM; echo up; while true; do sleep 0.1; done";
-        let it = ran(case, &id, Exec { limits: total(500), ..sh(script) }).await;
+        let it = running.ran(Exec { limits: total(500), ..sh(script) }).await;
         assert_eq!((it.exit, it.stdout.text().as_str()), (Exit::TimedOut(LimitKind::Total), "up\nbye\n"));
     })
     .await;
@@ -86,11 +85,10 @@ async fn a_command_may_catch_term_and_say_a_last_word() {
 
 #[tokio::test]
 async fn silence_ends_a_silent_command_and_no_other() {
-    on_every_engine(async |case| {
-        let id = running(case).await;
+    in_every_way(async |running| {
         let prints = "for i in 1 2 3 4 5 6; do echo $i >&2; sleep 0.4; done";
-        assert_eq!(ran(case, &id, Exec { limits: silence(1500), ..sh(prints) }).await.exit, Exit::Code(0));
-        let it = ran(case, &id, Exec { limits: silence(700), ..sh("echo once; sleep 300") }).await;
+        assert_eq!(running.ran(Exec { limits: silence(1500), ..sh(prints) }).await.exit, Exit::Code(0));
+        let it = running.ran(Exec { limits: silence(700), ..sh("echo once; sleep 300") }).await;
         assert_eq!((it.exit, it.tree_ended), (Exit::TimedOut(LimitKind::Silence), Some(true)));
         assert_eq!(it.stdout.text(), "once\n");
     })
@@ -99,9 +97,8 @@ async fn silence_ends_a_silent_command_and_no_other() {
 
 #[tokio::test]
 async fn a_command_that_ends_in_time_is_not_touched() {
-    on_every_engine(async |case| {
-        let id = running(case).await;
-        let it = ran(case, &id, Exec { limits: total(60_000), ..sh("echo done; exit 124") }).await;
+    in_every_way(async |running| {
+        let it = running.ran(Exec { limits: total(60_000), ..sh("echo done; exit 124") }).await;
         assert_eq!((it.exit, it.tree_ended, it.stdout.text().as_str()), (Exit::Code(124), None, "done\n"));
     })
     .await;
@@ -109,20 +106,21 @@ async fn a_command_that_ends_in_time_is_not_touched() {
 
 #[tokio::test]
 async fn what_a_command_leaves_behind_does_not_hold_it() {
-    on_every_engine(async |case| {
-        let (id, n, begun) = (running(case).await, unlike_any_other(), Instant::now());
-        let it = ran(case, &id, sh(&format!("sleep {n} & echo up"))).await;
+    in_every_way(async |running| {
+        let (n, begun) = (unlike_any_other(), Instant::now());
+        let it = running.ran(sh(&format!("sleep {n} & echo up"))).await;
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
         assert_eq!((it.exit, it.stdout.text().as_str(), it.tree_ended), (Exit::Code(0), "up\n", None));
-        assert_eq!(sleepers(case, &id, n).await, 1);
+        // Only a guest counts it, and keeps what it may print.
+        assert_eq!((it.left_running, it.job.is_some()), (u32::from(running.has_guest()), running.has_guest()));
+        assert_eq!(sleepers(running, n).await, 1);
     })
     .await;
 }
 
 /// Runs until the first output, then acts, and gives what the command came to.
 async fn act_at_first_output(
-    case: &Case,
-    id: &ContainerId,
+    running: &Running<'_>,
     mut exec: Exec,
     act: impl AsyncFnOnce(),
 ) -> coracle_runtime::Result<coracle_runtime::ExecOutput> {
@@ -133,28 +131,27 @@ async fn act_at_first_output(
         assert_eq!((first.stream, first.bytes.as_slice()), (Stream::Stdout, &b"up\n"[..]));
         act().await;
     };
-    tokio::join!(case.runtime.exec(id, exec), acting).0
+    tokio::join!(running.exec(exec), acting).0
 }
 
 #[tokio::test]
 async fn a_cancel_ends_the_tree_and_keeps_the_output() {
-    on_every_engine(async |case| {
-        let (id, n, cancel) = (running(case).await, unlike_any_other(), CancellationToken::new());
+    in_every_way(async |running| {
+        let (n, cancel) = (unlike_any_other(), CancellationToken::new());
         let exec = Exec { cancel: cancel.clone(), ..sh(&format!("echo up; sleep {n} & sleep {n}")) };
-        let it = act_at_first_output(case, &id, exec, async || cancel.cancel()).await.unwrap();
+        let it = act_at_first_output(running, exec, async || cancel.cancel()).await.unwrap();
         assert_eq!((it.exit, it.tree_ended), (Exit::Cancelled, Some(true)));
         assert_eq!(it.stdout.text(), "up\n");
-        assert_eq!(sleepers(case, &id, n).await, 0);
+        assert_eq!(sleepers(running, n).await, 0);
     })
     .await;
 }
 
 #[tokio::test]
 async fn a_command_whose_container_is_stopped_tells_so_and_gives_its_output() {
-    on_every_engine(async |case| {
-        let id = running(case).await;
-        let stop = async || case.runtime.stop(&id, Duration::from_secs(10)).await.unwrap();
-        let it = act_at_first_output(case, &id, sh("echo up; sleep 300"), stop).await;
+    in_every_way(async |running| {
+        let stop = async || running.case.runtime.stop(&running.id, Duration::from_secs(10)).await.unwrap();
+        let it = act_at_first_output(running, sh("echo up; sleep 300"), stop).await;
         let Err(Error::NotRunning { output: Some(output), .. }) = it else { panic!("{it:?}") };
         assert_eq!(output.stdout.text(), "up\n");
     })

@@ -3,28 +3,28 @@
 use coracle_runtime::{Chunk, Exec, Exit, Stream};
 use tokio::sync::mpsc;
 
-use super::{ran, running, sh};
-use crate::engines::on_every_engine;
+use super::sh;
+use crate::engines::in_every_way;
 
 #[tokio::test]
 async fn a_flood_is_counted_to_the_byte_and_kept_at_both_ends() {
-    on_every_engine(async |case| {
-        let id = running(case).await;
+    in_every_way(async |running| {
         let script = "printf begin; head -c 52428800 /dev/zero; printf end; head -c 1000 /dev/zero >&2";
-        let it = ran(case, &id, Exec { keep_bytes: 1 << 20, ..sh(script) }).await;
+        let it = running.ran(Exec { keep_bytes: 1 << 20, ..sh(script) }).await;
         let printed = 5 + 52_428_800 + 3;
         assert_eq!((it.exit, it.stdout.total_bytes(), it.stderr.total_bytes()), (Exit::Code(0), printed, 1000));
         assert_eq!((it.stdout.bytes().len(), it.stdout.left_out()), (1 << 20, printed - (1 << 20)));
         assert!(it.stdout.head().starts_with(b"begin\0") && it.stdout.tail().ends_with(b"\0end"));
         assert_eq!(it.stderr.left_out(), 0);
+        // What was cut can be asked for where there is a guest to ask.
+        assert_eq!(it.job.is_some(), running.has_guest());
     })
     .await;
 }
 
 #[tokio::test]
 async fn live_pieces_are_the_output_in_order_with_their_offsets() {
-    on_every_engine(async |case| {
-        let id = running(case).await;
+    in_every_way(async |running| {
         let script = "printf aa; printf XX >&2; sleep 0.2; printf bb; sleep 0.2; head -c 300000 /dev/zero; printf cc";
         let (sender, mut chunks) = mpsc::channel::<Chunk>(2);
         let collect = async {
@@ -37,7 +37,7 @@ async fn live_pieces_are_the_output_in_order_with_their_offsets() {
             (out, err)
         };
         let exec = Exec { live: Some(sender), keep_bytes: 1 << 20, ..sh(script) };
-        let (it, (out, err)) = tokio::join!(ran(case, &id, exec), collect);
+        let (it, (out, err)) = tokio::join!(running.ran(exec), collect);
         assert!(out == it.stdout.bytes() && err == it.stderr.bytes());
         assert_eq!((out.len(), err.as_slice()), (300_006, &b"XX"[..]));
     })
@@ -46,11 +46,10 @@ async fn live_pieces_are_the_output_in_order_with_their_offsets() {
 
 #[tokio::test]
 async fn a_receiver_that_goes_away_costs_the_command_nothing() {
-    on_every_engine(async |case| {
-        let id = running(case).await;
+    in_every_way(async |running| {
         let (sender, chunks) = mpsc::channel::<Chunk>(1);
         drop(chunks);
-        let it = ran(case, &id, Exec { live: Some(sender), ..sh("head -c 300000 /dev/zero") }).await;
+        let it = running.ran(Exec { live: Some(sender), ..sh("head -c 300000 /dev/zero") }).await;
         assert_eq!((it.exit, it.stdout.total_bytes()), (Exit::Code(0), 300_000));
     })
     .await;

@@ -4,6 +4,7 @@
 
 mod busybox;
 mod ran;
+mod running;
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -21,6 +22,7 @@ use tempfile::TempDir;
 
 pub(crate) use busybox::{FROM_IMAGE, IMAGE, tar_of};
 pub(crate) use ran::ran;
+pub(crate) use running::{Running, Way, in_every_way, with_a_guest, with_a_real_guest, with_real_engines};
 
 /// On all that a test makes: its value is the case's `run`.
 pub(crate) const LABEL: &str = "coracle-test.run";
@@ -35,6 +37,8 @@ pub(crate) struct Case {
     fake: Option<FakeRuntime>,
     /// Configuration of the engine's program.
     _config: TempDir,
+    /// Link directories of its containers.
+    links: TempDir,
 }
 
 impl Case {
@@ -138,7 +142,8 @@ async fn case(engine: &str) -> Result<Case, String> {
     };
     runtime.info().await.map_err(|err| format!("CORACLE_ENGINES names {engine}: {err}"))?;
     let image = busybox::ensure(&*runtime).await;
-    Ok(Case { runtime, image, fake, run: format!("{}-{}", std::process::id(), random_hex::<4>()), _config: config })
+    let run = format!("{}-{}", std::process::id(), random_hex::<4>());
+    Ok(Case { runtime, image, run, fake, _config: config, links: tempfile::tempdir().unwrap() })
 }
 
 fn connect(dialect: Dialect, config: &TempDir) -> Result<CliRuntime, String> {

@@ -29,7 +29,7 @@ pub(crate) async fn exec(supervisor: &Arc<Supervisor>, ask: Exec, payload: Vec<u
                 out.say(Say::End(job.seen().end)).await;
                 return;
             }
-            let follower = Follower { job, show: ask.show, sent: [0, 0] };
+            let follower = Follower { supervisor: supervisor.clone(), job, show: ask.show, sent: [0, 0] };
             follower.follow((stdin, resize), inbox, out).await;
         }
     }
@@ -48,7 +48,8 @@ pub(crate) async fn attach(
         Ok(job) => {
             job.order(Order::Adopt);
             out.say(Say::Begun(job.begun())).await;
-            Follower { job, show, sent: [stdout, stderr] }.follow((None, None), inbox, out).await;
+            let supervisor = supervisor.clone();
+            Follower { supervisor, job, show, sent: [stdout, stderr] }.follow((None, None), inbox, out).await;
         }
     }
 }
@@ -120,6 +121,7 @@ type Input = (Option<Box<dyn AsyncWrite + Send + Unpin>>, Option<Resize>);
 
 /// Who waits for a command.
 struct Follower {
+    supervisor: Arc<Supervisor>,
     job: Arc<Job>,
     show: Show,
     /// Bytes of each stream that were sent.
@@ -137,6 +139,8 @@ impl Follower {
         };
         job.follow(None);
         match end {
+            // Its container ends, which is no end of its own: the connection breaks, and the engine says why.
+            Ok(_) if self.supervisor.leaving() => std::future::pending().await,
             Ok(end) => {
                 out.say(Say::End(end)).await;
                 job.is_told();

@@ -2,7 +2,6 @@
 
 use std::fs::Permissions;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -36,16 +35,15 @@ enum Callers {
     Root,
 }
 
-/// Does the work of PID 1 until it is told to end.
+/// Does the work of PID 1 until it is told to end. The environment, `NAME=value` each, is that of the image.
 ///
 /// # Errors
 /// When it cannot listen anywhere.
-pub async fn init() -> io::Result<()> {
+pub async fn init(environment: Vec<Vec<u8>>) -> io::Result<()> {
     // Nobody inside reads our memory, and no debugger gets hold of us.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let environment = std::env::vars_os().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat());
-    let (container, reaper) = Container::new("/", environment.collect())?;
+    let (container, reaper) = Container::new("/", environment)?;
     tokio::spawn(reaper.run());
     let supervisor = Supervisor::new(Arc::new(container), Path::new(SPILL));
     let linked = listen(Path::new(LINK), Callers::Host);

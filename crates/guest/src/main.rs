@@ -1,6 +1,7 @@
 //! `coracle-guest`: the supervisor inside a container.
 #![expect(clippy::print_stderr, reason = "nothing else is there to say it")]
 
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: coracle-guest init | connect | version";
@@ -9,7 +10,7 @@ fn main() -> ExitCode {
     let words: Vec<_> = std::env::args().skip(1).collect();
     let words: Vec<_> = words.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
-        ["init"] => run(coracle_guest::init::init()),
+        ["init"] => run(coracle_guest::init::init(environment())),
         ["connect"] => run(coracle_guest::init::connect()),
         ["version"] => {
             eprintln!("coracle-guest {}, protocol {}", env!("CARGO_PKG_VERSION"), coracle_guest::wire::VERSION);
@@ -24,6 +25,12 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// `NAME=value` each, as the engine gave it.
+#[expect(clippy::disallowed_methods, reason = "what the image says enters here, and nowhere else")]
+fn environment() -> Vec<Vec<u8>> {
+    std::env::vars_os().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat()).collect()
 }
 
 /// One thread does everything but what blocks on files.

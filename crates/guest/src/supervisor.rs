@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,6 +29,8 @@ pub struct Supervisor {
     run: String,
     spill: Arc<Spill>,
     marks: AtomicU64,
+    /// The container is being stopped: what ends now does not end by itself.
+    leaving: AtomicBool,
     table: Mutex<Table>,
 }
 
@@ -64,7 +66,8 @@ impl Supervisor {
         let files = Files::open(machine.root()).ok();
         let spill = Arc::new(Spill::in_dir(spill));
         let (run, marks) = (hex::encode(run), AtomicU64::new(1));
-        Arc::new(Self { machine, files, run, spill, marks, table: Mutex::default() })
+        let (leaving, table) = (AtomicBool::new(false), Mutex::default());
+        Arc::new(Self { machine, files, run, spill, marks, leaving, table })
     }
 
     /// Of this run of the guest.
@@ -193,8 +196,14 @@ impl Supervisor {
         }
     }
 
+    /// Whether the container is being stopped.
+    pub(crate) fn leaving(&self) -> bool {
+        self.leaving.load(Ordering::Relaxed)
+    }
+
     /// Ends every command, and all that commands left: for the end of the container.
     pub async fn end_all(&self, grace: Duration) {
+        self.leaving.store(true, Ordering::Relaxed);
         let jobs: Vec<_> = self.table().jobs.values().cloned().collect();
         let ending = jobs.into_iter().map(|job| {
             let machine = self.machine.clone();

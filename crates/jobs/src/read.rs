@@ -60,7 +60,7 @@ impl Page {
     }
 
     /// Without the rest of a character that began before it.
-    pub(crate) fn from_a_character(mut self) -> Self {
+    pub(crate) fn without_rest(mut self) -> Self {
         let rest = rest_of_a_character(&self.bytes);
         self.bytes.drain(..rest);
         self.offset = self.offset.saturating_add(rest as u64);
@@ -80,7 +80,7 @@ pub async fn read(link: &Link, ask: Read) -> Result<Page> {
     let page = Page::of(told, bytes, limit, format);
     // Who names a byte gets it, whatever it is.
     let named = matches!(from, From::Offset(it) if u64::try_from(it) == Ok(page.offset));
-    Ok(if format == Format::Text && !named { page.from_a_character() } else { page })
+    Ok(if format == Format::Text && !named { page.without_rest() } else { page })
 }
 
 #[cfg(test)]
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_page_begins_at_a_characters_start_where_no_byte_was_named() {
-        let page = Page::of(told(5, 9, false), "ßx".as_bytes()[1..].to_vec(), 9, Format::Text).from_a_character();
+        let page = Page::of(told(5, 9, false), "ßx".as_bytes()[1..].to_vec(), 9, Format::Text).without_rest();
         assert_eq!((page.offset, page.next, page.bytes.as_slice()), (6, 7, &b"x"[..]));
     }
 

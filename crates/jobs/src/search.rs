@@ -74,7 +74,8 @@ mod tests {
     #[test]
     fn more_matches_than_were_asked_for_are_cut() {
         let one = Match { offset: 0, line: 1, text: "x".into(), before: vec![], after: vec![] };
-        let told = |more| wire::Found { matches: vec![one.clone(); 3], more, next: 9, first: 0, total: 9, running: false };
+        let told =
+            |more| wire::Found { matches: vec![one.clone(); 3], more, next: 9, first: 0, total: 9, running: false };
         let found = Found::of(told(false), 2);
         assert_eq!((found.matches.len(), found.truncated, found.eof()), (2, true, false));
         assert!(Found::of(told(false), 3).eof());

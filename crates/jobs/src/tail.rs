@@ -43,6 +43,6 @@ pub async fn poll(link: &Link, id: &JobId, lines: u32) -> Result<Polled> {
 
 pub(crate) async fn tail(link: &Link, id: &JobId, lines: u32) -> Result<Tail> {
     let (told, bytes) = link.tail(id, u64::from(lines.min(MAX_LINES)), MAX_BYTES).await?;
-    let page = Page::of(told, bytes, MAX_BYTES, Format::Text).from_a_character();
+    let page = Page::of(told, bytes, MAX_BYTES, Format::Text).without_rest();
     Ok(Tail { bytes: page.bytes, next: page.next, total: page.total })
 }

@@ -1,12 +1,12 @@
 //! What an operation is given.
 
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use async_trait::async_trait;
 use coracle_lifecycle::{Links, Store};
 use coracle_runtime::link::{LinkSettings, wire::Keep};
-use coracle_runtime::{CliRuntime, ContainerName, ContainerRuntime, EngineKind, FakeRuntime, Policy};
+use coracle_runtime::{CliRuntime, ContainerName, Input, ContainerRuntime, EngineKind, FakeRuntime, Policy};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, Config, CrossSession, Engine, Exec};
@@ -36,6 +36,8 @@ pub struct Context {
     state: Result<Arc<StateDir>, Arc<Failure>>,
     store: Arc<OnceLock<Store>>,
     links: Links,
+    /// What the person's own input is, for one command.
+    input: Arc<Mutex<Option<Input>>>,
     engines: Arc<Engines>,
 }
 
@@ -88,6 +90,7 @@ impl Context {
             progress: Progress::none(),
             state,
             store: Arc::default(),
+            input: Arc::default(),
             links: Links::new(LinkSettings { keep }),
             engines: Arc::default(),
         })
@@ -170,6 +173,17 @@ impl Context {
     /// The program of an engine that a record names, for a person's terminal.
     pub(crate) fn terminal_of(&self, kind: EngineKind, endpoint: &str) -> Result<CliRuntime, Failure> {
         engines::connect(kind, endpoint, &self.config, &self.host, self.state()?)
+    }
+
+    /// The same process, whose standard input is for the command that it runs.
+    #[must_use]
+    pub(crate) fn with_input(self, input: Input) -> Self {
+        Self { input: Arc::new(Mutex::new(Some(input))), ..self }
+    }
+
+    /// Standard input, if it is for a command. Only the first gets it.
+    pub(crate) fn take_input(&self) -> Option<Input> {
+        self.input.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Connections to the guests of containers.

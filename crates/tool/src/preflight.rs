@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::context::Context;
 use crate::engines::Choice;
 use crate::failure::Failure;
+use crate::guest;
 use crate::setup::{Missing, System, guidance};
 
 /// How a check ended.
@@ -203,13 +204,24 @@ fn of_engine(facts: &Facts, engine: &EngineInfo) -> Vec<Check> {
     vec![
         engine_version(engine),
         disk_space(facts),
-        Check::new("guest", Status::Warn, "none in this release: commands run through the engine's own exec"),
+        guest(engine),
         limits(engine),
         Check::new("user_mapping", Status::Info, mapping),
         Check::new("selinux", Status::Info, if engine.selinux { "enforcing" } else { "not enforcing" }),
         Check::new("compose", Status::Info, compose),
         Check::new("gpu_runtime", Status::Info, told(engine.gpu)),
     ]
+}
+
+fn guest(engine: &EngineInfo) -> Check {
+    match guest::embedded(&engine.arch) {
+        _ if engine.kind == EngineKind::Fake => Check::new("guest", Status::Pass, "played in this process"),
+        Some(guest) => Check::new("guest", Status::Pass, format!("one for {} is built in", guest.arch)),
+        None => {
+            let detail = format!("none for {} is built in: commands run through the engine's own exec", engine.arch);
+            Check::new("guest", Status::Warn, detail)
+        }
+    }
 }
 
 fn engine_version(engine: &EngineInfo) -> Check {

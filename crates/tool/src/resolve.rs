@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::ops::create::Create;
 
-pub(crate) use self::env::resolve as plain_env;
+pub(crate) use self::env::{no_secret, resolve as plain_env};
 pub(crate) use self::host_paths::{copyable, host_path, mountable};
 
 /// A `create` with nothing left to decide. After it no `Option` means "default".
@@ -44,6 +44,7 @@ pub(crate) fn create(args: Create, cx: &Context) -> Result<Request, Failure> {
     let digest = digest(&args, config);
     let (mounts, mount_cwd, unmounted) = mounts(&args, &workdir, cx)?;
     let env = env::resolve(&args.env)?;
+    env::no_secret(&env, "give it to each command by the `env` of `exec`, which is kept nowhere")?;
     let name = match args.name.clone() {
         Some(name) if name.as_str().len() == 1 => return Err(too_short(&name)),
         given => given.unwrap_or_else(|| fresh_name(&config.label_namespace, None)),

@@ -7,7 +7,8 @@ use tokio::task::{JoinSet, block_in_place};
 
 use crate::Way;
 use crate::engine::{Container, Engine, spawn};
-use crate::link::{self, Held, Transport};
+use crate::link::{Held, Transport};
+use crate::tool::Mouth;
 
 /// One thing to measure.
 #[derive(Debug)]
@@ -37,7 +38,11 @@ enum Act {
     /// `true` in a container that was just made, with opening the link.
     First,
     /// `true` by a program of its own for each call.
-    OneShot,
+    OneShot(Mouth),
+    /// A container is made.
+    Create,
+    /// The container that `Create` made is removed.
+    Destroy,
 }
 
 const fn case(name: &'static str, label: &'static str, act: Act) -> Case {
@@ -54,7 +59,10 @@ pub(crate) const CASES: &[Case] = &[
     Case { every: 10, repeat: 1, ..case("in-turn", "1,000 × `true` in turn, each", Act::InTurn) },
     Case { every: 10, repeat: 1, ..case("at-once", "1,000 × `true` at once, each", Act::AtOnce) },
     Case { every: 5, repeat: 1, ..case("first", "first `true` after `create`", Act::First) },
-    Case { repeat: 1, ..case("one-shot", "`true` by a process `coracle exec`", Act::OneShot) },
+    Case { repeat: 1, ..case("one-shot", "`true` by a process `coracle exec`", Act::OneShot(Mouth::Words)) },
+    Case { repeat: 1, ..case("one-shot-call", "`true` by a process `coracle call`", Act::OneShot(Mouth::Json)) },
+    Case { repeat: 1, ..case("create", "make a container", Act::Create) },
+    Case { repeat: 1, ..case("destroy", "remove it", Act::Destroy) },
 ];
 
 /// Calls of a case that makes many.
@@ -72,10 +80,20 @@ pub(crate) async fn measure(case: &Case, way: Way, engine: &Engine) -> Option<Du
         },
         Way::Engine => Some(by_program(case.act, engine).await),
         Way::Link(transport) => by_link(case.act, transport, engine).await,
+        Way::Coracle { guest } => match case.act {
+            Act::Create => Some(block_in_place(|| engine.tool(guest).create())),
+            Act::Destroy => Some(block_in_place(|| engine.tool(guest).destroy())),
+            _ => None,
+        },
     }
 }
 
 async fn by_program(act: Act, engine: &Engine) -> Duration {
+    match act {
+        Act::Create => return block_in_place(|| engine.create()),
+        Act::Destroy => return block_in_place(|| engine.destroy()),
+        _ => {}
+    }
     let fresh = if let Act::First = act { Some(engine.container().await) } else { None };
     block_in_place(|| {
         let (it, mut calls) = (fresh.as_ref().unwrap_or(&engine.held), 1);
@@ -92,7 +110,8 @@ async fn by_program(act: Act, engine: &Engine) -> Duration {
                 calls = MANY_PROGRAMS;
                 it.exec_at_once(&["true"], calls);
             }
-            Act::First | Act::OneShot => drop(it.exec(&["true"])),
+            Act::First | Act::OneShot(_) => drop(it.exec(&["true"])),
+            Act::Create | Act::Destroy => unreachable!("they are no commands"),
         }
         begun.elapsed() / calls
     })
@@ -103,18 +122,14 @@ async fn by_link(act: Act, transport: Transport, engine: &Engine) -> Option<Dura
         Act::First => {
             let fresh = engine.container().await;
             let begun = Instant::now();
-            let held = link::hold(&fresh, transport).await?;
-            held.exec(&["true"]).await;
+            engine.hold(&fresh, transport).await.exec(&["true"]).await;
             Some(begun.elapsed())
         }
-        Act::OneShot => {
-            let words = link::one_shot(engine, transport)?;
-            Some(block_in_place(|| engine.one_shot(&words)))
-        }
+        Act::OneShot(mouth) => Some(block_in_place(|| engine.one_shot(mouth, transport))),
+        Act::Create | Act::Destroy => None,
         _ => {
-            let held = engine.link(transport)?;
             let begun = Instant::now();
-            let calls = over(held, act, engine).await;
+            let calls = over(engine.link(transport), act, engine).await;
             Some(begun.elapsed() / calls)
         }
     }
@@ -141,7 +156,9 @@ async fn over(held: &Arc<Held>, act: Act, engine: &Engine) -> u32 {
             calls.join_all().await;
             return MANY;
         }
-        Act::First | Act::OneShot => unreachable!("a held link is not what they measure"),
+        Act::First | Act::OneShot(_) | Act::Create | Act::Destroy => {
+            unreachable!("a held link is not what they measure")
+        }
     }
     1
 }

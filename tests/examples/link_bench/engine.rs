@@ -1,80 +1,172 @@
 //! An engine with a container on it, and its own program.
 #![expect(clippy::disallowed_methods, reason = "the engines' own programs are what is compared with")]
 
-use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use coracle_runtime::cli::{CliRuntime, Dialect, EngineSettings};
 use coracle_runtime::{
-    ContainerId, ContainerName, ContainerRuntime, CreateSpec, ImageId, ImageRef, NetworkOn, Policy, admit, random_hex,
+    ContainerId, ContainerName, ContainerRuntime, CreateSpec, GuestOn, Handle, ImageAct, ImageId, ImageRef, NetworkOn,
+    Policy, ProcessId, SocketAt, admit, random_hex,
 };
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::busybox::{self, IMAGE};
 use crate::cases;
 use crate::link::{self, Held, Transport};
+use crate::memory::Memory;
+use crate::tool::{Mouth, Tool};
 
 /// An engine, and what is measured on it.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    dialect: Dialect,
     pub(crate) version: String,
-    runtime: Arc<dyn ContainerRuntime>,
-    image: ImageId,
+    maker: Maker,
     /// The container of all calls but the first ones.
     pub(crate) held: Container,
-    socket: Option<Arc<Held>>,
-    stream: Option<Arc<Held>>,
+    socket: Arc<Held>,
+    stream: Arc<Held>,
     /// What is written.
     pub(crate) data: Vec<u8>,
-    coracle: PathBuf,
-    _config: TempDir,
+    guided: Tool,
+    plain: Tool,
+    /// Containers of `guided`, for calls by socket and by stream.
+    one_shot: [String; 2],
+    /// One that the engine's own program made and did not remove yet.
+    made: Mutex<Option<Container>>,
+    idle: Memory,
 }
 
 impl Engine {
     pub(crate) async fn open(name: &str, coracle: &Path) -> Self {
-        let dialect = match name {
-            "docker" => Dialect::Docker,
-            "podman" => Dialect::Podman,
-            _ => panic!("no engine `{name}`"),
-        };
-        let config = tempfile::tempdir().unwrap();
-        let runtime: Arc<dyn ContainerRuntime> = Arc::new(connect(dialect, &config));
-        let version = runtime.info().await.unwrap().version;
-        let image = busybox::ensure(&*runtime).await;
-        let held = container(dialect, &*runtime, &image).await;
+        let maker = Maker::new(name).await;
+        let version = maker.runtime.info().await.unwrap().version;
+        let held = maker.container().await;
+        let socket = Arc::new(link::hold(&*maker.runtime, &held, Transport::Socket).await);
+        let idle = Memory::of(held.pid());
         cases::prepare(&held);
-        let socket = link::hold(&held, Transport::Socket).await.map(Arc::new);
-        let stream = link::hold(&held, Transport::Stream).await.map(Arc::new);
-        let (data, coracle) = (vec![0; 10 << 20], coracle.to_owned());
-        Self { dialect, version, runtime, image, held, socket, stream, data, coracle, _config: config }
+        let stream = Arc::new(link::hold(&*maker.runtime, &held, Transport::Stream).await);
+        let (guided, plain) = (Tool::new(coracle, name, true), Tool::new(coracle, name, false));
+        let one_shot = [Transport::Socket, Transport::Stream].map(|it| guided.container(it));
+        let (data, made) = (vec![0; 10 << 20], Mutex::default());
+        Self { version, maker, held, socket, stream, data, guided, plain, one_shot, made, idle }
     }
 
     pub(crate) fn name(&self) -> &'static str {
-        self.dialect.program()
+        self.maker.dialect.program()
     }
 
-    pub(crate) fn link(&self, transport: Transport) -> Option<&Arc<Held>> {
+    pub(crate) fn link(&self, transport: Transport) -> &Arc<Held> {
         match transport {
-            Transport::Socket => self.socket.as_ref(),
-            Transport::Stream => self.stream.as_ref(),
+            Transport::Socket => &self.socket,
+            Transport::Stream => &self.stream,
         }
     }
 
     /// A container that was just started.
     pub(crate) async fn container(&self) -> Container {
-        container(self.dialect, &*self.runtime, &self.image).await
+        self.maker.container().await
     }
 
-    /// How long a `coracle` with those words took.
-    pub(crate) fn one_shot(&self, words: &[impl AsRef<OsStr>]) -> Duration {
+    /// Opens a link to one.
+    pub(crate) async fn hold(&self, container: &Container, transport: Transport) -> Held {
+        link::hold(&*self.maker.runtime, container, transport).await
+    }
+
+    /// How long a `coracle` took to run `true`.
+    pub(crate) fn one_shot(&self, mouth: Mouth, transport: Transport) -> Duration {
+        let [socket, stream] = &self.one_shot;
+        self.guided.one_shot(mouth, if transport == Transport::Socket { socket } else { stream })
+    }
+
+    /// Who makes containers with a guest, or without one.
+    pub(crate) fn tool(&self, guest: bool) -> &Tool {
+        if guest { &self.guided } else { &self.plain }
+    }
+
+    /// Makes a container by the engine's own program; how long it took.
+    pub(crate) fn create(&self) -> Duration {
+        let mut command = Command::new(self.name());
+        command.args(["run", "--detach", IMAGE, "sleep", "1000000"]).stdin(Stdio::null());
         let begun = Instant::now();
-        ended_well(&Command::new(&self.coracle).args(words).stdin(Stdio::null()).output().unwrap());
-        begun.elapsed()
+        let output = command.output().unwrap();
+        let took = begun.elapsed();
+        ended_well(&output);
+        let id = ContainerId::parse(String::from_utf8(output.stdout).unwrap().trim()).unwrap();
+        let socket = SocketAt { dir: PathBuf::new(), pid1: None };
+        let container = Container { id, socket, dialect: self.maker.dialect };
+        *self.made.lock().unwrap_or_else(PoisonError::into_inner) = Some(container);
+        took
+    }
+
+    /// Removes what [`create`](Self::create) made; how long it took.
+    pub(crate) fn destroy(&self) -> Duration {
+        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut command = made.as_ref().expect("`create` comes first").removal();
+        let begun = Instant::now();
+        let output = command.output().unwrap();
+        let took = begun.elapsed();
+        ended_well(&output);
+        took
+    }
+
+    /// Memory of a guest, in KiB: of one that did nothing, of one that did all that was measured, and the most that it
+    /// had after a flood besides.
+    pub(crate) async fn memory(&self) -> Value {
+        let after = Memory::of(self.held.pid());
+        let bytes = 100 << 20;
+        self.socket.exec(&["head", "-c", &bytes.to_string(), "/dev/zero"]).await;
+        let flooded = Memory::of(self.held.pid());
+        let [idle, after, most] = [self.idle.now, after.now, flooded.most];
+        json!({ "engine": self.name(), "idle": idle, "after": after, "most": most, "flood": bytes })
+    }
+}
+
+/// Makes containers with a guest.
+#[derive(Debug)]
+struct Maker {
+    dialect: Dialect,
+    runtime: Arc<dyn ContainerRuntime>,
+    image: ImageId,
+    /// The guest's program.
+    program: PathBuf,
+    dir: TempDir,
+}
+
+impl Maker {
+    async fn new(name: &str) -> Self {
+        let dialect = match name {
+            "docker" => Dialect::Docker,
+            "podman" => Dialect::Podman,
+            _ => panic!("no engine `{name}`"),
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let runtime: Arc<dyn ContainerRuntime> = Arc::new(connect(dialect, &dir));
+        let image = busybox::ensure(&*runtime).await;
+        let found = runtime.image(ImageAct::Find(ImageRef::parse(IMAGE).unwrap())).await.unwrap();
+        let guest = coracle::guest::embedded(&found[0].arch).expect("`cargo xtask guest` was before the build");
+        let program = guest.place(&dir.path().join("guest")).unwrap();
+        Self { dialect, runtime, image, program, dir }
+    }
+
+    async fn container(&self) -> Container {
+        let name = ContainerName::parse(format!("bench-{}-{}", std::process::id(), random_hex::<4>())).unwrap();
+        let link = self.dir.path().join(name.as_str());
+        std::fs::create_dir(&link).unwrap();
+        let guest = GuestOn::Bound { program: self.program.clone(), link: link.clone() };
+        let spec = CreateSpec::new(name, ImageRef::parse(IMAGE).unwrap());
+        let admitted = admit(spec, &Policy::everything()).unwrap().guided(Some(guest));
+        let placed = admitted.on(self.image.clone(), NetworkOn::EngineDefault);
+        let id = self.runtime.create(&placed).await.unwrap();
+        let mut it = Container { id, socket: SocketAt { dir: link, pid1: None }, dialect: self.dialect };
+        self.runtime.start(&it.id).await.unwrap();
+        let seen = self.runtime.inspect(&Handle::from(&it.id)).await.unwrap();
+        it.socket.pid1 = seen.pid.and_then(ProcessId::of);
+        it
     }
 }
 
@@ -82,6 +174,7 @@ impl Engine {
 #[derive(Debug)]
 pub(crate) struct Container {
     pub(crate) id: ContainerId,
+    pub(crate) socket: SocketAt,
     dialect: Dialect,
 }
 
@@ -108,6 +201,21 @@ impl Container {
         }
     }
 
+    /// PID 1 on this host.
+    fn pid(&self) -> u32 {
+        self.socket.pid1.as_ref().expect("the engine is on this host").pid
+    }
+
+    fn removal(&self) -> Command {
+        let mut command = Command::new(self.dialect.program());
+        command.args(["rm", "--force"]).stdin(Stdio::null());
+        if self.dialect == Dialect::Podman {
+            command.arg("--time=0"); // Docker kills at once; Podman would send TERM and wait
+        }
+        command.arg(self.id.as_str());
+        command
+    }
+
     fn command(&self, options: &[&str], words: &[&str]) -> Command {
         let mut command = Command::new(self.dialect.program());
         command.arg("exec").args(options).arg(self.id.as_str()).args(words);
@@ -118,9 +226,8 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        let remove = ["rm", "--force", "--volumes", self.id.as_str()];
-        // What was measured stands, even if the container stays behind.
-        let _ = Command::new(self.dialect.program()).args(remove).output();
+        // What was measured stands, even if the container stays behind. One that is gone is no matter.
+        let _ = self.removal().output();
     }
 }
 
@@ -130,15 +237,6 @@ pub(crate) fn spawn() -> Duration {
     let status = Command::new("/bin/busybox").arg("true").stdin(Stdio::null()).status().unwrap();
     assert!(status.success());
     begun.elapsed()
-}
-
-async fn container(dialect: Dialect, runtime: &dyn ContainerRuntime, image: &ImageId) -> Container {
-    let name = ContainerName::parse(format!("bench-{}-{}", std::process::id(), random_hex::<4>())).unwrap();
-    let spec = CreateSpec::new(name, ImageRef::parse(IMAGE).unwrap());
-    let placed = admit(spec, &Policy::everything()).unwrap().on(image.clone(), NetworkOn::EngineDefault);
-    let it = Container { id: runtime.create(&placed).await.unwrap(), dialect };
-    runtime.start(&it.id).await.unwrap();
-    it
 }
 
 fn connect(dialect: Dialect, config: &TempDir) -> CliRuntime {
@@ -153,6 +251,6 @@ fn connect(dialect: Dialect, config: &TempDir) -> CliRuntime {
     CliRuntime::connect(dialect, &settings).unwrap()
 }
 
-fn ended_well(output: &Output) {
+pub(crate) fn ended_well(output: &Output) {
     assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
 }

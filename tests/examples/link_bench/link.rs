@@ -1,8 +1,12 @@
-//! The calls of a link that are measured. A way that gives nothing here is shown as not measured.
+//! The calls of a link that are measured.
 
-use std::ffi::OsString;
+use std::time::{Duration, Instant};
 
-use crate::engine::{Container, Engine};
+use coracle_runtime::link::wire::{At, Who};
+use coracle_runtime::link::{self, Put};
+use coracle_runtime::{Command, ContainerPath, ContainerRuntime, Exec, Exit, Ids, Input, Link, LinkSettings};
+
+use crate::engine::Container;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
@@ -12,31 +16,55 @@ pub(crate) enum Transport {
 
 /// A link that is open.
 #[derive(Debug)]
-pub(crate) enum Held {}
+pub(crate) struct Held(Link);
 
 /// Opens a link of that transport.
-pub(crate) async fn hold(_container: &Container, _transport: Transport) -> Option<Held> {
-    None
+pub(crate) async fn hold(runtime: &dyn ContainerRuntime, container: &Container, transport: Transport) -> Held {
+    let (link, expected) = match transport {
+        Transport::Socket => (by_socket(container).await, link::Transport::Socket),
+        Transport::Stream => {
+            let link = runtime.link(&container.id, None, LinkSettings::default()).await.unwrap();
+            link.open().await.unwrap();
+            (link, link::Transport::Stream)
+        }
+    };
+    assert_eq!(link.transport(), Some(expected));
+    Held(link)
+}
+
+/// A guest that was just started has no socket yet, so it is looked for as `create` does it.
+async fn by_socket(container: &Container) -> Link {
+    let begun = Instant::now();
+    loop {
+        if let Some(link) = Link::by_socket(&container.socket, LinkSettings::default()).await {
+            return link;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10), "nobody answers at {}", container.socket.dir.display());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
 
 impl Held {
-    /// Runs a command, which has to exit with 0: what it printed.
-    pub(crate) async fn exec(&self, _words: &[&str]) -> Vec<u8> {
-        match *self {}
+    /// Runs a command, which has to exit with 0 over the connection that there is: what it printed.
+    pub(crate) async fn exec(&self, words: &[&str]) -> Vec<u8> {
+        let argv = words.iter().map(|it| (*it).to_owned()).collect();
+        let output = self.0.exec(Exec::new(Command::Argv(argv), Ids::ROOT, ContainerPath::root())).await.unwrap();
+        assert!(output.exit == Exit::Code(0) && !output.retried, "{words:?}: {output:?}");
+        output.stdout.bytes()
     }
 
     /// The content of a file.
-    pub(crate) async fn read(&self, _path: &str) -> Vec<u8> {
-        match *self {}
+    pub(crate) async fn read(&self, path: &str) -> Vec<u8> {
+        self.0.get(at(path), 0, u64::MAX).await.unwrap().1
     }
 
     /// Replaces a file.
-    pub(crate) async fn write(&self, _path: &str, _content: &[u8]) {
-        match *self {}
+    pub(crate) async fn write(&self, path: &str, content: &[u8]) {
+        let content = Input::Bytes(content.to_vec());
+        self.0.put(Put { at: at(path), mode: None, parents: false, replace: true, content }).await.unwrap();
     }
 }
 
-/// The words behind `coracle` that run `true` by that transport in a container that `coracle` made.
-pub(crate) fn one_shot(_engine: &Engine, _transport: Transport) -> Option<Vec<OsString>> {
-    None
+fn at(path: &str) -> At {
+    At { user: Who::Ids { uid: 0, gid: Some(0) }, path: path.to_owned(), follow: true }
 }

@@ -1,5 +1,5 @@
-//! Measures commands and files in containers by the engines' own programs and over a link, and a spawn on the host,
-//! for `cargo xtask bench exec`.
+//! Measures commands and files in containers by the engines' own programs and over a link, a spawn on the host, and how
+//! containers are made and removed, for `cargo xtask bench exec`.
 //!
 //! `link_bench OUT CORACLE ROUNDS ENGINE…` writes JSON to the file `OUT`. Everything takes its turn in every round, so
 //! that what else happens on the machine meets all alike.
@@ -11,6 +11,8 @@ mod busybox;
 mod cases;
 mod engine;
 mod link;
+mod memory;
+mod tool;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -30,10 +32,19 @@ enum Way {
     Engine,
     /// The link, by its transport.
     Link(Transport),
+    /// The program `coracle`, for containers with or without a guest.
+    Coracle { guest: bool },
 }
 
 impl Way {
-    const ALL: [Self; 4] = [Self::Spawn, Self::Engine, Self::Link(Transport::Socket), Self::Link(Transport::Stream)];
+    const ALL: [Self; 6] = [
+        Self::Spawn,
+        Self::Engine,
+        Self::Link(Transport::Socket),
+        Self::Link(Transport::Stream),
+        Self::Coracle { guest: true },
+        Self::Coracle { guest: false },
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -41,6 +52,8 @@ impl Way {
             Self::Engine => "engine",
             Self::Link(Transport::Socket) => "socket",
             Self::Link(Transport::Stream) => "stream",
+            Self::Coracle { guest: true } => "guest",
+            Self::Coracle { guest: false } => "plain",
         }
     }
 }
@@ -75,7 +88,11 @@ async fn main() {
         }
         eprintln!("round {} of {rounds}: {:.1} s", round + 1, begun.elapsed().as_secs_f64());
     }
-    std::fs::write(out, format!("{:#}\n", report(&engines, &all))).unwrap();
+    let mut memory = Vec::new();
+    for engine in &engines {
+        memory.push(engine.memory().await);
+    }
+    std::fs::write(out, format!("{:#}\n", report(&engines, &all, &memory))).unwrap();
 }
 
 fn series(engines: usize) -> Vec<Series> {
@@ -90,7 +107,7 @@ fn series(engines: usize) -> Vec<Series> {
     all
 }
 
-fn report(engines: &[Engine], all: &[Series]) -> Value {
+fn report(engines: &[Engine], all: &[Series], memory: &[Value]) -> Value {
     let cases = CASES.iter().map(|it| json!({ "name": it.name, "label": it.label }));
     let named = engines.iter().map(|it| json!({ "name": it.name(), "version": it.version }));
     let measured = all.iter().filter(|it| !it.times.is_empty()).map(|it| {
@@ -102,5 +119,6 @@ fn report(engines: &[Engine], all: &[Series]) -> Value {
         "cases": cases.collect::<Vec<_>>(),
         "engines": named.collect::<Vec<_>>(),
         "series": measured.collect::<Vec<_>>(),
+        "memory": memory,
     })
 }

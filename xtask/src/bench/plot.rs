@@ -14,10 +14,17 @@ const GAP: f64 = 10.0;
 const STYLE: &str = "\
 text{font:12px sans-serif;fill:#333}.grid{stroke:#8884}.far{stroke-width:2}\
 .engine{fill:#d9822b;stroke:#d9822b}.socket{fill:#2f8f6b;stroke:#2f8f6b}.stream{fill:#4c8fd6;stroke:#4c8fd6}\
+.guest{fill:#7b5cc4;stroke:#7b5cc4}.plain{fill:#8d9299;stroke:#8d9299}\
 .spawn{fill:none;stroke:#c2467d;stroke-dasharray:4 3}.value{font-size:10px}\
 @media(prefers-color-scheme:dark){text{fill:#ddd}}";
 
-const WAYS: &[&str] = &["engine", "socket", "stream"];
+const WAYS: &[(&str, &str)] = &[
+    ("engine", "the engine's own program"),
+    ("socket", "link, socket"),
+    ("stream", "link, stream"),
+    ("guest", "coracle, with a guest"),
+    ("plain", "without"),
+];
 
 /// Powers of ten of a millisecond at both ends.
 struct Scale {
@@ -79,7 +86,7 @@ fn rows(report: &Report) -> Vec<Row<'_>> {
     let mut rows = Vec::new();
     for case in &report.cases {
         for engine in &report.engines {
-            let bars = WAYS.iter().filter_map(|way| Some((*way, report.of(&case.name, way, &engine.name)?)));
+            let bars = WAYS.iter().filter_map(|(way, _)| Some((*way, report.of(&case.name, way, &engine.name)?)));
             let label = escaped(&format!("{}, {}", case.label.replace('`', ""), engine.name));
             rows.push(Row { label, bars: bars.collect() });
         }
@@ -113,9 +120,8 @@ fn axis(svg: &mut String, scale: &Scale, bottom: f64) {
 }
 
 fn legend(svg: &mut String) {
-    let words = [("engine", "the engine's own program"), ("socket", "link, socket"), ("stream", "link, stream")];
-    let mut x = LEFT;
-    for (way, word) in words {
+    let mut x = 20.0;
+    for (way, word) in WAYS {
         let _ = writeln!(
             svg,
             r#"<rect class="{way}" x="{x}" y="14" width="12" height="8"/><text x="{}" y="22">{word}</text>"#,
@@ -153,7 +159,7 @@ mod tests {
     fn what_was_measured_has_a_bar_and_nothing_else_has() {
         let svg = svg(&report());
         let bars = |way: &str| svg.matches(&format!("<rect class=\"{way}\"")).count() - 1; // one is the legend's
-        assert_eq!(["engine", "socket", "stream"].map(bars), [1, 1, 0]);
+        assert_eq!(["engine", "socket", "stream", "guest", "plain"].map(bars), [2, 1, 1, 1, 0]);
         assert!(svg.contains("true, docker") && !svg.contains("<all>"), "{svg}");
     }
 }

@@ -10,6 +10,7 @@ pub(super) struct Report {
     pub(super) cases: Vec<Case>,
     pub(super) engines: Vec<Engine>,
     series: Vec<Series>,
+    memory: Vec<Memory>,
 }
 
 #[derive(Debug)]
@@ -25,7 +26,8 @@ pub(super) struct Engine {
     version: String,
 }
 
-/// Times of one case by one way: `spawn` on the host, the `engine`'s own program, the link by `socket` or `stream`.
+/// Times of one case by one way: `spawn` on the host, the `engine`'s own program, the link by `socket` or `stream`, the
+/// program `coracle` for a container with a `guest` or without one, `plain`.
 #[derive(Debug)]
 pub(super) struct Series {
     case: String,
@@ -33,6 +35,17 @@ pub(super) struct Series {
     engine: Option<String>,
     /// In ascending order, never empty.
     ns: Vec<u64>,
+}
+
+/// What a guest has of it, in KiB.
+#[derive(Debug)]
+struct Memory {
+    engine: String,
+    idle: u64,
+    after: u64,
+    most: u64,
+    /// Bytes that a command printed before `most` was read.
+    flood: u64,
 }
 
 impl Series {
@@ -65,10 +78,16 @@ impl Report {
             ns.sort_unstable();
             Ok(Series { case: text(it, "case")?, way: text(it, "way")?, engine: text(it, "engine").ok(), ns })
         };
+        let whole = |it: &Value, name: &str| it[name].as_u64().with_context(|| format!("no `{name}`"));
+        let memory = |it: &Value| {
+            let (idle, after, most) = (whole(it, "idle")?, whole(it, "after")?, whole(it, "most")?);
+            Ok(Memory { engine: text(it, "engine")?, idle, after, most, flood: whole(it, "flood")? })
+        };
         Ok(Self {
             cases: list("cases")?.iter().map(case).collect::<Result<_>>()?,
             engines: list("engines")?.iter().map(engine).collect::<Result<_>>()?,
             series: list("series")?.iter().map(series).collect::<Result<_>>()?,
+            memory: list("memory")?.iter().map(memory).collect::<Result<_>>()?,
         })
     }
 
@@ -96,19 +115,29 @@ impl Report {
             let _ = writeln!(page, "\nThe host starts a static `true` and sees it end in {median} ({p99}).");
         }
         for engine in &self.engines {
-            self.table(&mut page, &engine.name);
+            self.calls(&mut page, &engine.name);
         }
+        self.containers(&mut page);
+        self.memory(&mut page);
         self.targets(&mut page);
         page
     }
 
-    fn table(&self, page: &mut String, engine: &str) {
+    /// Of which cases a table of those ways tells.
+    fn cases_of(&self, ways: [&str; 2]) -> impl Iterator<Item = &Case> {
+        self.cases
+            .iter()
+            .filter(move |case| self.series.iter().any(|it| it.case == case.name && ways.contains(&it.way.as_str())))
+    }
+
+    fn calls(&self, page: &mut String, engine: &str) {
         let _ = writeln!(page, "\n## {engine}\n\n| | `{engine} exec` | socket | × | stream | × |");
         page.push_str("|---|--:|--:|--:|--:|--:|\n");
-        for case in &self.cases {
+        let ways = ["socket", "stream"];
+        for case in self.cases_of(ways) {
             let own = self.of(&case.name, "engine", engine);
             let _ = write!(page, "| {} | {} |", case.label, cell(own));
-            for way in ["socket", "stream"] {
+            for way in ways {
                 let link = self.of(&case.name, way, engine);
                 let _ = write!(page, " {} | {} |", cell(link), times(ratio(own, link)));
             }
@@ -116,7 +145,37 @@ impl Report {
         }
     }
 
-    /// What the link is to reach.
+    fn containers(&self, page: &mut String) {
+        page.push_str(
+            "\n## Containers\n\n\
+             The engine's own `run --detach` and `rm --force` (Podman: `--time=0`), and a process `coracle call` with \
+             `create` without a directory of the host, and `destroy`.\n\n\
+             | | the engine | `coracle`, with a guest | `coracle`, without |\n|---|--:|--:|--:|\n",
+        );
+        for engine in &self.engines {
+            for case in self.cases_of(["guest", "plain"]) {
+                let of = |way| cell(self.of(&case.name, way, &engine.name));
+                let (label, name) = (&case.label, &engine.name);
+                let _ = writeln!(page, "| {name}: {label} | {} | {} | {} |", of("engine"), of("guest"), of("plain"));
+            }
+        }
+    }
+
+    fn memory(&self, page: &mut String) {
+        page.push_str(
+            "\n## Memory of a guest\n\n\
+             Resident, in MiB: on its first connection, after all calls above, and the most there ever was, a command \
+             with a flood of output included.\n\n\
+             | | idle | after | most | of the flood |\n|---|--:|--:|--:|--:|\n",
+        );
+        for it in &self.memory {
+            let [idle, after, most] = [it.idle, it.after, it.most].map(|kib| number(kib as f64 / 1024.0));
+            let flood = it.flood as f64 / f64::from(1 << 20);
+            let _ = writeln!(page, "| {} | {idle} | {after} | {most} | {} |", it.engine, number(flood));
+        }
+    }
+
+    /// What is to be reached.
     fn targets(&self, page: &mut String) {
         page.push_str("\n## Targets\n\n| | target |");
         let _ = self.engines.iter().try_for_each(|it| write!(page, " {} |", it.name));
@@ -195,6 +254,45 @@ const TARGETS: &[Target] = &[
         },
         met: |it| it <= 25.0,
     },
+    Target {
+        what: "1,000 × `true` at once, socket: a second",
+        aim: "1,000",
+        measured: |it, engine| it.of("at-once", "socket", engine).map(|it| 1e3 / it.median()),
+        met: |it| it >= 1000.0,
+    },
+    Target {
+        what: "make a container: ms more than 1.3 × the engine",
+        aim: "at most 150",
+        measured: |it, engine| {
+            let (ours, own) = (it.of("create", "guest", engine)?, it.of("create", "engine", engine)?);
+            Some(ours.median() - 1.3 * own.median())
+        },
+        met: |it| it <= 150.0,
+    },
+    Target {
+        what: "the same: ms more than without a guest",
+        aim: "at most 40",
+        measured: |it, engine| {
+            let (guest, plain) = (it.of("create", "guest", engine)?, it.of("create", "plain", engine)?);
+            Some(guest.median() - plain.median())
+        },
+        met: |it| it <= 40.0,
+    },
+    Target {
+        what: "remove it: share of the engine's time",
+        aim: "at most 1.5",
+        measured: |it, engine| ratio(it.of("destroy", "guest", engine), it.of("destroy", "engine", engine)),
+        met: |it| it <= 1.5,
+    },
+    Target {
+        what: "memory of a guest under a flood: MiB more than idle",
+        aim: "at most 64",
+        measured: |it, engine| {
+            let memory = it.memory.iter().find(|it| it.engine == engine)?;
+            Some(memory.most.saturating_sub(memory.idle) as f64 / 1024.0)
+        },
+        met: |it| it <= 64.0,
+    },
 ];
 
 fn ratio(one: Option<&Series>, other: Option<&Series>) -> Option<f64> {
@@ -224,13 +322,21 @@ pub(super) mod tests {
     pub(in crate::bench) fn report() -> Report {
         let ms = |it: &[u64]| it.iter().map(|it| it * 1_000_000).collect::<Vec<_>>();
         Report::read(&json!({
-            "cases": [{ "name": "true", "label": "`true`" }, { "name": "one-shot", "label": "one & <all>" }],
+            "cases": [
+                { "name": "true", "label": "`true`" },
+                { "name": "one-shot", "label": "one & <all>" },
+                { "name": "create", "label": "make" },
+            ],
             "engines": [{ "name": "docker", "version": "1.2" }],
             "series": [
                 { "case": "true", "way": "spawn", "engine": null, "ns": ms(&[1]) },
                 { "case": "true", "way": "engine", "engine": "docker", "ns": ms(&[100, 300, 200]) },
                 { "case": "true", "way": "socket", "engine": "docker", "ns": ms(&[4]) },
+                { "case": "one-shot", "way": "stream", "engine": "docker", "ns": ms(&[50]) },
+                { "case": "create", "way": "engine", "engine": "docker", "ns": ms(&[100]) },
+                { "case": "create", "way": "guest", "engine": "docker", "ns": ms(&[150]) },
             ],
+            "memory": [{ "engine": "docker", "idle": 2048, "after": 3072, "most": 4096, "flood": 1 << 20 }],
         }))
         .expect("a report")
     }
@@ -239,7 +345,11 @@ pub(super) mod tests {
     fn the_page_has_medians_ratios_and_targets() {
         let page = report().page("a machine");
         assert!(page.contains("| `true` | 200 (300) | 4.00 (4.00) | 50.0 | – | – |"), "{page}");
-        assert!(page.contains("| one & <all> | – | – | – | – | – |"), "{page}");
+        assert!(page.contains("| one & <all> | – | – | – | 50.0 (50.0) | – |"), "{page}");
+        assert!(page.contains("| docker: make | 100 (100) | 150 (150) | – |"), "{page}");
+        assert!(!page.contains("| make |") && !page.contains("docker: `true`"), "{page}");
+        assert!(page.contains("more than 1.3 × the engine | at most 150 | 20.0, yes |"), "{page}");
+        assert!(page.contains("| docker | 2.00 | 3.00 | 4.00 | 1.00 |"), "{page}");
         assert!(page.contains("times faster than the engine | 60 | 50.0, no |"), "{page}");
         assert!(page.contains("99th percentile, ms | at most 10 | 4.00, yes |"), "{page}");
         assert!(page.contains("a machine; docker 1.2."), "{page}");

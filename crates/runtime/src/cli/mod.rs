@@ -217,16 +217,14 @@ impl ContainerRuntime for CliRuntime {
     }
 
     async fn remove(&self, id: &ContainerId) -> Result<Removed> {
-        // `rm --force` exits 0 for a container that does not exist, on both engines, so the answer has to come from
-        // asking first.
-        if !self.exists(id).await? {
-            return Ok(Removed::AlreadyGone);
-        }
-        let removed = self.client.ask("remove", args::remove(self.dialect, id), deadline::REMOVE).await;
-        match (removed, self.exists(id).await?) {
-            (_, false) => Ok(Removed::Now),
-            (Ok(ended), true) => Err(self.client.failed("remove", &ended)),
-            (Err(failure), true) => Err(failure),
+        let removed = self.client.run("remove", args::remove(self.dialect, id), deadline::REMOVE).await?;
+        // `rm --force` exits 0 for a container that does not exist, on both engines; what it removed it prints by id.
+        let now = read::ids(&removed.stdout.bytes()).iter().any(|it| it == id.as_str());
+        match now {
+            true if removed.ok() => Ok(Removed::Now),
+            _ if self.exists(id).await? => Err(self.client.failed("remove", &removed)),
+            true => Ok(Removed::Now),
+            false => Ok(Removed::AlreadyGone),
         }
     }
 

@@ -83,8 +83,15 @@ impl Link {
     /// # Errors
     /// [`Error::NoSuchJob`]; [`Error::Refused`] with [`FaultCode::Invalid`] for a pattern that cannot be read.
     pub async fn search(&self, search: wire::Search) -> Result<wire::Found> {
-        let asked = self.ask(Request::new("search", holding!(Found)), || Ask::Search(search.clone())).await;
-        Ok(of_text(&search.job, asked)?.0)
+        let request = Request {
+            payload: MAX_PAYLOAD as u64,
+            again: Again::List,
+            ..Request::new("search", holding!(Found))
+        };
+        let (found, payload) = of_text(&search.job, self.ask(request, || Ask::Search(search.clone())).await)?;
+        let matches = serde_json::from_slice(&payload)
+            .map_err(|err| Error::Unreadable { verb: "search", detail: format!("line {}", err.line()) })?;
+        Ok(wire::Found { matches, ..found })
     }
 
     /// Waits for an event of a job: the guest waits, and one answer comes back.

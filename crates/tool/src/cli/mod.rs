@@ -131,7 +131,7 @@ async fn operation(entry: &Entry, matches: &ArgMatches, host: Host, options: &Op
         job::as_bytes(entry, &mut object);
     }
     let opened = match open(host, options) {
-        Ok(cx) => stdin::read(entry, &mut object, &cx).await.map(|()| cx),
+        Ok(cx) => stdin::give(entry, &mut object, cx).await,
         Err(failure) => Err(failure),
     };
     let call = Value::Object(object.clone());

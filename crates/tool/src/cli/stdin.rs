@@ -1,10 +1,14 @@
 //! What is piped or redirected into `exec` or `exec-background` reaches the command.
+//!
+//! For `exec` it streams, however much it is, and a command that reads nothing does not wait for its end. A job outlives
+//! this process, so what it reads is taken whole before.
 
 use std::io::{self, Read};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use coracle_runtime::Input;
 use rustix::fs::{FileType, fstat};
 use serde_json::{Map, Value};
 
@@ -19,8 +23,16 @@ const MAX_BYTES: u64 = 4 << 20;
 /// A writer that takes longer has perhaps nothing to write and does not say so.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Adds standard input to the call of an operation that takes some, unless it was given by an option.
-pub(super) async fn read(entry: &Entry, object: &mut Map<String, Value>, cx: &Context) -> Result<(), Failure> {
+/// Gives standard input to an operation that takes some, unless it was given by an option.
+pub(super) async fn give(entry: &Entry, object: &mut Map<String, Value>, cx: Context) -> Result<Context, Failure> {
+    let given = object.contains_key("stdin") || object.contains_key("stdin_base64");
+    if given || entry.name != "exec" {
+        return read(entry, object, &cx).await.map(|()| cx);
+    }
+    Ok(if is_data() { cx.with_input(Input::Stream(Box::new(tokio::io::stdin()))) } else { cx })
+}
+
+async fn read(entry: &Entry, object: &mut Map<String, Value>, cx: &Context) -> Result<(), Failure> {
     let given = object.contains_key("stdin") || object.contains_key("stdin_base64");
     if given || !entry.arguments().properties.contains_key("stdin_base64") || !is_data() {
         return Ok(());

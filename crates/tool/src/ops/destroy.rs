@@ -1,7 +1,9 @@
 //! `destroy`: one container, with all that only it used.
 
-use coracle_lifecycle::{Error, reconcile};
-use coracle_runtime::{ContainerName, Handle};
+use std::sync::Arc;
+
+use coracle_lifecycle::{Error, Record, at_hand, reconcile};
+use coracle_runtime::{ContainerName, ContainerRuntime, Handle};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +11,7 @@ use crate::args::Name;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
-use crate::reach::{Act, reach};
+use crate::reach::{Act, allowed, reach};
 
 /// Remove a container with all that only it used. A second time succeeds quietly.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -19,7 +21,7 @@ pub(crate) struct Destroy {
     #[schemars(with = "Name")]
     container: Handle,
     /// End its processes at once.
-    #[expect(dead_code, reason = "without a guest nothing can be ended gently: processes go with their container")]
+    #[expect(dead_code, reason = "no work is saved yet, so nothing is waited for: processes go with their container")]
     #[schemars(extend("default" = false))]
     force: Option<bool>,
 }
@@ -41,7 +43,7 @@ impl Operation for Destroy {
     async fn run(self, cx: &Context) -> Result<Destroyed, Failure> {
         let store = cx.store()?;
         reconcile(cx, &store, cx.config.lifecycle.gone_for.0).await?;
-        let found = match reach(cx, &self.container, Act::Destroy).await {
+        let (runtime, record) = match reach_to_destroy(cx, &self.container).await {
             Ok(found) => found,
             Err(failure) => {
                 let gone = store.destroyed(&self.container).map_err(Error::from)?;
@@ -53,9 +55,20 @@ impl Operation for Destroy {
                 };
             }
         };
-        let done = coracle_lifecycle::destroy(&*found.runtime, &store, &found.record).await?;
-        Ok(answer(found.record.name, done.already_gone))
+        let done = coracle_lifecycle::destroy(&*runtime, &store, &record).await?;
+        record.id.iter().for_each(|id| cx.links().forget(id));
+        Ok(answer(record.name, done.already_gone))
     }
+}
+
+/// A container whose guest answers is proven ours, and the engine need not be asked once more.
+async fn reach_to_destroy(cx: &Context, handle: &Handle) -> Result<(Arc<dyn ContainerRuntime>, Record), Failure> {
+    if let Some((record, _)) = at_hand(&cx.store()?, cx.links(), handle).await? {
+        allowed(cx, &record.session, record.name.as_str(), Act::Destroy)?;
+        return Ok((cx.runtime_for(record.engine, &record.endpoint)?, record));
+    }
+    let found = reach(cx, handle, Act::Destroy).await?;
+    Ok((found.runtime, found.record))
 }
 
 fn answer(container: ContainerName, already_gone: bool) -> Destroyed {

@@ -19,7 +19,7 @@ use crate::context::{Context, Mouth};
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
 use crate::reach::{Act, Reached, Warning, reach_inside};
-use crate::resolve::plain_env;
+use crate::resolve::{no_secret, plain_env};
 
 /// Run a command in a container and wait for it. A command that fails or is ended at a limit is a successful call: see
 /// `exit_code` and `timed_out`.
@@ -120,13 +120,13 @@ impl Operation for Exec {
         let stdin = self.stdin()?;
         let as_root = self.as_root.unwrap_or(false);
         let Reached { record, inside, session, mut warnings } = reach_inside(cx, &self.container, as_root).await?;
-        self.check_plain(&inside)?;
+        self.check_plain(&inside, &env)?;
         let mut exec: RuntimeExec = session.exec(self.command.0.clone());
         if let Some(workdir) = &self.workdir {
             exec.workdir = session.workdir.join(workdir)?;
         }
         exec.env.extend(env);
-        exec.stdin = stdin.map(Input::Bytes);
+        exec.stdin = stdin.map(Input::Bytes).or_else(|| cx.take_input());
         exec.limits = self.limits(&cx.config);
         exec.at_limit = if self.on_timeout == Some(OnTimeout::Keep) { AtLimit::Keep } else { AtLimit::End };
         exec.keep_bytes = usize::try_from(self.max_output(cx).0).unwrap_or(usize::MAX);
@@ -203,8 +203,9 @@ impl Exec {
     }
 
     /// What a container without a guest cannot do.
-    fn check_plain(&self, inside: &Inside) -> Result<(), Failure> {
+    fn check_plain(&self, inside: &Inside, env: &BTreeMap<String, String>) -> Result<(), Failure> {
         let Inside::Plain(..) = inside else { return Ok(()) };
+        no_secret(env, "leave it out: without a guest it would be seen in the host's process list")?;
         let unsupported = |message: &str, hint: &str| {
             Err(Failure::new(Code::Unsupported, message).detail("capability", "guest").hint(hint))
         };

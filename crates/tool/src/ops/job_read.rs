@@ -96,7 +96,8 @@ impl Operation for JobRead {
         let output = match ask {
             Ask::Page(read) => {
                 let encoding = self.encoding.unwrap_or_default();
-                page(&self, cx.unless_cancelled(async { Ok(coracle_jobs::read(&link, read).await?) }).await?, encoding)
+                let read = cx.unless_cancelled(async { Ok(coracle_jobs::read(&link, read).await?) }).await?;
+                page(&self, &read, encoding)
             }
             Ask::Matches(search) => {
                 let found = cx.unless_cancelled(async { Ok(coracle_jobs::search(&link, search).await?) }).await;
@@ -165,7 +166,7 @@ pub(super) fn check_pattern(pattern: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn page(ask: &JobRead, page: Page, encoding: Encoding) -> Output {
+fn page(ask: &JobRead, page: &Page, encoding: Encoding) -> Output {
     let data = match encoding {
         Encoding::Text => String::from_utf8_lossy(&page.bytes).into_owned(),
         Encoding::Base64 => STANDARD.encode(&page.bytes),
@@ -216,7 +217,8 @@ mod tests {
 
     fn check(more: Value) -> Result<Ask, String> {
         let mut call = json!({ "container": "web", "job_id": "0123abcd" });
-        call.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let Value::Object(more) = more else { panic!("no object") };
+        call.as_object_mut().unwrap().extend(more);
         let ask: JobRead = serde_json::from_value(call).unwrap();
         ask.resolve().map_err(|failure| format!("{}: {}", failure.code.word(), failure.message))
     }

@@ -248,7 +248,8 @@ mod tests {
 
     fn read(more: Value) -> Result<JobWait, String> {
         let mut call = json!({ "container": "web", "job_id": "0123abcd" });
-        call.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let Value::Object(more) = more else { panic!("no object") };
+        call.as_object_mut().unwrap().extend(more);
         serde_json::from_value(call).map_err(|err| err.to_string())
     }
 

@@ -169,7 +169,7 @@ fn capabilities(engine: Option<&EngineInfo>) -> Capabilities {
     let kept = |limit: &str| engine.is_some_and(|it| !it.ignored_limits.iter().any(|ignored| ignored == limit));
     Capabilities {
         exec: there,
-        guest: false,
+        guest: engine.is_some_and(|it| it.kind == EngineKind::Fake || crate::guest::embedded(&it.arch).is_some()),
         commit: false,
         networks: there,
         compose: false,

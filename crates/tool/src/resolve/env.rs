@@ -1,4 +1,4 @@
-//! The `env` of a call (containers.md 6.1), as far as a container without a guest takes it.
+//! The `env` of a call (containers.md 6.1).
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::failure::{Code, Failure};
 /// Words in a name that say its value is a secret (containers.md 6.7).
 const SECRET_WORDS: &[&str] = &["KEY", "TOKEN", "SECRET", "PASS", "CRED", "AUTH"];
 
-/// Without a guest a value travels as an argument of the engine's program, and the kernel takes none above 128 KiB.
+/// The kernel takes no variable above 128 KiB.
 const MAX_VALUE: usize = 90 << 10;
 
 const MAX_ALL: usize = 1 << 20;
@@ -46,27 +46,31 @@ fn check(name: &str, value: &str) -> Result<(), Failure> {
     if value.len() > MAX_VALUE {
         return Err(Failure::invalid("env", format!("the value of `{name}` is longer than 90 KiB")));
     }
-    let upper = name.to_ascii_uppercase();
-    if SECRET_WORDS.iter().any(|it| upper.contains(it)) {
-        let message = format!("`{name}` names a secret, and this release has no way to hand one over unseen");
-        return Err(Failure::new(Code::Unsupported, message)
-            .detail("capability", "guest")
-            .detail("field", "env")
-            .hint("leave it out: values of `env` can be seen in the host's process list"));
-    }
     Ok(())
+}
+
+/// The refusal of a secret where a value could be seen: in the arguments of the engine's program, or in a record.
+pub(crate) fn no_secret(env: &BTreeMap<String, String>, hint: &str) -> Result<(), Failure> {
+    let secret = |name: &&String| {
+        let upper = name.to_ascii_uppercase();
+        SECRET_WORDS.iter().any(|it| upper.contains(it))
+    };
+    let Some(name) = env.keys().find(secret) else { return Ok(()) };
+    let message = format!("`{name}` names a secret, and there is no way to hand one over unseen here");
+    Err(Failure::new(Code::Unsupported, message).detail("capability", "guest").detail("field", "env").hint(hint))
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::resolve;
+    use super::{no_secret, resolve};
 
     fn check(env: serde_json::Value) -> Result<String, String> {
         let env = serde_json::from_value(env).unwrap();
         let told = |it: crate::failure::Failure| format!("{}: {}", it.code.word(), it.message);
-        resolve(&Some(env)).map(|it| format!("{it:?}")).map_err(told)
+        let env = resolve(&Some(env)).and_then(|it| no_secret(&it, "leave it out").map(|()| it));
+        env.map(|it| format!("{it:?}")).map_err(told)
     }
 
     #[test]

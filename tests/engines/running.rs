@@ -1,0 +1,226 @@
+//! A container that runs, and the ways that commands take into it.
+
+use std::fmt;
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use coracle_runtime::link::{Link, LinkSettings, SocketAt, Transport};
+use coracle_runtime::{Container, ContainerId, ContainerPath};
+use coracle_runtime::{
+    CreateSpec, Exec, ExecOutput, Exit, GuestOn, ImageId, Inside, NetworkOn, Policy, ProcessId, Result, admit,
+};
+use tar::{EntryType, Header};
+use tokio::time::{Instant, sleep};
+
+use super::{Case, on_every_engine, tar_of};
+
+/// A guest answers a few milliseconds after its container was started. Machines may be busy.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How commands get into a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By the engine's own exec: there is no guest.
+    Plain,
+    /// To its guest by the socket, or within this process where the fake plays it.
+    Socket,
+    /// To its guest by a program that the engine runs inside.
+    Stream,
+    /// As [`Stream`](Self::Stream), where the guest was put in as an engine needs it that shares no files with us.
+    Uploaded,
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Plain => "without a guest",
+            Self::Socket => "by the guest's socket",
+            Self::Stream => "by a stream to the guest",
+            Self::Uploaded => "by a stream to a guest that was uploaded",
+        })
+    }
+}
+
+/// A container that runs.
+#[derive(Debug)]
+pub(crate) struct Running<'a> {
+    pub(crate) case: &'a Case,
+    pub(crate) id: ContainerId,
+    pub(crate) way: Way,
+    pub(crate) inside: Inside,
+    /// Its link directory, and its PID 1 as it was after the start.
+    pub(crate) socket: SocketAt,
+}
+
+impl Case {
+    /// Makes and starts a container of an image, entered that way.
+    pub(crate) async fn run(&self, way: Way, spec: CreateSpec, image: &ImageId) -> Running<'_> {
+        let dir = self.link_dir(&spec);
+        let guest = self.guest(way, &dir);
+        let admitted = admit(spec, &Policy::everything()).unwrap().guided(guest);
+        let id = self.runtime.create(&admitted.on(image.clone(), NetworkOn::EngineDefault)).await.unwrap();
+        if way == Way::Uploaded {
+            self.runtime.upload(&id, &ContainerPath::root(), packed()).await.unwrap();
+        }
+        self.runtime.start(&id).await.unwrap();
+        let inside = Inside::Plain(self.runtime.clone(), id.clone());
+        let mut running = Running { case: self, id, way, inside, socket: SocketAt { dir, pid1: None } };
+        running.met().await;
+        running
+    }
+
+    /// A container of the busybox image.
+    pub(crate) async fn runs(&self, way: Way) -> Running<'_> {
+        let spec = self.spec(&format!("{way:?}").to_lowercase());
+        self.run(way, spec, &self.image).await
+    }
+
+    fn guest(&self, way: Way, link: &Path) -> Option<GuestOn> {
+        match way {
+            Way::Plain => None,
+            Way::Uploaded => Some(GuestOn::Uploaded),
+            Way::Socket | Way::Stream => {
+                DirBuilder::new().mode(0o700).create(link).unwrap();
+                let program = if self.is_real() { program() } else { "/".into() };
+                Some(GuestOn::Bound { program, link: link.to_owned() })
+            }
+        }
+    }
+
+    fn link_dir(&self, spec: &CreateSpec) -> PathBuf {
+        self.links.path().join(spec.name.as_str())
+    }
+
+    /// The ways there are into its containers.
+    fn ways(&self) -> &'static [Way] {
+        if self.is_real() { &[Way::Plain, Way::Socket, Way::Stream, Way::Uploaded] } else { &[Way::Plain, Way::Socket] }
+    }
+}
+
+impl Running<'_> {
+    /// Waits for the guest, if there is to be one.
+    async fn met(&mut self) {
+        if self.way == Way::Plain {
+            return;
+        }
+        self.socket.pid1 = self.seen().await.pid.and_then(ProcessId::of);
+        let begun = Instant::now();
+        loop {
+            let link = self.link_by(self.way).await;
+            let opened = link.open().await;
+            // The stream carries as well, and says nothing about the socket.
+            if opened.is_ok() && link.transport() == Some(self.transport()) {
+                self.inside = Inside::Guest(link);
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "no guest answers {}: {opened:?} {link:?}", self.way);
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    fn transport(&self) -> Transport {
+        match self.way {
+            _ if !self.case.is_real() => Transport::InProcess,
+            Way::Socket => Transport::Socket,
+            _ => Transport::Stream,
+        }
+    }
+
+    /// A link of its own, not connected yet.
+    pub(crate) async fn link_by(&self, way: Way) -> Link {
+        let socket = (way == Way::Socket).then_some(&self.socket);
+        self.case.runtime.link(&self.id, socket, LinkSettings::default()).await.unwrap()
+    }
+
+    /// The link to its guest.
+    pub(crate) fn link(&self) -> &Link {
+        self.inside.link().unwrap()
+    }
+
+    /// Commands here are told more of: signals, what they leave behind, where their output is kept.
+    pub(crate) fn has_guest(&self) -> bool {
+        self.way != Way::Plain
+    }
+
+    /// Its guest as the host sees it.
+    pub(crate) fn pid1(&self) -> u32 {
+        self.socket.pid1.as_ref().unwrap().pid
+    }
+
+    pub(crate) async fn seen(&self) -> Container {
+        self.case.runtime.inspect(&(&self.id).into()).await.unwrap()
+    }
+
+    pub(crate) async fn exec(&self, exec: Exec) -> Result<ExecOutput> {
+        self.inside.exec(exec).await
+    }
+
+    pub(crate) async fn ran(&self, exec: Exec) -> ExecOutput {
+        self.exec(exec).await.unwrap()
+    }
+
+    /// What a command printed; it has to end well.
+    pub(crate) async fn printed(&self, exec: Exec) -> String {
+        let it = self.ran(exec).await;
+        assert_eq!((it.exit, it.stderr.text().as_str()), (Exit::Code(0), ""), "{it:?}");
+        it.stdout.text()
+    }
+}
+
+/// Runs a check on every engine, in a container for each way into one.
+pub(crate) async fn in_every_way(check: impl AsyncFn(&Running<'_>)) {
+    on_every_engine(async |case| {
+        for way in case.ways() {
+            let running = case.runs(*way).await;
+            eprintln!("on {}, {way}", case.engine());
+            check(&running).await;
+        }
+    })
+    .await;
+}
+
+/// Runs a check in a container with a guest, on every engine.
+pub(crate) async fn with_a_guest(check: impl AsyncFn(&Running<'_>)) {
+    on_every_engine(async |case| check(&case.runs(Way::Socket).await).await).await;
+}
+
+/// As [`with_a_guest`], on real engines only: the fake has no users, no kernel and no PID 1 of its own.
+pub(crate) async fn with_a_real_guest(check: impl AsyncFn(&Running<'_>)) {
+    with_real_engines(async |case| check(&case.runs(Way::Socket).await).await).await;
+}
+
+/// Runs a check on every real engine.
+pub(crate) async fn with_real_engines(check: impl AsyncFn(&Case)) {
+    on_every_engine(async |case| {
+        if case.is_real() {
+            check(case).await;
+        }
+    })
+    .await;
+}
+
+/// The guest that `coracle` carries, as a file. Tests are processes of their own, and share it.
+fn program() -> PathBuf {
+    let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    let guest = coracle::guest::embedded(arch)
+        .expect("this build of coracle carries no guest: run `cargo xtask guest`, then build the tests anew");
+    guest.place(&std::env::temp_dir().join("coracle-test-guest")).unwrap()
+}
+
+/// The guest as an engine gets it that shares no files with us.
+fn packed() -> File {
+    let program = std::fs::read(program()).unwrap();
+    tar_of(|tar| {
+        let mut dir = Header::new_gnu();
+        dir.set_entry_type(EntryType::Directory);
+        dir.set_mode(0o755);
+        dir.set_size(0);
+        tar.append_data(&mut dir, ".coracle", &[][..]).unwrap();
+        let mut file = Header::new_gnu();
+        file.set_mode(0o555);
+        file.set_size(program.len() as u64);
+        tar.append_data(&mut file, ".coracle/guest", &program[..]).unwrap();
+    })
+}

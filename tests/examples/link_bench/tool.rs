@@ -1,0 +1,121 @@
+//! Containers that the program `coracle` makes, as a person with a state directory of its own.
+#![expect(clippy::disallowed_methods, reason = "the program is what is measured")]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::busybox::IMAGE;
+use crate::engine::ended_well;
+use crate::link::Transport;
+
+/// How a call is said.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Mouth {
+    /// `coracle exec`.
+    Words,
+    /// `coracle call`.
+    Json,
+}
+
+#[derive(Debug)]
+pub(crate) struct Tool {
+    coracle: PathBuf,
+    root: TempDir,
+    /// A container that was made and not destroyed yet.
+    made: Mutex<Option<String>>,
+}
+
+impl Tool {
+    /// A person who wants guests, or none.
+    pub(crate) fn new(coracle: &Path, engine: &str, guest: bool) -> Self {
+        let (coracle, root) = (coracle.to_owned(), tempfile::tempdir().unwrap());
+        let guest = if guest { "auto" } else { "never" };
+        let config = format!("engine = \"{engine}\"\nguest = \"{guest}\"\n");
+        std::fs::write(root.path().join("config.toml"), config).unwrap();
+        Self { coracle, root, made: Mutex::default() }
+    }
+
+    /// Makes a container; how long it took.
+    pub(crate) fn create(&self) -> Duration {
+        let (name, took) = self.timed_create();
+        let before = self.made.lock().unwrap_or_else(PoisonError::into_inner).replace(name);
+        assert_eq!(before, None, "made and never destroyed");
+        took
+    }
+
+    /// Destroys what [`create`](Self::create) made; how long it took.
+    pub(crate) fn destroy(&self) -> Duration {
+        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let name = made.expect("`create` comes first");
+        self.call(&json!({ "operation": "destroy", "container": name })).1
+    }
+
+    /// A container for calls by that transport: its name.
+    pub(crate) fn container(&self, transport: Transport) -> String {
+        let before = self.links();
+        let (name, _) = self.timed_create();
+        if transport == Transport::Stream {
+            // What its guest listens on besides is reached by a program that the engine runs.
+            self.links().difference(&before).for_each(|it| std::fs::remove_file(it.join("sock")).unwrap());
+        }
+        name
+    }
+
+    /// How long a process `coracle` takes to run `true`.
+    pub(crate) fn one_shot(&self, mouth: Mouth, container: &str) -> Duration {
+        let call = json!({ "operation": "exec", "container": container, "command": ["true"] });
+        let begun = Instant::now();
+        let output = match mouth {
+            Mouth::Words => self.command("exec").args([container, "--", "true"]).output(),
+            Mouth::Json => self.command("call").arg(call.to_string()).output(),
+        };
+        let took = begun.elapsed();
+        ended_well(&output.unwrap());
+        took
+    }
+
+    fn timed_create(&self) -> (String, Duration) {
+        let (answer, took) = self.call(&json!({ "operation": "create", "image": IMAGE, "mount_cwd": false }));
+        (answer["container"].as_str().unwrap().to_owned(), took)
+    }
+
+    fn call(&self, call: &Value) -> (Value, Duration) {
+        let begun = Instant::now();
+        let output = self.command("call").arg(call.to_string()).output().unwrap();
+        let took = begun.elapsed();
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        assert_eq!(answer["success"], true, "{call}: {answer:#}{}", String::from_utf8_lossy(&output.stderr));
+        (answer, took)
+    }
+
+    fn command(&self, verb: &str) -> Command {
+        let mut command = Command::new(&self.coracle);
+        command.arg(verb).arg("--config").arg(self.root.path().join("config.toml"));
+        command.arg("--state-dir").arg(self.state()).stdin(Stdio::null());
+        command
+    }
+
+    /// The directories of sockets.
+    fn links(&self) -> BTreeSet<PathBuf> {
+        let entries = std::fs::read_dir(self.state().join("link"));
+        entries.into_iter().flatten().map(|it| it.unwrap().path()).collect()
+    }
+
+    fn state(&self) -> PathBuf {
+        self.root.path().join("state")
+    }
+}
+
+impl Drop for Tool {
+    fn drop(&mut self) {
+        let call = json!({ "operation": "destroy_all", "confirm": true, "scope": "all", "include_persistent": true });
+        // What was measured stands, even if containers stay behind.
+        let _ = self.command("call").arg(call.to_string()).output();
+    }
+}

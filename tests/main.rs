@@ -6,4 +6,5 @@
 mod conformance;
 mod engines;
 mod fake;
+mod guest;
 mod tool;

@@ -8,7 +8,7 @@ use coracle_runtime::{Error, Image, ImageAct, ImageRef, LabelFilter, NetworkOn, 
 use crate::engines::{Case, IMAGE, on_every_engine, tar_of};
 
 /// Imports a tar under a tag, labelled so that it is removed with its case.
-pub(super) async fn import(case: &Case, tag: &ImageRef, tar: File) -> Image {
+pub(crate) async fn import(case: &Case, tag: &ImageRef, tar: File) -> Image {
     let env = vec![("PATH".to_owned(), "/bin".to_owned())];
     let labels = vec![case.label(), ("coracle-test.odd".into(), "a \"b\" $c, d=e".into())];
     let act = ImageAct::Import { tar, tag: tag.clone(), env, labels };

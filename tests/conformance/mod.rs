@@ -15,6 +15,8 @@ use coracle_runtime::{
 
 use crate::engines::Case;
 
+pub(crate) use images::import;
+
 /// A spec of that case, placed on its image and the engine's default network under a policy that allows everything.
 pub(crate) fn placed(case: &Case, spec: CreateSpec) -> Placed {
     on_network(case, spec, NetworkOn::EngineDefault)

@@ -4,6 +4,7 @@ mod copy;
 mod crash;
 mod create;
 mod exec;
+mod guest;
 mod input;
 mod jobs;
 mod mcp;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -31,11 +32,12 @@ pub struct Container {
     /// `NAME=value` of the guest itself.
     environment: Vec<Vec<u8>>,
     users: Users,
-    filter: Filter,
+    filter: Arc<Filter>,
     children: Arc<Children>,
     marks: Marks,
     leaders: Mutex<HashMap<Mark, u32>>,
-    init: bool,
+    /// Where the kernel says which children PID 1 has; none in another process.
+    kin: Option<File>,
 }
 
 impl Container {
@@ -52,11 +54,11 @@ impl Container {
             root,
             environment,
             users: Users::new(opened),
-            filter: Filter::new(),
+            filter: Arc::new(Filter::new()),
             children,
             marks: Marks::new(),
             leaders: Mutex::default(),
-            init,
+            kin: if init { File::open("/proc/self/task/1/children").ok() } else { None },
         };
         Ok((container, reaper))
     }
@@ -93,7 +95,7 @@ impl Container {
 
     fn tree(&self, mark: Mark) -> Option<Tree<'_>> {
         let leader = self.leaders().get(&mark).copied();
-        Some(Tree { limit: self.marks.limit(mark)?, leader, children: &self.children, init: self.init })
+        Some(Tree { limit: self.marks.limit(mark)?, leader, children: &self.children, kin: self.kin.as_ref() })
     }
 
     /// What is gone needs no leader to be remembered.
@@ -105,9 +107,9 @@ impl Container {
 #[async_trait]
 impl Machine for Container {
     async fn start(&self, mut plan: Plan) -> Result<Process, NotStarted> {
-        let ids = self.ids(&plan.user).map_err(NotStarted::Fault)?;
+        let (ids, account) = self.users.find(&plan.user).map_err(NotStarted::Fault)?;
         let user = self.change(&ids).map_err(NotStarted::Fault)?;
-        let program = self.program(&mut plan, &self.users.account(ids.uid)).map_err(NotStarted::Fault)?;
+        let program = self.program(&mut plan, &account).map_err(NotStarted::Fault)?;
         let cwd = path(&plan.cwd).map_err(NotStarted::Fault)?;
         let limit = self.marks.limit(plan.mark).ok_or_else(|| NotStarted::Fault(no_mark()))?;
         let cannot = |error: io::Error| NotStarted::Fault(not_forked(&error));
@@ -121,10 +123,10 @@ impl Machine for Container {
             cwd: &cwd,
             filter: &self.filter,
         };
-        let (pid, status, exit) = self.children.start(|| launch.execute(&program)).map_err(cannot)?;
+        let (pid, status, exit) = self.children.start(|| launch.execute(program)).map_err(cannot)?;
         self.leaders().insert(plan.mark, pid);
         drop(theirs);
-        if let Err(why) = status.executed(&program, &plan.cwd).await {
+        if let Err(why) = status.executed(&plan.cwd).await {
             self.forget(plan.mark);
             return Err(why);
         }

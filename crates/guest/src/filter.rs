@@ -6,9 +6,10 @@
 //! [`Filter::install`] hands back.
 #![expect(unsafe_code, reason = "a filter is installed by a system call that no safe wrapper offers")]
 
-use std::io;
-
 use libc::{ENOSYS, EPERM, c_long, sock_filter, sock_fprog};
+use rustix::io::Errno;
+
+use crate::start::raw;
 
 #[cfg(target_arch = "x86_64")]
 const ARCHITECTURE: u32 = 0xc000_003e;
@@ -115,15 +116,16 @@ impl Filter {
         Self(program)
     }
 
-    /// Puts it on this thread and all that comes after it. Allocates nothing, so a forked child may call it.
+    /// Puts it on this thread and all that comes after it: no other thread, and nobody who shares its memory. Allocates
+    /// nothing and leaves `errno` alone, so a child may call it.
     ///
     /// # Errors
     /// The kernel's, and then there is no filter.
-    pub(crate) fn install(&self) -> io::Result<()> {
+    pub(crate) fn install(&self) -> Result<(), Errno> {
         let program = sock_fprog { len: self.0.len() as u16, filter: self.0.as_ptr().cast_mut() };
+        let arguments = [libc::SECCOMP_SET_MODE_FILTER as usize, 0, &raw const program as usize, 0, 0];
         // SAFETY: the kernel copies the program, whose length is that of a live vector, and writes nothing to it.
-        let done = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
-        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        unsafe { raw::call(libc::SYS_seccomp, arguments) }.map(drop)
     }
 }
 

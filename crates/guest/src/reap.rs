@@ -12,56 +12,83 @@ use crate::machine::Exit;
 
 /// Children that were started and have not been taken leave of.
 #[derive(Debug, Default)]
-pub(crate) struct Children(Mutex<HashMap<u32, oneshot::Sender<Exit>>>);
+pub(crate) struct Children(Mutex<Family>);
+
+#[derive(Debug, Default)]
+struct Family {
+    started: HashMap<u32, oneshot::Sender<Exit>>,
+    /// Limits of orphans, which do not change.
+    orphans: HashMap<u32, u64>,
+}
 
 impl Children {
-    /// Starts a process by `fork`, which gives its id, and remembers it before anybody can take leave of it.
+    /// Starts a process by `start`, which gives its id, and remembers it before anybody can take leave of it.
     ///
     /// # Errors
-    /// Those of `fork`.
+    /// Those of `start`.
     pub(crate) fn start<T>(
         &self,
-        fork: impl FnOnce() -> io::Result<(u32, T)>,
+        start: impl FnOnce() -> io::Result<(u32, T)>,
     ) -> io::Result<(u32, T, oneshot::Receiver<Exit>)> {
-        let mut waited_for = self.lock();
-        let (pid, rest) = fork()?;
+        let mut family = self.lock();
+        let (pid, rest) = start()?;
         let (sender, exit) = oneshot::channel();
-        waited_for.insert(pid, sender);
+        family.started.insert(pid, sender);
         Ok((pid, rest, exit))
     }
 
     /// The child is there, so that its id means no other process.
     pub(crate) fn has(&self, pid: u32) -> bool {
-        self.lock().contains_key(&pid)
+        self.lock().started.contains_key(&pid)
     }
 
     /// Does something to a child while its id cannot come to mean another process. `None` when it is gone.
     pub(crate) fn with<T>(&self, pid: u32, act: impl FnOnce() -> T) -> Option<T> {
-        let waited_for = self.lock();
-        waited_for.contains_key(&pid).then(act)
+        let family = self.lock();
+        family.started.contains_key(&pid).then(act)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u32, oneshot::Sender<Exit>>> {
+    /// Children among those `listed` that were not started here and have the limit. `look` reads that of one that was
+    /// not looked at before. Nobody is taken leave of meanwhile, so that no id comes to mean another process.
+    pub(crate) fn orphans(
+        &self,
+        limit: u64,
+        listed: impl FnOnce() -> Option<Vec<u32>>,
+        look: impl Fn(u32) -> Option<u64>,
+    ) -> Option<Vec<u32>> {
+        let mut family = self.lock();
+        let mut listed = listed()?;
+        listed.retain(|it| !family.started.contains_key(it));
+        listed.retain(|it| {
+            let known = family.orphans.get(it).copied().or_else(|| look(*it));
+            known.inspect(|known| _ = family.orphans.insert(*it, *known)) == Some(limit)
+        });
+        Some(listed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Family> {
         self.0.lock().expect("nothing panics while it is held")
     }
 
     fn reap_all(&self) {
-        let mut waited_for = self.lock();
+        let mut family = self.lock();
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-            if let Some(sender) = waited_for.remove(&pid.as_raw_nonzero().get().unsigned_abs()) {
+            let pid = pid.as_raw_nonzero().get().unsigned_abs();
+            family.orphans.remove(&pid);
+            if let Some(sender) = family.started.remove(&pid) {
                 tell(sender, status);
             }
         }
     }
 
     fn reap_own(&self) {
-        let mut waited_for = self.lock();
-        let ids: Vec<u32> = waited_for.keys().copied().collect();
+        let mut family = self.lock();
+        let ids: Vec<u32> = family.started.keys().copied().collect();
         for id in ids {
             let answer = waitpid(Pid::from_raw(id.cast_signed()), WaitOptions::NOHANG);
             // An error means that somebody else took leave of it; the sender that is dropped says that nobody knows.
             if !matches!(answer, Ok(None))
-                && let Some(sender) = waited_for.remove(&id)
+                && let Some(sender) = family.started.remove(&id)
                 && let Ok(Some((_, status))) = answer
             {
                 tell(sender, status);
@@ -126,5 +153,19 @@ mod tests {
         let exit = tokio::time::timeout(std::time::Duration::from_secs(10), exit).await;
         assert_eq!(exit.unwrap().unwrap(), Exit::Code(0));
         assert!(!children.has(pid));
+    }
+
+    #[test]
+    fn an_orphan_is_looked_at_once() {
+        let (children, looks) = (Children::default(), std::cell::Cell::new(0));
+        let look = |pid: u32| {
+            looks.set(looks.get() + 1);
+            (pid != 9).then_some(u64::from(pid) * 10)
+        };
+        let (pid, (), _exit) = children.start(|| Ok((7, ()))).unwrap();
+        let with = |limit| children.orphans(limit, || Some(vec![pid, 8, 9, 10]), look);
+        assert_eq!(with(70), Some(vec![]), "it was started here");
+        assert_eq!((with(80), with(100), looks.get()), (Some(vec![8]), Some(vec![10]), 5));
+        assert_eq!(children.orphans(80, || None, look), None);
     }
 }

@@ -1,37 +1,37 @@
-//! Starts processes: everything is prepared, then there is one fork, and the child says by a pipe what failed.
+//! Starts processes: everything is prepared, then there is a child, which says by a pipe what failed.
 //!
 //! The pipe is closed by a successful exec. It is awaited, not read at once: an exec can hang on a file system that does
 //! not answer, and PID 1 must not.
-#![expect(unsafe_code, reason = "fork, and the signals around it, have no safe wrapper")]
+#![expect(unsafe_code, reason = "a child that shares memory, and the system calls that it makes, have no safe wrapper")]
 
 pub(crate) mod beneath;
 mod child;
 pub(crate) mod env;
 mod fault;
 pub(crate) mod program;
+pub(crate) mod raw;
+mod spawn;
 pub(crate) mod stdio;
 
 use std::ffi::{CStr, CString, c_char};
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::Arc;
 
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{DumpableBehavior, Resource, dumpable_behavior, getrlimit};
 use rustix::thread::{Gid, Uid};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
-use self::child::{Orders, SCRIPT, Said, Step, Then};
+use self::child::{Execution, FIRST_FREE, Orders, SCRIPT, Said, Step, Then};
 use self::program::Program;
+use self::spawn::Loan;
 use crate::filter::Filter;
 use crate::machine::{Ids, NotStarted};
 use crate::wire::Fault;
-
-/// Descriptors that a child copies lie above those that it copies them to.
-const ABOVE: i32 = 16;
 
 /// A process that is to be.
 #[derive(Debug)]
@@ -49,12 +49,15 @@ pub(crate) struct Launch<'a> {
     /// Its directory.
     pub(crate) cwd: &'a CStr,
     /// What it may not do.
-    pub(crate) filter: &'a Filter,
+    pub(crate) filter: &'a Arc<Filter>,
 }
 
-/// A child that was forked, and has not said yet whether it got further.
+/// A child that was made, and has not said yet whether it got further.
 #[derive(Debug)]
-pub(crate) struct Status(OwnedFd);
+pub(crate) struct Status {
+    said: OwnedFd,
+    loan: Loan,
+}
 
 /// What a user may do in a directory, as a process of that user saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,79 +69,61 @@ pub(crate) struct Seen {
 }
 
 impl Launch<'_> {
-    /// Forks a child that becomes the program.
+    /// Makes a child that becomes the program.
     ///
     /// # Errors
     /// Those of the kernel; then there is no child.
-    pub(crate) fn execute(&self, program: &Program) -> io::Result<(u32, Status)> {
+    pub(crate) fn execute(&self, program: Program) -> io::Result<(u32, Status)> {
         let candidates = pointers(&program.candidates);
         let words = ended(pointers(&program.words));
         let environment = ended(pointers(&program.environment));
-        let shell = CString::from(c"/bin/sh");
         // For a file without a format: the shell, the file, and all words but the first.
         let rest = words.get(1..).unwrap_or(&[ptr::null()]);
-        let mut by_shell = [&[shell.as_ptr(), ptr::null()], rest].concat();
-        let script = program.script.as_ref().map(|it| fcntl_dupfd_cloexec(it, ABOVE)).transpose()?;
-        self.fork(
-            script.as_ref(),
-            Then::Execute {
-                candidates: &candidates,
-                words: &words,
-                by_shell: &mut by_shell,
-                environment: &environment,
-            },
-        )
+        let by_shell = [&[c"/bin/sh".as_ptr(), ptr::null()], rest].concat();
+        self.start(Then::Execute(Execution { program, candidates, words, by_shell, environment }))
     }
 
-    /// Forks a child that looks at its directory and is gone.
+    /// Makes a child that looks at its directory and is gone.
     ///
     /// # Errors
     /// As for [`execute`](Self::execute).
     pub(crate) fn look(&self) -> io::Result<(u32, Status)> {
-        self.fork(None, Then::Look)
+        self.start(Then::Look)
     }
 
-    fn fork(&self, script: Option<&OwnedFd>, then: Then<'_>) -> io::Result<(u32, Status)> {
-        let above = |it: BorrowedFd<'_>| fcntl_dupfd_cloexec(it, ABOVE);
-        let [stdin, stdout, stderr] = self.stdio.map(above);
+    fn start(&self, then: Then) -> io::Result<(u32, Status)> {
+        let [stdin, stdout, stderr] = self.stdio.map(|it| above(it.as_fd()));
         let (stdin, stdout, stderr, root) = (stdin?, stdout?, stderr?, above(self.root)?);
-        let (status, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
-        let theirs = above(theirs.as_fd())?;
-        let groups: Vec<Gid> =
-            self.user.map(|it| it.groups.iter().map(|it| Gid::from_raw(*it)).collect()).unwrap_or_default();
+        let script = then.script().map(|it| above(it.as_fd())).transpose()?;
+        let (said, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
+        let status = above(theirs.as_fd())?;
+        let groups = |it: &Ids| it.groups.iter().map(|it| Gid::from_raw(*it)).collect();
         let orders = Orders {
-            stdio: [&stdin, &stdout, &stderr].map(AsRawFd::as_raw_fd),
-            script: script.map(AsRawFd::as_raw_fd),
-            status: theirs.as_raw_fd(),
-            root: root.as_raw_fd(),
+            stdio: [stdin.0, stdout.0, stderr.0],
+            script: script.as_ref().map(|it| it.0),
+            status: status.0,
+            root: root.0,
             terminal: self.terminal,
             mark: self.mark,
             open_files: getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX),
-            user: self.user.map(|it| (Uid::from_raw(it.uid), Gid::from_raw(it.gid), &*groups)),
-            cwd: self.cwd,
-            filter: self.filter,
+            user: self.user.map(|it| (Uid::from_raw(it.uid), Gid::from_raw(it.gid), groups(it))),
+            dumpable: matches!(dumpable_behavior(), Ok(DumpableBehavior::Dumpable)),
+            cwd: self.cwd.to_owned(),
+            filter: Arc::clone(self.filter),
             then,
         };
-        Ok((fork(orders)?, Status(status)))
+        let (pid, loan) = spawn::spawn(orders)?;
+        Ok((pid, Status { said, loan }))
     }
 }
 
-/// Forks with all signals blocked, so that none is handled in the child by what was installed for the parent.
-fn fork(orders: Orders<'_>) -> io::Result<u32> {
-    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: both sets are written before they are read, and the child does nothing but what its module promises.
-    let (pid, error) = unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-        let pid = libc::fork();
-        if pid == 0 {
-            child::run(orders);
-        }
-        let error = io::Error::last_os_error();
-        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
-        (pid, error)
-    };
-    u32::try_from(pid).map_err(|_| error)
+/// What a child copies lies above where it copies it to; a copy is made where it does not, and is held as long.
+fn above(it: BorrowedFd<'_>) -> io::Result<(RawFd, Option<OwnedFd>)> {
+    if it.as_raw_fd() >= FIRST_FREE {
+        return Ok((it.as_raw_fd(), None));
+    }
+    let copy = fcntl_dupfd_cloexec(it, FIRST_FREE)?;
+    Ok((copy.as_raw_fd(), Some(copy)))
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const c_char> {
@@ -155,14 +140,14 @@ impl Status {
     ///
     /// # Errors
     /// Why not.
-    pub(crate) async fn executed(self, program: &Program, cwd: &str) -> Result<(), NotStarted> {
+    pub(crate) async fn executed(self, cwd: &str) -> Result<(), NotStarted> {
         match self.read().await {
-            Ok(Some([step, errno, ..])) => {
+            Ok((Some([step, errno, ..]), Then::Execute(it))) => {
                 let step = Step::ALL.into_iter().find(|it| *it as u32 == step).unwrap_or(Step::Session);
-                Err(fault::explain(step, Errno::from_raw_os_error(errno.cast_signed()), program, cwd))
+                Err(fault::explain(step, Errno::from_raw_os_error(errno.cast_signed()), &it.program, cwd))
             }
             // Also when it was killed before it got there: then its end says so.
-            Ok(None) => Ok(()),
+            Ok(_) => Ok(()),
             Err(error) => Err(NotStarted::Fault(not_forked(&error))),
         }
     }
@@ -172,7 +157,7 @@ impl Status {
     /// # Errors
     /// What failed before it could look.
     pub(crate) async fn seen(self) -> io::Result<Seen> {
-        match self.read().await? {
+        match self.read().await?.0 {
             Some([child::SEEN, allowed, uid, gid]) => {
                 let allows = |bits: i32| allowed.cast_signed() & bits == bits;
                 Ok(Seen {
@@ -187,12 +172,16 @@ impl Status {
         }
     }
 
-    async fn read(self) -> io::Result<Option<Said>> {
+    /// The last word of the child, if it had one, and what it was to do.
+    async fn read(self) -> io::Result<(Option<Said>, Then)> {
         let mut bytes = Vec::new();
-        pipe::Receiver::from_owned_fd(self.0)?.read_to_end(&mut bytes).await?;
+        pipe::Receiver::from_owned_fd(self.said)?.read_to_end(&mut bytes).await?;
+        // SAFETY: only the child had the other end, and it leaves the memory before its descriptors are closed, in an
+        // exec as at its end.
+        let orders = unsafe { self.loan.take_back() };
         let mut words = bytes.chunks_exact(4).map(|it| u32::from_ne_bytes(it.try_into().expect("four bytes")));
         let mut next = || words.next();
-        Ok((|| Some([next()?, next()?, next()?, next()?]))())
+        Ok(((|| Some([next()?, next()?, next()?, next()?]))(), orders.then))
     }
 }
 

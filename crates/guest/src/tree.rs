@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -59,8 +60,8 @@ pub(crate) struct Tree<'a> {
     pub(crate) leader: Option<u32>,
     /// Tells whether the leader is still there.
     pub(crate) children: &'a Children,
-    /// Orphans become children of this process.
-    pub(crate) init: bool,
+    /// The list of this process's children, if orphans become such.
+    pub(crate) kin: Option<&'a fs::File>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,29 +153,30 @@ impl Tree<'_> {
         if self.leader.is_some_and(|it| self.children.has(it)) {
             return false;
         }
-        match self.orphans() {
+        // When a leader is gone, whatever it left descends from a child of this process that it did not start.
+        let orphans = self.kin.and_then(|it| self.children.orphans(self.limit, || listed(it), limit_of));
+        match orphans {
             Some(orphans) => !orphans.into_iter().any(|it| member(it, self.limit).is_some()),
             None => scan(self.limit).next().is_none(),
         }
     }
+}
 
-    /// Children of this process that it did not start. When a leader is gone, whatever it left descends from one of them.
-    /// `None` where that cannot be said.
-    fn orphans(&self) -> Option<Vec<u32>> {
-        if !self.init {
-            return None;
+/// The children of PID 1's first thread: orphans become its children, and no other thread of a guest starts anything.
+fn listed(kin: &fs::File) -> Option<Vec<u32>> {
+    let mut text = vec![0; 512];
+    let mut len = 0;
+    loop {
+        match kin.read_at(&mut text[len..], len as u64).ok()? {
+            0 => break,
+            count => len += count,
         }
-        let mut orphans = Vec::new();
-        for thread in fs::read_dir("/proc/self/task").ok()? {
-            let Ok(children) = fs::read_to_string(thread.ok()?.path().join("children")) else {
-                // A thread that has just ended has no children; a kernel that cannot tell them has them for none.
-                if fs::exists("/proc/self/task/1/children").unwrap_or(false) { continue } else { return None }
-            };
-            let ids = children.split_ascii_whitespace().filter_map(|it| it.parse().ok());
-            orphans.extend(ids.filter(|it| !self.children.has(*it)));
+        if len == text.len() {
+            text.resize(2 * len, 0);
         }
-        Some(orphans)
     }
+    let ids = text[..len].split(u8::is_ascii_whitespace).filter_map(|it| str::from_utf8(it).ok()?.parse().ok());
+    Some(ids.collect())
 }
 
 /// All processes that have the limit and are not dead.
@@ -185,8 +187,12 @@ fn scan(limit: u64) -> impl Iterator<Item = Member> {
 }
 
 fn member(pid: u32, limit: u64) -> Option<Member> {
-    (limit_in(&read(pid, "limits")?)? == limit).then_some(())?;
+    (limit_of(pid)? == limit).then_some(())?;
     Some(Member { pid, group: group_of_living(&read(pid, "stat")?)? })
+}
+
+fn limit_of(pid: u32) -> Option<u64> {
+    limit_in(&read(pid, "limits")?)
 }
 
 /// The whole of a small file; `None` when the process is gone.

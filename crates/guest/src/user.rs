@@ -54,27 +54,25 @@ impl Users {
     /// # Errors
     /// [`FaultCode::NoUser`]
     pub(crate) fn ids(&self, who: &Who) -> Result<Ids, Fault> {
-        let tables = self.load().unwrap_or_default();
-        match who {
-            Who::Ids { uid: u32::MAX, .. } | Who::Ids { gid: Some(u32::MAX), .. } => {
-                Err(Fault::new(FaultCode::NoUser, format!("{} means no user or group", u32::MAX)))
-            }
-            Who::Ids { uid, gid } => Ok(tables.numbers(*uid, *gid)),
-            Who::Name(name) => tables.named(name).ok_or_else(|| {
-                Fault::new(FaultCode::NoUser, format!("there is no user `{name}` in the container's /etc/passwd"))
-            }),
-        }
+        ids(&self.load().unwrap_or_default(), who)
     }
 
-    /// What the entry of a uid says, or what is safe to say without one.
-    pub(crate) fn account(&self, uid: u32) -> Account {
-        self.of_entry(self.load().unwrap_or_default().user(uid).unwrap_or_else(|| Entry {
+    /// The same, with what the entry of the uid says, or what is safe to say without one.
+    ///
+    /// # Errors
+    /// As for [`ids`](Self::ids).
+    pub(crate) fn find(&self, who: &Who) -> Result<(Ids, Account), Fault> {
+        let tables = self.load().unwrap_or_default();
+        let ids = ids(&tables, who)?;
+        let uid = ids.uid;
+        let account = self.of_entry(tables.user(uid).unwrap_or_else(|| Entry {
             name: if uid == 0 { "root".into() } else { uid.to_string() },
             uid,
             gid: uid,
             home: if uid == 0 { "/root".into() } else { String::new() },
             shell: String::new(),
-        }))
+        }));
+        Ok((ids, account))
     }
 
     /// Makes sure of an entry for the uid and one for the gid, of a home, and of the directory (containers.md 4.16).
@@ -137,7 +135,8 @@ impl Users {
         if !regular || stat.st_size.cast_unsigned() > LONGEST_TABLE {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "no regular file of at most 1 MiB"));
         }
-        let mut bytes = Vec::new();
+        // With room for one byte more it is read at once, and its end seen at once.
+        let mut bytes = Vec::with_capacity(usize::try_from(stat.st_size).unwrap_or_default() + 1);
         std::fs::File::from(opened).take(LONGEST_TABLE).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
@@ -159,6 +158,18 @@ impl Users {
         let path = CString::new(format!("/etc/{name}"))?;
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::NOCTTY;
         std::fs::File::from(open(self.root(), &path, flags, Mode::empty())?).write_all(lines)
+    }
+}
+
+fn ids(tables: &Tables, who: &Who) -> Result<Ids, Fault> {
+    match who {
+        Who::Ids { uid: u32::MAX, .. } | Who::Ids { gid: Some(u32::MAX), .. } => {
+            Err(Fault::new(FaultCode::NoUser, format!("{} means no user or group", u32::MAX)))
+        }
+        Who::Ids { uid, gid } => Ok(tables.numbers(*uid, *gid)),
+        Who::Name(name) => tables.named(name).ok_or_else(|| {
+            Fault::new(FaultCode::NoUser, format!("there is no user `{name}` in the container's /etc/passwd"))
+        }),
     }
 }
 

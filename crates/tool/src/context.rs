@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use async_trait::async_trait;
 use coracle_lifecycle::{Links, Store};
 use coracle_runtime::link::{LinkSettings, wire::Keep};
-use coracle_runtime::{CliRuntime, ContainerName, Input, ContainerRuntime, EngineKind, FakeRuntime, Policy};
+use coracle_runtime::{CliRuntime, ContainerName, ContainerRuntime, EngineKind, FakeRuntime, Input, Policy};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, Config, CrossSession, Engine, Exec};

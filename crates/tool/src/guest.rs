@@ -84,9 +84,9 @@ pub(crate) fn program(
     }
     let Some(guest) = embedded(&image.arch) else { return Ok(None) };
     let dir = cx.state()?.root().join("guest");
-    let path = guest.place(&dir).map_err(|err| {
-        Failure::internal(format!("cannot put the guest into `{}`: {err}", dir.display()))
-    })?;
+    let path = guest
+        .place(&dir)
+        .map_err(|err| Failure::internal(format!("cannot put the guest into `{}`: {err}", dir.display())))?;
     let endpoint = runtime.endpoint().address;
     let shared_files = endpoint == "local" || endpoint.starts_with("unix://");
     Ok(Some(GuestProgram { path, sha256: guest.sha256.to_owned(), shared_files }))

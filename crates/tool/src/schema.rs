@@ -85,14 +85,18 @@ pub fn input_schema(table: &[Entry]) -> Value {
             continue;
         };
         publish(&mut schema);
+        // A model fills in the default that it sees, so one that does not hold for all stands behind its operation.
+        let default = |it: &Entry| it.arguments().properties[&field].get("default").cloned();
+        let differ = users.iter().any(|it| default(it) != default(&users[0]));
+        if let Some(fields) = schema.as_object_mut().filter(|_| differ) {
+            fields.remove("default");
+        }
         let users: Vec<String> = users
             .iter()
-            .map(|it| {
-                if it.arguments().required.contains(&field) {
-                    format!("{} (required)", it.name)
-                } else {
-                    it.name.into()
-                }
+            .map(|it| match default(it) {
+                _ if it.arguments().required.contains(&field) => format!("{} (required)", it.name),
+                Some(default) if differ => format!("{} (default {default})", it.name),
+                _ => it.name.into(),
             })
             .collect();
         let own = schema.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -208,9 +212,22 @@ mod tests {
         for entry in ops::ALL {
             for (name, mut own) in entry.arguments().properties {
                 publish(&mut own);
+                if merged["properties"][&name].get("default").is_none() {
+                    own.as_object_mut().unwrap().remove("default");
+                }
                 assert_eq!(without_users(&merged["properties"][&name]), own, "`{name}` in `{}`", entry.name);
             }
         }
+    }
+
+    #[test]
+    fn a_default_that_holds_for_some_operations_only_is_told_with_them() {
+        let merged = input_schema(ops::ALL);
+        let timeout = &merged["properties"]["timeout"];
+        assert_eq!(timeout.get("default"), None);
+        let told = timeout["description"].as_str().unwrap();
+        assert!(told.ends_with("[exec (default 300), exec_background (default 0), job_wait (default 60)]"), "{told}");
+        assert_eq!(merged["properties"]["silence_timeout"]["default"], 0);
     }
 
     #[test]

@@ -1,27 +1,32 @@
-//! What a forked child does until it is the command.
+//! What a child does until it is the command.
 //!
-//! The process that was forked may have had other threads, which may have held any lock. So nothing here allocates,
-//! locks or panics: everything was prepared before.
-#![expect(unsafe_code, reason = "between fork and exec there are only bare system calls")]
+//! It shares the memory of who started it and runs beside it, on a stack of its own but with the thread pointer of the
+//! thread that made it. So nothing here allocates, locks, panics or touches `errno`, as functions of the C library do:
+//! everything was prepared before, and all calls are bare ones (those of rustix are).
+#![expect(unsafe_code, reason = "between its start and exec there are only bare system calls")]
 
-use std::ffi::{CStr, c_char, c_int};
-use std::os::fd::{BorrowedFd, RawFd};
-use std::ptr;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
 use rustix::fs::{Access, Mode, OFlags, access};
 use rustix::io::Errno;
-use rustix::process::{Resource, Rlimit, fchdir, ioctl_tiocsctty, setrlimit, setsid, umask};
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, fchdir, getgid, getuid, ioctl_tiocsctty, set_dumpable_behavior, setrlimit,
+    setsid, umask,
+};
 use rustix::thread::{Gid, Uid};
 use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use super::beneath;
+use super::program::Program;
+use super::{beneath, raw};
 use crate::filter::Filter;
 
 /// Where the child finds what it needs, beside its own 0, 1 and 2. The script stays open in the command.
 pub(super) const SCRIPT: RawFd = 3;
 pub(super) const STATUS: RawFd = 4;
 pub(super) const ROOT: RawFd = 5;
-const FIRST_FREE: RawFd = 6;
+pub(super) const FIRST_FREE: RawFd = 6;
 
 /// Descriptors of a command, at most.
 const OPEN_FILES: u64 = 16_384;
@@ -66,8 +71,9 @@ pub(super) type Said = [u32; 4];
 /// In place of a step: nothing failed, and this is what the user may do.
 pub(super) const SEEN: u32 = u32::MAX;
 
-/// All that a child needs, as pointers and numbers. What they point to outlives the fork.
-pub(super) struct Orders<'a> {
+/// All that a child needs. It is lent to the child, which drops nothing of it.
+#[derive(Debug)]
+pub(super) struct Orders {
     pub(super) stdio: [RawFd; 3],
     pub(super) script: Option<RawFd>,
     pub(super) status: RawFd,
@@ -75,50 +81,74 @@ pub(super) struct Orders<'a> {
     pub(super) terminal: bool,
     pub(super) mark: Option<u64>,
     pub(super) open_files: u64,
-    pub(super) user: Option<(Uid, Gid, &'a [Gid])>,
-    pub(super) cwd: &'a CStr,
-    pub(super) filter: &'a Filter,
-    pub(super) then: Then<'a>,
+    pub(super) user: Option<(Uid, Gid, Vec<Gid>)>,
+    /// Whether the memory could be read by others before.
+    pub(super) dumpable: bool,
+    pub(super) cwd: CString,
+    pub(super) filter: Arc<Filter>,
+    pub(super) then: Then,
 }
 
 /// The last step.
-pub(super) enum Then<'a> {
-    /// Become a program. Both lists of words end with a null; the second has two words for the shell in place of the
-    /// first.
-    Execute {
-        candidates: &'a [*const c_char],
-        words: &'a [*const c_char],
-        by_shell: &'a mut [*const c_char],
-        environment: &'a [*const c_char],
-    },
+#[derive(Debug)]
+pub(super) enum Then {
+    /// Become a program.
+    Execute(Execution),
     /// Say what the user may do in the directory.
     Look,
 }
 
+/// A program, and pointers to its strings. Lists of words end with a null; `by_shell` has two words for the shell in
+/// place of the first.
+#[derive(Debug)]
+pub(super) struct Execution {
+    pub(super) program: Program,
+    pub(super) candidates: Vec<*const c_char>,
+    pub(super) words: Vec<*const c_char>,
+    pub(super) by_shell: Vec<*const c_char>,
+    pub(super) environment: Vec<*const c_char>,
+}
+
+impl Then {
+    /// What is to be open as [`SCRIPT`].
+    pub(super) fn script(&self) -> Option<&OwnedFd> {
+        match self {
+            Self::Execute(it) => it.program.script.as_ref(),
+            Self::Look => None,
+        }
+    }
+}
+
+// SAFETY: the pointers are to strings that the program beside them owns.
+unsafe impl Send for Execution {}
+
 type Failed = (Step, Errno);
 
 /// Never returns: the child becomes the command, or says what failed and is gone.
-pub(super) fn run(mut orders: Orders<'_>) -> ! {
-    let (what, number) = match prepare(&orders) {
+pub(super) fn run(orders: &mut Orders) -> ! {
+    let (what, number) = match prepare(orders) {
         Err((step, errno)) => (step as u32, errno.raw_os_error()),
         Ok(allowed) => match &mut orders.then {
             Then::Look => (SEEN, allowed),
-            Then::Execute { candidates, words, by_shell, environment } => {
-                let (step, errno) = execute(candidates, words, by_shell, environment);
+            Then::Execute(it) => {
+                let (step, errno) = execute(it);
                 (step as u32, errno.raw_os_error())
             }
         },
     };
-    // SAFETY: these calls take numbers and a live array, and `_exit` runs nothing of the forked process.
+    let said: Said = [what, number.cast_unsigned(), getuid().as_raw(), getgid().as_raw()];
+    let said = [STATUS as usize, said.as_ptr() as usize, size_of_val(&said)];
+    // SAFETY: an array that is alive, and the end of this process alone.
     unsafe {
-        let said: Said = [what, number.cast_unsigned(), libc::getuid(), libc::getgid()];
-        libc::write(STATUS, said.as_ptr().cast(), size_of_val(&said));
-        libc::_exit(127)
+        let _ = raw::call(libc::SYS_write, [said[0], said[1], said[2], 0, 0]);
+        loop {
+            let _ = raw::call(libc::SYS_exit_group, [127, 0, 0, 0, 0]);
+        }
     }
 }
 
 /// Everything but the last step. With [`Then::Look`] what the user may do in the directory, as bits of `access`.
-fn prepare(orders: &Orders<'_>) -> Result<i32, Failed> {
+fn prepare(orders: &Orders) -> Result<i32, Failed> {
     place(orders).map_err(|errno| (Step::Descriptors, errno))?;
     setsid().map_err(|errno| (Step::Session, errno))?;
     if orders.terminal {
@@ -130,7 +160,7 @@ fn prepare(orders: &Orders<'_>) -> Result<i32, Failed> {
     become_user(orders).map_err(|errno| (Step::User, errno))?;
     umask(Mode::from_raw_mode(0o022));
     let looking = matches!(orders.then, Then::Look);
-    match enter(orders.cwd) {
+    match enter(&orders.cwd) {
         Err(_) if looking => return Ok(0),
         Err(errno) => return Err((Step::Directory, errno)),
         Ok(()) => {}
@@ -138,13 +168,13 @@ fn prepare(orders: &Orders<'_>) -> Result<i32, Failed> {
     if looking {
         return Ok(allowed());
     }
-    orders.filter.install().map_err(|error| (Step::Filter, errno_of(error.raw_os_error())))?;
+    orders.filter.install().map_err(|errno| (Step::Filter, errno))?;
     Ok(0)
 }
 
 /// Puts every descriptor where it belongs and closes all others, so that a child which hangs holds no pipe open that is
 /// another command's. All of them were above [`FIRST_FREE`], so none is overwritten before it was copied.
-fn place(orders: &Orders<'_>) -> Result<(), Errno> {
+fn place(orders: &Orders) -> Result<(), Errno> {
     let [stdin, stdout, stderr] = orders.stdio;
     for (from, to) in [(stdin, 0), (stdout, 1), (stderr, 2)] {
         copy(from, to, 0)?;
@@ -153,38 +183,41 @@ fn place(orders: &Orders<'_>) -> Result<(), Errno> {
     copy(orders.root, ROOT, libc::O_CLOEXEC)?;
     match orders.script {
         Some(script) => copy(script, SCRIPT, 0)?,
-        // SAFETY: closes a number that nothing here owns.
-        None => unsafe { _ = libc::close(SCRIPT) },
+        None => close(SCRIPT),
     }
-    // SAFETY: as above, for all that follow.
-    if unsafe { libc::syscall(libc::SYS_close_range, FIRST_FREE, u32::MAX, 0) } != 0 {
+    // SAFETY: numbers only, and the descriptors are this process's own.
+    if unsafe { raw::call(libc::SYS_close_range, [FIRST_FREE as usize, u32::MAX as usize, 0, 0, 0]) }.is_err() {
         // A kernel before 5.9. What this process opened closes itself on exec; this is for what it was given.
-        for it in FIRST_FREE..1024 {
-            // SAFETY: as above.
-            unsafe { libc::close(it) };
-        }
+        (FIRST_FREE..1024).for_each(close);
     }
     Ok(())
 }
 
-fn copy(from: RawFd, to: RawFd, flags: c_int) -> Result<(), Errno> {
-    // SAFETY: takes numbers only; what was open as `to` belongs to nothing in this process any more.
-    if unsafe { libc::dup3(from, to, flags) } < 0 { Err(last_errno()) } else { Ok(()) }
+/// Whether it was open or not.
+fn close(fd: RawFd) {
+    // SAFETY: a number that nothing in this process owns any more; the table of descriptors is not shared.
+    let _ = unsafe { raw::call(libc::SYS_close, [fd as usize, 0, 0, 0, 0]) };
 }
 
-/// A signal that is ignored stays so over exec, and PID 1 is started with whatever the engine likes. The C library has
-/// two signals for itself and would pass over them.
+fn copy(from: RawFd, to: RawFd, flags: c_int) -> Result<(), Errno> {
+    // SAFETY: as above.
+    unsafe { raw::call(libc::SYS_dup3, [from as usize, to as usize, flags as usize, 0, 0]) }.map(drop)
+}
+
+/// A signal that is ignored stays so over exec, and PID 1 is started with whatever the engine likes. Handlers must go
+/// before anything is unblocked: they are those of the process whose memory this is.
 fn plain_signals() {
     let default = [0u64; 8];
+    let zeros = default.as_ptr() as usize;
     for signal in 1..=64 {
-        // SAFETY: an action of zeros, longer than the kernel's: the default one.
-        unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), ptr::null_mut::<u64>(), 8) };
+        // SAFETY: an action of zeros, longer than the kernel's: the default one. Actions are not shared.
+        let _ = unsafe { raw::call(libc::SYS_rt_sigaction, [signal, zeros, 0, 8, 0]) };
     }
     // SAFETY: a set of eight bytes, as long as the kernel's.
-    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, default.as_ptr(), ptr::null_mut::<u64>(), 8) };
+    let _ = unsafe { raw::call(libc::SYS_rt_sigprocmask, [libc::SIG_SETMASK as usize, zeros, 0, 8, 0]) };
 }
 
-fn limits(orders: &Orders<'_>) -> Result<(), Errno> {
+fn limits(orders: &Orders) -> Result<(), Errno> {
     let both = |value| Rlimit { current: Some(value), maximum: Some(value) };
     setrlimit(Resource::Nofile, both(orders.open_files.min(OPEN_FILES)))?;
     setrlimit(Resource::Core, both(0))?;
@@ -194,11 +227,14 @@ fn limits(orders: &Orders<'_>) -> Result<(), Errno> {
     }
 }
 
-fn become_user(orders: &Orders<'_>) -> Result<(), Errno> {
-    if let Some((uid, gid, groups)) = orders.user {
+fn become_user(orders: &Orders) -> Result<(), Errno> {
+    if let Some((uid, gid, groups)) = &orders.user {
         set_thread_groups(groups)?;
-        set_thread_res_gid(gid, gid, gid)?;
-        set_thread_res_uid(uid, uid, uid)?;
+        set_thread_res_gid(*gid, *gid, *gid)?;
+        set_thread_res_uid(*uid, *uid, *uid)?;
+        // The kernel has just decided anew who may read the memory, which is not this process's alone.
+        let whose = if orders.dumpable { DumpableBehavior::Dumpable } else { DumpableBehavior::NotDumpable };
+        set_dumpable_behavior(whose)?;
     }
     set_no_new_privs(true)
 }
@@ -206,7 +242,9 @@ fn become_user(orders: &Orders<'_>) -> Result<(), Errno> {
 fn enter(cwd: &CStr) -> Result<(), Errno> {
     // SAFETY: `place` has put the root there.
     let root = unsafe { BorrowedFd::borrow_raw(ROOT) };
-    fchdir(beneath::open(root, cwd, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?)
+    let opened = beneath::open(root, cwd, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?.into_raw_fd();
+    // SAFETY: it was opened just now. Exec closes it; what closes it on a drop is a function of the C library.
+    fchdir(unsafe { BorrowedFd::borrow_raw(opened) })
 }
 
 fn allowed() -> i32 {
@@ -215,14 +253,10 @@ fn allowed() -> i32 {
 }
 
 /// Tries the candidates as `execvp` does, and says why none was it.
-fn execute(
-    candidates: &[*const c_char],
-    words: &[*const c_char],
-    by_shell: &mut [*const c_char],
-    environment: &[*const c_char],
-) -> Failed {
+fn execute(what: &mut Execution) -> Failed {
+    let Execution { candidates, words, by_shell, environment, .. } = what;
     let mut why = (Step::Program, Errno::NOENT);
-    for candidate in candidates {
+    for candidate in &*candidates {
         let errno = exec(*candidate, words, environment);
         match errno {
             Errno::NOENT | Errno::NOTDIR if why.1 == Errno::NOENT && is_there(*candidate) => {
@@ -242,21 +276,13 @@ fn execute(
 }
 
 fn exec(file: *const c_char, words: &[*const c_char], environment: &[*const c_char]) -> Errno {
+    let arguments = [file as usize, words.as_ptr() as usize, environment.as_ptr() as usize, 0, 0];
     // SAFETY: a string that ends with a NUL, and two lists of such strings that end with a null, all alive.
-    unsafe { libc::execve(file, words.as_ptr(), environment.as_ptr()) };
-    last_errno()
+    unsafe { raw::call(libc::SYS_execve, arguments) }.err().unwrap_or(Errno::IO)
 }
 
 fn is_there(file: *const c_char) -> bool {
+    let here = libc::AT_FDCWD as usize;
     // SAFETY: a string that ends with a NUL.
-    unsafe { libc::access(file, libc::F_OK) == 0 }
-}
-
-fn last_errno() -> Errno {
-    // SAFETY: the address is that of this thread's own errno.
-    errno_of(Some(unsafe { *libc::__errno_location() }))
-}
-
-fn errno_of(raw: Option<i32>) -> Errno {
-    Errno::from_raw_os_error(raw.unwrap_or(libc::EIO))
+    unsafe { raw::call(libc::SYS_faccessat, [here, file as usize, libc::F_OK as usize, 0, 0]) }.is_ok()
 }

@@ -1,5 +1,6 @@
 //! What the engine and the policy say, with what to do about it.
 
+use coracle_runtime::link::wire::FaultCode;
 use coracle_runtime::{Capability, Error, InvalidName, InvalidPath, InvalidSize, Refused, archive};
 
 use super::{Code, Failure};
@@ -35,7 +36,7 @@ impl From<Error> for Failure {
                 failure.detail("path", path).detail("side", "container").hint("list the directory above it with `exec`")
             }
             Error::NoShell => {
-                failure.hint("without a guest every command needs `/bin/sh`: choose an image that has one")
+                failure.hint("the image has no `/bin/sh`: give the command as a list of words, or choose another image")
             }
             Error::Unsupported { capability, .. } => {
                 failure.detail("capability", capability.to_string()).hint(without(capability))
@@ -51,6 +52,16 @@ impl From<Error> for Failure {
             Error::Unreadable { verb, .. } => {
                 failure.detail("verb", verb).hint("`preflight` shows whether this version of the engine is known")
             }
+            Error::NoSuchJob(job) => failure
+                .detail("job_id", job)
+                .hint("`jobs` shows the jobs there are; one that ended long ago, or before a restart, is forgotten"),
+            Error::GuestFailed { reason } => failure
+                .detail("reason", reason)
+                .hint("try once more; where it stays so, the person sets `guest = \"never\"` and does without jobs"),
+            Error::GuestLost { reason, .. } => failure
+                .detail("reason", reason)
+                .hint("see with `status` whether the container runs, and with `jobs` what became of the command"),
+            Error::Refused(fault) => failure.detail("about", &fault.about).hint(for_fault(fault.code)),
             Error::TooLarge { .. } => failure.hint("copy less at once, or have the person raise `copy.max_bytes`"),
             Error::Archive(err) => failure.hint(for_archive(&err)),
             Error::Spawn { .. } => failure.hint("`preflight` checks the engine's program"),
@@ -79,6 +90,10 @@ fn code(err: &Error) -> Code {
         Error::TooLarge { .. } | Error::Archive(_) => Code::CopyFailed,
         Error::Unsupported { .. } => Code::Unsupported,
         Error::TimedOut { .. } => Code::EngineTimeout,
+        Error::NoSuchJob(_) => Code::JobNotFound,
+        Error::GuestFailed { .. } => Code::GuestFailed,
+        Error::GuestLost { .. } => Code::GuestLost,
+        Error::Refused(fault) => of_fault(fault.code),
         Error::Engine { .. } | Error::Unreadable { .. } | Error::Spawn { .. } => Code::EngineFailed,
         _ => Code::Internal,
     }
@@ -108,6 +123,29 @@ fn without(capability: Capability) -> &'static str {
         Capability::Gpu => "leave `gpu` out; `preflight` shows what the engine can give",
         Capability::HostNetwork => "leave `network` out",
         _ => "`preflight` shows what this engine can do",
+    }
+}
+
+fn of_fault(code: FaultCode) -> Code {
+    match code {
+        FaultCode::Invalid | FaultCode::TooLong => Code::InvalidInput,
+        FaultCode::NoDirectory | FaultCode::NotFound => Code::PathNotFound,
+        FaultCode::Exists => Code::PathExists,
+        FaultCode::NoShell => Code::NoShell,
+        FaultCode::NoUser => Code::UserNotFound,
+        FaultCode::NoJob => Code::JobNotFound,
+        FaultCode::TooMany => Code::LimitReached,
+        FaultCode::Denied | FaultCode::WrongKind | FaultCode::Io => Code::CopyFailed,
+        FaultCode::JobTaken | FaultCode::CannotStart | FaultCode::Other => Code::GuestFailed,
+    }
+}
+
+fn for_fault(code: FaultCode) -> &'static str {
+    match code {
+        FaultCode::TooLong => "give the data as `stdin`, or `copy_in` a file and name it",
+        FaultCode::CannotStart => "perhaps too many processes run in the container; see with `exec` of `ps`, or `jobs`",
+        FaultCode::NoShell => "give the command as a list of words, which needs no shell",
+        _ => "correct what the message names",
     }
 }
 

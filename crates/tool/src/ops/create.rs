@@ -7,8 +7,8 @@ use coracle_images::{Base, Source};
 use coracle_lifecycle::{Found, Making, begin, guided_session, hint, reconcile, session};
 use coracle_provision::{Prepared, Report, Setup, Status, Step, UserAsk, Workspace, accounts, prepare, setup};
 use coracle_runtime::{
-    Access, Container, ContainerName, ContainerPath, ContainerRuntime, Ids, ImageRef, Inside, Limits, Protocol, PublishedPort,
-    admit, random_hex,
+    Access, Container, ContainerName, ContainerPath, ContainerRuntime, Ids, ImageRef, Inside, Limits, Protocol,
+    PublishedPort, admit, random_hex,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

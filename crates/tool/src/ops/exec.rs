@@ -13,6 +13,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::input;
+use super::job::Encoding;
 use crate::args::{Name, Script, Seconds, Size};
 use crate::config::Config;
 use crate::context::{Context, Mouth};
@@ -31,7 +33,8 @@ pub(crate) struct Exec {
     container: Handle,
     /// What to run: a text for `/bin/sh -c`, or a list of words that runs as it stands.
     command: Script,
-    /// Seconds (or `90s`, `10m`) before the command and everything it started is ended.
+    /// Seconds (or `90s`, `10m`) before the command and everything it started is ended (`exec_background`: 0 is never), or
+    /// before `job_wait` stops waiting.
     #[schemars(extend("default" = 300))]
     timeout: Option<Seconds>,
     /// Seconds without any output before the command is ended; 0 is off.
@@ -67,14 +70,6 @@ enum OnTimeout {
     Keep,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Encoding {
-    #[default]
-    Text,
-    Base64,
-}
-
 /// The answer of `exec` (containers.md 9.2).
 #[derive(Debug, Serialize)]
 pub(crate) struct Ran {
@@ -107,9 +102,6 @@ const MAX_WORD: usize = 90 << 10;
 /// Bytes of a command, all words together.
 const MAX_COMMAND: usize = 1 << 20;
 
-/// A call takes at most this much input.
-const MAX_STDIN: usize = 4 << 20;
-
 impl Operation for Exec {
     const NAME: &'static str = "exec";
     type Answer = Ran;
@@ -117,7 +109,7 @@ impl Operation for Exec {
     async fn run(self, cx: &Context) -> Result<Ran, Failure> {
         self.check(&cx.config)?;
         let env = plain_env(&self.env)?;
-        let stdin = self.stdin()?;
+        let stdin = input::bytes(self.stdin.as_deref(), self.stdin_base64.as_deref())?;
         let as_root = self.as_root.unwrap_or(false);
         let Reached { record, inside, session, mut warnings } = reach_inside(cx, &self.container, as_root).await?;
         self.check_plain(&inside, &env)?;
@@ -139,9 +131,7 @@ impl Operation for Exec {
             Err(err) => return Err(failed(lost_with_container(cx, &self.container, err).await, record.name.as_str())),
         };
         if output.exit == Exit::Cancelled {
-            return Err(Failure::cancelled()
-                .known("container", &record.name)
-                .detail("tree_ended", output.tree_ended));
+            return Err(Failure::cancelled().known("container", &record.name).detail("tree_ended", output.tree_ended));
         }
         warnings.extend(noteworthy(&output));
         let encoding = self.encoding.unwrap_or_default();
@@ -224,27 +214,6 @@ impl Exec {
         Ok(())
     }
 
-    fn stdin(&self) -> Result<Option<Vec<u8>>, Failure> {
-        let bytes = match (&self.stdin, &self.stdin_base64) {
-            (Some(_), Some(_)) => {
-                return Err(Failure::conflicting(&["stdin", "stdin_base64"], "there is one standard input"));
-            }
-            (Some(text), None) => Some(text.clone().into_bytes()),
-            (None, Some(text)) => {
-                let decoded = STANDARD.decode(text).map_err(|err| Failure::invalid("stdin_base64", err.to_string()))?;
-                Some(decoded)
-            }
-            (None, None) => None,
-        };
-        match bytes {
-            Some(bytes) if bytes.len() > MAX_STDIN => {
-                Err(Failure::invalid("stdin", "at most 4 MiB")
-                    .hint("copy the data in with `copy_in` and read the file"))
-            }
-            other => Ok(other),
-        }
-    }
-
     fn limits(&self, config: &Config) -> ExecLimits {
         ExecLimits {
             total: Some(self.timeout.unwrap_or(config.exec.timeout).0),
@@ -291,7 +260,7 @@ fn ran(output: &ExecOutput, encoding: Encoding, container: String, user: Ids) ->
         stderr: shown(&output.stderr, encoding, job.map(|it| (it, "stderr"))),
         timed_out: kind.is_some(),
         timeout_kind: kind,
-        signal: output.signal.map(signal_name).filter(|_| kind.is_none()),
+        signal: output.signal.map(coracle_jobs::signal_name).filter(|_| kind.is_none()),
         truncated: output.stdout.left_out() + output.stderr.left_out() > 0,
         stdout_bytes: output.stdout.total_bytes(),
         stderr_bytes: output.stderr.total_bytes(),
@@ -306,17 +275,6 @@ fn ran(output: &ExecOutput, encoding: Encoding, container: String, user: Ids) ->
         duration_ms: super::millis(output.duration),
         warnings: Vec::new(),
     }
-}
-
-/// `KILL`, `SEGV`, …; a number where there is no name.
-fn signal_name(signal: i32) -> String {
-    const NAMES: [&str; 31] = [
-        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM",
-        "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF",
-        "WINCH", "IO", "PWR", "SYS",
-    ];
-    let known = usize::try_from(signal - 1).ok().and_then(|at| NAMES.get(at));
-    known.map_or_else(|| signal.to_string(), |it| (*it).to_owned())
 }
 
 /// A stream as it is answered: whole, or both ends with a line between them that counts what is missing. Base64 gives

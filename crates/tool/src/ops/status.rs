@@ -67,7 +67,10 @@ impl Operation for StatusOf {
             fields.remove("env_plain");
         }
         let there = container.as_ref();
-        let health = self.health_check.unwrap_or(false).then(|| json!({ "guest": record.guest.as_ref().map_or("none", GuestRecord::label), "image": "none" }));
+        let health = self
+            .health_check
+            .unwrap_or(false)
+            .then(|| json!({ "guest": record.guest.as_ref().map_or("none", GuestRecord::label), "image": "none" }));
         Ok(Known {
             status: super::list::status(there),
             running: there.is_some_and(coracle_runtime::Container::running),

@@ -1,0 +1,119 @@
+//! What no command may do, whatever the engine lets pass (security.md 3.4, 13).
+
+use coracle_runtime::{Exec, Exit, Ids};
+
+use super::{AGENT, argv, perl, sh, with_perl};
+use crate::engines::{with_a_real_guest, with_real_engines};
+
+#[cfg(target_arch = "x86_64")]
+mod call {
+    pub(super) const PTRACE: u32 = 101;
+    pub(super) const ADD_KEY: u32 = 248;
+    pub(super) const KEYCTL: u32 = 250;
+    pub(super) const PROCESS_VM_READV: u32 = 310;
+    pub(super) const BPF: u32 = 321;
+}
+#[cfg(target_arch = "aarch64")]
+mod call {
+    pub(super) const PTRACE: u32 = 117;
+    pub(super) const ADD_KEY: u32 = 217;
+    pub(super) const KEYCTL: u32 = 219;
+    pub(super) const PROCESS_VM_READV: u32 = 270;
+    pub(super) const BPF: u32 = 280;
+}
+const IO_URING_SETUP: u32 = 425;
+const PIDFD_OPEN: u32 = 434;
+
+const EPERM: i32 = 1;
+const ENOSYS: i32 = 38;
+
+#[tokio::test]
+async fn no_command_gains_privileges_and_an_agent_has_none() {
+    with_a_real_guest(async |running| {
+        for user in [Ids::ROOT, AGENT] {
+            let status = running.printed(Exec { user, ..argv(&["cat", "/proc/self/status"]) }).await;
+            let field = |name: &str| status.lines().find_map(|it| it.strip_prefix(name)).unwrap().trim().to_owned();
+            assert_eq!((field("NoNewPrivs:"), field("Seccomp:")), ("1".into(), "2".into()), "{status}");
+            if user == AGENT {
+                for set in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
+                    assert_eq!(field(set), "0".repeat(16), "{set}");
+                }
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn no_command_makes_a_user_namespace() {
+    with_a_real_guest(async |running| {
+        for user in [Ids::ROOT, AGENT] {
+            let it = running.ran(Exec { user, ..argv(&["busybox", "unshare", "-U", "true"]) }).await;
+            assert_eq!(it.exit, Exit::Code(1));
+            assert!(it.stderr.text().contains("Operation not permitted"), "{it:?}");
+        }
+    })
+    .await;
+}
+
+/// What a system call came to: its error, or 0.
+fn errno(call: u32, arguments: &str) -> Exec {
+    perl(&format!("print syscall({call}, {arguments}) < 0 ? $! + 0 : 0"))
+}
+
+#[tokio::test]
+async fn calls_that_open_the_kernel_are_refused() {
+    with_real_engines(async |case| {
+        let running = with_perl(case).await;
+        for user in [Ids::ROOT, AGENT] {
+            for (call, arguments, expected) in [
+                (call::KEYCTL, "0, -3, 0, 0, 0", EPERM),
+                (call::ADD_KEY, r#""user", "a", "b", 1, -3"#, EPERM),
+                (call::BPF, "0, 0, 0", EPERM),
+                (IO_URING_SETUP, "1, 0", ENOSYS),
+                (PIDFD_OPEN, "-5, 0", 22), // one that is let through, so that the others mean something
+            ] {
+                let printed = running.printed(Exec { user, ..errno(call, arguments) }).await;
+                assert_eq!(printed, expected.to_string(), "{user}: {call}");
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nobody_inside_looks_into_pid_1() {
+    with_real_engines(async |case| {
+        let running = with_perl(case).await;
+        let (attach, seize) = ("16, PID, 0, 0", "0x4206, PID, 0, 0");
+        for user in [Ids::ROOT, AGENT] {
+            for file in ["environ", "mem", "maps", "auxv", "stack"] {
+                let it = running.ran(Exec { user, ..argv(&["cat", &format!("/proc/1/{file}")]) }).await;
+                assert!(it.exit == Exit::Code(1) && it.stdout.total_bytes() == 0, "{user}: {file}: {it:?}");
+            }
+            for file in ["fd", "fdinfo", "root/", "cwd/"] {
+                let it = running.ran(Exec { user, ..argv(&["ls", &format!("/proc/1/{file}")]) }).await;
+                assert!(it.exit == Exit::Code(1) && it.stdout.total_bytes() == 0, "{user}: {file}: {it:?}");
+            }
+            for arguments in [attach, seize] {
+                let traced = running.printed(Exec { user, ..errno(call::PTRACE, &arguments.replace("PID", "1")) }).await;
+                assert_eq!(traced, EPERM.to_string(), "{user}: {arguments}");
+            }
+            let read = "my ($b, $v) = (\"x\" x 8); $v = pack(\"PQ\", $b, 8); print syscall(CALL, 1, $v, 1, $v, 1, 0) < 0 \
+                        ? $! + 0 : 0";
+            let read = perl(&read.replace("CALL", &call::PROCESS_VM_READV.to_string()));
+            assert_eq!(running.printed(Exec { user, ..read }).await, EPERM.to_string(), "{user}");
+        }
+        let signals = sh("kill -9 1; kill -STOP 1; sleep 0.1; echo on");
+        assert_eq!(running.ran(signals).await.stdout.text(), "on\n");
+        // A process of one's own can be looked into, so it is PID 1 that is kept.
+        let own = format!(
+            "if (!($p = fork)) {{ sleep 9 }} print syscall({}, {}) < 0 ? $! + 0 : 0; kill 9, $p; waitpid $p, 0",
+            call::PTRACE,
+            attach.replace("PID", "$p"),
+        );
+        assert_eq!(running.printed(perl(&own)).await, "0");
+        assert!(running.printed(sh("cat /proc/self/environ")).await.contains("PATH="));
+    })
+    .await;
+}

@@ -1,0 +1,88 @@
+//! Much output: bounded everywhere, counted, and kept to be read (containers.md 9.3, 9.4, 10.6).
+
+use coracle_runtime::link::wire::{From, Keep, Part, Read, Search};
+use coracle_runtime::{Exec, ExecOutput, Exit};
+
+use super::{MIB, memory_grows, sh};
+use crate::engines::{Running, with_a_guest, with_a_real_guest};
+
+/// Where the agent's tool cuts.
+const INLINE: usize = 32 << 10;
+
+/// What is printed after all the zeros.
+const AFTER: u64 = 1 + 11 + 100_000 + 3;
+
+fn flood(mib: u64) -> Exec {
+    let dd = format!("dd if=/dev/zero bs=1048576 count={mib} 2>/dev/null");
+    let script = format!("printf begin; {dd}; echo; echo the marker; head -c 100000 /dev/zero; printf end");
+    Exec { keep_bytes: INLINE, ..sh(&script) }
+}
+
+fn check(it: &ExecOutput, mib: u64) {
+    let printed = 5 + mib * MIB + AFTER;
+    assert_eq!((it.exit, it.stdout.total_bytes(), it.stderr.total_bytes()), (Exit::Code(0), printed, 0));
+    assert_eq!((it.stdout.bytes().len(), it.stdout.left_out()), (INLINE, printed - INLINE as u64));
+    assert!(it.stdout.head().starts_with(b"begin\0") && it.stdout.tail().ends_with(b"\0end"));
+}
+
+/// What is kept is the end, to the byte, and a line can be found in it.
+async fn check_kept(running: &Running<'_>, it: &ExecOutput) {
+    let (link, total) = (running.link(), it.stdout.total_bytes());
+    let job = it.job.clone().expect("what was cut is kept").to_string();
+    let (part, limit) = (Part::Stdout, MIB);
+    let mut read = Read { job: job.clone(), part, from: From::Offset(0), limit };
+    let (page, bytes) = link.read(read.clone()).await.unwrap();
+    assert_eq!((page.offset, page.total, bytes.len() as u64), (page.first, total, MIB));
+    let kept = Keep::default().bytes;
+    assert!(total - page.first <= kept && total - page.first > kept / 2, "{page:?}");
+    // From there to the end, page by page.
+    let (mut at, mut seen) = (page.next, bytes.len() as u64);
+    let mut end = bytes;
+    while at < total {
+        read.from = From::Offset(at.cast_signed());
+        let (page, bytes) = link.read(read.clone()).await.unwrap();
+        assert_eq!((page.offset, page.next), (at, at + bytes.len() as u64));
+        assert!(!bytes.is_empty());
+        (at, seen, end) = (page.next, seen + bytes.len() as u64, [end, bytes].concat().split_off(0));
+        end.drain(..end.len().saturating_sub(200_000));
+    }
+    assert_eq!(seen, total - page.first);
+    let tail = [&b"\0\nthe marker\n"[..], &[0; 100_000], b"end"].concat();
+    assert!(end.ends_with(&tail), "the last of {} bytes is not what was printed", end.len());
+
+    let search = Search {
+        job,
+        part,
+        from: From::Offset(0),
+        pattern: "^the m.rker$".into(),
+        ignore_case: false,
+        context: 0,
+        most: 10,
+    };
+    let found = link.search(search).await.unwrap();
+    let places: Vec<_> = found.matches.iter().map(|it| (it.offset, it.text.as_str())).collect();
+    assert_eq!(places, [(total - AFTER + 1, "the marker")]);
+}
+
+#[tokio::test]
+async fn s62_gigabytes_of_output_cost_neither_guest_nor_host_memory() {
+    with_a_real_guest(async |running| {
+        let mib = 2 << 10;
+        let (it, grown) = memory_grows(running, running.ran(flood(mib))).await;
+        check(&it, mib);
+        assert!(grown < 64 * MIB, "{} MiB", grown / MIB);
+        let ((), grown) = memory_grows(running, check_kept(running, &it)).await;
+        assert!(grown < 64 * MIB, "{} MiB to read what is kept", grown / MIB);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_left_of_much_output_can_be_paged_and_searched() {
+    with_a_guest(async |running| {
+        let it = running.ran(flood(100)).await;
+        check(&it, 100);
+        check_kept(running, &it).await;
+    })
+    .await;
+}

@@ -1,0 +1,191 @@
+//! What a guest adds to commands: kept ones, counted leftovers, signals, secrets, streamed input. And a container without.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tokio::io::AsyncWriteExt;
+
+use super::{eventually, with_engine, with_tool};
+use crate::engines::ran;
+
+const PROCESSES: &str = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '";
+
+#[tokio::test]
+async fn s58_at_a_limit_a_command_is_ended_or_kept() {
+    with_tool("", async |tool| {
+        let name = tool.created(json!({ "workdir": "/tmp" })).await;
+        let exec = async |command: &str, more: serde_json::Value| {
+            let mut call = json!({ "operation": "exec", "container": name, "command": command });
+            super::merge(call.as_object_mut().unwrap(), more);
+            tool.call(call).await
+        };
+        let answer = exec("for i in 1 2 3 4; do echo $i; sleep 0.5; done", json!({ "silence_timeout": 1 })).await;
+        assert_eq!((&answer["timed_out"], &answer["stdout"]), (&false.into(), &"1\n2\n3\n4\n".into()));
+        let answer = exec("echo once; sleep 60", json!({ "silence_timeout": 1 })).await;
+        assert_eq!((&answer["timeout_kind"], &answer["stdout"]), (&"silence".into(), &"once\n".into()));
+
+        let kept = exec("echo once; sleep 2; echo twice", json!({ "timeout": 0.5, "on_timeout": "keep" })).await;
+        assert_eq!((&kept["running"], &kept["exit_code"]), (&true.into(), &json!(null)), "{kept:#}");
+        assert_eq!((&kept["timeout_kind"], &kept["stdout"]), (&"total".into(), &"once\n".into()));
+        let wait = json!({ "operation": "job_wait", "container": name, "job_id": kept["job_id"], "timeout": 20 });
+        let ended = tool.call(wait).await;
+        assert_eq!((&ended["reason"], &ended["exit_code"]), (&"exit".into(), &0.into()), "{ended:#}");
+        assert_eq!(ended["output"], "once\ntwice\n");
+        ran("s58", tool.case.engine());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn s59_a_command_goes_with_its_tool_and_a_job_does_not() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        let job = json!({ "operation": "exec_background", "container": name, "command": ["sleep", "402"] });
+        assert_eq!(tool.call(job).await["success"], true);
+        let call = json!({ "operation": "exec", "container": name, "command": ["sleep", "401"] }).to_string();
+        let mut child = tool.command(["call", &call]).stdout(Stdio::null()).spawn().unwrap();
+        let runs = async |what: &str| tool.prints(&name, PROCESSES).await.contains(what);
+        eventually("the command runs", Duration::from_secs(10), async || runs("sleep 401").await).await;
+        child.kill().await.unwrap();
+        eventually("the command is gone", Duration::from_secs(10), async || !runs("sleep 401").await).await;
+        assert!(runs("sleep 402").await);
+        ran("s59", tool.case.engine());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn s62_what_a_command_leaves_behind_is_counted_and_goes_on() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        let begun = Instant::now();
+        let answer = tool.exec(&name, "sleep 60 & echo up").await;
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        assert_eq!((&answer["left_running"], &answer["stdout"]), (&1.into(), &"up\n".into()), "{answer:#}");
+        assert_eq!(answer["warnings"][0]["code"], "left_running");
+        assert!(tool.prints(&name, PROCESSES).await.contains("sleep 60"));
+        let call = json!({ "operation": "exec", "container": name, "workdir": "/tmp", "env": { "A": "b" },
+            "command": "pwd; echo $A" });
+        assert_eq!(tool.call(call).await["stdout"], "/tmp\nb\n");
+        let call = json!({ "operation": "exec", "container": name, "workdir": "/nowhere", "command": "true" });
+        assert_eq!(tool.call(call).await["code"], "path_not_found");
+        ran("s62", tool.case.engine());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_signal_has_its_name_and_a_code_of_the_same_number_has_none() {
+    with_tool("", async |tool| {
+        let name = tool.created(json!({ "workdir": "/tmp" })).await;
+        let answer = tool.exec(&name, "kill -9 $$").await;
+        assert_eq!((&answer["exit_code"], &answer["signal"]), (&137.into(), &"KILL".into()), "{answer:#}");
+        let answer = tool.exec(&name, "exit 137").await;
+        assert_eq!((&answer["exit_code"], &answer["signal"]), (&137.into(), &json!(null)), "{answer:#}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_secret_reaches_its_command_and_no_process_list() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        let canary = format!("canary-{}", coracle_runtime::random_hex::<8>());
+        let call = json!({ "operation": "exec", "container": name, "env": { "API_KEY": canary },
+            "command": "sleep 1; echo $API_KEY" });
+        let (answer, seen) = tokio::join!(tool.call(call), on_a_command_line(&canary));
+        assert_eq!(answer["stdout"], format!("{canary}\n"));
+        assert!(!seen, "the secret stood in the arguments of a process");
+        let refused = tool.create(json!({ "env": { "API_KEY": canary } })).await;
+        assert_eq!(refused["code"], "unsupported", "{refused:#}");
+    })
+    .await;
+}
+
+/// Looks at all processes of the host for about a second. The call itself comes by standard input.
+async fn on_a_command_line(canary: &str) -> bool {
+    let mut seen = false;
+    for _ in 0..50 {
+        let lines = std::fs::read_dir("/proc").unwrap().flatten();
+        let lines = lines.filter_map(|it| std::fs::read(it.path().join("cmdline")).ok());
+        seen |= lines.into_iter().any(|it| String::from_utf8_lossy(&it).contains(canary));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    seen
+}
+
+#[tokio::test]
+async fn input_of_a_person_streams_however_much_it_is() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        let mut command = tool.command(["exec", &name, "--", "wc", "-c"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut pipe = child.stdin.take().unwrap();
+        let feed = async {
+            let piece = vec![b'x'; 1 << 20];
+            for _ in 0..64 {
+                pipe.write_all(&piece).await.unwrap();
+            }
+            drop(pipe);
+        };
+        let (_, output) = tokio::join!(feed, child.wait_with_output());
+        assert_eq!(String::from_utf8_lossy(&output.unwrap().stdout).trim(), "67108864");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_command_that_reads_nothing_does_not_wait_for_the_end_of_its_input() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        let mut command = tool.command(["exec", &name, "--", "echo", "done"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let _held_open = child.stdin.take();
+        let output = tokio::time::timeout(Duration::from_secs(10), child.wait_with_output()).await.unwrap().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "done\n");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_container_without_a_guest_still_runs_commands_in_their_limits() {
+    with_engine("guest = \"never\"\n", async |tool| {
+        let created = tool.create(json!({})).await;
+        assert_eq!(created["warnings"][0]["code"], "no_guest", "{created:#}");
+        let name = created["container"].as_str().unwrap();
+        let status = tool.call(json!({ "operation": "status", "container": name })).await;
+        assert_eq!(status["guest"], "none");
+        assert_eq!(tool.prints(name, "echo it runs").await, "it runs");
+        let call = json!({ "operation": "exec", "container": name, "timeout": 1, "command": "sleep 300 & sleep 300" });
+        let answer = tool.call(call).await;
+        assert_eq!((&answer["timed_out"], &answer["tree_ended"]), (&true.into(), &true.into()), "{answer:#}");
+        for (operation, more) in [
+            ("exec", json!({ "on_timeout": "keep" })),
+            ("exec", json!({ "env": { "API_KEY": "x" } })),
+            ("exec_background", json!({})),
+        ] {
+            let mut call = json!({ "operation": operation, "container": name, "command": "true" });
+            super::merge(call.as_object_mut().unwrap(), more);
+            let refused = tool.call(call).await;
+            assert_eq!((&refused["code"], &refused["details"]["capability"]), (&"unsupported".into(), &"guest".into()));
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_command_cut_off_by_the_stop_of_its_container_says_so_with_its_output() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        let status = tool.call(json!({ "operation": "status", "container": name })).await;
+        let id = coracle_runtime::ContainerId::parse(status["id"].as_str().unwrap()).unwrap();
+        let stop = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            tool.case.runtime.stop(&id, Duration::from_secs(10)).await.unwrap();
+        };
+        let (answer, ()) = tokio::join!(tool.exec(&name, "echo so far; sleep 300"), stop);
+        assert_eq!((&answer["code"], &answer["stdout"]), (&"not_running".into(), &"so far\n".into()), "{answer:#}");
+    })
+    .await;
+}

@@ -93,9 +93,9 @@ impl Case {
         self.links.path().join(spec.name.as_str())
     }
 
-    /// The ways there are into its containers.
+    /// The ways there are into its containers; how the guest came in makes no difference to commands.
     fn ways(&self) -> &'static [Way] {
-        if self.is_real() { &[Way::Plain, Way::Socket, Way::Stream, Way::Uploaded] } else { &[Way::Plain, Way::Socket] }
+        if self.is_real() { &[Way::Plain, Way::Socket, Way::Stream] } else { &[Way::Plain, Way::Socket] }
     }
 }
 

@@ -2,11 +2,12 @@
 
 use coracle_runtime::{Exec, Exit, Ids};
 
-use super::{AGENT, argv, perl, sh, with_perl};
+use super::{AGENT, argv, perl, sh, total, with_perl};
 use crate::engines::{with_a_real_guest, with_real_engines};
 
 #[cfg(target_arch = "x86_64")]
 mod call {
+    pub(super) const SOCKET: u32 = 41;
     pub(super) const PTRACE: u32 = 101;
     pub(super) const ADD_KEY: u32 = 248;
     pub(super) const KEYCTL: u32 = 250;
@@ -16,6 +17,7 @@ mod call {
 #[cfg(target_arch = "aarch64")]
 mod call {
     pub(super) const PTRACE: u32 = 117;
+    pub(super) const SOCKET: u32 = 198;
     pub(super) const ADD_KEY: u32 = 217;
     pub(super) const KEYCTL: u32 = 219;
     pub(super) const PROCESS_VM_READV: u32 = 270;
@@ -45,12 +47,19 @@ async fn no_command_gains_privileges_and_an_agent_has_none() {
 }
 
 #[tokio::test]
-async fn no_command_makes_a_user_namespace() {
+async fn no_command_makes_a_namespace_a_mount_or_a_device() {
     with_a_real_guest(async |running| {
         for user in [Ids::ROOT, AGENT] {
-            let it = running.ran(Exec { user, ..argv(&["busybox", "unshare", "-U", "true"]) }).await;
-            assert_eq!(it.exit, Exit::Code(1));
-            assert!(it.stderr.text().contains("Operation not permitted"), "{it:?}");
+            for words in [
+                &["unshare", "-U", "true"][..],
+                &["unshare", "-m", "true"],
+                &["mount", "-t", "tmpfs", "none", "/tmp"],
+                &["mknod", "/tmp/disk", "b", "8", "0"],
+            ] {
+                let it = running.ran(Exec { user, ..argv(&[&["busybox"], words].concat()) }).await;
+                let (said, refused) = (it.stderr.text(), ["not permitted", "denied", "must be superuser"]);
+                assert!(it.exit != Exit::Code(0) && refused.iter().any(|it| said.contains(it)), "{words:?}: {it:?}");
+            }
         }
     })
     .await;
@@ -68,9 +77,14 @@ async fn calls_that_open_the_kernel_are_refused() {
         for user in [Ids::ROOT, AGENT] {
             for (call, arguments, expected) in [
                 (call::KEYCTL, "0, -3, 0, 0, 0", EPERM),
-                (call::ADD_KEY, r#""user", "a", "b", 1, -3"#, EPERM),
+                (call::ADD_KEY, "0, 0, 0, 0, -3", EPERM),
                 (call::BPF, "0, 0, 0", EPERM),
                 (IO_URING_SETUP, "1, 0", ENOSYS),
+                (call::SOCKET, "2, 3, 1", EPERM),  // raw, of the internet
+                (call::SOCKET, "17, 3, 0", EPERM), // packets
+                (call::SOCKET, "38, 5, 0", EPERM), // the kernel's ciphers
+                (call::SOCKET, "40, 1, 0", EPERM), // the machine around this one
+                (call::SOCKET, "2, 1, 0", 0),
                 (PIDFD_OPEN, "-5, 0", 22), // one that is let through, so that the others mean something
             ] {
                 let printed = running.printed(Exec { user, ..errno(call, arguments) }).await;
@@ -91,10 +105,14 @@ async fn nobody_inside_looks_into_pid_1() {
                 let it = running.ran(Exec { user, ..argv(&["cat", &format!("/proc/1/{file}")]) }).await;
                 assert!(it.exit == Exit::Code(1) && it.stdout.total_bytes() == 0, "{user}: {file}: {it:?}");
             }
-            for file in ["fd", "fdinfo", "root/", "cwd/"] {
-                let it = running.ran(Exec { user, ..argv(&["ls", &format!("/proc/1/{file}")]) }).await;
-                assert!(it.exit == Exit::Code(1) && it.stdout.total_bytes() == 0, "{user}: {file}: {it:?}");
+            for dir in ["root/", "cwd/"] {
+                let it = running.ran(Exec { user, ..argv(&["ls", &format!("/proc/1/{dir}")]) }).await;
+                assert!(it.exit == Exit::Code(1) && it.stdout.total_bytes() == 0, "{user}: {dir}: {it:?}");
             }
+            // Root may see which numbers there are, and not what they are nor what is behind them.
+            let open = "for n in /proc/1/fd/* /proc/1/fd/5; do readlink $n; (echo x > $n && echo opened) 2>&-; cat $n; done";
+            let it = running.ran(Exec { user, limits: total(5000), ..sh(open) }).await;
+            assert!(it.exit == Exit::Code(1) && it.stdout.total_bytes() == 0, "{user}: {it:?}");
             for arguments in [attach, seize] {
                 let traced = running.printed(Exec { user, ..errno(call::PTRACE, &arguments.replace("PID", "1")) }).await;
                 assert_eq!(traced, EPERM.to_string(), "{user}: {arguments}");

@@ -1,9 +1,12 @@
 //! Any image, down to one that holds a single program.
 
-use coracle_runtime::link::wire::{Kind, Settle, Settled};
-use coracle_runtime::{ContainerPath, Error, Exec, ExecOutput, Exit, Ids};
+use std::time::Duration;
 
-use super::{AGENT, argv, at, sh};
+use coracle_runtime::link::Transport;
+use coracle_runtime::link::wire::{Kind, Settle, Settled};
+use coracle_runtime::{ContainerPath, Error, Exec, Exit, Ids, Input, LimitKind};
+
+use super::{AGENT, argv, at, sh, total, until};
 use crate::engines::{Case, Running, Way, tar_of, with_a_guest, with_a_real_guest, with_real_engines};
 
 /// An image `FROM scratch`: its only file is a static program, which is nobody's shell.
@@ -13,7 +16,7 @@ async fn from_scratch(case: &Case) -> Running<'_> {
         let mut header = tar::Header::new_gnu();
         header.set_mode(0o755);
         header.set_size(busybox.len() as u64);
-        tar.append_data(&mut header, "probe", &busybox[..]).unwrap();
+        tar.append_data(&mut header, "busybox", &busybox[..]).unwrap();
     });
     let image = crate::conformance::import(case, &case.tag("scratch"), tar).await;
     case.run(Way::Socket, case.spec("scratch"), &image.id).await
@@ -33,9 +36,9 @@ async fn words_run_without_any_shell_as_root_and_as_an_agent() {
     with_real_engines(async |case| {
         let running = from_scratch(case).await;
         for user in [Ids::ROOT, AGENT] {
-            let printed = running.printed(as_user(user, argv(&["/probe", "id", "-u"]))).await;
+            let printed = running.printed(as_user(user, argv(&["/busybox", "id", "-u"]))).await;
             assert_eq!(printed, format!("{}\n", user.uid));
-            let ended: ExecOutput = running.ran(as_user(user, argv(&["/probe", "false"]))).await;
+            let ended = running.ran(as_user(user, argv(&["/busybox", "false"]))).await;
             assert_eq!(ended.exit, Exit::Code(1));
             let missing = running.ran(as_user(user, argv(&["/missing"]))).await;
             assert_eq!(missing.exit, Exit::Code(127));
@@ -61,14 +64,14 @@ async fn home_is_that_of_the_passwd_file() {
 
 /// The user is there, its home is its own, and it starts where it was told to.
 async fn check_settled(running: &Running<'_>, settled: &Settled) {
-    let env = as_user(AGENT, argv(&["/probe", "env"]));
+    let env = as_user(AGENT, argv(&["/busybox", "env"]));
     let env = running.printed(Exec { workdir: ContainerPath::parse("/work/deep").unwrap(), ..env }).await;
     assert_eq!((variable(&env, "HOME"), variable(&env, "USER")), (Some(&*settled.home), Some(&*settled.name)));
     for path in [&*settled.home, "/work/deep"] {
         let entry = running.link().stat(at(Ids::ROOT, path)).await.unwrap();
         assert_eq!((entry.kind, entry.uid, entry.gid), (Kind::Dir, 1000, 1000), "{path}");
     }
-    let touched = as_user(AGENT, argv(&["/probe", "touch", "/work/deep/file"]));
+    let touched = as_user(AGENT, argv(&["/busybox", "touch", "/work/deep/file"]));
     assert_eq!(running.printed(touched).await, "");
 }
 
@@ -80,9 +83,9 @@ async fn a_user_a_home_and_a_directory_are_made_where_there_is_nothing() {
         let settled = running.link().settle(settle.clone()).await.unwrap();
         assert_eq!((settled.uid, settled.gid, settled.readable, settled.writable), (1000, 1000, true, true));
         check_settled(&running, &settled).await;
-        let passwd = running.printed(argv(&["/probe", "cat", "/etc/passwd", "/etc/group"])).await;
+        let passwd = running.printed(argv(&["/busybox", "cat", "/etc/passwd", "/etc/group"])).await;
         assert_eq!(running.link().settle(settle).await.unwrap(), settled);
-        let again = running.printed(argv(&["/probe", "cat", "/etc/passwd", "/etc/group"])).await;
+        let again = running.printed(argv(&["/busybox", "cat", "/etc/passwd", "/etc/group"])).await;
         assert_eq!(again, passwd, "a user that is there is not made again");
     })
     .await;
@@ -95,6 +98,29 @@ async fn a_user_that_the_image_has_keeps_its_name_and_home() {
         let settled = running.link().settle(settle).await.unwrap();
         assert_eq!((&*settled.name, &*settled.home, &*settled.shell), ("agent", "/home/agent", "/bin/sh"));
         assert!(settled.readable && settled.writable);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_guest_that_was_uploaded_is_reached_by_the_stream() {
+    with_real_engines(async |case| {
+        let running = case.runs(Way::Uploaded).await;
+        for user in [Ids::ROOT, AGENT] {
+            let input = Some(Input::Bytes(vec![b'x'; 3 << 20]));
+            let counted = running.printed(Exec { stdin: input, ..as_user(user, sh("id -u; wc -c")) }).await;
+            assert_eq!(counted, format!("{}\n{}\n", user.uid, 3 << 20));
+            let ended = running.ran(Exec { limits: total(300), ..as_user(user, sh("sleep 300 & sleep 300")) }).await;
+            assert_eq!((ended.exit, ended.tree_ended), (Exit::TimedOut(LimitKind::Total), Some(true)));
+        }
+        let (_, passwd) = running.link().get(at(AGENT, "/etc/passwd"), 0, 1 << 20).await.unwrap();
+        assert!(passwd.starts_with(b"root:"));
+        assert_eq!(running.link().transport(), Some(Transport::Stream));
+        let begun = std::time::Instant::now();
+        case.runtime.stop(&running.id, Duration::from_secs(10)).await.unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(5), "PID 1 leaves by itself: {:?}", begun.elapsed());
+        case.runtime.start(&running.id).await.unwrap();
+        until("the guest is there again", async || running.exec(argv(&["true"])).await.is_ok()).await;
     })
     .await;
 }

@@ -13,12 +13,11 @@ mod takeover;
 use std::path::Path;
 use std::time::Duration;
 
-use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::link::wire::{At, Who};
-use coracle_runtime::{Access, Command, ContainerPath, CreateSpec, Exec, ExecLimits, Ids, Mount};
+use coracle_runtime::{Command, ContainerPath, Exec, ExecLimits, Ids};
 use tokio::time::{Instant, sleep};
 
-use crate::engines::{Case, Running, Way};
+use crate::engines::{Case, Running, Way, tar_of};
 
 /// The user of most commands of agents.
 const AGENT: Ids = Ids { uid: 1000, gid: 1000 };
@@ -42,21 +41,41 @@ fn at(user: Ids, path: &str) -> At {
     At { user: Who::Ids { uid: user.uid, gid: Some(user.gid) }, path: path.into(), follow: true }
 }
 
+/// Where a container has the host's Perl.
+const PERL: &str = "/perl";
+
+/// Libraries that a Perl may need. Which of them there are depends on the system.
+const LIBRARIES: [&str; 5] = ["libc.so.6", "libm.so.6", "libcrypt.so.1", "libdl.so.2", "libpthread.so.0"];
+
 /// A container with a guest and with the host's Perl, for what no busybox can do: system calls by number, and sockets
 /// with a path.
 async fn with_perl(case: &Case) -> Running<'_> {
-    let there = |path: &&str| Path::new(path).is_dir();
-    let mounts = ["/usr", "/lib", "/lib64"].into_iter().filter(there).map(|dir| Mount {
-        host: HostPath::open(Path::new(dir)).unwrap(),
-        at: ContainerPath::parse(dir).unwrap(),
-        access: Access::ReadOnly,
+    let (arch, loader) = if cfg!(target_arch = "aarch64") {
+        ("aarch64", "/lib/ld-linux-aarch64.so.1")
+    } else {
+        ("x86_64", "/lib64/ld-linux-x86-64.so.2")
+    };
+    let found = |name: &&str| {
+        let dirs = [format!("/lib/{arch}-linux-gnu"), "/lib64".into()];
+        dirs.iter().map(|dir| Path::new(dir).join(name)).find(|it| it.is_file())
+    };
+    let libraries = LIBRARIES.iter().filter_map(|it| Some((*it, found(it)?)));
+    let files: Vec<_> = libraries.chain([("perl", "/usr/bin/perl".into()), ("ld.so", loader.into())]).collect();
+    let tar = tar_of(|tar| {
+        for (name, path) in files {
+            let path = path.canonicalize().expect("these tests need /usr/bin/perl, as Debian and Ubuntu have it");
+            tar.append_path_with_name(path, format!("{}/{name}", &PERL[1..])).unwrap();
+        }
     });
-    let spec = CreateSpec { mounts: mounts.collect(), ..case.spec("perl") };
-    case.run(Way::Socket, spec, &case.image).await
+    let running = case.runs(Way::Socket).await;
+    case.runtime.upload(&running.id, &ContainerPath::root(), tar).await.unwrap();
+    running
 }
 
 fn perl(program: &str) -> Exec {
-    argv(&["/usr/bin/perl", "-e", program])
+    let words = [&format!("{PERL}/ld.so"), "--library-path", PERL, &format!("{PERL}/perl"), "-e", program];
+    // Its image has no locale, of which Perl would complain.
+    Exec { env: [("LC_ALL".to_owned(), "C".to_owned())].into(), ..argv(&words) }
 }
 
 /// Waits until it is so, for 10 s at most.

@@ -43,9 +43,9 @@ async fn a_socket_that_leads_to_another_of_the_host_gets_not_a_byte() {
 
 /// Listens in the place of the guest, and writes down what it hears from each that comes.
 const LISTENER: &str = r#"
-    use Socket; $| = 1;
-    socket(S, PF_UNIX, SOCK_STREAM, 0) or die;
-    unlink "/.coracle/link/sock"; bind(S, sockaddr_un("/.coracle/link/sock")) or die; listen(S, 9) or die;
+    $| = 1; my ($at, $unix, $stream) = ("/.coracle/link/sock", 1, 1);
+    socket(S, $unix, $stream, 0) or die;
+    unlink $at; bind(S, pack("S a*", $unix, "$at\0")) or die; listen(S, 9) or die;
     print "listens\n";
     while (accept(C, S)) {
         my ($all, $piece) = ("", ""); $all .= $piece while sysread(C, $piece, 9);

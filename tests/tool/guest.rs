@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
-use super::{eventually, with_engine, with_tool};
+use super::{with_engine, with_tool};
 use crate::engines::ran;
 
 const PROCESSES: &str = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '";
@@ -33,24 +33,6 @@ async fn s58_at_a_limit_a_command_is_ended_or_kept() {
         assert_eq!((&ended["reason"], &ended["exit_code"]), (&"exit".into(), &0.into()), "{ended:#}");
         assert_eq!(ended["output"], "once\ntwice\n");
         ran("s58", tool.case.engine());
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn s59_a_command_goes_with_its_tool_and_a_job_does_not() {
-    with_engine("", async |tool| {
-        let name = tool.created(json!({})).await;
-        let job = json!({ "operation": "exec_background", "container": name, "command": ["sleep", "402"] });
-        assert_eq!(tool.call(job).await["success"], true);
-        let call = json!({ "operation": "exec", "container": name, "command": ["sleep", "401"] }).to_string();
-        let mut child = tool.command(["call", &call]).stdout(Stdio::null()).spawn().unwrap();
-        let runs = async |what: &str| tool.prints(&name, PROCESSES).await.contains(what);
-        eventually("the command runs", Duration::from_secs(10), async || runs("sleep 401").await).await;
-        child.kill().await.unwrap();
-        eventually("the command is gone", Duration::from_secs(10), async || !runs("sleep 401").await).await;
-        assert!(runs("sleep 402").await);
-        ran("s59", tool.case.engine());
     })
     .await;
 }

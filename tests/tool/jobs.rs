@@ -129,7 +129,7 @@ async fn promptest(tool: &Tool<'_>, name: &str) -> Duration {
 }
 
 #[tokio::test]
-async fn s67_a_job_outlives_the_tool_with_its_output_whole() {
+async fn s67_a_job_outlives_the_tool_with_its_output_whole_and_is_lost_with_its_container() {
     with_engine("", async |tool| {
         let name = tool.created(json!({})).await;
         // Each call is a process of its own, so the tool was restarted between any two of them.
@@ -152,6 +152,18 @@ async fn s67_a_job_outlives_the_tool_with_its_output_whole() {
         assert_eq!(line["data"], "line 2998\nline 2999\n", "{line:#}");
         let end = tool.of_job("job_read", &name, &job, json!({ "stream": "stderr", "offset": -3 })).await;
         assert_eq!((&end["data"], &end["total_bytes"]), (&"rr\n".into(), &4.into()), "{end:#}");
+
+        let status = tool.call(json!({ "operation": "status", "container": name })).await;
+        let id = coracle_runtime::ContainerId::parse(status["id"].as_str().unwrap()).unwrap();
+        tool.case.runtime.stop(&id, Duration::from_secs(10)).await.unwrap();
+        tool.case.runtime.start(&id).await.unwrap();
+        let lost = tool.of_job("exec_poll", &name, &job, json!({})).await;
+        assert_eq!((&lost["state"], &lost["running"]), (&"lost".into(), &false.into()), "{lost:#}");
+        let waited = tool.of_job("job_wait", &name, &job, json!({})).await;
+        assert_eq!((&waited["reason"], &waited["state"]), (&"exit".into(), &"lost".into()), "{waited:#}");
+        assert_eq!(tool.of_job("exec_cancel", &name, &job, json!({})).await["cancelled"], false);
+        assert_eq!(tool.of_job("job_read", &name, &job, json!({})).await["code"], "job_not_found");
+        ran("s67", tool.case.engine());
     })
     .await;
 }

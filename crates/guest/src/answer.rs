@@ -42,7 +42,7 @@ async fn find(supervisor: &Arc<Supervisor>, ask: Ask) -> Answered {
         Ask::Search(search) => found(&supervisor.find(&search.job)?, &search),
         Ask::Wait(ask) => plain(Answer::Waited(wait::wait(supervisor.find(&ask.job)?, ask).await?)),
         Ask::Settle(ask) => plain(Answer::Settled(supervisor.machine.settle(ask).await?)),
-        Ask::Stat(at) => plain(Answer::File(on_files(supervisor, at, |files, ids, at| files.stat(ids, at)).await?)),
+        Ask::Stat(at) => plain(Answer::File(on_files(supervisor, at, Files::stat).await?)),
         Ask::List { at, limit } => list(supervisor, at, limit).await,
         Ask::MakeDir { at, mode, parents } => {
             let made = on_files(supervisor, at, move |files, ids, at| files.make_dir(ids, at, mode, parents)).await?;

@@ -78,7 +78,9 @@ impl<T: Serialize> Frame<T> {
 ///
 /// # Errors
 /// [`Error`]; nothing that comes after it can be read.
-pub async fn read<T: DeserializeOwned + Default>(from: &mut (impl AsyncRead + Unpin)) -> Result<Option<Frame<T>>, Error> {
+pub async fn read<T: DeserializeOwned + Default>(
+    from: &mut (impl AsyncRead + Unpin),
+) -> Result<Option<Frame<T>>, Error> {
     let mut prelude = [0; PRELUDE];
     if from.read(&mut prelude[..1]).await? == 0 {
         return Ok(None);

@@ -256,7 +256,7 @@ async fn feed(job: &Arc<Job>, (stdin, resize): Input, inbox: Inbox, out: &Outbox
         if let Some(stdin) = stdin {
             pump(stdin, pieces, out).await;
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     };
     tokio::select! {
         listener = obey(job, resize, inbox, data) => listener,
@@ -266,7 +266,12 @@ async fn feed(job: &Arc<Job>, (stdin, resize): Input, inbox: Inbox, out: &Outbox
 
 /// A command that does not read its input must not keep a cancel from being heard, so data goes another way: never more
 /// than a window of it, since the host gets room only for what was written.
-async fn obey(job: &Arc<Job>, resize: Option<Resize>, mut inbox: Inbox, data: mpsc::UnboundedSender<Piece>) -> Listener {
+async fn obey(
+    job: &Arc<Job>,
+    resize: Option<Resize>,
+    mut inbox: Inbox,
+    data: mpsc::UnboundedSender<Piece>,
+) -> Listener {
     while let Some(frame) = inbox.recv().await {
         match frame.head {
             Ask::Data { last } => {

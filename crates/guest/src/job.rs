@@ -1,9 +1,13 @@
 //! One command: its process, its output, its limits and its end.
 
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, ready};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
@@ -19,6 +23,10 @@ const ORPHANED: Duration = Duration::from_secs(5);
 
 /// Output that is read at once.
 const BUFFER: usize = 64 << 10;
+
+thread_local! {
+    static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; BUFFER]);
+}
 
 /// What a job is told.
 #[derive(Clone, Copy, Debug)]
@@ -264,14 +272,23 @@ impl Pipe {
     }
 
     /// The next bytes are in the buffer; `false` at the end. Safe to abandon.
+    ///
+    /// All pipes read into one place, so that a command which prints little holds little.
     async fn read(&mut self) -> bool {
-        let Some(source) = &mut self.source else { return false };
-        self.buffer.clear();
-        self.buffer.reserve(BUFFER);
+        let Self { source: Some(source), buffer } = self else { return false };
+        let read = poll_fn(|cx| {
+            SCRATCH.with_borrow_mut(|scratch| {
+                let mut into = ReadBuf::new(scratch);
+                let read = ready!(Pin::new(&mut **source).poll_read(cx, &mut into));
+                buffer.clear();
+                buffer.extend_from_slice(into.filled());
+                Poll::Ready(read)
+            })
+        });
         // A terminal whose last user is gone fails with EIO: that is its end.
-        let more = source.read_buf(&mut self.buffer).await.is_ok_and(|count| count > 0);
+        let more = read.await.is_ok() && !self.buffer.is_empty();
         if !more {
-            self.source = None;
+            *self = Self::new(None);
         }
         more
     }

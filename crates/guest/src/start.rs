@@ -17,7 +17,7 @@ use std::ffi::{CStr, CString, c_char};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -107,7 +107,7 @@ impl Launch<'_> {
             mark: self.mark,
             open_files: getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX),
             user: self.user.map(|it| (Uid::from_raw(it.uid), Gid::from_raw(it.gid), groups(it))),
-            dumpable: matches!(dumpable_behavior(), Ok(DumpableBehavior::Dumpable)),
+            dumpable: is_dumpable(),
             cwd: self.cwd.to_owned(),
             filter: Arc::clone(self.filter),
             then,
@@ -115,6 +115,12 @@ impl Launch<'_> {
         let (pid, loan) = spawn::spawn(orders)?;
         Ok((pid, Status { said, loan }))
     }
+}
+
+/// Whether others may look into this process's memory, as it was before the first child could change that.
+fn is_dumpable() -> bool {
+    static BEFORE: OnceLock<bool> = OnceLock::new();
+    *BEFORE.get_or_init(|| matches!(dumpable_behavior(), Ok(DumpableBehavior::Dumpable)))
 }
 
 /// What a child copies lies above where it copies it to; a copy is made where it does not, and is held as long.

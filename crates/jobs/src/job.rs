@@ -24,6 +24,8 @@ pub enum State {
     TimedOut,
     /// It was cancelled.
     Cancelled,
+    /// The container was started anew since: it ended, nobody knows how, and its output is gone.
+    Lost,
 }
 
 /// A command that the guest remembers.
@@ -61,7 +63,7 @@ impl Job {
         let wire::Job { pid, command, root, foreground, began_ms, ended_ms, end, .. } = told;
         let state = state(&end);
         let (exit_code, signal) = match state {
-            State::Running => (None, None),
+            State::Running | State::Lost => (None, None),
             State::TimedOut => (Some(TIMED_OUT), None),
             State::Exited | State::Cancelled => (end.code, end.signal),
         };
@@ -78,6 +80,25 @@ impl Job {
             ended_ms: ended_ms.filter(|_| state != State::Running),
             as_root: root,
             foreground,
+        }
+    }
+
+    /// A job that the guest of another run knew.
+    #[must_use]
+    pub fn lost(id: JobId, began_ms: u64) -> Self {
+        Self {
+            id,
+            pid: 0,
+            command: String::new(),
+            state: State::Lost,
+            exit_code: None,
+            signal: None,
+            tree_ended: None,
+            total_bytes: 0,
+            began_ms,
+            ended_ms: None,
+            as_root: false,
+            foreground: false,
         }
     }
 

@@ -12,7 +12,7 @@ pub const MAX_LINES: u32 = 1000;
 const MAX_BYTES: u64 = 32 << 10;
 
 /// The last lines of both streams, in order of arrival.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tail {
     /// The lines, at most 32 KiB.
     pub bytes: Vec<u8>,

@@ -139,6 +139,7 @@ fn record_of(runtime: &dyn ContainerRuntime, store: &Store, draft: Draft) -> Rec
         env_keys: draft.env.keys().cloned().collect(),
         env_plain: draft.env,
         guest: None,
+        jobs: Vec::new(),
         networks: Vec::new(),
         placeholders: Vec::new(),
         provisioning_report: Value::Null,

@@ -189,6 +189,7 @@ fn read_labels(runtime: &dyn ContainerRuntime, store: &Store, container: &Contai
         env_keys: Vec::new(),
         env_plain: BTreeMap::new(),
         guest: it("guest").and_then(GuestRecord::of_label),
+        jobs: Vec::new(),
         networks: Vec::new(),
         placeholders: Vec::new(),
         provisioning_report: Value::Null,

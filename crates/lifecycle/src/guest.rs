@@ -14,8 +14,8 @@ use coracle_runtime::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::record::{Record, State};
-use crate::store::own_directory;
+use crate::record::{Record, RecordedJob, State};
+use crate::store::{Loaded, own_directory};
 use crate::{Found, Result, Store};
 
 /// A guest is asked for this often while it comes up: it takes a few milliseconds.
@@ -23,6 +23,9 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
 /// A guest that has not shown itself by then is looked for by the engine's stream.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Jobs that a record remembers.
+const MAX_JOBS: usize = 100;
 
 /// The guest that new containers get.
 #[derive(Clone, Debug)]
@@ -105,6 +108,22 @@ impl Store {
     /// The directory that a container sees as its link.
     pub(crate) fn link_dir(&self, record: &Record) -> PathBuf {
         self.root().join("link").join(record.record_id.as_str())
+    }
+
+    /// Remembers a job of a container, so that it can be told as lost after a restart.
+    ///
+    /// # Errors
+    /// When the record cannot be read or written.
+    pub async fn remember_job(&self, record: &Record, job: RecordedJob) -> Result<()> {
+        let _lock = self.lock(&record.name).await?;
+        let Loaded::Record(mut now) = self.load(&record.name)? else { return Ok(()) };
+        if now.record_id == record.record_id {
+            now.jobs.push(job);
+            let old = now.jobs.len().saturating_sub(MAX_JOBS);
+            now.jobs.drain(..old);
+            self.save(&now)?;
+        }
+        Ok(())
     }
 
     /// Where the guest of a record is met without asking the engine.

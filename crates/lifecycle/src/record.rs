@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use coracle_runtime::{
-    Access, ContainerId, ContainerName, ContainerPath, EngineKind, Ids, ImageId, LabelNamespace, ProcessId,
+    Access, ContainerId, ContainerName, ContainerPath, EngineKind, Ids, ImageId, JobId, LabelNamespace, ProcessId,
     PublishedPort, RecordId,
 };
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,17 @@ pub struct RecordedMount {
     pub container: ContainerPath,
     /// What may be done with it.
     pub mode: Access,
+}
+
+/// A background job that was started: told as lost when the run of the guest that knew it is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedJob {
+    /// Its id.
+    pub job: JobId,
+    /// The run of the guest that it was started in.
+    pub run: String,
+    /// Milliseconds since 1970.
+    pub began_ms: u64,
 }
 
 /// One file in the state directory.
@@ -104,6 +115,9 @@ pub struct Record {
     /// The guest that is its PID 1; missing when it has none.
     #[serde(default)]
     pub guest: Option<GuestRecord>,
+    /// The newest background jobs.
+    #[serde(default)]
+    pub jobs: Vec<RecordedJob>,
     /// Networks that only this container uses: none, until there are stacks.
     pub networks: Vec<String>,
     /// Files that we put beneath its binds, to be taken away with it.
@@ -215,6 +229,7 @@ pub(crate) mod tests {
             env_keys: vec![],
             env_plain: [("A".to_owned(), "b".to_owned())].into(),
             guest: None,
+            jobs: vec![],
             networks: vec![],
             placeholders: vec![],
             provisioning_report: Value::Array(vec![]),

@@ -114,7 +114,7 @@ impl Tool {
 
 impl Drop for Tool {
     fn drop(&mut self) {
-        let call = json!({ "operation": "destroy_all", "confirm": true, "scope": "all", "include_persistent": true });
+        let call = json!({ "operation": "destroy_all", "confirm": true });
         // What was measured stands, even if containers stay behind.
         let _ = self.command("call").arg(call.to_string()).output();
     }

@@ -138,6 +138,57 @@ async fn a_command_finds_a_plain_world() {
     assert!(numbers.len() == 2 && numbers[0] == numbers[1], "{ran:?}");
 }
 
+/// Children have this process's memory until they are programs.
+#[tokio::test]
+async fn a_child_that_becomes_another_user_leaves_this_process_as_it_is() {
+    use rustix::process::{DumpableBehavior, dumpable_behavior};
+
+    let user = if is_root() { STRANGER } else { myself() };
+    let status = |name: &str| {
+        let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+        status.lines().find(|it| it.starts_with(name)).unwrap().to_owned()
+    };
+    let names = ["Uid:", "Gid:", "NoNewPrivs:", "Seccomp:", "SigBlk:"];
+    let before = names.map(status);
+    assert_eq!(run(Plan { user, ..words(&["true"]) }).await.exit, Exit::Code(0));
+    assert_eq!(names.map(status), before);
+    // Children of other tests change it for a moment.
+    let restored = async {
+        while dumpable_behavior().unwrap() != DumpableBehavior::Dumpable {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), restored).await.unwrap();
+}
+
+#[tokio::test]
+async fn many_start_at_once_and_each_is_told_its_own_end() {
+    let container = here();
+    let starting = (0..60u64).map(|n| {
+        let plan = match n % 3 {
+            0 => words(&["no-such-program"]),
+            1 => Plan { cwd: "/no/such/directory".into(), ..words(&["true"]) },
+            _ => script(&format!("exit {n}")),
+        };
+        container.start(Plan { mark: Mark(n + 1), ..plan })
+    });
+    let mut starting: Vec<_> = starting.collect();
+    // Each is begun before any is awaited to its end.
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    let begun: Vec<_> = starting.iter_mut().map(|it| it.as_mut().poll(&mut cx)).collect();
+    for (n, (begun, starting)) in begun.into_iter().zip(starting).enumerate() {
+        let started = match begun {
+            std::task::Poll::Ready(started) => started,
+            std::task::Poll::Pending => starting.await,
+        };
+        match (n % 3, started) {
+            (0, started) => assert_eq!(started.unwrap_err(), NotStarted::NoProgram),
+            (1, started) => assert_eq!(code(&started.unwrap_err()), FaultCode::NoDirectory),
+            (_, started) => assert_eq!(started.unwrap().exit.await.unwrap(), Exit::Code(u8::try_from(n).unwrap())),
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_program_is_looked_for_along_the_path_of_its_own_environment() {
     let dir = tempfile::tempdir().unwrap();

@@ -54,7 +54,10 @@ impl Operation for ExecCancel {
             return Err(Failure::invalid("grace", "at most 60 s").hint("leave it out for the configured time"));
         }
         let guided = guided(cx, &self.container, false).await?;
-        let Cancelled { cancelled, job } = coracle_jobs::cancel(&guided.link, &self.job_id, grace).await?;
+        let Cancelled { cancelled, job } = {
+            let asked = coracle_jobs::cancel(&guided.link, &self.job_id, grace).await;
+            guided.or_lost(&self.job_id, asked, |job| Cancelled { cancelled: false, job }).await?
+        };
         Ok(Ended {
             cancelled,
             state: job.state,

@@ -1,6 +1,6 @@
 //! `exec_poll`: a look at a job.
 
-use coracle_jobs::{MAX_LINES, Polled, State};
+use coracle_jobs::{MAX_LINES, Polled, State, Tail};
 use coracle_runtime::{Handle, JobId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -58,7 +58,10 @@ impl Operation for ExecPoll {
         }
         let guided = guided(cx, &self.container, false).await?;
         let lines = self.lines.unwrap_or(cx.config.jobs.poll_lines);
-        let Polled { job, tail } = coracle_jobs::poll(&guided.link, &self.job_id, lines).await?;
+        let Polled { job, tail } = {
+            let asked = coracle_jobs::poll(&guided.link, &self.job_id, lines).await;
+            guided.or_lost(&self.job_id, asked, |job| Polled { job, tail: Tail::default() }).await?
+        };
         Ok(Seen {
             running: job.running(),
             output: String::from_utf8_lossy(&tail.bytes).into_owned(),

@@ -2,7 +2,7 @@
 
 use coracle_jobs::{Job, State};
 use coracle_lifecycle::{Record, Session};
-use coracle_runtime::{Handle, Link};
+use coracle_runtime::{Handle, JobId, Link};
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
@@ -23,6 +23,35 @@ pub(super) async fn guided(cx: &Context, handle: &Handle, as_root: bool) -> Resu
     let Reached { record, inside, session, warnings } = reach_inside(cx, handle, as_root).await?;
     let link = inside.link().map_err(|_| Failure::without_guest(record.name.as_str()))?.clone();
     Ok(Guided { record, link, session, warnings })
+}
+
+impl Guided {
+    /// What became of a job, or that it is lost: the record knows it from an earlier run of the guest.
+    pub(super) async fn or_lost<T>(
+        &self,
+        id: &JobId,
+        asked: Result<T, coracle_jobs::Error>,
+        lost: impl FnOnce(Job) -> T,
+    ) -> Result<T, Failure> {
+        match asked {
+            Err(coracle_jobs::Error::NoSuchJob(_)) => {
+                let job = self.lost_jobs().await?.into_iter().find(|it| it.id == *id);
+                let unknown = || coracle_jobs::Error::NoSuchJob(id.clone()).into();
+                job.map(lost).ok_or_else(unknown)
+            }
+            asked => Ok(asked?),
+        }
+    }
+
+    /// The jobs of earlier runs of the guest.
+    pub(super) async fn lost_jobs(&self) -> Result<Vec<Job>, Failure> {
+        if self.record.jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let run = self.link.run_id().await?;
+        let lost = self.record.jobs.iter().filter(|it| it.run != run);
+        Ok(lost.map(|it| Job::lost(it.job.clone(), it.began_ms)).collect())
+    }
 }
 
 /// How bytes are answered.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use coracle_jobs::{Event, Port, Reason, State, Wait, Waited};
+use coracle_jobs::{Event, Job, Port, Reason, State, Tail, Wait, Waited};
 use coracle_runtime::{Handle, JobId, Problem, Refused};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -161,7 +161,11 @@ impl Operation for JobWait {
     async fn run(self, cx: &Context) -> Result<Answer, Failure> {
         let wait = self.resolve(&cx.config)?;
         let guided = guided(cx, &self.container, false).await?;
-        let waited = cx.unless_cancelled(async { Ok(coracle_jobs::wait(&guided.link, wait).await?) }).await?;
+        let waiting = async {
+            let asked = coracle_jobs::wait(&guided.link, wait).await;
+            guided.or_lost(&self.job_id, asked, long_gone).await
+        };
+        let waited = cx.unless_cancelled(waiting).await?;
         let Waited { reason, found, job, tail, waited } = waited;
         Ok(Answer {
             reason,
@@ -176,6 +180,11 @@ impl Operation for JobWait {
             warnings: guided.warnings,
         })
     }
+}
+
+/// What was lost has ended, whatever was waited for.
+fn long_gone(job: Job) -> Waited {
+    Waited { reason: Reason::Exit, found: None, job, tail: Tail::default(), waited: Duration::ZERO }
 }
 
 impl JobWait {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::job::{Guided, guided, time};
+use super::job::{guided, time};
 use crate::args::Name;
 use crate::config::CrossSession;
 use crate::context::Context;
@@ -73,9 +73,10 @@ impl Operation for Jobs {
 }
 
 async fn of_one(cx: &Context, container: &Handle) -> Result<(Vec<Row>, Vec<Warning>), Failure> {
-    let Guided { record, link, warnings, .. } = guided(cx, container, false).await?;
-    let jobs = coracle_jobs::list(&link).await?;
-    Ok((jobs.into_iter().map(|it| row(&record.name, it)).collect(), warnings))
+    let guided = guided(cx, container, false).await?;
+    let mut jobs = guided.lost_jobs().await?;
+    jobs.extend(coracle_jobs::list(&guided.link).await?);
+    Ok((jobs.into_iter().map(|it| row(&guided.record.name, it)).collect(), guided.warnings))
 }
 
 /// Those that run and have a guest; a stopped one is not started for a list.

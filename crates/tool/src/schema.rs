@@ -3,7 +3,9 @@
 //! Model APIs refuse `oneOf`, `anyOf` and `allOf` at the root of a tool's schema, and some refuse `$ref`. So one object
 //! is published with the fields of all operations; which belong together is said in words and decided at dispatch.
 
+use std::any::TypeId;
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -43,8 +45,21 @@ impl Arguments {
     }
 }
 
+/// What was derived already: a call asks several times, and deriving is most of what a short one would do.
+static DERIVED: Mutex<BTreeMap<TypeId, Arguments>> = Mutex::new(BTreeMap::new());
+
 /// Derives them from the type.
-pub(crate) fn arguments<T: JsonSchema>() -> Arguments {
+pub(crate) fn arguments<T: JsonSchema + 'static>() -> Arguments {
+    let known = |derived: &BTreeMap<TypeId, Arguments>| derived.get(&TypeId::of::<T>()).cloned();
+    if let Some(known) = known(&DERIVED.lock().unwrap_or_else(PoisonError::into_inner)) {
+        return known;
+    }
+    let arguments = derive::<T>();
+    DERIVED.lock().unwrap_or_else(PoisonError::into_inner).insert(TypeId::of::<T>(), arguments.clone());
+    arguments
+}
+
+fn derive<T: JsonSchema>() -> Arguments {
     let settings = SchemaSettings::draft2020_12().with(|it| {
         it.inline_subschemas = true;
         it.meta_schema = None;

@@ -127,7 +127,7 @@ mod tests {
     fn check(words: &[&str], mut object: Value) {
         let entry = Entry::of::<TryOut>();
         let all = ["coracle", "try-out"].iter().chain(words);
-        let matches = command(&[entry]).try_get_matches_from(all).unwrap();
+        let matches = command(&[entry], &[]).try_get_matches_from(all).unwrap();
         object["operation"] = "try_out".into();
         assert_eq!(Value::Object(super::object(&entry, matches.subcommand().unwrap().1)), object);
     }

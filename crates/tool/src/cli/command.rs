@@ -1,5 +1,6 @@
 //! The table of operations as words of a command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
@@ -20,7 +21,13 @@ pub(super) fn word(name: &str) -> String {
 }
 
 /// The whole command line.
-pub(super) fn command(table: &[Entry]) -> Command {
+///
+/// `words` are those of the person: an operation that none of them names gets no options, since making them for all takes
+/// longer than most calls.
+pub(super) fn command(table: &[Entry], words: &[OsString]) -> Command {
+    let named = |entry: &Entry| words.iter().any(|it| *it == *word(entry.name));
+    let one = table.iter().any(named) && !words.iter().any(|it| it == "help");
+
     let mut root = Command::new("coracle")
         .about("Gives each AI agent a Linux machine of its own in a container")
         .version(env!("CARGO_PKG_VERSION"))
@@ -28,7 +35,8 @@ pub(super) fn command(table: &[Entry]) -> Command {
         .arg_required_else_help(true)
         .args(global())
         .after_help(help::ROOT);
-    for command in table.iter().map(operation).chain([shell(), setup(), call(), mcp()]) {
+    let row = |entry: &Entry| if one && !named(entry) { Command::new(word(entry.name)) } else { operation(entry) };
+    for command in table.iter().map(row).chain([shell(), setup(), call(), mcp()]) {
         let word = command.get_name().to_owned();
         root = root.subcommand(command.display_order(help::order(&word)).after_help(help::examples(&word)));
     }
@@ -216,6 +224,6 @@ mod tests {
 
     #[test]
     fn the_command_line_fits_together() {
-        super::command(ops::ALL).debug_assert();
+        super::command(ops::ALL, &[]).debug_assert();
     }
 }

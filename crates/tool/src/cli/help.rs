@@ -197,7 +197,7 @@ mod tests {
         for name in named {
             assert!(fields.iter().any(|it| it == name), "no operation has `{name}`");
         }
-        let root = crate::cli::command::command(ops::ALL);
+        let root = crate::cli::command::command(ops::ALL, &[]);
         for word in ORDER {
             assert!(root.get_subcommands().any(|it| it.get_name() == *word), "no subcommand `{word}`");
         }

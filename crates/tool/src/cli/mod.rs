@@ -33,7 +33,7 @@ const NOT_UNDERSTOOD: u8 = 2;
 #[must_use]
 pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let words: Vec<OsString> = words.into_iter().collect();
-    let matches = match command::command(ops::ALL).try_get_matches_from(&words) {
+    let matches = match command::command(ops::ALL, &words).try_get_matches_from(&words) {
         Ok(matches) => matches,
         Err(err) => return misread(&err, &words),
     };
@@ -41,7 +41,13 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(host) => host,
         Err(err) => return homeless(&err.into(), &words),
     };
-    match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+    // One call needs one thread; threads take longer to start than a command over a link.
+    let serves = matches.subcommand_name() == Some("mcp");
+    let mut runtime = match serves {
+        true => tokio::runtime::Builder::new_multi_thread(),
+        false => tokio::runtime::Builder::new_current_thread(),
+    };
+    match runtime.enable_all().build() {
         Ok(runtime) => {
             let code = runtime.block_on(run(&matches, host));
             // A read of standard input that nobody waits for any more would hold the process.

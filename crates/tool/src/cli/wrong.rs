@@ -104,7 +104,7 @@ mod tests {
 
     fn check(line: &str) -> String {
         let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
-        let err = command(ops::ALL).try_get_matches_from(&words).unwrap_err();
+        let err = command(ops::ALL, &words).try_get_matches_from(&words).unwrap_err();
         let failure = super::failure(&err, &words).unwrap();
         format!("{} {}\n{}", failure.code.word(), failure.message, failure.hint.unwrap())
     }
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn help_is_no_failure() {
         let words: Vec<OsString> = vec!["coracle".into(), "--help".into()];
-        let err = command(ops::ALL).try_get_matches_from(&words).unwrap_err();
+        let err = command(ops::ALL, &words).try_get_matches_from(&words).unwrap_err();
         assert!(super::failure(&err, &words).is_none());
     }
 

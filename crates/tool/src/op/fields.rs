@@ -1,5 +1,7 @@
 //! Which operation is meant, and which of the fields are its own.
 
+use std::cell::LazyCell;
+
 use serde_json::{Map, Value};
 
 use super::Entry;
@@ -36,8 +38,10 @@ pub(super) fn operation(table: &[Entry], object: &mut Map<String, Value>) -> Res
 /// Keeps the operation's own fields, and says which are unknown and which are missing.
 pub(super) fn own(table: &[Entry], entry: &Entry, object: Map<String, Value>) -> (Map<String, Value>, Problems) {
     let known = entry.arguments();
-    let others: Vec<(&str, Arguments)> =
-        table.iter().filter(|it| it.name != entry.name).map(|it| (it.name, it.arguments())).collect();
+    // Asked for only when a field is foreign, which in most calls none is.
+    let others = LazyCell::new(|| -> Vec<(&str, Arguments)> {
+        table.iter().filter(|it| it.name != entry.name).map(|it| (it.name, it.arguments())).collect()
+    });
     let (mut args, mut problems) = (Map::new(), Vec::new());
     for (name, value) in object {
         if known.properties.contains_key(&name) {

@@ -48,7 +48,8 @@ fn resolve(words: &[String]) -> Result<(Vec<&'static str>, u32)> {
     Ok((names, seconds))
 }
 
-/// Begins with the seeds of the repository and keeps what is found beside the build: a person decides what is committed.
+/// Begins with the seeds of the repository, those written by hand and what ten minutes found, and keeps what is found now
+/// beside the build: a person decides what is committed.
 fn fuzz(programs: &Path, name: &str, seconds: u32) -> Result<()> {
     let found = target().join("fuzz/corpus").join(name);
     let crashes = target().join("fuzz/crashes").join(name);
@@ -56,6 +57,8 @@ fn fuzz(programs: &Path, name: &str, seconds: u32) -> Result<()> {
         fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
     }
     let seeds = root().join("fuzz/corpus").join(name);
+    let earlier = seeds.with_extension("tar.gz");
+    sh("tar", ["-xzf".into(), earlier.display().to_string(), "-C".into(), found.display().to_string()]).run()?;
     let words = [
         found.display().to_string(),
         seeds.display().to_string(),

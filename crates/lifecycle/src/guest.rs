@@ -56,6 +56,11 @@ impl GuestRecord {
         if self.socket { "bound" } else { "uploaded" }
     }
 
+    /// PID 1 of its container. That of an engine which shares no files with this host is no process of this host.
+    fn pid1_of(&self, container: &Container) -> Option<ProcessId> {
+        container.pid.filter(|_| self.socket).and_then(ProcessId::of)
+    }
+
     /// What a container's label says, when its record is lost.
     pub(crate) fn of_label(word: &str) -> Option<Self> {
         let socket = match word {
@@ -180,7 +185,7 @@ impl Links {
         let container = found.present()?;
         let id = container.id.clone();
         let Some(guest) = &found.record.guest else { return Ok(Inside::Plain(found.runtime.clone(), id)) };
-        let pid1 = container.pid.and_then(ProcessId::of);
+        let pid1 = guest.pid1_of(container);
         if guest.pid1 != pid1 {
             found.record.guest = Some(GuestRecord { pid1, ..guest.clone() });
             store.update(&found.record)?;
@@ -202,7 +207,7 @@ impl Links {
         (record, container): (&mut Record, &Container),
     ) -> Result<Link> {
         if let Some(guest) = &mut record.guest {
-            guest.pid1 = container.pid.and_then(ProcessId::of);
+            guest.pid1 = guest.pid1_of(container);
         }
         let (begun, socket) = (Instant::now(), store.socket(record));
         while let Some(socket) = socket.as_ref().filter(|it| it.pid1.is_some() && begun.elapsed() < PATIENCE) {

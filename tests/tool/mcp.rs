@@ -143,3 +143,26 @@ async fn the_protocols_own_inspector_lists_and_calls_the_tool() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_job_outlives_the_server_that_began_it_and_another_process_reads_all_of_it() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        let mut client = Client::start(&mut tool.command(["mcp"])).await;
+        let command = "i=0; while [ $i -lt 30 ]; do echo line $i; i=$((i+1)); sleep 0.05; done; exit 4";
+        let call = json!({ "operation": "exec_background", "container": name, "command": command });
+        client.call(1, &call).await;
+        let job = client.answer().await["result"]["structuredContent"]["job_id"].take();
+        client.child.kill().await.unwrap();
+        let of_job = async |operation: &str, more: Value| {
+            let mut call = json!({ "operation": operation, "container": name, "job_id": job });
+            super::merge(call.as_object_mut().unwrap(), more);
+            tool.call(call).await
+        };
+        let ended = of_job("job_wait", json!({ "timeout": 30 })).await;
+        assert_eq!((&ended["reason"], &ended["exit_code"]), (&"exit".into(), &4.into()), "{ended:#}");
+        let whole: String = (0..30).map(|it| format!("line {it}\n")).collect();
+        assert_eq!(of_job("job_read", json!({ "stream": "stdout" })).await["data"], whole);
+    })
+    .await;
+}

@@ -57,9 +57,7 @@ pub fn guided_session(record: &Record, as_root: bool) -> Result<Session> {
     };
     let name = if user.is_root() { Some("root".to_owned()) } else { record.user_name.clone() };
     let mut env = BTreeMap::from([("HOME".to_owned(), home.to_string())]);
-    env.extend(
-        name.into_iter().flat_map(|it| [("USER".to_owned(), it.clone()), ("LOGNAME".to_owned(), it)]),
-    );
+    env.extend(name.into_iter().flat_map(|it| [("USER".to_owned(), it.clone()), ("LOGNAME".to_owned(), it)]));
     env.extend(record.shell.as_ref().map(|it| ("SHELL".to_owned(), it.to_string())));
     env.extend(record.env_plain.clone());
     Ok(Session { user, workdir: record.workdir.clone(), env })

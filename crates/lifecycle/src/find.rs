@@ -6,7 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use coracle_runtime::link::Link;
 use coracle_runtime::{
-    Container, ContainerName, ContainerPath, ContainerRuntime, EngineKind, Handle, Ids, LabelFilter, ProcessId, RecordId,
+    Container, ContainerName, ContainerPath, ContainerRuntime, EngineKind, Handle, Ids, LabelFilter, ProcessId,
+    RecordId,
 };
 use serde_json::{Map, Value};
 

@@ -189,7 +189,12 @@ pub struct ExecOutput {
 impl ExecOutput {
     /// What an engine's own exec tells: no signal, no count, nothing kept.
     #[must_use]
-    pub fn plain(exit: Exit, (stdout, stderr): (Capture, Capture), tree_ended: Option<bool>, duration: Duration) -> Self {
+    pub fn plain(
+        exit: Exit,
+        (stdout, stderr): (Capture, Capture),
+        tree_ended: Option<bool>,
+        duration: Duration,
+    ) -> Self {
         let (signal, left_running, job, retried) = (None, 0, None, false);
         Self { exit, stdout, stderr, signal, tree_ended, left_running, job, retried, duration }
     }

@@ -41,8 +41,8 @@ pub use error::{Capability, Error, Excerpt, Result};
 pub use exec::{AtLimit, Chunk, Command, Exec, ExecLimits, ExecOutput, Exit, Input, LimitKind, Stream};
 pub use fake::FakeRuntime;
 pub use info::{Container, EngineInfo, EngineKind, Image, MountPoint, Network, PublishedPort, Status};
-pub use link::{Link, LinkSettings, SocketAt, Transport};
 pub use inside::Inside;
+pub use link::{Link, LinkSettings, SocketAt, Transport};
 pub use name::{
     ContainerId, ContainerName, Handle, ImageId, ImageRef, InvalidName, JobId, LabelNamespace, NetworkName, RecordId,
     random_hex,

@@ -248,7 +248,11 @@ pub fn admit(spec: CreateSpec, policy: &Policy) -> Result<Admitted, Refused> {
         let value = spec.exec_user.to_string();
         problems.push(problem("root.exec", Some("security.allow_root"), value, "commands as root are not granted"));
     }
-    if problems.is_empty() { Ok(Admitted { spec, ports_bind: policy.ports_bind, guest: None }) } else { Err(Refused { problems }) }
+    if problems.is_empty() {
+        Ok(Admitted { spec, ports_bind: policy.ports_bind, guest: None })
+    } else {
+        Err(Refused { problems })
+    }
 }
 
 impl Policy {

@@ -126,12 +126,13 @@ pub(super) fn create(dialect: Dialect, facts: Facts, placed: &Placed) -> Words {
         Some(guest) => with_guest(it, dialect, guest),
         None => it.word("--init").word("--entrypoint=sleep"),
     };
-    let it = it
-        .flag("name", &spec.name)
-        .flag("hostname", spec.hostname());
+    let it = it.flag("name", &spec.name).flag("hostname", spec.hostname());
     let it = privileges(it, dialect, facts, spec);
     let it = limits(it, spec);
-    let it = spec.mounts.iter().fold(it, |it, mount| bind(it, dialect, (mount.host.real(), mount.at.as_str()), mount.access));
+    let it = spec
+        .mounts
+        .iter()
+        .fold(it, |it, mount| bind(it, dialect, (mount.host.real(), mount.at.as_str()), mount.access));
     let it = network(it, facts, placed);
     let it = it.words(["--ipc=private", "--cgroupns=private", "--restart=no", "--no-healthcheck", "--log-driver=none"]);
     let it = it.words(["--stop-signal=SIGTERM", "--stop-timeout=10"]);
@@ -463,7 +464,8 @@ mod tests {
             at: ContainerPath::parse("/w").unwrap(),
             access: Access::ReadOnly,
         };
-        let Words(words) = bind(Words::default(), Dialect::Docker, (mount.host.real(), mount.at.as_str()), mount.access);
+        let Words(words) =
+            bind(Words::default(), Dialect::Docker, (mount.host.real(), mount.at.as_str()), mount.access);
         let source = mount.host.real().to_str().unwrap().replace('"', "\"\"");
         let expected = format!("--mount=type=bind,\"source={source}\",target=/w,bind-propagation=rprivate,readonly");
         assert_eq!(words, [OsString::from(expected)]);

@@ -70,7 +70,8 @@ impl FakeRuntime {
         let (placed, life) = (placed.clone(), CancellationToken::new());
         self.with(|state| {
             state.check(&placed)?;
-            let machine = Machine { seen, files, placed, guest: None, ports: Vec::new(), programs: state.programs, life };
+            let machine =
+                Machine { seen, files, placed, guest: None, ports: Vec::new(), programs: state.programs, life };
             state.containers.insert(id.clone(), machine);
             Ok(id)
         })

@@ -136,8 +136,7 @@ impl Machine for Played {
         let workdir = ContainerPath::parse(&plan.cwd).ok().and_then(|it| self.files.workdir(&it));
         let missing = || fault(FaultCode::NoDirectory, format!("no directory `{}`", plan.cwd));
         let workdir = workdir.ok_or_else(missing)?;
-        let command =
-            if plan.shell { Command::Shell(words.concat()) } else { Command::Argv(words) };
+        let command = if plan.shell { Command::Shell(words.concat()) } else { Command::Argv(words) };
         match self.reply(&super::exec::text(&command)) {
             Some(reply) => Ok(self.play(reply, &plan)),
             None => self.run(command, &plan, workdir),

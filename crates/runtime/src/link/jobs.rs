@@ -83,11 +83,8 @@ impl Link {
     /// # Errors
     /// [`Error::NoSuchJob`]; [`Error::Refused`] with [`FaultCode::Invalid`] for a pattern that cannot be read.
     pub async fn search(&self, search: wire::Search) -> Result<wire::Found> {
-        let request = Request {
-            payload: MAX_PAYLOAD as u64,
-            again: Again::List,
-            ..Request::new("search", holding!(Found))
-        };
+        let request =
+            Request { payload: MAX_PAYLOAD as u64, again: Again::List, ..Request::new("search", holding!(Found)) };
         let (found, payload) = of_text(&search.job, self.ask(request, || Ask::Search(search.clone())).await)?;
         let matches = serde_json::from_slice(&payload)
             .map_err(|err| Error::Unreadable { verb: "search", detail: format!("line {}", err.line()) })?;

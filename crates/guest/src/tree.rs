@@ -99,6 +99,11 @@ impl Tree<'_> {
             to_group(leader, Signal::TERM);
             to_group(leader, Signal::CONT);
         }
+        // What left the group would else wait for KILL, and all who wait for the end with it.
+        for member in scan(self.limit).filter(|it| it.group != leader) {
+            to_process(member.pid, Signal::TERM);
+            to_process(member.pid, Signal::CONT);
+        }
     }
 
     async fn is_gone_within(&self, grace: Duration) -> bool {

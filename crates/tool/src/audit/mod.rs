@@ -41,7 +41,10 @@ pub(crate) async fn intent(cx: &Context, op: &str, args: &Map<String, Value>) ->
     });
     let Value::Object(fields) = fields else { return Err(Failure::internal("an audit line is no object")) };
     let trail = trail::Trail::new(cx.state()?.audit());
-    let line = with(&fields, json!({ "phase": "intent", "args_digest": line::digest(args), "args": line::args(args) }));
+    let line = with(
+        &fields,
+        json!({ "phase": "intent", "args_digest": line::digest(&without_values(args)), "args": line::args(args) }),
+    );
     trail.append(line, FINAL.contains(&op)).await.map_err(|err| {
         Failure::config("state_dir", None, format!("the audit trail cannot be written: {err}"))
             .hint("make room for the state directory; nothing is done that is not recorded")
@@ -65,6 +68,15 @@ impl Intent {
             tracing::error!("the audit trail cannot be written: {err}");
         }
     }
+}
+
+/// A digest of a secret lets who reads it try guesses, so of the environment only names go in.
+fn without_values(args: &Map<String, Value>) -> Map<String, Value> {
+    let mut args = args.clone();
+    if let Some(Value::Object(env)) = args.get_mut("env") {
+        env.values_mut().for_each(|it| *it = Value::Null);
+    }
+    args
 }
 
 fn with(fields: &Map<String, Value>, more: Value) -> Map<String, Value> {

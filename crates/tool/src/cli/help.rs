@@ -133,8 +133,8 @@ Examples:
   coracle exec web --timeout 10m -- make
   coracle exec web -- tar -x < files.tar  what is piped or redirected in reaches the command
 
-Standard input that is a pipe or a file is read to its end, at most 4 MiB, before the command
-starts. Give `< /dev/null` to keep it, for example in a loop that reads a file.
+Standard input that is a pipe or a file streams to the command, however much it is. Give
+`< /dev/null` to keep it, for example in a loop that reads a file.
 
 The exit code is the command's own: 128 + n after signal n, 124 after a time-out. 125 says that
 it was not run.";
@@ -145,8 +145,8 @@ Examples:
   coracle job-wait web $job --until port --port 8080
   coracle exec-cancel web $job
 
-The id of the job is all that is printed. Standard input that is a pipe or a file goes to the job,
-as with `exec`.";
+The id of the job is all that is printed. Standard input that is a pipe or a file is
+read to its end, at most 4 MiB, and goes to the job.";
 
 const JOB_WAIT: &str = "\
 Examples:

@@ -131,7 +131,8 @@ impl Present {
             render::timed_out(answer);
         }
         let code = answer.get("exit_code").and_then(Value::as_u64).and_then(|it| u8::try_from(it).ok());
-        ExitCode::from(code.unwrap_or(0))
+        // One that was left running has no code yet: the limit was reached all the same.
+        ExitCode::from(code.unwrap_or(124))
     }
 }
 

@@ -133,6 +133,9 @@ impl Operation for Exec {
         if output.exit == Exit::Cancelled {
             return Err(Failure::cancelled().known("container", &record.name).detail("tree_ended", output.tree_ended));
         }
+        if let (Exit::Running(_), Some(job), Inside::Guest(link)) = (output.exit, &output.job, &inside) {
+            super::job::remember(cx, &record, link, job).await;
+        }
         warnings.extend(noteworthy(&output));
         let encoding = self.encoding.unwrap_or_default();
         Ok(Ran { workdir, warnings, ..ran(&output, encoding, record.name.to_string(), session.user) })

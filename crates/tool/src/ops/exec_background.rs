@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use coracle_jobs::Started;
-use coracle_lifecycle::RecordedJob;
 use coracle_runtime::{Command, ContainerName, Exec, ExecLimits, Handle, Input, JobId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::input;
-use super::job::{Guided, guided, time};
+use super::job::{Guided, guided, remember, time};
 use crate::args::{Name, Script, Seconds};
 use crate::context::Context;
 use crate::failure::Failure;
@@ -85,12 +84,7 @@ impl Operation for ExecBackground {
         let started = coracle_jobs::start(&link, exec, cx.config.jobs.max_running).await;
         let Started { id, pid, began_ms } =
             started.map_err(|err| Failure::from(err).known("container", &record.name))?;
-        let run = link.run_id().await?;
-        let job = RecordedJob { job: id.clone(), run, began_ms };
-        if let Err(err) = cx.store()?.remember_job(&record, job).await {
-            // The job runs. Only after a restart nobody will know that it did.
-            tracing::warn!(container = %record.name, %err, "the job is not in the record");
-        }
+        remember(cx, &record, &link, &id).await;
         Ok(Begun {
             job_id: id,
             pid: pid.to_string(),

@@ -1,7 +1,7 @@
 //! What the operations on jobs share.
 
 use coracle_jobs::{Job, State};
-use coracle_lifecycle::{Record, Session};
+use coracle_lifecycle::{Record, RecordedJob, Session};
 use coracle_runtime::{Handle, JobId, Link};
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +51,19 @@ impl Guided {
         let run = self.link.run_id().await?;
         let lost = self.record.jobs.iter().filter(|it| it.run != run);
         Ok(lost.map(|it| Job::lost(it.job.clone(), it.began_ms)).collect())
+    }
+}
+
+/// Puts a job into its container's record, so that it can be told as lost after a restart.
+pub(super) async fn remember(cx: &Context, record: &Record, link: &Link, job: &JobId) {
+    let remembered = async {
+        let began_ms = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
+        let job = RecordedJob { job: job.clone(), run: link.run_id().await?, began_ms };
+        Ok::<_, Failure>(cx.store()?.remember_job(record, job).await?)
+    };
+    if let Err(failure) = remembered.await {
+        // The job runs. Only after a restart nobody will know that it did.
+        tracing::warn!(container = %record.name, "the job is not in the record: {}", failure.message);
     }
 }
 

@@ -1,6 +1,6 @@
 //! `status`: all that is known of one container.
 
-use coracle_lifecycle::GuestRecord;
+use coracle_lifecycle::{GuestRecord, Record};
 use coracle_runtime::{ContainerPath, Handle, Ids, PublishedPort};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ pub(crate) struct Known {
     /// How commands run: by a guest (`bound` or `uploaded`), or `none`.
     guest: &'static str,
     usage: Option<Value>,
-    jobs_running: u32,
+    jobs_running: usize,
     session: String,
     expires_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,6 +67,7 @@ impl Operation for StatusOf {
             fields.remove("env_plain");
         }
         let there = container.as_ref();
+        let jobs_running = jobs_running(cx, &record).await;
         let health = self
             .health_check
             .unwrap_or(false)
@@ -90,10 +91,18 @@ impl Operation for StatusOf {
             exec_user: record.exec_user,
             workdir: record.workdir,
             usage: None,
-            jobs_running: 0,
+            jobs_running,
             session: record.session,
             expires_at: None,
             health,
         })
     }
+}
+
+/// Background jobs that run; none where no guest answers at once.
+async fn jobs_running(cx: &Context, record: &Record) -> usize {
+    let Ok(store) = cx.store() else { return 0 };
+    let Some(link) = cx.links().at_hand(&store, record).await else { return 0 };
+    let jobs = coracle_jobs::list(&link).await.unwrap_or_default();
+    jobs.iter().filter(|it| it.running() && !it.foreground).count()
 }

@@ -62,6 +62,10 @@ pub(super) fn timed_out(answer: &Value) -> String {
         Some(false) => "; some of its processes could not be ended",
         None => "",
     };
+    if answer["running"] == true {
+        let job = answer["job_id"].as_str().unwrap_or_default();
+        return format!("{DOUBTFUL}timed out{DOUBTFUL:#}: left running after {after} (`{limit}`) as job {job}");
+    }
     format!("{DOUBTFUL}timed out{DOUBTFUL:#}: ended after {after} (`{limit}`){left}")
 }
 
@@ -96,6 +100,8 @@ mod tests {
         ");
         assert_snapshot!(super::all_destroyed(&json!({ "results": [] }), &Marks::of(true)), @"no containers to destroy");
         let ended = json!({ "timeout_kind": "silence", "duration_ms": 1204, "tree_ended": true });
+        let kept = json!({ "timeout_kind": "total", "duration_ms": 500, "running": true, "job_id": "0a1b2c3d" });
+        assert_snapshot!(bare(&super::timed_out(&kept)), @"timed out: left running after 0.5 s (`--timeout`) as job 0a1b2c3d");
         assert_snapshot!(bare(&super::timed_out(&ended)), @"timed out: ended after 1.2 s (`--silence-timeout`); nothing of the command is left running");
     }
 }

@@ -211,3 +211,64 @@ async fn an_engine_that_shares_no_files_gets_its_guest_by_upload() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_chatty_leftover_does_not_hold_the_call_that_left_it() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        let call = json!({ "operation": "exec", "container": name, "timeout": 20,
+            "command": "(while :; do echo x; sleep 0.1; done) & echo started" });
+        let begun = Instant::now();
+        let answer = tool.call(call).await;
+        assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+        assert_eq!((&answer["exit_code"], &answer["left_running"]), (&0.into(), &1.into()), "{answer:#}");
+        let job = json!({ "operation": "exec_cancel", "container": name, "job_id": answer["job_id"] });
+        let ended = tool.call(job).await;
+        assert_eq!(ended["success"], true, "{ended:#}");
+        let left = tool.prints(&name, PROCESSES).await;
+        assert!(!left.contains("sleep 0.1"), "{left}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn output_that_was_cut_can_be_had_by_its_id_also_when_somebody_watched() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        let call = json!({ "operation": "exec", "container": name, "command": "seq 1 20000", "max_output": "1k" });
+        let output = tool.run(["call", "--stream", "-"], call.to_string().as_bytes()).await;
+        let text = String::from_utf8(output.stdout).unwrap();
+        let last: serde_json::Value = serde_json::from_str(text.trim_end().lines().last().unwrap()).unwrap();
+        let answer = &last["result"];
+        assert_eq!(answer["truncated"], true, "{answer:#}");
+        let read = json!({ "operation": "job_read", "container": name, "job_id": answer["job_id"], "line": 15000, "limit": 6 });
+        assert_eq!(tool.call(read).await["data"], "15000\n");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_slow_reader_is_no_silence_of_the_command() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        let mut command =
+            tool.command(["exec", &name, "--silence-timeout", "2", "--", "sh", "-c", "yes | head -c 8000000"]);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        let mut bytes = Vec::new();
+        tokio::io::AsyncReadExt::read_to_end(child.stdout.as_mut().unwrap(), &mut bytes).await.unwrap();
+        assert_eq!((bytes.len(), child.wait().await.unwrap().code()), (8_000_000, Some(0)));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_job_whose_program_is_missing_says_so() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        let call = json!({ "operation": "exec_background", "container": name, "command": ["/no/such/program"] });
+        let answer = tool.call(call).await;
+        assert_eq!(answer["code"], "path_not_found", "{answer:#}");
+    })
+    .await;
+}

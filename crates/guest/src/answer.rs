@@ -1,17 +1,24 @@
 //! Questions that have one answer.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::files::Files;
 use crate::job::{Job, Order};
 use crate::machine::Ids;
-use crate::output::{self, Log};
+use crate::output::{self, Hunt, Log};
 use crate::serve::{Inbox, Outbox};
 use crate::supervisor::Supervisor;
 use crate::wire::{
     Answer, Ask, At, Fault, FaultCode, Found, MAX_HEADER, MAX_PAYLOAD, Match, Page, Part, Read, Say, Search,
 };
 use crate::{codec::Frame, wait};
+
+/// A search that takes longer answers what it found until then.
+const SEARCH: Duration = Duration::from_secs(10);
+
+/// After this time others have their turn.
+pub(crate) const TURN: Duration = Duration::from_millis(100);
 
 type Answered = Result<(Say, Vec<u8>), Fault>;
 
@@ -39,7 +46,7 @@ async fn find(supervisor: &Arc<Supervisor>, ask: Ask) -> Answered {
         Ask::CancelJob { job, grace_ms } => cancel(supervisor, &job, grace_ms).await,
         Ask::Read(read) => page(&supervisor.find(&read.job)?, &read),
         Ask::Tail { job, lines, limit } => tail(&supervisor.find(&job)?, lines, limit),
-        Ask::Search(search) => found(&supervisor.find(&search.job)?, &search),
+        Ask::Search(search) => found(&supervisor.find(&search.job)?, &search).await,
         Ask::Wait(ask) => plain(Answer::Waited(wait::wait(supervisor.find(&ask.job)?, ask).await?)),
         Ask::Settle(ask) => plain(Answer::Settled(supervisor.machine.settle(ask).await?)),
         Ask::Stat(at) => plain(Answer::File(on_files(supervisor, at, Files::stat).await?)),
@@ -75,7 +82,7 @@ fn jobs(supervisor: &Supervisor) -> Answered {
 
 async fn cancel(supervisor: &Supervisor, id: &str, grace_ms: u64) -> Answered {
     let job = supervisor.find(id)?;
-    let grace = std::time::Duration::from_millis(grace_ms);
+    let grace = Duration::from_millis(grace_ms);
     if job.ended() {
         // Its own process ended; what it left behind is ended all the same.
         let left = supervisor.machine.count(job.mark).await > 0;
@@ -113,15 +120,24 @@ fn said(log: &Log, part: Part, (offset, bytes): (u64, &[u8]), running: bool) -> 
     Say::Answer(Answer::Page(Page { offset, next, first: log.first(part), total: log.total(part), running }))
 }
 
-fn found(job: &Arc<Job>, search: &Search) -> Answered {
+/// Only copying holds the job up; lines are matched where it may take long, in turn with what others want there.
+async fn found(job: &Arc<Job>, search: &Search) -> Answered {
     let pattern = output::pattern(&search.pattern, search.ignore_case)?;
-    let (context, most) = (search.context as usize, search.most as usize);
+    let (part, deadline) = (search.part, Instant::now() + SEARCH);
     let running = !job.ended();
-    let mut found = job.log(|log| {
-        let from = log.resolve(search.part, search.from);
-        let (matches, more, next) = log.search(search.part, from, &pattern, context, most);
-        Found { matches, more, next, first: log.first(search.part), total: log.total(search.part), running }
-    });
+    let from = job.log(|log| log.resolve(part, search.from));
+    let mut hunt = Hunt::new(pattern, search.context as usize, search.most as usize, from);
+    while !hunt.is_over() && (Instant::now() < deadline || !hunt.has_advanced()) {
+        let slice = job.log(|log| log.slice(part, hunt.at(), output::GO));
+        let looking = move || {
+            hunt.look(&slice, deadline.min(Instant::now() + TURN));
+            hunt
+        };
+        hunt = apart(looking).await?;
+    }
+    let (matches, more, next) = hunt.answer();
+    let (first, total) = job.log(|log| (log.first(part), log.total(part)));
+    let mut found = Found { matches, more, next, first, total, running };
     fit(&mut found);
     let payload = serde_json::to_vec(&found.matches).expect("matches have string keys only");
     Ok((Say::Answer(Answer::Found(found)), payload))
@@ -165,6 +181,11 @@ pub(crate) async fn on_files<T: Send + 'static>(
         let files = supervisor.files.as_ref().ok_or_else(|| Fault::new(FaultCode::Io, "the root cannot be opened"))?;
         act(files, &ids, &at)
     };
+    apart(work).await?
+}
+
+/// Does something where it may block or take its time.
+pub(crate) async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
     let joined = tokio::task::spawn_blocking(work).await;
-    joined.unwrap_or_else(|_| Err(Fault::new(FaultCode::Io, "the work broke off")))
+    joined.map_err(|_| Fault::new(FaultCode::Io, "the work broke off"))
 }

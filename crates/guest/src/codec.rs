@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::wire::{MAX_HEADER, MAX_PAYLOAD};
+use crate::wire::{Fault, FaultCode, MAX_HEADER, MAX_PAYLOAD, Say};
 
 const PRELUDE: usize = 12;
 
@@ -56,17 +56,41 @@ impl<T: Serialize> Frame<T> {
     /// # Panics
     /// When header or payload are longer than a frame takes, which is a fault of the sender.
     pub fn write_to(&self, bytes: &mut Vec<u8>) {
+        self.try_write_to(bytes).expect("a frame within its limits");
+    }
+
+    /// Appends the frame's bytes, or nothing.
+    ///
+    /// # Errors
+    /// [`Error::Length`] when header or payload are longer than a frame takes.
+    pub fn try_write_to(&self, bytes: &mut Vec<u8>) -> Result<(), Error> {
         let begin = bytes.len();
         bytes.extend_from_slice(&[0; PRELUDE]);
         serde_json::to_writer(&mut *bytes, &self.head).expect("a header has string keys only");
         let header = bytes.len() - begin - PRELUDE;
-        assert!(header <= MAX_HEADER && self.payload.len() <= MAX_PAYLOAD, "a frame within its limits");
-        let numbers = [header + self.payload.len(), header, self.channel as usize];
+        let frame = header + self.payload.len();
+        if header > MAX_HEADER || self.payload.len() > MAX_PAYLOAD {
+            bytes.truncate(begin);
+            return Err(Error::Length { frame, header });
+        }
+        let numbers = [frame, header, self.channel as usize];
         for (at, number) in numbers.into_iter().enumerate() {
             let number = u32::try_from(number).expect("limits are far below");
             bytes[begin + 4 * at..][..4].copy_from_slice(&number.to_be_bytes());
         }
         bytes.extend_from_slice(&self.payload);
+        Ok(())
+    }
+}
+
+impl Frame<Say> {
+    /// Appends the frame's bytes. In place of one that is too long it says so: what an image or a caller put into an
+    /// answer must end that channel only.
+    pub(crate) fn say_to(&self, bytes: &mut Vec<u8>) {
+        if let Err(err) = self.try_write_to(bytes) {
+            let fault = Fault::new(FaultCode::Io, format!("the answer is no frame: {err}"));
+            Frame::new(self.channel, Say::Failed(fault)).write_to(bytes);
+        }
     }
 }
 
@@ -107,7 +131,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::{Ask, Fault, FaultCode, Say, Stream};
+    use crate::wire::{Ask, Stream};
 
     async fn all<T: DeserializeOwned + Default>(mut bytes: &[u8]) -> Result<Vec<Frame<T>>, Error> {
         let mut frames = Vec::new();
@@ -126,6 +150,21 @@ mod tests {
         let mut bytes = Vec::new();
         frames.iter().for_each(|it| it.write_to(&mut bytes));
         assert_eq!(all::<Say>(&bytes).await.unwrap(), frames);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_too_long_says_so_and_what_follows_is_heard() {
+        let mut fault = Fault::new(FaultCode::Denied, "é".repeat(5000));
+        assert_eq!(fault.message.len(), 4096);
+        fault.about.insert("path".into(), "x".repeat(MAX_HEADER));
+        let long = Frame { channel: 4, head: Say::Data { last: true }, payload: vec![0; MAX_PAYLOAD + 1] };
+        let mut bytes = Vec::new();
+        for frame in [Frame::new(3, Say::Failed(fault)), long, Frame::new(5, Say::Credit(1))] {
+            frame.say_to(&mut bytes);
+        }
+        let frames = all::<Say>(&bytes).await.unwrap();
+        assert!(frames[..2].iter().all(|it| matches!(&it.head, Say::Failed(fault) if fault.code == FaultCode::Io)));
+        assert_eq!(frames.iter().map(|it| it.channel).collect::<Vec<_>>(), [3, 4, 5]);
     }
 
     #[tokio::test]

@@ -29,7 +29,7 @@ pub(crate) async fn exec(supervisor: &Arc<Supervisor>, ask: Exec, payload: Vec<u
                 out.say(Say::End(job.seen().end)).await;
                 return;
             }
-            let follower = Follower { supervisor: supervisor.clone(), job, show: ask.show, sent: [0, 0] };
+            let follower = Follower::new(supervisor, job, ask.show, [0, 0]);
             follower.follow((stdin, resize), inbox, out).await;
         }
     }
@@ -46,10 +46,8 @@ pub(crate) async fn attach(
     match supervisor.find(job) {
         Err(fault) => out.say_result(Err(fault)).await,
         Ok(job) => {
-            job.order(Order::Adopt);
             out.say(Say::Begun(job.begun())).await;
-            let supervisor = supervisor.clone();
-            Follower { supervisor, job, show, sent: [stdout, stderr] }.follow((None, None), inbox, out).await;
+            Follower::new(supervisor, job, show, [stdout, stderr]).follow((None, None), inbox, out).await;
         }
     }
 }
@@ -95,11 +93,13 @@ async fn say_not_started(ask: &Exec, why: NotStarted, out: &Outbox) {
         NotStarted::NoPermission(reason) => (126, reason),
         NotStarted::Fault(fault) => return out.say_result(Err(fault)).await,
     };
+    if ask.life == Life::Job {
+        let fault = Fault::new(FaultCode::NoProgram, format!("cannot run the command: {reason}"));
+        return out.say_result(Err(fault)).await;
+    }
     let sentence = format!("cannot run the command: {reason}\n").into_bytes();
     let stderr = sentence.len() as u64;
-    if ask.life != Life::Job {
-        out.say_data(Say::Out { stream: Stream::Stderr, offset: 0 }, sentence).await;
-    }
+    out.say_data(Say::Out { stream: Stream::Stderr, offset: 0 }, sentence).await;
     out.say(Say::End(End {
         state: State::Exited,
         code: Some(code),
@@ -123,6 +123,8 @@ type Input = (Option<Box<dyn AsyncWrite + Send + Unpin>>, Option<Resize>);
 struct Follower {
     supervisor: Arc<Supervisor>,
     job: Arc<Job>,
+    /// Its number among those who waited for the command.
+    number: u64,
     show: Show,
     /// Bytes of each stream that were sent.
     sent: [u64; 2],
@@ -131,13 +133,18 @@ struct Follower {
 const STREAMS: [(Stream, Part); 2] = [(Stream::Stdout, Part::Stdout), (Stream::Stderr, Part::Stderr)];
 
 impl Follower {
+    fn new(supervisor: &Arc<Supervisor>, job: Arc<Job>, show: Show, sent: [u64; 2]) -> Self {
+        let number = job.new_follower();
+        Self { supervisor: supervisor.clone(), job, number, show, sent }
+    }
+
     async fn follow(mut self, input: Input, inbox: Inbox, out: &Outbox) {
-        let job = self.job.clone();
+        let (job, number) = (self.job.clone(), self.number);
         let end = tokio::select! {
             end = self.until_end(out) => end.ok_or(Listener::Gone),
             listener = feed(&job, input, inbox, out) => Err(listener),
         };
-        job.follow(None);
+        job.follow(number, None);
         match end {
             // Its container ends, which is no end of its own: the connection breaks, and the engine says why.
             Ok(_) if self.supervisor.leaving() => std::future::pending().await,
@@ -145,7 +152,7 @@ impl Follower {
                 out.say(Say::End(end)).await;
                 job.is_told();
             }
-            Err(Listener::Gone) => job.order(Order::Orphan),
+            Err(Listener::Gone) => job.order(Order::Orphan(number)),
             Err(Listener::Left) => {
                 if !job.is_to_be_kept() {
                     job.order(Order::Cancel(job.grace));
@@ -166,20 +173,11 @@ impl Follower {
                 if end.state != State::Exited || end.left > 0 {
                     return Some(end);
                 }
-                // Everything was said, so nobody needs to ask for it.
-                let all = self.sent == [end.stdout, end.stderr];
-                end.kept = !all || self.show != Show::All && self.is_cut(&end);
+                // Everything was passed on, so nobody needs to ask for it.
+                end.kept = self.job.is_cut();
                 return Some(end);
             }
             changes.changed().await.ok()?;
-        }
-    }
-
-    fn is_cut(&self, end: &End) -> bool {
-        match self.show {
-            Show::All => false,
-            Show::Ends { bytes } => end.stdout.max(end.stderr) > 2 * bytes,
-            Show::Nothing => true,
         }
     }
 
@@ -200,7 +198,7 @@ impl Follower {
     /// Output waits for who wants all of it.
     fn follow_all(&self) {
         if self.show == Show::All {
-            self.job.follow(Some(self.sent.iter().sum()));
+            self.job.follow(self.number, Some(self.sent.iter().sum()));
         }
     }
 

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rustix::fs::{Mode, OFlags, open};
-use rustix::process::{getegid, geteuid};
+use rustix::process::{Pid, Signal, getegid, geteuid, kill_process};
+use tokio::time::timeout;
 
 use crate::filter::Filter;
 use crate::machine::{Ids, Machine, Mark, NotStarted, Plan, Process};
@@ -21,6 +22,9 @@ use crate::start::{Launch, Status, env, not_forked, stdio};
 use crate::tree::{Marks, Tree};
 use crate::user::{Account, Users};
 use crate::wire::{Fault, FaultCode, Settle, Settled, Who};
+
+/// A child becomes its program in far less. It may be stopped before, or its file system may not answer.
+const TO_RUN: Duration = Duration::from_secs(10);
 
 /// Real processes, on the files beneath a root.
 ///
@@ -98,6 +102,24 @@ impl Container {
         Some(Tree { limit: self.marks.limit(mark)?, leader, children: &self.children, kin: self.kin.as_ref() })
     }
 
+    /// What a child says of itself. One that does not get to it is killed.
+    async fn in_time<T: Send + 'static>(
+        &self,
+        pid: u32,
+        says: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Fault> {
+        let mut says = Box::pin(says);
+        if let Ok(said) = timeout(TO_RUN, &mut says).await {
+            return Ok(said);
+        }
+        let id = Pid::from_raw(pid.cast_signed());
+        // One that was taken leave of meanwhile needs no signal, and its number may mean another process.
+        self.children.with(pid, || id.map(|id| kill_process(id, Signal::KILL)));
+        // What was lent to it comes back when it is gone; the kernel may hold it for ever.
+        tokio::spawn(says);
+        Err(Fault::new(FaultCode::CannotStart, "it did not get to run within 10 s"))
+    }
+
     /// What is gone needs no leader to be remembered.
     fn forget(&self, mark: Mark) {
         self.leaders().remove(&mark);
@@ -126,7 +148,8 @@ impl Machine for Container {
         let (pid, status, exit) = self.children.start(|| launch.execute(program)).map_err(cannot)?;
         self.leaders().insert(plan.mark, pid);
         drop(theirs);
-        if let Err(why) = status.executed(&plan.cwd).await {
+        let executed = self.in_time(pid, status.executed(plan.cwd)).await;
+        if let Err(why) = executed.unwrap_or_else(|fault| Err(NotStarted::Fault(fault))) {
             self.forget(plan.mark);
             return Err(why);
         }
@@ -166,8 +189,8 @@ impl Machine for Container {
             cwd: &cwd,
             filter: &self.filter,
         };
-        let (_, status, _) = self.children.start(|| launch.look()).map_err(|error| not_forked(&error))?;
-        let seen = Status::seen(status).await.map_err(|error| not_forked(&error))?;
+        let (pid, status, _) = self.children.start(|| launch.look()).map_err(|error| not_forked(&error))?;
+        let seen = self.in_time(pid, Status::seen(status)).await?.map_err(|error| not_forked(&error))?;
         let (uid, gid, readable, writable) = (seen.uid, seen.gid, seen.readable, seen.writable);
         Ok(Settled { name, home, shell, uid, gid, readable, writable })
     }

@@ -3,11 +3,12 @@
 use std::io::Read;
 use std::sync::Arc;
 
-use crate::answer::on_files;
+use crate::answer::{apart, on_files};
 use crate::codec::Frame;
+use crate::files::Writing;
 use crate::serve::{Inbox, Outbox, PIECE};
 use crate::supervisor::Supervisor;
-use crate::wire::{Answer, Ask, At, Fault, FaultCode, Say};
+use crate::wire::{Answer, Ask, At, Entry, Fault, FaultCode, Say};
 
 /// What is read at once.
 const BLOCK: usize = 4 * PIECE;
@@ -74,19 +75,34 @@ pub(crate) async fn put(
     mut inbox: Inbox,
     out: &Outbox,
 ) {
-    let room = out.clone();
-    let placed = on_files(supervisor, at, move |files, ids, at| {
-        let mut writing = files.put(ids, at, mode, parents, replace)?;
-        while let Some(Frame { head, payload, .. }) = inbox.blocking_recv() {
-            let Ask::Data { last } = head else { break };
+    let begun = on_files(supervisor, at, move |files, ids, at| files.put(ids, at, mode, parents, replace)).await;
+    let placed = match begun {
+        Ok(writing) => fill(writing, &mut inbox, out).await,
+        Err(fault) => Err(fault),
+    };
+    out.say_result(placed.map(|entry| (Say::Answer(Answer::File(entry)), Vec::new()))).await;
+}
+
+/// Who waits for content holds no thread: there are few.
+async fn fill(mut writing: Writing, inbox: &mut Inbox, out: &Outbox) -> Result<Entry, Fault> {
+    while let Some(Frame { head: Ask::Data { last }, payload, .. }) = inbox.recv().await {
+        let bytes = payload.len() as u64;
+        let write = move || {
             writing.write(&payload)?;
-            if last {
-                return writing.commit();
-            }
-            room.say_from_thread(Say::Credit(payload.len() as u64));
-        }
-        Err(Fault::new(FaultCode::Io, "the content broke off, and nothing was replaced"))
-    });
-    let placed = placed.await.map(|entry| (Say::Answer(Answer::File(entry)), Vec::new()));
-    out.say_result(placed).await;
+            Ok(if last { Written::Whole(writing.commit()?) } else { Written::Part(writing) })
+        };
+        writing = match apart(write).await?? {
+            Written::Whole(entry) => return Ok(entry),
+            Written::Part(writing) => writing,
+        };
+        out.say(Say::Credit(bytes)).await;
+    }
+    // It removes its file.
+    apart(move || drop(writing)).await?;
+    Err(Fault::new(FaultCode::Io, "the content broke off, and nothing was replaced"))
+}
+
+enum Written {
+    Part(Writing),
+    Whole(Entry),
 }

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Semaphore;
 
 use crate::container::Container;
-use crate::serve::serve;
+use crate::serve::serve_caller;
 use crate::supervisor::Supervisor;
 
 /// A directory of the host's, for the host alone.
@@ -22,6 +23,9 @@ const RUN: &str = "/.coracle/run";
 
 /// What is too much for memory goes to this directory's file system, which is the container's own.
 const SPILL: &str = "/.coracle";
+
+/// Connections from inside at once.
+const MOST_INSIDE: usize = 16;
 
 /// Between TERM and KILL, when the container is stopped.
 const GRACE: Duration = Duration::from_secs(2);
@@ -80,12 +84,21 @@ fn listen(dir: &Path, callers: Callers) -> io::Result<(UnixListener, Callers)> {
 }
 
 async fn accept(listener: UnixListener, callers: Callers, supervisor: Arc<Supervisor>) {
+    let places = Arc::new(Semaphore::new(match callers {
+        Callers::Host => Semaphore::MAX_PERMITS,
+        Callers::Root => MOST_INSIDE,
+    }));
     loop {
         match listener.accept().await {
             Ok((stream, _)) if may_call(&stream, callers) => {
+                // Closed at once when there are too many.
+                let Ok(place) = places.clone().try_acquire_owned() else { continue };
                 let (from, to) = stream.into_split();
-                let supervisor = supervisor.clone();
-                tokio::spawn(async move { serve(supervisor, tokio::io::BufReader::new(from), to).await });
+                let (supervisor, is_host) = (supervisor.clone(), matches!(callers, Callers::Host));
+                tokio::spawn(async move {
+                    let _place = place;
+                    serve_caller(supervisor, tokio::io::BufReader::new(from), to, is_host).await
+                });
             }
             Ok(_) => {}
             // Out of descriptors, for one: others are served meanwhile.
@@ -108,6 +121,8 @@ fn may_call(stream: &UnixStream, callers: Callers) -> bool {
 /// # Errors
 /// When who listens is not PID 1, or the connection fails.
 pub async fn connect() -> io::Result<()> {
+    // What the host says passes through this memory.
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
     let mut stream = UnixStream::connect(Path::new(RUN).join("sock")).await?;
     if stream.peer_cred()?.pid() != Some(1) {
         return Err(io::Error::other("who listens on the socket is not the guest"));

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, ready};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,6 +18,9 @@ use crate::wire::{self, Life, Limits, Part, State, Stream, WINDOW};
 
 /// After a command ended, its pipes are given this long to fall silent: what it left behind may hold them.
 const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// What a command left behind may go on printing, so no call waits for silence longer than this.
+const LAST_WORDS_AT_MOST: Duration = Duration::from_secs(2);
 
 /// A foreground command without a connection is ended after this time.
 const ORPHANED: Duration = Duration::from_secs(5);
@@ -33,10 +37,8 @@ thread_local! {
 pub(crate) enum Order {
     /// End, with that much time between TERM and KILL.
     Cancel(Duration),
-    /// The connection of who waits for it is gone.
-    Orphan,
-    /// Somebody waits again.
-    Adopt,
+    /// The connection of that follower is gone.
+    Orphan(u64),
 }
 
 /// A command that was started.
@@ -51,7 +53,13 @@ pub(crate) struct Job {
     foreground: bool,
     began: Instant,
     began_ms: u64,
+    /// Bytes of a stream that who waits for it passes on.
+    cut: u64,
     inner: Mutex<Inner>,
+    /// The newest of those who waited for it. Only what that one does counts: an earlier connection may end late.
+    follower: AtomicU64,
+    /// Its pipes are read.
+    attended: AtomicBool,
     orders: mpsc::UnboundedSender<Order>,
     changed: watch::Sender<()>,
     /// Who follows everything took some of it.
@@ -104,7 +112,10 @@ impl Job {
             foreground: ask.life != Life::Job,
             began: now,
             began_ms: now_ms(),
+            cut: ask.cut,
             inner: Mutex::new(inner),
+            follower: AtomicU64::new(0),
+            attended: AtomicBool::new(true),
             orders,
             changed: watch::Sender::new(()),
             taken: Notify::new(),
@@ -156,10 +167,31 @@ impl Job {
         self.inner().told
     }
 
+    /// Something of it may still run, or print.
+    pub(crate) fn lingers(&self) -> bool {
+        let left = self.inner().ended.as_ref().is_none_or(|it| it.left > 0);
+        left || self.attended.load(Ordering::Relaxed)
+    }
+
+    /// It printed more than who waits for it passes on.
+    pub(crate) fn is_cut(&self) -> bool {
+        let inner = self.inner();
+        inner.log.total(Part::Stdout).max(inner.log.total(Part::Stderr)) > self.cut
+    }
+
     /// Who waited has all of it, and nothing is left of it: nobody will ask again.
     pub(crate) fn is_told(&self) {
+        let cut = self.is_cut();
         let mut inner = self.inner();
-        inner.told = inner.ended.as_ref().is_some_and(|it| it.left == 0) && inner.life == Life::Foreground;
+        let over = inner.ended.as_ref().is_some_and(|it| it.left == 0);
+        inner.told = over && !cut && inner.life == Life::Foreground;
+    }
+
+    /// A new follower, in the place of all before it.
+    pub(crate) fn new_follower(&self) -> u64 {
+        let number = self.follower.fetch_add(1, Ordering::Relaxed) + 1;
+        self.follow(number, None);
+        number
     }
 
     /// The last moment at which it printed something, or began.
@@ -168,8 +200,20 @@ impl Job {
     }
 
     /// From now on output waits for who follows it, who was sent that much.
-    pub(crate) fn follow(&self, sent: Option<u64>) {
-        self.inner().sent = sent;
+    pub(crate) fn follow(&self, follower: u64, sent: Option<u64>) {
+        if self.is_newest(follower) {
+            self.inner().sent = sent;
+            self.taken.notify_one();
+        }
+    }
+
+    fn is_newest(&self, follower: u64) -> bool {
+        self.follower.load(Ordering::Relaxed) == follower
+    }
+
+    /// Nobody is waited for any more.
+    fn run_free(&self) {
+        self.inner().sent = None;
         self.taken.notify_one();
     }
 
@@ -258,7 +302,8 @@ struct Attendant {
     exit: Option<tokio::sync::oneshot::Receiver<Exit>>,
     total: Option<Instant>,
     silence: Option<Duration>,
-    orphaned: Option<Instant>,
+    /// Who waited last is gone, and when that ends the command.
+    orphaned: Option<(u64, Instant)>,
 }
 
 struct Pipe {
@@ -291,6 +336,30 @@ impl Pipe {
             *self = Self::new(None);
         }
         more
+    }
+}
+
+/// Its own process ended, and its pipes are still open.
+#[derive(Clone, Copy)]
+struct Over {
+    exit: Option<Exit>,
+    since: Instant,
+    printed: Instant,
+}
+
+impl Over {
+    fn now(exit: Option<Exit>) -> Self {
+        let now = Instant::now();
+        Self { exit, since: now, printed: now }
+    }
+
+    fn printed(self) -> Self {
+        Self { printed: Instant::now(), ..self }
+    }
+
+    /// When nothing more is waited for.
+    fn until(self) -> Instant {
+        (self.printed + LAST_WORDS).min(self.since + LAST_WORDS_AT_MOST)
     }
 }
 
@@ -328,50 +397,59 @@ impl Attendant {
         self.job.finish(Ended { state, exit, left, tree_ended, at: Instant::now(), at_ms: now_ms() });
         // What is left behind may go on printing.
         while self.read_on().await {}
+        self.job.attended.store(false, Ordering::Relaxed);
     }
 
     async fn until_over(&mut self, orders: &mut mpsc::UnboundedReceiver<Order>) -> Why {
-        let mut over: Option<(Option<Exit>, Instant)> = None;
-        let job = self.job.clone();
+        let mut over: Option<Over> = None;
+        let (job, mut had_room) = (self.job.clone(), true);
         loop {
             let open = self.stdout.source.is_some() || self.stderr.source.is_some();
-            if let Some((exit, _)) = over.filter(|_| !open) {
-                return Why::Over(exit);
+            if let Some(over) = over.filter(|_| !open) {
+                return Why::Over(over.exit);
             }
             let room = self.job.has_room();
-            let (limit, state) = self.next_limit();
+            if room && !had_room {
+                // Nobody read its pipes meanwhile, so it was not the command that was silent.
+                self.job.inner().printed = Instant::now();
+            }
+            had_room = room;
+            let (limit, state) = self.next_limit(room && over.is_none());
             tokio::select! {
                 biased;
                 Some(order) = orders.recv() => match order {
                     Order::Cancel(grace) => return Why::Stop(State::Cancelled, grace),
-                    Order::Orphan => self.orphaned = Some(Instant::now() + ORPHANED),
-                    Order::Adopt => self.orphaned = None,
+                    Order::Orphan(follower) => self.orphaned = Some((follower, Instant::now() + ORPHANED)),
                 },
-                exit = exited(&mut self.exit) => over = Some((exit, Instant::now())),
+                exit = exited(&mut self.exit) => over = Some(Over::now(exit)),
                 // Before the pipes: a flood must not keep a limit from being seen.
-                () = at(limit), if over.is_none() => {
+                () = at(limit) => {
+                    if let Some(over) = over {
+                        return Why::Over(over.exit);
+                    }
                     if let Some(why) = self.reach(state) {
                         return why;
                     }
                 }
+                () = at(over.map(Over::until)), if room => return Why::Over(over.and_then(|it| it.exit)),
                 more = self.stdout.read(), if room && self.stdout.source.is_some() => if more {
                     self.job.append(Stream::Stdout, &self.stdout.buffer);
-                    over = over.map(|it| (it.0, Instant::now()));
+                    over = over.map(Over::printed);
                 },
                 more = self.stderr.read(), if room && self.stderr.source.is_some() => if more {
                     self.job.append(Stream::Stderr, &self.stderr.buffer);
-                    over = over.map(|it| (it.0, Instant::now()));
+                    over = over.map(Over::printed);
                 },
                 () = job.taken.notified(), if !room => {}
-                () = at(over.map(|it| it.1 + LAST_WORDS)), if room => return Why::Over(over.and_then(|it| it.0)),
             }
         }
     }
 
     /// The next limit, and what it is called.
-    fn next_limit(&self) -> (Option<Instant>, State) {
-        let silence = self.silence.map(|it| self.job.printed() + it);
-        let limits = [(self.total, State::TotalTime), (silence, State::Silence), (self.orphaned, State::Cancelled)];
+    fn next_limit(&self, can_be_silent: bool) -> (Option<Instant>, State) {
+        let silence = self.silence.filter(|_| can_be_silent).map(|it| self.job.printed() + it);
+        let orphaned = self.orphaned.filter(|it| self.job.is_newest(it.0)).map(|it| it.1);
+        let limits = [(self.total, State::TotalTime), (silence, State::Silence), (orphaned, State::Cancelled)];
         let first = limits.into_iter().filter_map(|(limit, state)| Some((limit?, state))).min_by_key(|it| it.0);
         first.map_or((None, State::Running), |(limit, state)| (Some(limit), state))
     }
@@ -396,7 +474,7 @@ impl Attendant {
 
     /// Ends the tree, and reads what it still prints meanwhile.
     async fn stop(&mut self, grace: Duration) -> (Option<Exit>, bool) {
-        self.job.follow(None);
+        self.job.run_free();
         let (machine, mark) = (self.machine.clone(), self.job.mark);
         let ending = machine.end(mark, grace);
         tokio::pin!(ending);

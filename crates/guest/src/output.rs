@@ -20,9 +20,13 @@ use std::sync::Arc;
 use self::segment::{Live, Place, Sealed};
 use crate::wire::{Part, Stream};
 
-pub(crate) use self::search::pattern;
+pub(crate) use self::read::Slice;
+pub(crate) use self::search::{Hunt, pattern};
 pub(crate) use self::spill::Spill;
 pub(crate) use self::watch::Watch;
+
+/// Segments that are looked at in one go: 1 MiB.
+pub(crate) const GO: usize = 16;
 
 /// Bytes of a finished log that may stay in memory.
 const SMALL: usize = 2 << 10;

@@ -29,12 +29,22 @@ const INBOX: usize = 1024;
 /// What it did against the protocol, or how the connection failed.
 pub async fn serve(
     supervisor: Arc<Supervisor>,
+    from: impl AsyncRead + Send + Unpin,
+    to: impl AsyncWrite + Send + Unpin + 'static,
+) -> Result<(), codec::Error> {
+    serve_caller(supervisor, from, to, true).await
+}
+
+/// The same with somebody who may be no host, and then has no say in what is kept.
+pub(crate) async fn serve_caller(
+    supervisor: Arc<Supervisor>,
     mut from: impl AsyncRead + Send + Unpin,
     to: impl AsyncWrite + Send + Unpin + 'static,
+    is_host: bool,
 ) -> Result<(), codec::Error> {
     let (says, queue) = mpsc::channel(QUEUE);
     let writing = tokio::spawn(write_all(queue, to));
-    let talk = Connection { supervisor, says, channels: HashMap::new(), unknown: 0 };
+    let talk = Connection { supervisor, is_host, says, channels: HashMap::new(), unknown: 0 };
     let heard = talk.listen(&mut from).await;
     // What is still to be said is written, unless nobody takes it.
     let _ = writing.await;
@@ -44,9 +54,9 @@ pub async fn serve(
 async fn write_all(mut queue: mpsc::Receiver<Frame<Say>>, mut to: impl AsyncWrite + Unpin) {
     let mut bytes = Vec::new();
     while let Some(frame) = queue.recv().await {
-        frame.write_to(&mut bytes);
+        frame.say_to(&mut bytes);
         while let Some(frame) = (bytes.len() < BATCH).then(|| queue.try_recv().ok()).flatten() {
-            frame.write_to(&mut bytes);
+            frame.say_to(&mut bytes);
         }
         if to.write_all(&bytes).await.is_err() || to.flush().await.is_err() {
             return;
@@ -74,12 +84,6 @@ impl Outbox {
     /// The same with bytes that need no room: answers.
     pub(crate) async fn say_with(&self, head: Say, payload: Vec<u8>) -> bool {
         self.says.send(Frame { channel: self.channel, head, payload }).await.is_ok()
-    }
-
-    /// The same where waiting blocks.
-    pub(crate) fn say_from_thread(&self, head: Say) {
-        // Nobody left to hear it is seen by who listens.
-        let _ = self.says.blocking_send(Frame::new(self.channel, head));
     }
 
     /// The same with data, when the host has room for it.
@@ -114,6 +118,7 @@ struct Channel {
 
 struct Connection {
     supervisor: Arc<Supervisor>,
+    is_host: bool,
     says: mpsc::Sender<Frame<Say>>,
     channels: HashMap<u32, Channel>,
     unknown: usize,
@@ -131,7 +136,7 @@ impl Connection {
     }
 
     async fn greet(&self, hello: Hello) {
-        if let Some(keep) = hello.keep {
+        if let Some(keep) = hello.keep.filter(|_| self.is_host) {
             self.supervisor.keep(keep);
         }
         let run = self.supervisor.run_id().to_owned();

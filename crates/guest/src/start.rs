@@ -146,11 +146,11 @@ impl Status {
     ///
     /// # Errors
     /// Why not.
-    pub(crate) async fn executed(self, cwd: &str) -> Result<(), NotStarted> {
+    pub(crate) async fn executed(self, cwd: String) -> Result<(), NotStarted> {
         match self.read().await {
             Ok((Some([step, errno, ..]), Then::Execute(it))) => {
                 let step = Step::ALL.into_iter().find(|it| *it as u32 == step).unwrap_or(Step::Session);
-                Err(fault::explain(step, Errno::from_raw_os_error(errno.cast_signed()), &it.program, cwd))
+                Err(fault::explain(step, Errno::from_raw_os_error(errno.cast_signed()), &it.program, &cwd))
             }
             // Also when it was killed before it got there: then its end says so.
             Ok(_) => Ok(()),

@@ -168,7 +168,8 @@ impl Supervisor {
     pub(crate) fn tidy(&self) {
         let mut table = self.table();
         let age = Duration::from_secs(table.keep.for_s);
-        let old = |job: &Arc<Job>| job.ended_at().is_some_and(|it| it.elapsed() > age);
+        // What a command left behind can be ended by its id, as long as that is known.
+        let old = |job: &Arc<Job>| !job.lingers() && job.ended_at().is_some_and(|it| it.elapsed() > age);
         let ended = |told: bool| -> Vec<u64> {
             table.jobs.iter().filter(|it| it.1.ended() && it.1.told() == told).map(|it| *it.0).collect()
         };

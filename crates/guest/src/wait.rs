@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use crate::answer::{TURN, apart};
 use crate::job::Job;
 use crate::output::{self, Watch};
 use crate::wire::{Fault, FaultCode, From, Match, Part, Reason, Wait, Waited};
@@ -26,7 +27,12 @@ pub(crate) async fn wait(job: Arc<Job>, ask: Wait) -> Result<Waited, Fault> {
             let from = job.log(|log| {
                 ask.from.map_or(log.total(Part::All), |offset| log.resolve(Part::All, From::Offset(offset)))
             });
-            Some(Watch::new(pattern, from))
+            // What is there already counts, however short the limit is; much of it is looked at within the limit.
+            let (watch, found, _) = look_once(&job, Watch::new(pattern, from)).await?;
+            if found.is_some() {
+                return Ok(Waited { reason: Reason::Pattern, found, ms: ms(begun), job: job.seen() });
+            }
+            Some(watch)
         }
     };
     let port = match &ask.port {
@@ -35,26 +41,61 @@ pub(crate) async fn wait(job: Arc<Job>, ask: Wait) -> Result<Waited, Fault> {
     };
     let (reason, found) = tokio::select! {
         biased;
-        found = matched_or_ended(&job, watch) => (if found.is_some() { Reason::Pattern } else { Reason::Exit }, found),
+        found = matched_or_ended(&job, watch) => {
+            let found = found?;
+            (if found.is_some() { Reason::Pattern } else { Reason::Exit }, found)
+        }
         () = reached(port) => (Reason::Port, None),
         () = idle(&job, ask.idle_ms) => (Reason::Idle, None),
         () = sleep(Duration::from_millis(ask.limit_ms)) => (Reason::Limit, None),
     };
-    let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    Ok(Waited { reason, found, job: job.seen(), ms })
+    Ok(Waited { reason, found, ms: ms(begun), job: job.seen() })
+}
+
+fn ms(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A line that matched; none when the job ended without one.
-async fn matched_or_ended(job: &Job, mut watch: Option<Watch>) -> Option<Match> {
+async fn matched_or_ended(job: &Job, mut watch: Option<Watch>) -> Result<Option<Match>, Fault> {
     let mut changes = job.changes();
     loop {
         changes.mark_unchanged();
         let ended = job.ended();
-        let found = watch.as_mut().and_then(|watch| job.log(|log| watch.look(log)));
-        if found.is_some() || ended || changes.changed().await.is_err() {
-            return found;
+        if let Some(before) = watch.take() {
+            let (after, found) = look(job, before).await?;
+            watch = Some(after);
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        if ended || changes.changed().await.is_err() {
+            return Ok(None);
         }
     }
+}
+
+/// Looks at all that came, a slice at a time, while the job goes on.
+async fn look(job: &Job, mut watch: Watch) -> Result<(Watch, Option<Match>), Fault> {
+    loop {
+        let (after, found, all) = look_once(job, watch).await?;
+        if found.is_some() || all {
+            return Ok((after, found));
+        }
+        watch = after;
+    }
+}
+
+/// One slice, and whether nothing was left to look at.
+async fn look_once(job: &Job, mut watch: Watch) -> Result<(Watch, Option<Match>, bool), Fault> {
+    let at = watch.at();
+    let slice = job.log(|log| (log.total(Part::All) > at).then(|| log.slice(Part::All, at, output::GO)));
+    let Some(slice) = slice else { return Ok((watch, None, true)) };
+    let looking = move || {
+        let found = watch.look(&slice, std::time::Instant::now() + TURN);
+        (watch, found, false)
+    };
+    apart(looking).await
 }
 
 async fn reached(port: Option<(String, u16)>) {

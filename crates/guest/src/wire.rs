@@ -239,6 +239,9 @@ pub struct Exec {
     pub life: Life,
     /// What of its output is sent.
     pub show: Show,
+    /// Bytes of each stream that the caller passes on: a command that printed more is kept, so that the rest can be had.
+    #[serde(default)]
+    pub cut: u64,
     /// Refused when so many jobs run that were begun as [`Life::Job`].
     pub most: Option<u32>,
 }
@@ -661,11 +664,16 @@ pub struct Fault {
     pub about: BTreeMap<String, String>,
 }
 
+/// Bytes of a fault's message, at most.
+const LONGEST_MESSAGE: usize = 4 << 10;
+
 impl Fault {
-    /// A fault without details.
+    /// A fault without details. What is said beyond 4 KiB is cut: it may quote anything, and goes into a header.
     #[must_use]
     pub fn new(code: FaultCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), about: BTreeMap::new() }
+        let mut message = message.into();
+        message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
+        Self { code, message, about: BTreeMap::new() }
     }
 }
 
@@ -679,6 +687,8 @@ pub enum FaultCode {
     NoDirectory,
     /// A script needs `/bin/sh`, and there is none.
     NoShell,
+    /// The program is missing or cannot be executed; only for a job.
+    NoProgram,
     /// No such user.
     NoUser,
     /// The kernel takes no command of that length.

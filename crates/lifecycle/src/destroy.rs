@@ -1,5 +1,7 @@
 //! Removal, of everything that only this container used.
 
+mod link;
+
 use coracle_runtime::{ContainerRuntime, LabelFilter, Removed};
 
 use crate::network::drop_shared;
@@ -73,10 +75,8 @@ pub(crate) async fn remove_all(runtime: &dyn ContainerRuntime, store: &Store, re
             return removal;
         }
     }
-    if record.guest.is_some()
-        && let Err(err) = clear_link(store, record)
-    {
-        removal.failed.push(err.into());
+    if record.guest.is_some() {
+        clear_link(store, record).await;
     }
     if let Err(err) = clear_placeholders(store, record).await {
         removal.failed.push(err);
@@ -88,12 +88,12 @@ pub(crate) async fn remove_all(runtime: &dyn ContainerRuntime, store: &Store, re
     removal
 }
 
-/// What the container left in it is not followed: it may be links.
-fn clear_link(store: &Store, record: &Record) -> Result<(), crate::StoreError> {
-    let dir = store.link_dir(record);
-    match std::fs::remove_dir_all(&dir) {
-        Err(err) if err.kind() != std::io::ErrorKind::NotFound => Err(crate::StoreError::io(&dir)(err)),
-        _ => Ok(()),
+/// What the container left in it is its own business: that some of it stays is no reason to keep the record.
+async fn clear_link(store: &Store, record: &Record) {
+    let (above, name) = (store.root().join("link"), record.record_id.to_string());
+    let cleared = tokio::task::spawn_blocking(move || link::clear(&above, &name, link::MAX_ENTRIES)).await;
+    if let Err(err) = cleared {
+        tracing::warn!(%err, "the link of the container stays");
     }
 }
 

@@ -191,7 +191,8 @@ impl Links {
             store.update(&found.record)?;
             self.forget(&id);
         }
-        let link = match self.held(&id) {
+        // One that broke is only made anew by its own socket, which may be dead for good.
+        let link = match self.held(&id).filter(|it| it.transport().is_some()) {
             Some(link) => link,
             None => found.runtime.link(&id, store.socket(&found.record).as_ref(), self.settings).await?,
         };

@@ -524,3 +524,18 @@ async fn a_table_that_is_a_pipe_keeps_nobody_waiting() {
     assert_eq!(container.ids(&myself()).unwrap().uid, geteuid().as_raw());
     assert_eq!(container.settle(ask("/")).await.unwrap_err().code, FaultCode::Io);
 }
+
+#[tokio::test]
+async fn a_child_that_does_not_get_to_run_is_killed() {
+    let container = here();
+    let process = container.start(words(&["sleep", "1000"])).await.unwrap();
+    tokio::time::pause();
+    let fault = container.in_time(process.pid, std::future::pending::<()>()).await.unwrap_err();
+    assert_eq!((fault.code, &*fault.message), (FaultCode::CannotStart, "it did not get to run within 10 s"));
+    assert_eq!(process.exit.await.unwrap(), Exit::Signal(9));
+}
+
+#[tokio::test]
+async fn a_command_starts_with_no_signal_blocked() {
+    check(words(&["grep", "SigBlk", "/proc/self/status"]), Exit::Code(0), "SigBlk:\t0000000000000000\n").await;
+}

@@ -42,11 +42,6 @@ impl Lines {
         Self { offset, number: 0, held: Vec::new(), at: offset, ended: false }
     }
 
-    /// Bytes of the part that were seen.
-    pub(super) fn at(&self) -> u64 {
-        self.at
-    }
-
     /// Must come before [`next`](Self::next) of a chunk. What lies between it and the last one is gone, and with it the
     /// beginning of its first line.
     pub(super) fn join(&mut self, chunk: &Chunk<'_>) {

@@ -6,6 +6,16 @@ use super::Log;
 use super::segment::{Chunk, Place};
 use crate::wire::{From, Part};
 
+/// A copy of some segments, to be looked at while others use the log.
+#[derive(Debug)]
+pub(crate) struct Slice {
+    pub(super) chunks: Vec<Chunk<'static>>,
+    /// Where the next one begins.
+    pub(super) end: u64,
+    /// Nothing came behind it yet.
+    pub(super) last: bool,
+}
+
 impl Log {
     /// At most `limit` bytes from `offset`, or from the oldest byte that is kept. Says where the bytes begin.
     pub(crate) fn read(&self, part: Part, offset: u64, limit: usize) -> (u64, Vec<u8>) {
@@ -73,6 +83,16 @@ impl Log {
     pub(super) fn chunks(&self, part: Part, offset: u64) -> impl Iterator<Item = Chunk<'_>> {
         let index = self.last_segment(|it| it.offset(part) <= offset);
         (index..=self.sealed.len()).filter_map(move |index| self.chunk(index, part))
+    }
+
+    /// As [`chunks`](Self::chunks), of so many segments.
+    pub(crate) fn slice(&self, part: Part, offset: u64, segments: usize) -> Slice {
+        let index = self.last_segment(|it| it.offset(part) <= offset);
+        let behind = (index + segments).min(self.sealed.len() + 1);
+        let last = behind > self.sealed.len();
+        let chunks = (index..behind).filter_map(|it| self.chunk(it, part)).map(Chunk::into_owned).collect();
+        let end = if last { self.total(part) } else { self.begin_of(behind).offset(part) };
+        Slice { chunks, end, last }
     }
 
     fn chunk(&self, index: usize, part: Part) -> Option<Chunk<'_>> {

@@ -1,18 +1,22 @@
 //! Looking for lines.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use regex::bytes::{Regex, RegexBuilder};
 
-use super::Log;
+use super::Slice;
 use super::lines::{Line, Lines, cut, text};
-use crate::wire::{Fault, FaultCode, Match, Part};
+use crate::wire::{Fault, FaultCode, Match};
 
 /// Bytes of a pattern, at most.
 const PATTERN: usize = 1 << 10;
 
 /// Bytes of a pattern when it is compiled, at most. Time is the product of this and of what is searched.
 const COMPILED: usize = 256 << 10;
+
+/// Bytes that a search may remember of what it has seen. Beyond them it becomes slow.
+const REMEMBERED: usize = 2 << 20;
 
 /// Bytes of text in an answer after which nothing is added.
 const ANSWER: usize = 128 << 10;
@@ -28,7 +32,7 @@ pub(crate) fn pattern(text: &str, ignore_case: bool) -> Result<Regex, Fault> {
         return Err(Fault::new(FaultCode::Invalid, message));
     }
     let mut builder = RegexBuilder::new(text);
-    builder.unicode(false).case_insensitive(ignore_case).size_limit(COMPILED).dfa_size_limit(COMPILED);
+    builder.unicode(false).case_insensitive(ignore_case).size_limit(COMPILED).dfa_size_limit(REMEMBERED);
     builder.build().map_err(|err| {
         // The error of a parser draws the pattern with an arrow below it; the reason is the last line.
         let reason = match &err {
@@ -39,44 +43,74 @@ pub(crate) fn pattern(text: &str, ignore_case: bool) -> Result<Regex, Fault> {
     })
 }
 
-impl Log {
-    /// Lines that match, with so many lines before and after each; whether there is at least one further match; and
-    /// where to go on from.
-    ///
-    /// The line that `from` lies in is looked at from there on, and nothing before it is given as context. Of each line
-    /// the first 64 KiB are looked at and the first 4 KiB are given. A last line that has not ended is looked at; unless
-    /// it matched, the search goes on at its beginning. Nothing is added to 128 KiB of text, however much is wanted.
-    pub(crate) fn search(
-        &self,
-        part: Part,
-        from: u64,
-        pattern: &Regex,
-        context: usize,
-        most: usize,
-    ) -> (Vec<Match>, bool, u64) {
-        let from = from.clamp(self.first(part), self.total(part));
-        let mut hunt = Hunt::new(pattern, context, most, from);
-        let mut lines = Lines::from(from);
-        for chunk in self.chunks(part, from) {
-            lines.join(&chunk);
-            while let Some(line) = lines.next(&chunk) {
-                hunt.look(&line, true);
-                if hunt.is_over() {
-                    return hunt.answer();
+/// A search under way, which finds lines that match, with so many lines before and after each.
+///
+/// The line that `from` lies in is looked at from there on, and nothing before it is given as context. Of each line the
+/// first 64 KiB are looked at and the first 4 KiB are given. A last line that has not ended is looked at; unless it
+/// matched, the search goes on at its beginning. Nothing is added to 128 KiB of text, however much is wanted.
+#[derive(Debug)]
+pub(crate) struct Hunt {
+    lines: Lines,
+    from: u64,
+    at: u64,
+    haul: Haul,
+    over: bool,
+}
+
+impl Hunt {
+    pub(crate) fn new(pattern: Regex, context: usize, most: usize, from: u64) -> Self {
+        let haul = Haul::new(pattern, context, most, from);
+        Self { lines: Lines::from(from), from, at: from, haul, over: false }
+    }
+
+    /// Where the next slice begins.
+    pub(crate) fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// Nothing is left to look at.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// A line at least was looked at, so that going on is no standstill.
+    pub(crate) fn has_advanced(&self) -> bool {
+        self.haul.seen > self.from
+    }
+
+    /// Looks at one line at least, if one ends in the slice, and at all of the slice if there is time until then.
+    pub(crate) fn look(&mut self, slice: &Slice, until: Instant) {
+        for chunk in &slice.chunks {
+            self.lines.join(chunk);
+            while let Some(line) = self.lines.next(chunk) {
+                self.haul.look(&line, true);
+                self.at = line.end;
+                self.over = self.haul.is_full();
+                if self.over || Instant::now() >= until {
+                    return;
                 }
             }
         }
-        if let Some(line) = lines.open() {
-            hunt.look(&line, false);
+        self.at = slice.end;
+        if slice.last {
+            self.over = true;
+            if let Some(line) = self.lines.open() {
+                self.haul.look(&line, false);
+            }
         }
-        hunt.answer()
+    }
+
+    /// What was found; whether there is or may be a further match; and where to go on from.
+    pub(crate) fn answer(self) -> (Vec<Match>, bool, u64) {
+        let Haul { found, more, behind, seen, .. } = self.haul;
+        (found, more || !self.over, if more { behind } else { seen })
     }
 }
 
-/// A search under way.
+/// What a search found.
 #[derive(Debug)]
-struct Hunt<'a> {
-    pattern: &'a Regex,
+struct Haul {
+    pattern: Regex,
     context: usize,
     most: usize,
     found: Vec<Match>,
@@ -91,8 +125,8 @@ struct Hunt<'a> {
     seen: u64,
 }
 
-impl<'a> Hunt<'a> {
-    fn new(pattern: &'a Regex, context: usize, most: usize, from: u64) -> Self {
+impl Haul {
+    fn new(pattern: Regex, context: usize, most: usize, from: u64) -> Self {
         let (found, before) = (Vec::new(), VecDeque::new());
         Self { pattern, context, most, found, taken: 0, more: false, before, behind: from, seen: from }
     }
@@ -140,12 +174,8 @@ impl<'a> Hunt<'a> {
         self.before.push_back(room);
     }
 
-    fn is_over(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.more && (self.taken >= ANSWER || self.found.last().is_none_or(|it| it.after.len() >= self.context))
-    }
-
-    fn answer(self) -> (Vec<Match>, bool, u64) {
-        (self.found, self.more, if self.more { self.behind } else { self.seen })
     }
 }
 

@@ -66,6 +66,11 @@ pub(super) struct Chunk<'a> {
 }
 
 impl Chunk<'_> {
+    /// The same on its own.
+    pub(super) fn into_owned(self) -> Chunk<'static> {
+        Chunk { bytes: Cow::Owned(self.bytes.into_owned()), ..self }
+    }
+
     pub(super) fn before(&self, offset: u64) -> &[u8] {
         &self.bytes[..self.within(offset)]
     }

@@ -1,4 +1,5 @@
 use std::path::Path;
+use std::time::Instant;
 
 use proptest::prelude::*;
 use regex::bytes::Regex;
@@ -86,6 +87,27 @@ impl Model {
             _ => total,
         };
         (found.collect(), hits.len() > most, next)
+    }
+}
+
+impl Log {
+    /// A whole search, in slices of two segments, each of which has time for one line.
+    fn search(&self, part: Part, from: u64, pattern: &Regex, context: usize, most: usize) -> (Vec<Match>, bool, u64) {
+        let mut hunt = Hunt::new(pattern.clone(), context, most, from.clamp(self.first(part), self.total(part)));
+        while !hunt.is_over() {
+            hunt.look(&self.slice(part, hunt.at(), 2), Instant::now());
+        }
+        hunt.answer()
+    }
+}
+
+/// All that a watch sees.
+fn look(watch: &mut Watch, log: &Log) -> Option<Match> {
+    loop {
+        let found = watch.look(&log.slice(Part::All, watch.at(), 2), Instant::now());
+        if found.is_some() || watch.at() >= log.total(Part::All) {
+            return found;
+        }
     }
 }
 
@@ -219,7 +241,7 @@ proptest! {
         let mut seen = None;
         for op in ops.iter().filter(|it| !matches!(it, Op::Shed)) {
             run(&mut log, &mut model, op);
-            seen = seen.or_else(|| watch.look(&log));
+            seen = seen.or_else(|| look(&mut watch, &log));
         }
         let found = log.search(Part::All, from, &pattern, 0, 1).0.pop().filter(|_| from <= log.total(Part::All));
         // A line that was seen before it had ended is shorter, but it is that line.
@@ -234,9 +256,9 @@ fn a_line_is_seen_when_it_is_whole_enough() {
     let mut watch = Watch::new(pattern("ready$", false).unwrap(), 0);
     for (piece, seen) in [("noise\nser", None), ("ver rea", None), ("dy", Some("server ready"))] {
         log.append(Stream::Stdout, piece.as_bytes());
-        assert_eq!(watch.look(&log).map(|it| it.text).as_deref(), seen, "{piece}");
+        assert_eq!(look(&mut watch, &log).map(|it| it.text).as_deref(), seen, "{piece}");
     }
-    assert_eq!(watch.look(&log), None);
+    assert_eq!(look(&mut watch, &log), None);
 }
 
 #[test]
@@ -244,10 +266,10 @@ fn a_watch_goes_on_behind_what_it_was_too_late_for() {
     let (_dir, mut log) = small(40);
     let mut watch = Watch::new(pattern("target", false).unwrap(), 0);
     log.append(Stream::Stdout, b"one\nta");
-    assert_eq!(watch.look(&log), None);
+    assert_eq!(look(&mut watch, &log), None);
     log.append(Stream::Stdout, "\n".repeat(100).as_bytes());
     log.append(Stream::Stdout, b"rget\ntarget\n");
-    let found = watch.look(&log).unwrap();
+    let found = look(&mut watch, &log).unwrap();
     assert_eq!((found.offset, found.line, found.text.as_str()), (111, 103, "target"));
 }
 
@@ -368,4 +390,24 @@ fn a_slot_that_cannot_be_read_is_passed_over() {
     assert_eq!(log.read(Part::All, gone, 1000).0, behind);
     let found = log.search(Part::All, 0, &pattern("line 11", false).unwrap(), 0, 10).0;
     assert_eq!((found[0].offset, found[0].line), (88, 12));
+}
+
+#[test]
+fn a_search_that_runs_out_of_time_says_where_to_go_on() {
+    let (_dir, mut log) = small(1000);
+    log.append(Stream::Stdout, b"hit one\nnothing\nhit two\nhit");
+    let (mut next, mut lines, mut answers) = (0, Vec::new(), 0);
+    let mut more = true;
+    while more {
+        let mut hunt = Hunt::new(pattern("hit", false).unwrap(), 0, 10, next);
+        while !hunt.is_over() && !hunt.has_advanced() {
+            hunt.look(&log.slice(Part::All, hunt.at(), 1), Instant::now());
+        }
+        let found;
+        (found, more, next) = hunt.answer();
+        lines.extend(found.into_iter().map(|it| it.line));
+        answers += 1;
+        assert!(answers < 10);
+    }
+    assert_eq!((lines, next), (vec![1, 3, 4], 27));
 }

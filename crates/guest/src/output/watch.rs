@@ -1,10 +1,12 @@
 //! Looking at lines as they come.
 
+use std::time::Instant;
+
 use regex::bytes::Regex;
 
-use super::Log;
+use super::Slice;
 use super::lines::Lines;
-use crate::wire::{Match, Part};
+use crate::wire::Match;
 
 /// Waits for a line of both streams in order of arrival.
 ///
@@ -14,30 +16,42 @@ use crate::wire::{Match, Part};
 pub(crate) struct Watch {
     pattern: Regex,
     lines: Lines,
+    at: u64,
     /// The end of the last line when it was looked at before it had ended.
     looked: u64,
 }
 
 impl Watch {
-    /// Looks at what lies behind `from`, in [`Part::All`], now or later.
+    /// Looks at what lies behind `from`, in [`Part::All`](crate::wire::Part::All), now or later.
     pub(crate) fn new(pattern: Regex, from: u64) -> Self {
-        Self { pattern, lines: Lines::from(from), looked: 0 }
+        Self { pattern, lines: Lines::from(from), at: from, looked: 0 }
     }
 
-    /// The first line that matches among those that came since the last call. It comes without context.
-    pub(crate) fn look(&mut self, log: &Log) -> Option<Match> {
-        if self.lines.at() > log.total(Part::All) {
+    /// Where the next slice begins.
+    pub(crate) fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// The first line that matches in the slice, which is looked at until then, but for one line at least. It comes
+    /// without context.
+    pub(crate) fn look(&mut self, slice: &Slice, until: Instant) -> Option<Match> {
+        if self.at > slice.end {
             return None;
         }
-        for chunk in log.chunks(Part::All, self.lines.at()) {
-            self.lines.join(&chunk);
-            while let Some(line) = self.lines.next(&chunk) {
+        for chunk in &slice.chunks {
+            self.lines.join(chunk);
+            while let Some(line) = self.lines.next(chunk) {
+                self.at = line.end;
                 if self.pattern.is_match(line.text) {
                     return Some(line.found());
                 }
+                if Instant::now() >= until {
+                    return None;
+                }
             }
         }
-        let line = self.lines.open().filter(|it| it.end > self.looked)?;
+        self.at = slice.end;
+        let line = self.lines.open().filter(|it| slice.last && it.end > self.looked)?;
         self.looked = line.end;
         self.pattern.is_match(line.text).then(|| line.found())
     }

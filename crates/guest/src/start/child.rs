@@ -155,7 +155,7 @@ fn prepare(orders: &Orders) -> Result<i32, Failed> {
         // SAFETY: `place` has put the terminal there.
         ioctl_tiocsctty(unsafe { BorrowedFd::borrow_raw(1) }).map_err(|errno| (Step::Terminal, errno))?;
     }
-    plain_signals();
+    plain_actions();
     limits(orders).map_err(|errno| (Step::Limits, errno))?;
     become_user(orders).map_err(|errno| (Step::User, errno))?;
     umask(Mode::from_raw_mode(0o022));
@@ -206,15 +206,21 @@ fn copy(from: RawFd, to: RawFd, flags: c_int) -> Result<(), Errno> {
 
 /// A signal that is ignored stays so over exec, and PID 1 is started with whatever the engine likes. Handlers must go
 /// before anything is unblocked: they are those of the process whose memory this is.
-fn plain_signals() {
+fn plain_actions() {
     let default = [0u64; 8];
     let zeros = default.as_ptr() as usize;
     for signal in 1..=64 {
         // SAFETY: an action of zeros, longer than the kernel's: the default one. Actions are not shared.
         let _ = unsafe { raw::call(libc::SYS_rt_sigaction, [signal, zeros, 0, 8, 0]) };
     }
+}
+
+/// The last thing before exec: one that dumps core must not come while the kernel takes the memory for the user's.
+fn unblock_signals() {
+    let none = 0u64;
+    let set = (&raw const none) as usize;
     // SAFETY: a set of eight bytes, as long as the kernel's.
-    let _ = unsafe { raw::call(libc::SYS_rt_sigprocmask, [libc::SIG_SETMASK as usize, zeros, 0, 8, 0]) };
+    let _ = unsafe { raw::call(libc::SYS_rt_sigprocmask, [libc::SIG_SETMASK as usize, set, 0, 8, 0]) };
 }
 
 fn limits(orders: &Orders) -> Result<(), Errno> {
@@ -256,6 +262,7 @@ fn allowed() -> i32 {
 fn execute(what: &mut Execution) -> Failed {
     let Execution { candidates, words, by_shell, environment, .. } = what;
     let mut why = (Step::Program, Errno::NOENT);
+    unblock_signals();
     for candidate in &*candidates {
         let errno = exec(*candidate, words, environment);
         match errno {

@@ -2,6 +2,9 @@
 
 use crate::machine::Ids;
 
+/// Bytes of a field, at most: it becomes a variable of every command, and part of answers.
+const LONGEST_FIELD: usize = 4 << 10;
+
 /// The kernel takes no more supplementary groups.
 const MAX_GROUPS: usize = 65_536;
 
@@ -101,8 +104,10 @@ fn group(line: &[u8]) -> Option<Group<'_>> {
     Some(Group { name, gid, members: fields.next().unwrap_or_default().trim_ascii_end() })
 }
 
+/// What is longer, or has control characters, is nothing that a table should say.
 fn text(field: &[u8]) -> Option<String> {
-    String::from_utf8(field.to_vec()).ok().filter(|it| !it.contains('\0'))
+    let text = str::from_utf8(field).ok().filter(|it| it.len() <= LONGEST_FIELD)?;
+    (!text.chars().any(char::is_control)).then(|| text.to_owned())
 }
 
 /// The highest number means "no change" to the kernel, so nobody has it.
@@ -205,5 +210,14 @@ mod tests {
             prop_assert_eq!(it.user(uid), Some(entry.clone()));
             prop_assert!(it.named(&entry.name).is_some());
         }
+    }
+
+    #[test]
+    fn fields_that_no_table_should_have_make_no_entry() {
+        let long = "x".repeat(LONGEST_FIELD + 1);
+        for line in [format!("{long}:x:1:1::/:/bin/sh"), format!("a:x:1:1::/{long}:"), "a:x:1:1::/\u{1b}[2J:".into()] {
+            assert_eq!(tables(&line, "").user(1), None, "{line:.40}");
+        }
+        assert!(tables(&format!("{}:x:1:1::/:", &long[1..]), "").user(1).is_some());
     }
 }

@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use coracle_guest::codec::Frame;
 use coracle_guest::wire::{Answer, Ask, MAX_UNKNOWN, Say, Stream, WINDOW};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::inbox::{Inbox, Tell, inbox};
 
 /// Room is given back in pieces of at least that size, so that a flood of single bytes is not answered byte by byte.
 const GIVE_BACK: u64 = WINDOW / 4;
@@ -31,6 +33,8 @@ pub(super) enum Breach {
     RoomBack(u32),
     #[error("the guest sent a part of an output on channel {0} twice")]
     Offset(u32),
+    #[error("the guest said more on channel {0} than may wait there")]
+    Waiting(u32),
     #[error("the guest sent {} frames of unknown types", MAX_UNKNOWN)]
     Unknown,
 }
@@ -57,7 +61,7 @@ pub(super) type Heard = (Say, Vec<u8>);
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) number: u32,
-    pub(super) heard: mpsc::UnboundedReceiver<Heard>,
+    pub(super) heard: Inbox,
     /// Bytes that may be sent.
     pub(super) room: Arc<Semaphore>,
     /// The opening words were given to the connection.
@@ -71,8 +75,8 @@ struct Slot {
     talk: Talk,
     /// [`Say::Begun`] came, or the answer that data follows.
     begun: bool,
-    /// None when nobody waits any more. Unbounded, because `room` bounds the bytes, and the grammar the rest.
-    heard: Option<mpsc::UnboundedSender<Heard>>,
+    /// None when nobody waits any more. `room` bounds the bytes in it.
+    heard: Option<Tell>,
     /// Bytes that the guest may send.
     room: u64,
     /// Bytes that were taken and not yet given back.
@@ -108,7 +112,7 @@ impl Channels {
     /// Opens a channel with a first frame, which holds a place of the queue.
     pub(super) fn open(&mut self, ask: Ask, payload: Vec<u8>, talk: Talk, permit: OwnedSemaphorePermit) -> Opened {
         let number = self.free_number();
-        let (tell, heard) = mpsc::unbounded_channel();
+        let (tell, heard) = inbox();
         let give = Arc::new(Semaphore::new(usize::try_from(WINDOW).expect("a window fits")));
         let (sent, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let slot = Slot {
@@ -176,10 +180,10 @@ impl Channels {
                 return Err(Breach::Unknown);
             }
             // It may have been the last word of a later version, so its call is not left waiting for another.
-            if let Some(heard) = self.slots.get_mut(&channel).and_then(|it| it.heard.as_ref()) {
-                let _ = heard.send((Say::Unknown, Vec::new()));
-            }
-            return Ok(());
+            return match self.slots.get(&channel).and_then(|it| it.heard.as_ref()) {
+                Some(heard) if !heard.put(Say::Unknown, Vec::new()) => Err(Breach::Waiting(channel)),
+                _ => Ok(()),
+            };
         }
         let slot = self.slots.get_mut(&channel).ok_or(Breach::NoChannel(channel))?;
         let last = slot.admit(channel, &head, payload.len() as u64)?;
@@ -188,7 +192,8 @@ impl Channels {
             _ if matches!(head, Say::Credit(_)) => {}
             // Pieces without a byte use no room, so nothing would bound how many wait.
             Some(_) if !last && bytes == 0 && matches!(head, Say::Out { .. } | Say::Data { .. }) => {}
-            Some(heard) => drop(heard.send((head, payload))),
+            Some(heard) if heard.put(head, payload) => {}
+            Some(_) => return Err(Breach::Waiting(channel)),
             None => self.took(channel, bytes),
         }
         if last && let Some(slot) = self.slots.remove(&channel) {

@@ -57,6 +57,7 @@ impl Order {
             },
             life,
             show,
+            cut: exec.keep_bytes as u64,
             most: None,
         };
         Ok(Self { job, head, bytes })

@@ -9,13 +9,14 @@ use std::time::Duration;
 use coracle_guest::codec::{self, Frame};
 use coracle_guest::wire::{Ask, Hello, Keep, MAX_CHANNELS, Say, VERSION};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::channels::{Channels, Heard, Opened, Talk};
 use super::dial::{Dialled, Transport};
+use super::inbox::Inbox;
 use crate::{Error, ProcessId, Result, random_hex};
 
 /// A guest that runs answers within a moment.
@@ -30,6 +31,9 @@ pub(super) const PIECE: usize = 64 << 10;
 /// Lists are read whole, a mebibyte each, and these many at once.
 const LISTS: usize = 8;
 
+/// How long a call waits until it may be put to the guest: calls that hang must not hang all others.
+const TURN: Duration = Duration::from_secs(10);
+
 /// How long the last words to a guest may take.
 const PARTING: Duration = Duration::from_secs(1);
 
@@ -39,11 +43,28 @@ pub(super) struct Broken {
     pub(super) reason: String,
     /// The guest may have got what was asked.
     pub(super) sent: bool,
+    /// The connection stands, and takes no more calls.
+    pub(super) full: bool,
+}
+
+impl Broken {
+    fn full() -> Self {
+        let reason = format!("no place for another call within {} s", TURN.as_secs());
+        Self { reason, sent: false, full: true }
+    }
+
+    /// What it is to who asked for `verb`.
+    pub(super) fn of(self, verb: &'static str) -> Error {
+        if self.full {
+            return Error::TimedOut { verb, after: TURN };
+        }
+        Error::GuestLost { reason: self.reason, output: None }
+    }
 }
 
 impl From<Broken> for Error {
     fn from(it: Broken) -> Self {
-        Self::GuestLost { reason: it.reason, output: None }
+        it.of("link")
     }
 }
 
@@ -112,11 +133,14 @@ impl Connection {
         !self.shared.over.is_cancelled()
     }
 
-    /// Opens a channel; waits while as many are open as may.
+    /// Opens a channel; waits a while when as many are open as may.
     pub(super) async fn open(self: &Arc<Self>, ask: Ask, payload: Vec<u8>, talk: Talk) -> Result<Channel, Broken> {
         let unsent = |_| self.shared.broken(false);
-        let permit = Arc::clone(&self.shared.numbers).acquire_owned().await.map_err(unsent)?;
-        let place = self.shared.places.acquire().await.map_err(unsent)?;
+        let turn = async {
+            let permit = Arc::clone(&self.shared.numbers).acquire_owned().await.map_err(unsent)?;
+            Ok((permit, self.shared.places.acquire().await.map_err(unsent)?))
+        };
+        let (permit, place) = timeout(TURN, turn).await.unwrap_or_else(|_| Err(Broken::full()))?;
         let opened = {
             let mut channels = self.shared.lock();
             if channels.over.is_some() {
@@ -149,7 +173,7 @@ impl Drop for Connection {
 #[derive(Debug)]
 pub(super) struct Channel {
     to: Sender,
-    heard: mpsc::UnboundedReceiver<Heard>,
+    heard: Inbox,
     sent: Arc<AtomicBool>,
     ended: Arc<AtomicBool>,
 }
@@ -158,7 +182,7 @@ impl Channel {
     /// What the guest says next. Safe to abandon.
     pub(super) async fn next(&mut self) -> Result<Heard, Broken> {
         let broken = |sent: &AtomicBool| self.to.connection.shared.broken(sent.load(Ordering::Relaxed));
-        self.heard.recv().await.ok_or_else(|| broken(&self.sent))
+        self.heard.next().await.ok_or_else(|| broken(&self.sent))
     }
 
     /// As [`next`](Self::next); when something else has to be done first, only that the connection broke before the last
@@ -257,7 +281,7 @@ impl Shared {
 
     fn broken(&self, sent: bool) -> Broken {
         let reason = self.lock().over.clone().unwrap_or_else(|| "the guest had said its last word".into());
-        Broken { reason, sent }
+        Broken { reason, sent, full: false }
     }
 
     fn end(&self, reason: &str) {

@@ -19,6 +19,9 @@ use crate::{ContainerPath, Error, Exec, ExecLimits, ExecOutput, Exit, LimitKind,
 /// How much longer than its limits say a command may take to end, until nobody believes in it.
 const SLACK: Duration = Duration::from_secs(30);
 
+/// How much longer than its limits say a command may take to begin.
+const BEGIN_SLACK: Duration = Duration::from_secs(10);
+
 /// How often, and how far apart, a command is looked for whose start is under way.
 const LOOKS: usize = 100;
 const LOOK: Duration = Duration::from_millis(50);
@@ -77,6 +80,8 @@ struct Errand {
     from: Instant,
     /// Run of the guest that it was sent to.
     sent_to: Option<String>,
+    /// When it was first sent.
+    sent_at: Option<Instant>,
     /// It was sent, so that it has to be asked for and not to be sent again.
     attach: bool,
     /// The guest did not know it, so it was sent once more.
@@ -119,6 +124,7 @@ impl Errand {
             outputs: Outputs::new(2 * end_bytes(exec.keep_bytes), exec.live.take()),
             from: Instant::now(),
             sent_to: None,
+            sent_at: None,
             attach: false,
             resent: false,
             looks: 0,
@@ -184,6 +190,7 @@ impl Errand {
         let opened = connection.open(ask, payload, Talk::Command(at)).await;
         if opened.is_ok() {
             self.sent_to = Some(run);
+            self.sent_at.get_or_insert_with(Instant::now);
             self.attach = true;
         }
         Ok(opened)
@@ -212,6 +219,7 @@ impl Errand {
                     channel.cancel();
                 }
                 () = sleep_until(self.watched_until()), if self.outputs.watched() => self.outputs.unwatch(),
+                () = sleep_until(self.begun_until()) => return Stop::Lost("it did not begin"),
                 () = sleep_until(self.deadline(opened)) => return Stop::Lost("the guest does not tell of the command"),
                 sent = &mut send, if sending => match sent {
                     Ok(()) => sending = false,
@@ -258,6 +266,16 @@ impl Errand {
         self.limits.total.map_or_else(far, |total| self.from + total)
     }
 
+    /// What has a limit and does not begin would by then have ended, so to wait on says nothing more.
+    fn begun_until(&self) -> Instant {
+        match (self.sent_at, self.limits.total) {
+            (Some(sent), Some(total)) if self.begun.is_none() && self.cancelled.is_none() => {
+                sent.checked_add(total.saturating_add(self.limits.grace + BEGIN_SLACK)).unwrap_or_else(far)
+            }
+            _ => far(),
+        }
+    }
+
     fn deadline(&self, opened: Instant) -> Instant {
         let ending = self.limits.grace + SLACK;
         match (self.cancelled, &self.begun, self.limits.total) {
@@ -273,7 +291,8 @@ impl Errand {
     /// The guest refused: for good, or it never saw the command.
     fn failed(&mut self, fault: wire::Fault, attached: bool, feed: &mut Feed) -> Result<()> {
         match fault.code {
-            FaultCode::NoJob if attached && self.begun.is_none() && !self.resent => {
+            // What was sent long ago may have begun, ended, and been forgotten.
+            FaultCode::NoJob if attached && self.begun.is_none() && !self.resent && self.fresh() => {
                 (self.resent, self.attach, self.settled) = (true, false, true);
                 if feed.rewind() { Ok(()) } else { Err(self.lost("its input was under way")) }
             }
@@ -291,8 +310,15 @@ impl Errand {
         }
     }
 
+    fn fresh(&self) -> bool {
+        self.sent_at.is_some_and(|it| it.elapsed() < SOON)
+    }
+
     /// The connection broke: decides whether another one can help.
     fn broke(&mut self, broken: &Broken, attached: bool, feed: &mut Feed) -> Result<()> {
+        if broken.full {
+            return Err(if self.sent_to.is_some() { self.lost(&broken.reason) } else { broken.clone().of("exec") });
+        }
         let now = Instant::now();
         self.outputs.forget_room();
         self.broken.retain(|it| now.duration_since(*it) < Duration::from_secs(60));
@@ -304,7 +330,7 @@ impl Errand {
         if !broken.sent && !attached {
             self.attach = false;
             if !self.resent {
-                self.sent_to = None;
+                (self.sent_to, self.sent_at) = (None, None);
             }
             (self.settled, self.retried) = (true, self.resent);
             return if feed.rewind() { Ok(()) } else { Err(self.lost(&broken.reason)) };

@@ -49,8 +49,8 @@ impl Link {
                 let ask = sendable(Ask::Get { at: at.clone(), offset, limit })?;
                 match self.first_of_content(ask, limit).await? {
                     Ok(opened) => return Ok(opened),
-                    Err(_) if first => first = false,
-                    Err(broken) => return Err(broken.into()),
+                    Err(broken) if first && !broken.full => first = false,
+                    Err(broken) => return Err(broken.of("get")),
                 }
             }
         };
@@ -88,8 +88,8 @@ impl Link {
                 },
                 Err(broken) => broken,
             };
-            if broken.sent || !feed.rewind() {
-                return Err(broken.into());
+            if broken.sent || broken.full || !feed.rewind() {
+                return Err(broken.of("put"));
             }
         }
     }

@@ -15,6 +15,7 @@ mod dial;
 mod exec;
 mod feed;
 mod files;
+mod inbox;
 mod jobs;
 mod output;
 #[cfg(test)]
@@ -147,8 +148,8 @@ impl Link {
                     Err(broken) => Err(broken),
                 };
                 match heard {
-                    Err(broken) if first && (again != Again::Never || !broken.sent) => first = false,
-                    Err(broken) => return Err(broken.into()),
+                    Err(broken) if first && !broken.full && (again != Again::Never || !broken.sent) => first = false,
+                    Err(broken) => return Err(broken.of(verb)),
                     Ok(heard) => return understand(heard, kind.take),
                 }
             }

@@ -129,7 +129,7 @@ fn without(capability: Capability) -> &'static str {
 fn of_fault(code: FaultCode) -> Code {
     match code {
         FaultCode::Invalid | FaultCode::TooLong => Code::InvalidInput,
-        FaultCode::NoDirectory | FaultCode::NotFound => Code::PathNotFound,
+        FaultCode::NoDirectory | FaultCode::NotFound | FaultCode::NoProgram => Code::PathNotFound,
         FaultCode::Exists => Code::PathExists,
         FaultCode::NoShell => Code::NoShell,
         FaultCode::NoUser => Code::UserNotFound,
@@ -145,6 +145,7 @@ fn for_fault(code: FaultCode) -> &'static str {
         FaultCode::TooLong => "give the data as `stdin`, or `copy_in` a file and name it",
         FaultCode::CannotStart => "perhaps too many processes run in the container; see with `exec` of `ps`, or `jobs`",
         FaultCode::NoShell => "give the command as a list of words, which needs no shell",
+        FaultCode::NoProgram => "check the program's name; `exec` of `command -v NAME` shows whether the image has it",
         _ => "correct what the message names",
     }
 }
@@ -190,9 +191,10 @@ impl From<InvalidSize> for Failure {
 
 #[cfg(test)]
 mod tests {
+    use coracle_runtime::link::wire::Fault;
     use coracle_runtime::{EngineKind, Error, Excerpt, Handle, Problem, Refused, Status};
 
-    use super::Failure;
+    use super::{Failure, FaultCode};
 
     fn check(err: impl Into<Failure>, code: &str, message: &str, hint: &str) {
         let failure = err.into();
@@ -225,6 +227,9 @@ mod tests {
         let stopped =
             Error::NotRunning { status: Status::Exited, exit_code: Some(137), oom_killed: true, output: None };
         check(stopped, "not_running", "container is not running (status `exited`)", "memory_limit");
+        let fault = Fault::new(FaultCode::NoProgram, "cannot run the command: not found in the container");
+        let message = fault.message.clone();
+        check(Error::Refused(fault), "path_not_found", &message, "check the program's name");
     }
 
     #[test]

@@ -1,0 +1,172 @@
+//! Clearing the directory that a container saw as its link.
+//!
+//! Root inside could put anything into it. Names are only ever taken in an open directory, and a link is removed and not
+//! followed. Neither depth nor number of what lies there costs more than our own bounds.
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use coracle_runtime::random_hex;
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, openat, renameat, unlinkat};
+use rustix::io::{Errno, Result};
+
+/// Directories open at once. A deeper one is moved up and removed there.
+const MAX_DEPTH: usize = 32;
+
+/// Entries that one removal looks at.
+pub(super) const MAX_ENTRIES: usize = 1_000_000;
+
+/// Removes a directory with all that is in it. What cannot be removed, or is more than `most` entries, is set aside
+/// next to it under another name, so that nothing of a container that is gone stands in anybody's way.
+pub(super) fn clear(above: &Path, name: &str, most: usize) {
+    let Err(errno) = remove(above, name, most) else { return };
+    let aside = format!(".trash-{}", random_hex::<8>());
+    let left = if std::fs::rename(above.join(name), above.join(&aside)).is_ok() { &aside } else { name };
+    tracing::warn!(path = %above.join(left).display(), %errno, "what a container left in its link stays");
+}
+
+fn remove(above: &Path, name: &str, most: usize) -> Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let above = openat(CWD, above, flags, Mode::empty())?;
+    match Level::open(above.as_fd(), name.as_bytes()) {
+        Err(Errno::NOENT) => Ok(()),
+        top => Descent { above, levels: vec![top?], left: most, failed: None }.go(),
+    }
+}
+
+/// A directory on the way down.
+struct Level {
+    name: Vec<u8>,
+    fd: OwnedFd,
+    entries: Dir,
+    /// Something of it went, or came to it, since it was last gone through.
+    changed: bool,
+}
+
+impl Level {
+    fn open(above: BorrowedFd<'_>, name: &[u8]) -> Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = openat(above, name, flags, Mode::empty())?;
+        Ok(Self { name: name.to_vec(), entries: Dir::read_from(&fd)?, fd, changed: false })
+    }
+
+    fn next(&mut self) -> Option<Result<Vec<u8>>> {
+        let mut names = self.entries.by_ref().map(|it| it.map(|entry| entry.file_name().to_bytes().to_vec()));
+        names.find(|it| it.as_ref().map_or(true, |name| name != b"." && name != b".."))
+    }
+}
+
+struct Descent {
+    above: OwnedFd,
+    levels: Vec<Level>,
+    /// Entries that may still be looked at.
+    left: usize,
+    /// Why something stays.
+    failed: Option<Errno>,
+}
+
+impl Descent {
+    fn go(mut self) -> Result<()> {
+        while self.advance()? {}
+        self.failed.map_or(Ok(()), Err)
+    }
+
+    /// Does the next step; whether there was one.
+    fn advance(&mut self) -> Result<bool> {
+        let Some(level) = self.levels.last_mut() else { return Ok(false) };
+        let Some(name) = level.next() else { return self.leave().map(|()| true) };
+        self.left = self.left.checked_sub(1).ok_or(Errno::TOOBIG)?;
+        match name.and_then(|name| self.step(&name)) {
+            Ok(below) => self.levels.extend(below),
+            Err(errno) => self.failed = Some(errno),
+        }
+        Ok(true)
+    }
+
+    /// Removes an entry of the last level, or gives the level that it is.
+    fn step(&mut self, name: &[u8]) -> Result<Option<Level>> {
+        let last = self.levels.len() - 1;
+        let fd = self.levels[last].fd.as_fd();
+        match unlinkat(fd, name, AtFlags::empty()) {
+            // Not every system tells a directory by the first of these.
+            Err(Errno::ISDIR | Errno::PERM) if last + 1 < MAX_DEPTH => return Level::open(fd, name).map(Some),
+            Err(Errno::ISDIR | Errno::PERM) => {
+                renameat(fd, name, &self.levels[0].fd, random_hex::<16>())?;
+                self.levels[0].changed = true;
+            }
+            done => done?,
+        }
+        self.levels[last].changed = true;
+        Ok(None)
+    }
+
+    /// Removes the last level, or goes through it once more when something is left in it and something else went: what
+    /// was moved there, and what a file system leaves out of a listing while entries go.
+    fn leave(&mut self) -> Result<()> {
+        let Some(mut last) = self.levels.pop() else { return Ok(()) };
+        let above = self.levels.last().map_or(self.above.as_fd(), |it| it.fd.as_fd());
+        match unlinkat(above, &last.name, AtFlags::REMOVEDIR) {
+            Ok(()) => match self.levels.last_mut() {
+                Some(above) => above.changed = true,
+                // What failed on the way has gone in the end.
+                None => self.failed = None,
+            },
+            Err(Errno::NOTEMPTY | Errno::EXIST) if last.changed => {
+                (last.entries, last.changed) = (Dir::read_from(&last.fd)?, false);
+                self.levels.push(last);
+            }
+            Err(errno) => self.failed = Some(errno),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rustix::fs::mkdirat;
+
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(dir).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn depth_costs_nothing_and_a_link_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let outside = dir.path().join("outside");
+        fs::create_dir_all(outside.join("kept")).unwrap();
+        fs::create_dir(dir.path().join("link")).unwrap();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut deepest = openat(CWD, dir.path().join("link"), flags, Mode::empty()).unwrap();
+        for level in 0..5000 {
+            if level % 100 == 0 {
+                rustix::fs::symlinkat(&outside, &deepest, "way out").unwrap();
+            }
+            mkdirat(&deepest, "deep", Mode::RWXU).unwrap();
+            deepest = openat(&deepest, "deep", flags, Mode::empty()).unwrap();
+        }
+        remove(dir.path(), "link", MAX_ENTRIES).unwrap();
+        assert_eq!(names(dir.path()), ["outside"]);
+        assert_eq!(names(&outside), ["kept"]);
+    }
+
+    #[test]
+    fn what_is_too_much_is_set_aside_and_the_name_is_free() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("link")).unwrap();
+        for file in 0..20 {
+            fs::write(dir.path().join("link").join(file.to_string()), "").unwrap();
+        }
+        clear(dir.path(), "link", 10);
+        let [left] = &*names(dir.path()) else { panic!("one is left") };
+        assert!(left.starts_with(".trash-"), "{left}");
+        clear(dir.path(), "link", 10);
+        assert_eq!(names(&dir.path().join(left)).len(), 10);
+    }
+}

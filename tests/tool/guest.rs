@@ -221,7 +221,8 @@ async fn a_chatty_leftover_does_not_hold_the_call_that_left_it() {
         let begun = Instant::now();
         let answer = tool.call(call).await;
         assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
-        assert_eq!((&answer["exit_code"], &answer["left_running"]), (&0.into(), &1.into()), "{answer:#}");
+        // The loop, and mostly the `sleep` that it waits for.
+        assert!(answer["exit_code"] == 0 && answer["left_running"].as_u64() > Some(0), "{answer:#}");
         let job = json!({ "operation": "exec_cancel", "container": name, "job_id": answer["job_id"] });
         let ended = tool.call(job).await;
         assert_eq!(ended["success"], true, "{ended:#}");

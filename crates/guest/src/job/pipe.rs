@@ -1,0 +1,59 @@
+//! What a command prints into.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Poll, ready};
+
+use tokio::io::{AsyncRead, ReadBuf};
+
+/// Output that is read at once.
+const BUFFER: usize = 64 << 10;
+
+thread_local! {
+    static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; BUFFER]);
+}
+
+/// One of the two outputs of a command, until its end.
+pub(super) struct Pipe {
+    source: Option<Box<dyn AsyncRead + Send + Unpin>>,
+    buffer: Vec<u8>,
+}
+
+impl Pipe {
+    /// Its end was not seen yet.
+    pub(super) fn is_open(&self) -> bool {
+        self.source.is_some()
+    }
+
+    /// What was read last.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    pub(super) fn new(source: Option<Box<dyn AsyncRead + Send + Unpin>>) -> Self {
+        Self { source, buffer: Vec::new() }
+    }
+
+    /// The next bytes are in the buffer; `false` at the end. Safe to abandon.
+    ///
+    /// All pipes read into one place, so that a command which prints little holds little.
+    pub(super) async fn read(&mut self) -> bool {
+        let Self { source: Some(source), buffer } = self else { return false };
+        let read = poll_fn(|cx| {
+            SCRATCH.with_borrow_mut(|scratch| {
+                let mut into = ReadBuf::new(scratch);
+                let read = ready!(Pin::new(&mut **source).poll_read(cx, &mut into));
+                buffer.clear();
+                buffer.extend_from_slice(into.filled());
+                Poll::Ready(read)
+            })
+        });
+        // A terminal whose last user is gone fails with EIO: that is its end.
+        let more = read.await.is_ok() && !self.buffer.is_empty();
+        if !more {
+            *self = Self::new(None);
+        }
+        more
+    }
+}

@@ -9,7 +9,7 @@ use crate::engines::{Running, with_a_guest, with_a_real_guest};
 
 fn put(user: Ids, path: &str, content: &[u8]) -> Put {
     let content = Input::Bytes(content.to_vec());
-    Put { at: at(user, path), mode: Some(0o640), parents: false, replace: true, content }
+    Put { at: at(user, path), mode: Some(0o640), exact: false, parents: false, replace: true, content }
 }
 
 fn refusal<T: std::fmt::Debug>(result: Result<T>) -> FaultCode {

@@ -9,13 +9,25 @@
 
 #![warn(missing_docs)]
 
+mod amplifier;
+mod certs;
+mod config_files;
+mod dotfiles;
+mod env;
 mod error;
+mod gh;
+mod git;
+mod inline;
+mod place;
 mod prepare;
 mod report;
+mod repos;
 mod setup;
+mod ssh;
 mod user;
 
 pub use error::{Error, Result};
+pub use place::Place;
 pub use prepare::{Prepared, Workspace, prepare};
 pub use report::{Item, Report, Status, Step};
 pub use setup::{Setup, setup};

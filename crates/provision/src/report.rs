@@ -1,8 +1,10 @@
 //! The report: what was done, and what was seen to work (containers.md 5.2, 5.3).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::Value;
 
 /// How a step ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -39,27 +41,58 @@ pub struct Step {
     pub duration_ms: u64,
 }
 
-/// One part of a step.
+/// One part of a step: a command, a file, a repository.
+///
+/// What parts of one kind have beside the common fields is in `about`, and stands among them in an answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Item {
-    /// What it is: a command, a file, a repository.
+    /// What it is.
     pub name: String,
     /// How it ended.
     pub status: Status,
+    /// The error's code, where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<&'static str>,
     /// What went wrong.
     pub error: Option<String>,
-    /// For commands: the words as given.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub command: Option<serde_json::Value>,
-    /// For commands: the exit code.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub exit_code: Option<u8>,
-    /// For commands: the last 4 KiB printed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub output: Option<String>,
-    /// For commands: it came from a hint of ours.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub hint: Option<bool>,
+    /// Fields of its kind: `command`, `exit_code`, `output` and `hint` of a command; `path`, `commit` and `install` of a
+    /// repository.
+    #[serde(flatten)]
+    pub about: BTreeMap<&'static str, Value>,
+}
+
+impl Item {
+    /// A part that was done and seen to work.
+    #[must_use]
+    pub fn success(name: impl Into<String>) -> Self {
+        Self { name: name.into(), status: Status::Success, code: None, error: None, about: BTreeMap::new() }
+    }
+
+    /// A part with nothing to do.
+    #[must_use]
+    pub fn skipped(name: impl Into<String>) -> Self {
+        Self { status: Status::Skipped, ..Self::success(name) }
+    }
+
+    /// A part that did not work.
+    #[must_use]
+    pub fn failed(name: impl Into<String>, error: impl Into<String>) -> Self {
+        Self { status: Status::Failed, error: Some(error.into()), ..Self::success(name) }
+    }
+
+    /// The same part with a field of its kind.
+    #[must_use]
+    pub fn with(mut self, field: &'static str, value: impl Into<Value>) -> Self {
+        self.about.insert(field, value.into());
+        self
+    }
+
+    /// The same part with the code of its error.
+    #[must_use]
+    pub fn code(mut self, code: &'static str) -> Self {
+        self.code = Some(code);
+        self
+    }
 }
 
 impl Step {
@@ -79,6 +112,27 @@ impl Step {
     #[must_use]
     pub fn flawed(name: &'static str, status: Status, detail: impl Into<String>, error: impl Into<String>) -> Self {
         Self { error: Some(error.into()), ..Self::new(name, status, detail.into()) }
+    }
+
+    /// A step of several parts: `success` if all worked, `failed` if none did, else `partial`. The first error is told.
+    #[must_use]
+    pub fn of_items(name: &'static str, detail: impl Into<String>, probe: &'static str, items: Vec<Item>) -> Self {
+        let failed = items.iter().filter(|it| it.status == Status::Failed).count();
+        let first = items.iter().find_map(|it| Some(format!("`{}`: {}", it.name, it.error.as_ref()?)));
+        let mut step = match first {
+            None => Self::success(name, detail, probe),
+            Some(error) if failed < items.len() => Self::flawed(name, Status::Partial, detail, error),
+            Some(error) => Self::flawed(name, Status::Failed, detail, error),
+        };
+        step.items = items;
+        step
+    }
+
+    /// The same step with the code of its error.
+    #[must_use]
+    pub fn code(mut self, code: &'static str) -> Self {
+        self.code = Some(code);
+        self
     }
 
     /// The same step with the time it took.

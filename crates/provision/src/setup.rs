@@ -55,15 +55,7 @@ pub async fn setup(inside: &Inside, setup: &Setup<'_>) -> Step {
 
 fn summary(items: Vec<Item>) -> Step {
     let (all, good) = (items.len(), items.iter().filter(|it| it.status == Status::Success).count());
-    let detail = format!("{good}/{all} commands succeeded");
-    let first = items.iter().find_map(|it| Some(format!("`{}`: {}", it.name, it.error.as_ref()?)));
-    let mut step = match first {
-        None => Step::success("setup_commands", detail, "each command ended with 0"),
-        Some(error) if good > 0 => Step::flawed("setup_commands", Status::Partial, detail, error),
-        Some(error) => Step::flawed("setup_commands", Status::Failed, detail, error),
-    };
-    step.items = items;
-    step
+    Step::of_items("setup_commands", format!("{good}/{all} commands succeeded"), "each command ended with 0", items)
 }
 
 async fn run(inside: &Inside, setup: &Setup<'_>, command: &Command, time: Duration) -> Item {
@@ -85,36 +77,35 @@ fn ended(command: &Command, output: &ExecOutput, time: Duration) -> Item {
         Exit::TimedOut(_) | Exit::Running(_) => Some(format!("ended after {} s", time.as_secs())),
         Exit::Cancelled => Some("the call was cancelled".into()),
     };
-    Item {
-        status: if error.is_none() { Status::Success } else { Status::Failed },
-        exit_code: match output.exit {
-            Exit::Code(code) => Some(code),
-            Exit::TimedOut(_) | Exit::Cancelled | Exit::Running(_) => None,
-        },
-        output: Some(tail(output)),
-        error,
-        ..unrun(command, "")
-    }
+    let exit_code = match output.exit {
+        Exit::Code(code) => Some(code),
+        Exit::TimedOut(_) | Exit::Cancelled | Exit::Running(_) => None,
+    };
+    let item = match error {
+        None => Item::success(name(command)),
+        Some(error) => Item::failed(name(command), error),
+    };
+    described(item, command).with("exit_code", exit_code).with("output", tail(output))
 }
 
 fn unrun(command: &Command, why: &str) -> Item {
+    described(Item::failed(name(command), why), command)
+}
+
+fn described(item: Item, command: &Command) -> Item {
     let words = match command {
         Command::Shell(script) => Value::from(script.as_str()),
         Command::Argv(argv) => Value::from(argv.clone()),
     };
-    let name = match command {
+    item.with("command", words).with("hint", false)
+}
+
+fn name(command: &Command) -> String {
+    let text = match command {
         Command::Shell(script) => script.clone(),
         Command::Argv(argv) => argv.join(" "),
     };
-    Item {
-        name: name.chars().take(200).collect(),
-        status: Status::Failed,
-        error: Some(why.to_owned()),
-        command: Some(words),
-        exit_code: None,
-        output: None,
-        hint: Some(false),
-    }
+    text.chars().take(200).collect()
 }
 
 fn last_line(output: &ExecOutput) -> String {

@@ -61,7 +61,10 @@ impl Held {
     /// Replaces a file.
     pub(crate) async fn write(&self, path: &str, content: &[u8]) {
         let content = Input::Bytes(content.to_vec());
-        self.0.put(Put { at: at(path), mode: None, parents: false, replace: true, content }).await.unwrap();
+        self.0
+            .put(Put { at: at(path), mode: None, exact: false, parents: false, replace: true, content })
+            .await
+            .unwrap();
     }
 }
 

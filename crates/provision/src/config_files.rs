@@ -1,0 +1,1 @@
+//! Files that the caller wants somewhere (containers.md 5.11).

@@ -1,0 +1,1 @@
+//! The person's dotfiles (containers.md 5.9).

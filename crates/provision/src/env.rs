@@ -1,0 +1,1 @@
+//! Which variables of the host go in (containers.md 6).

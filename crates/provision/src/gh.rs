@@ -1,0 +1,1 @@
+//! GitHub's token (containers.md 5.7).

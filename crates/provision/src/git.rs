@@ -1,0 +1,1 @@
+//! The person's git configuration (containers.md 5.6).

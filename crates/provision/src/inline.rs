@@ -1,0 +1,1 @@
+//! Dotfiles given as text (containers.md 5.9).

@@ -1,0 +1,1 @@
+//! Repositories (containers.md 5.10).

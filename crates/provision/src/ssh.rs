@@ -1,0 +1,1 @@
+//! Keys for ssh (containers.md 5.8).

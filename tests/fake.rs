@@ -13,7 +13,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 async fn running() -> (FakeRuntime, ContainerId) {
     let (fake, image) = (FakeRuntime::new(), ImageRef::parse(LOCAL_IMAGE).unwrap());
-    let found = fake.image(ImageAct::Find(image.clone())).await.unwrap();
+    let found = fake.image(ImageAct::Find(vec![image.clone()])).await.unwrap();
     let spec = CreateSpec::new(ContainerName::parse("web").unwrap(), image);
     let spec = admit(spec, &Policy::everything()).unwrap().on(found[0].id.clone(), NetworkOn::EngineDefault);
     let id = fake.create(&spec).await.unwrap();
@@ -34,7 +34,7 @@ async fn pull(fake: &FakeRuntime, seconds: u64) -> Result<Vec<Image>> {
 async fn the_local_image_has_a_short_name_too() {
     let fake = FakeRuntime::new();
     for name in ["busybox", "busybox:latest", LOCAL_IMAGE] {
-        assert_eq!(fake.image(ImageAct::Find(ImageRef::parse(name).unwrap())).await.unwrap().len(), 1, "{name}");
+        assert_eq!(fake.image(ImageAct::Find(vec![ImageRef::parse(name).unwrap()])).await.unwrap().len(), 1, "{name}");
     }
 }
 

@@ -4,7 +4,11 @@
 #![expect(clippy::print_stderr, reason = "the runner shows it for a test that failed")]
 
 mod conformance;
+mod content;
 mod engines;
 mod fake;
 mod guest;
+mod host_git;
+mod images;
+mod provision;
 mod tool;

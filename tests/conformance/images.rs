@@ -3,9 +3,12 @@
 use std::fs::File;
 use std::time::Duration;
 
-use coracle_runtime::{Error, Image, ImageAct, ImageRef, LabelFilter, NetworkOn, Policy, admit};
+use coracle_runtime::{
+    Command, ContainerId, ContainerPath, Error, Exec, Ids, Image, ImageAct, ImageConfig, ImageRef, LabelFilter,
+    NetworkOn, Policy, admit,
+};
 
-use crate::engines::{Case, IMAGE, on_every_engine, tar_of};
+use crate::engines::{Case, FROM_IMAGE, IMAGE, Way, on_every_engine, tar_of, with_a_guest};
 
 /// Imports a tar under a tag, labelled so that it is removed with its case.
 pub(crate) async fn import(case: &Case, tag: &ImageRef, tar: File) -> Image {
@@ -26,7 +29,7 @@ fn small_tar(text: &str) -> File {
 }
 
 async fn find(case: &Case, name: &ImageRef) -> Vec<Image> {
-    case.runtime.image(ImageAct::Find(name.clone())).await.unwrap()
+    case.runtime.image(ImageAct::Find(vec![name.clone()])).await.unwrap()
 }
 
 #[tokio::test]
@@ -43,6 +46,21 @@ async fn an_image_is_found_by_name_and_by_id_and_a_missing_one_is_none() {
         for none in ["localhost/coracle-test-busybox:none", "coracle-test-none", &missing] {
             assert_eq!(find(case, &ImageRef::parse(none).unwrap()).await, [], "{none}");
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn several_are_found_in_one_call_in_the_order_asked() {
+    on_every_engine(async |case| {
+        let tag = case.tag("several");
+        let made = import(case, &tag, small_tar("several")).await;
+        let names = [tag.as_str(), "coracle-test-none", IMAGE, "localhost/coracle-test-none:1"];
+        let names = names.map(|it| ImageRef::parse(it).unwrap());
+        let found = case.runtime.image(ImageAct::Find(names.to_vec())).await.unwrap();
+        assert_eq!(found.iter().map(|it| &it.id).collect::<Vec<_>>(), [&made.id, &case.image]);
+        assert!(found[0].is_named(&tag) && !found[0].is_named(&names[2]) && found[1].is_named(&names[2]), "{found:?}");
+        assert_eq!(case.runtime.image(ImageAct::Find(Vec::new())).await.unwrap(), []);
     })
     .await;
 }
@@ -128,4 +146,81 @@ async fn an_image_that_nobody_has_is_not_pulled() {
         assert!(begun.elapsed() < deadline);
     })
     .await;
+}
+
+async fn commit(case: &Case, id: &ContainerId, tag: Option<&ImageRef>, config: &ImageConfig) -> Image {
+    let labels = vec![("coracle-test.odd".into(), "a \"b\" $c, d=e \\ #f".into()), case.label()];
+    let act = ImageAct::Commit { container: id.clone(), tag: tag.cloned(), labels, config: config.clone() };
+    let [image] = <[Image; 1]>::try_from(case.runtime.image(act).await.unwrap()).unwrap();
+    image
+}
+
+#[tokio::test]
+async fn a_running_container_becomes_an_image_that_starts_as_its_own_did() {
+    with_a_guest(async |running| {
+        let case = running.case;
+        running.printed(sh("mkdir -p kept && echo kept >kept/file && chmod 700 kept")).await;
+        let base = find(case, &case.image.clone().into()).await.remove(0);
+        let tag = case.tag("commit");
+        let made = commit(case, &running.id, Some(&tag), &base.config).await;
+        let mut env = (made.env.clone(), base.env.clone());
+        env.0.sort();
+        env.1.sort();
+        assert_eq!(env.0, env.1);
+        assert!(env.0.contains(&format!("{}={}", FROM_IMAGE.0, FROM_IMAGE.1)));
+        assert_eq!((&made.config, &made.volumes), (&base.config, &base.volumes));
+        assert_eq!(made.labels["coracle-test.odd"], "a \"b\" $c, d=e \\ #f");
+        assert_eq!(find(case, &tag).await, std::slice::from_ref(&made));
+        assert!(running.seen().await.running(), "it goes on");
+
+        let again = case.run(Way::Socket, case.spec("again"), &made.id).await;
+        let look = "cat kept/file; stat -c %a kept; echo \"$HOSTNAME $TERM\"";
+        let hostname = if case.is_real() { case.name("again").to_string() } else { String::new() };
+        assert_eq!(again.printed(sh(look)).await, format!("kept\n700\n{hostname} \n"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_image_of_a_container_starts_as_it_is_said() {
+    with_a_guest(async |running| {
+        let whole = ImageConfig {
+            entrypoint: vec!["/bin/a b".into(), "\"$c\" \\ =".into()],
+            cmd: vec!["--x=y".into(), "z #".into()],
+            user: "agent".into(),
+            workdir: "/home/a $b".into(),
+        };
+        let half = ImageConfig { cmd: vec!["sh".into()], user: "1000:1000".into(), ..ImageConfig::default() };
+        let other = ImageConfig { entrypoint: vec!["/bin/sh".into(), "-c".into()], ..ImageConfig::default() };
+        for config in [whole, half, other] {
+            let made = commit(running.case, &running.id, None, &config).await;
+            assert_eq!((made.config, made.tags), (config, vec![]));
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_mounted_is_no_part_of_an_image_and_a_missing_container_becomes_none() {
+    with_a_guest(async |running| {
+        let case = running.case;
+        let made = commit(case, &running.id, None, &ImageConfig::default()).await;
+        let again = case.run(Way::Plain, case.spec("plain"), &made.id).await;
+        let list = "ls -A .coracle/run .coracle/link 2>/dev/null; [ ! -s .coracle/guest ] && echo none";
+        let listed = again.printed(sh(list)).await;
+        assert!(listed.lines().all(|it| it.is_empty() || it == "none" || it.ends_with(':')), "{listed}");
+        let act = ImageAct::Commit {
+            container: ContainerId::parse("e".repeat(64)).unwrap(),
+            tag: None,
+            labels: vec![],
+            config: ImageConfig::default(),
+        };
+        let it = case.runtime.image(act).await;
+        assert!(matches!(it, Err(Error::NoSuchContainer(_))), "{it:?}");
+    })
+    .await;
+}
+
+fn sh(script: &str) -> Exec {
+    Exec::new(Command::Shell(script.into()), Ids::ROOT, ContainerPath::root())
 }

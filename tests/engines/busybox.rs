@@ -25,7 +25,7 @@ pub(super) async fn ensure(runtime: &dyn ContainerRuntime) -> ImageId {
     let tag = ImageRef::parse(IMAGE).unwrap();
     let lock = File::create(lock_file(runtime)).unwrap();
     lock.lock().unwrap();
-    let found = runtime.image(ImageAct::Find(tag.clone())).await.unwrap();
+    let found = runtime.image(ImageAct::Find(vec![tag.clone()])).await.unwrap();
     let env = [("PATH", "/bin"), FROM_IMAGE].map(|(name, value)| (name.to_owned(), value.to_owned()));
     // One with another environment was left by a run whose import did not work.
     if let Some(image) = found.iter().find(|it| env.iter().all(|(n, v)| it.env.contains(&format!("{n}={v}")))) {
@@ -40,18 +40,24 @@ fn lock_file(runtime: &dyn ContainerRuntime) -> PathBuf {
 }
 
 fn tar() -> File {
+    busybox_with(PASSWD, |_| {})
+}
+
+/// The root of such an image, with other users and more files.
+pub(crate) fn busybox_with(passwd: &str, more: impl FnOnce(&mut Builder<&mut File>)) -> File {
     let busybox = std::fs::read("/bin/busybox").expect("tests need /bin/busybox of the package busybox-static");
     tar_of(|tar| {
         for (dir, mode) in [("bin", 0o755), ("etc", 0o755), ("home/agent", 0o755), ("root", 0o700), ("tmp", 0o1777)] {
             append(tar, EntryType::Directory, mode, dir, &[]);
         }
         append(tar, EntryType::Regular, 0o755, "bin/busybox", &busybox);
-        append(tar, EntryType::Regular, 0o644, "etc/passwd", PASSWD.as_bytes());
+        append(tar, EntryType::Regular, 0o644, "etc/passwd", passwd.as_bytes());
         append(tar, EntryType::Regular, 0o644, "etc/group", GROUP.as_bytes());
         for applet in APPLETS.split_whitespace() {
             let mut link = header(EntryType::Symlink, 0o777, 0);
             tar.append_link(&mut link, format!("bin/{applet}"), "busybox").unwrap();
         }
+        more(tar);
     })
 }
 

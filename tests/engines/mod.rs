@@ -1,14 +1,16 @@
-//! The engines that a test runs on: the fake always, and those that `CORACLE_ENGINES=docker,podman` names.
+//! The engines that a test runs on: the fake always, and those that `CORACLE_ENGINES=docker,podman,podman-rootless` names.
 //!
 //! An engine that is named and does not answer fails the test: a suite that skips what is missing passes for ever.
 
 mod busybox;
+mod git_server;
+mod person;
 mod ran;
 mod running;
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -19,8 +21,12 @@ use coracle_runtime::{
     NetworkAct, NetworkName, random_hex,
 };
 use tempfile::TempDir;
+use tokio::process::Command;
 
-pub(crate) use busybox::{FROM_IMAGE, IMAGE, tar_of};
+use self::person::ROOTLESS;
+pub(crate) use busybox::{FROM_IMAGE, IMAGE, busybox_with, tar_of};
+pub(crate) use git_server::{GitServer, Manner, git, tries_git};
+pub(crate) use person::is_root;
 pub(crate) use ran::ran;
 pub(crate) use running::{Running, Way, in_every_way, with_a_guest, with_a_real_guest, with_real_engines};
 
@@ -49,6 +55,16 @@ impl Case {
 
     pub(crate) fn engine(&self) -> EngineKind {
         self.runtime.kind()
+    }
+
+    /// Whether it is a Podman that is not root's.
+    pub(crate) fn is_rootless(&self) -> bool {
+        self.engine() == EngineKind::Podman && !is_root()
+    }
+
+    /// Whether the kernel holds its containers to their limits: those of version 1 are root's to set.
+    pub(crate) fn keeps_limits(&self) -> bool {
+        !self.is_rootless() || Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
     }
 
     /// Whether it is a container engine: the fake has no users, mounts or network of its own.
@@ -99,9 +115,29 @@ impl Case {
 
 /// Runs a check on every engine and removes what it made, also when it panics. One engine's failure does not keep the
 /// others from being checked.
+///
+/// Podman without root is skipped, and counted, unless nothing else is named: what is below the tool does the same with
+/// both Podmans, and the tool's own tests run on each.
 pub(crate) async fn on_every_engine(check: impl AsyncFn(&Case)) {
+    on_engines(person::is_alone(), check).await;
+}
+
+/// As [`on_every_engine`], on Podman without root too: for what depends on whose it is.
+pub(crate) async fn on_every_engine_and_rootless(check: impl AsyncFn(&Case)) {
+    on_engines(true, check).await;
+}
+
+async fn on_engines(rootless: bool, check: impl AsyncFn(&Case)) {
     let mut failure = None;
     for engine in names() {
+        if engine == ROOTLESS && is_root() {
+            if rootless {
+                failure = caught(async { person::runs_this_test() }).await.err().or(failure);
+            } else {
+                ran::skipped(ROOTLESS);
+            }
+            continue;
+        }
         let case = case(&engine).await.unwrap_or_else(|err| panic!("{err}"));
         let checked = caught(check(&case)).await;
         case.clean_up().await;
@@ -128,7 +164,8 @@ pub(crate) async fn caught(check: impl Future<Output = ()>) -> std::thread::Resu
 fn names() -> Vec<String> {
     let asked = variable("CORACLE_ENGINES").unwrap_or_default();
     let named = asked.split(',').map(str::trim).filter(|it| !it.is_empty() && *it != "fake");
-    ["fake"].into_iter().chain(named).map(str::to_owned).collect()
+    let fake = (!person::is_second_run()).then_some("fake");
+    fake.into_iter().chain(named).map(str::to_owned).collect()
 }
 
 async fn case(engine: &str) -> Result<Case, String> {
@@ -137,7 +174,7 @@ async fn case(engine: &str) -> Result<Case, String> {
     let runtime: Arc<dyn ContainerRuntime> = match engine {
         "fake" => Arc::new(fake.clone().unwrap()),
         "docker" => Arc::new(connect(Dialect::Docker, &config)?),
-        "podman" => Arc::new(connect(Dialect::Podman, &config)?),
+        "podman" | ROOTLESS => Arc::new(connect(Dialect::Podman, &config)?),
         other => return Err(format!("CORACLE_ENGINES names `{other}`, which is no engine")),
     };
     runtime.info().await.map_err(|err| format!("CORACLE_ENGINES names {engine}: {err}"))?;
@@ -158,8 +195,14 @@ fn connect(dialect: Dialect, config: &TempDir) -> Result<CliRuntime, String> {
     CliRuntime::connect(dialect, &settings).map_err(|err| format!("CORACLE_ENGINES names {}: {err}", dialect.kind()))
 }
 
-#[expect(clippy::disallowed_methods, reason = "which engines there are is said from outside, once")]
-fn variable(name: &str) -> Option<String> {
+/// The engine's own program, with the environment of the test.
+#[expect(clippy::disallowed_methods, reason = "a test looks past the program that it tests")]
+pub(crate) fn engine_program(name: &str) -> Command {
+    Command::new(name)
+}
+
+#[expect(clippy::disallowed_methods, reason = "which engines there are, and for whom, is said from outside")]
+pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 

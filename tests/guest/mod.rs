@@ -8,7 +8,11 @@ mod filter;
 mod flood;
 mod images;
 mod many;
+mod session;
+mod setid;
+pub(crate) mod shell;
 mod takeover;
+mod users;
 
 use std::path::Path;
 use std::time::Duration;
@@ -50,6 +54,12 @@ const LIBRARIES: [&str; 5] = ["libc.so.6", "libm.so.6", "libcrypt.so.1", "libdl.
 /// A container with a guest and with the host's Perl, for what no busybox can do: system calls by number, and sockets
 /// with a path.
 async fn with_perl(case: &Case) -> Running<'_> {
+    let running = case.runs(Way::Socket).await;
+    add_perl(&running).await;
+    running
+}
+
+async fn add_perl(running: &Running<'_>) {
     let (arch, loader) = if cfg!(target_arch = "aarch64") {
         ("aarch64", "/lib/ld-linux-aarch64.so.1")
     } else {
@@ -67,9 +77,7 @@ async fn with_perl(case: &Case) -> Running<'_> {
             tar.append_path_with_name(path, format!("{}/{name}", &PERL[1..])).unwrap();
         }
     });
-    let running = case.runs(Way::Socket).await;
-    case.runtime.upload(&running.id, &ContainerPath::root(), tar).await.unwrap();
-    running
+    running.case.runtime.upload(&running.id, &ContainerPath::root(), tar).await.unwrap();
 }
 
 fn perl(program: &str) -> Exec {

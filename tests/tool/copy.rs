@@ -43,6 +43,8 @@ async fn s68_trees_come_back_equal_and_hostile_ones_stay_in_their_target() {
         for hostile in ["root", "up", "pipe"] {
             assert!(tool.work().join("back").join(hostile).symlink_metadata().is_err(), "{hostile}");
         }
+        let left = std::fs::read_dir(tool.temp()).unwrap().map(|it| it.unwrap().path()).collect::<Vec<_>>();
+        assert!(left.is_empty(), "a copy is left on the host: {left:?}");
         ran("s68", tool.case.engine());
     })
     .await;

@@ -1,50 +1,59 @@
 //! Coracle as its callers see it: `coracle call` on engines, the library on the fake, whose state ends with its process.
 
+mod bind;
+mod cache;
+mod canary;
+mod content;
 mod copy;
 mod crash;
 mod create;
+mod debian;
+mod env;
 mod exec;
 mod guest;
+mod identity;
 mod input;
 mod jobs;
 mod mcp;
 mod names;
+mod person;
 mod policy;
 mod preflight;
 mod remove;
+mod rootless;
+mod shell;
+mod try_repo;
+mod users;
+mod values;
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use coracle::{Context, Host, Input, Mouth, Options};
+use coracle_runtime::Secret;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::engines::{Case, IMAGE, LABEL, on_every_engine};
+use self::person::Person;
+use crate::engines::{Case, IMAGE, LABEL, engine_program, variable};
 
 /// One person with one state directory on one engine.
 pub(crate) struct Tool<'a> {
     pub(crate) case: &'a Case,
     root: TempDir,
+    /// The person's variables.
+    env: BTreeMap<String, String>,
     /// The library with a fake; `None` where the program is used.
     library: Option<Context>,
 }
 
 /// Runs a check with a fresh state directory on every engine, and destroys what is left.
 pub(crate) async fn with_tool(config: &str, check: impl AsyncFn(&Tool<'_>)) {
-    on_every_engine(async |case| {
-        let tool = Tool::new(case, config);
-        let checked = crate::engines::caught(check(&tool)).await;
-        tool.call(json!({ "operation": "destroy_all", "confirm": true, "scope": "all", "include_persistent": true }))
-            .await;
-        if let Err(panic) = checked {
-            std::panic::resume_unwind(panic);
-        }
-    })
-    .await;
+    Person::new(config).on_every_engine_and_rootless(check).await;
 }
 
 /// As [`with_tool`], on real engines only: what is checked is the engine's own doing, or needs several processes.
@@ -58,8 +67,8 @@ pub(crate) async fn with_engine(config: &str, check: impl AsyncFn(&Tool<'_>)) {
 }
 
 impl<'a> Tool<'a> {
-    fn new(case: &'a Case, config: &str) -> Self {
-        let root = tempfile::tempdir().unwrap();
+    fn new(case: &'a Case, person: &Person) -> Self {
+        let (root, config) = (tempfile::tempdir().unwrap(), &person.config);
         for dir in ["home", "work", "state", "tmp"] {
             std::fs::create_dir(root.path().join(dir)).unwrap();
         }
@@ -72,12 +81,18 @@ impl<'a> Tool<'a> {
             (false, false) => format!("{config}\n[security]\ncross_session = \"all\"\n"),
         };
         std::fs::write(root.path().join("config.toml"), config).unwrap();
+        let env = person.env_in(root.path());
+        if case.is_rootless() {
+            shares_images(&root.path().join("home"));
+        }
         let library = case.fake().map(|fake| {
-            let host = Host::below(&root.path().canonicalize().unwrap());
+            let secret = |it: (&String, &String)| (it.0.clone(), Secret::new(it.1.clone().into_bytes()));
+            let env = env.iter().map(secret).collect();
+            let host = Host { env, ..Host::below(&root.path().canonicalize().unwrap()) };
             let options = Options { config: Some(root.path().join("config.toml")), ..Options::default() };
             Context::open(host, &options, Mouth::Call).unwrap().with_fake(fake)
         });
-        Self { case, root, library }
+        Self { case, root, env, library }
     }
 
     /// The working directory.
@@ -88,6 +103,11 @@ impl<'a> Tool<'a> {
     /// The person's home.
     pub(crate) fn home(&self) -> PathBuf {
         self.root.path().join("home")
+    }
+
+    /// Where the program and the engine's put temporary files.
+    pub(crate) fn temp(&self) -> PathBuf {
+        self.root.path().join("tmp")
     }
 
     /// The state directory.
@@ -167,13 +187,16 @@ impl<'a> Tool<'a> {
         command
             .args(words)
             .env_clear()
-            .env("PATH", "/usr/bin:/bin")
+            .envs(&self.env)
             .env("HOME", self.home())
             .env("XDG_STATE_HOME", self.root.path().join("state"))
             .env("CORACLE_CONFIG", self.root.path().join("config.toml"))
-            .env("TMPDIR", self.root.path().join("tmp"))
+            .env("TMPDIR", self.temp())
             .current_dir(self.work())
             .kill_on_drop(true);
+        if let Some(dir) = variable("XDG_RUNTIME_DIR").filter(|_| self.case.is_rootless()) {
+            command.env("XDG_RUNTIME_DIR", dir);
+        }
         command
     }
 
@@ -206,6 +229,19 @@ fn merge(into: &mut Map<String, Value>, more: Value) {
     into.extend(more);
 }
 
+/// Podman without root keeps its images below the home, and this person has one of their own: it is told the other.
+fn shares_images(home: &Path) {
+    let conf = ".config/containers/storage.conf";
+    let real = PathBuf::from(variable("HOME").unwrap());
+    let runtime = variable("XDG_RUNTIME_DIR").unwrap();
+    let text = std::fs::read_to_string(real.join(conf)).unwrap_or_else(|_| {
+        let storage = real.join(".local/share/containers/storage");
+        format!("[storage]\ndriver = \"overlay\"\ngraphroot = {storage:?}\nrunroot = \"{runtime}/containers\"\n")
+    });
+    std::fs::create_dir_all(home.join(conf).parent().unwrap()).unwrap();
+    std::fs::write(home.join(conf), text).unwrap();
+}
+
 /// The program that was built beside this test.
 #[expect(clippy::disallowed_methods, reason = "a test starts the program that it tests")]
 fn program() -> Command {
@@ -213,9 +249,4 @@ fn program() -> Command {
     let built = tests.ancestors().nth(2).map(|it| it.join("coracle")).unwrap();
     assert!(Path::new(&built).exists(), "`cargo build` makes {}", built.display());
     Command::new(built)
-}
-
-#[expect(clippy::disallowed_methods, reason = "a test looks past the program that it tests")]
-fn engine_program(name: &str) -> Command {
-    Command::new(name)
 }

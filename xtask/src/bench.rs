@@ -1,57 +1,91 @@
 //! `cargo xtask bench exec [ROUNDS]`: commands and files in containers over the link, and containers made and removed,
-//! beside the engines' own programs and a spawn on the host. Measured by `tests/examples/link_bench`; the page and the
-//! plot in `docs/bench` are written from what it measured and nothing else. `bench page` writes them once more.
+//! beside the engines' own programs and a spawn on the host. `bench create [ROUNDS]`: containers of a kept image, made
+//! ready for a person and removed, beside the engines' own programs.
+//!
+//! Each is measured by an example of `tests/examples`; its page in `docs/bench` is written from what that measured and
+//! nothing else. `bench page NAME` writes it once more.
 
+mod create;
+mod exec;
 mod plot;
 mod report;
 
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::engines::{self, apt};
 use crate::guest;
 use crate::sh::{root, sh, target, var};
+use report::Report;
 
-/// Enough that a median stands still, in about two minutes.
-const ROUNDS: u32 = 30;
-
-pub(crate) fn run(words: &[String]) -> Result<()> {
-    let measured = target().join("bench/exec.json");
-    let rounds = match words {
-        [verb] if verb == "page" => return write(&measured),
-        [verb] if verb == "exec" => ROUNDS,
-        [verb, rounds] if verb == "exec" => rounds.parse().context("ROUNDS is a number")?,
-        _ => bail!("usage: cargo xtask bench exec [ROUNDS], or bench page"),
-    };
-    let engines = var("CORACLE_ENGINES").unwrap_or("docker,podman".to_owned());
-    let engines: Vec<&str> = engines.split(',').filter(|it| !it.is_empty()).collect();
-    apt::ensure(&["busybox-static"])?;
-    for engine in &engines {
-        engines::up(Some(engine))?;
-    }
-    guest::run(&[])?;
-    let packages = ["--package", "coracle", "--package", "coracle-tests"];
-    let programs = ["--bin", "coracle", "--example", "link_bench"];
-    sh("cargo", ["build", "--release"].into_iter().chain(packages).chain(programs)).run()?;
-    let built = target().join("release");
-    fs::create_dir_all(target().join("bench"))?;
-    let words = [measured.clone(), built.join("coracle"), rounds.to_string().into()];
-    sh(built.join("examples/link_bench"), words.into_iter().chain(engines.iter().map(Into::into))).run()?;
-    write(&measured)
+/// What is measured together, and told on a page of its own.
+struct Bench {
+    name: &'static str,
+    example: &'static str,
+    /// Enough that a median stands still, in a few minutes.
+    rounds: u32,
+    page: fn(&Report, &str) -> String,
+    plot: Option<fn(&Report) -> String>,
 }
 
-fn write(measured: &Path) -> Result<()> {
-    let text = fs::read_to_string(measured).with_context(|| format!("read {}", measured.display()))?;
-    let report = report::Report::read(&serde_json::from_str(&text)?)?;
-    let dir = root().join("docs/bench");
-    fs::create_dir_all(&dir)?;
-    let page = report.page(&machine()?);
-    fs::write(dir.join("exec.md"), &page)?;
-    fs::write(dir.join("exec.svg"), plot::svg(&report))?;
-    println!("\n{page}");
-    Ok(())
+const BENCHES: [Bench; 2] = [
+    Bench { name: "exec", example: "link_bench", rounds: 30, page: exec::page, plot: Some(plot::svg) },
+    Bench { name: "create", example: "create_bench", rounds: 12, page: create::page, plot: None },
+];
+
+pub(crate) fn run(words: &[String]) -> Result<()> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let named = |name: &str| BENCHES.iter().find(|it| it.name == name);
+    match words[..] {
+        ["page", name] if let Some(bench) = named(name) => bench.write(),
+        [name] if let Some(bench) = named(name) => bench.run(bench.rounds),
+        [name, rounds] if let Some(bench) = named(name) => bench.run(rounds.parse().context("ROUNDS is a number")?),
+        _ => bail!("usage: cargo xtask bench exec|create [ROUNDS], or bench page exec|create"),
+    }
+}
+
+impl Bench {
+    fn run(&self, rounds: u32) -> Result<()> {
+        let engines = var("CORACLE_ENGINES").unwrap_or("docker,podman".to_owned());
+        let engines: Vec<&str> = engines.split(',').filter(|it| !it.is_empty()).collect();
+        apt::ensure(&["busybox-static"])?;
+        for engine in &engines {
+            engines::up(Some(engine))?;
+        }
+        guest::run(&[])?;
+        let packages = ["--package", "coracle", "--package", "coracle-tests"];
+        let programs = ["--bin", "coracle", "--example", self.example];
+        sh("cargo", ["build", "--release"].into_iter().chain(packages).chain(programs)).run()?;
+        let (built, measured) = (target().join("release"), self.measured());
+        fs::create_dir_all(target().join("bench"))?;
+        let words = [measured, built.join("coracle"), rounds.to_string().into()];
+        let example = built.join("examples").join(self.example);
+        sh(example, words.into_iter().chain(engines.iter().map(Into::into))).run()?;
+        self.write()
+    }
+
+    /// Where its figures are.
+    fn measured(&self) -> PathBuf {
+        target().join("bench").join(self.name).with_extension("json")
+    }
+
+    fn write(&self) -> Result<()> {
+        let measured = self.measured();
+        let text = fs::read_to_string(&measured).with_context(|| format!("read {}", measured.display()))?;
+        let report = Report::read(&serde_json::from_str(&text)?)?;
+        let dir = root().join("docs/bench");
+        fs::create_dir_all(&dir)?;
+        let page = (self.page)(&report, &machine()?);
+        let file = dir.join(self.name);
+        fs::write(file.with_extension("md"), &page)?;
+        if let Some(plot) = self.plot {
+            fs::write(file.with_extension("svg"), plot(&report))?;
+        }
+        println!("\n{page}");
+        Ok(())
+    }
 }
 
 /// The machine and the day, in one line. The load tells whether others were at work, too.

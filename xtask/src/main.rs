@@ -23,7 +23,8 @@ usage: cargo xtask VERB
   test [--fake-only] [ARGS…]    everything, on every engine; ARGS go to cargo-nextest
   ci                            what has to hold before a change goes in
   guest                         the supervisor for containers, for `coracle` to embed
-  bench exec [ROUNDS]           times of commands against the engines' own programs, into docs/bench
+  bench exec|create [ROUNDS]    times of commands, or of making containers, beside the engines' own programs,
+                                into docs/bench
   fuzz [ask|say] [SECONDS]      bytes that nobody meant, to either side of a link
   engines up|down|status [docker|podman]
                                 real engines on Debian, from nothing

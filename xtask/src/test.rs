@@ -2,11 +2,12 @@
 
 use std::env::join_paths;
 use std::ffi::OsString;
+use std::fs;
 use std::iter::once;
 
 use anyhow::Result;
 
-use crate::engines::{self, apt};
+use crate::engines::{self, apt, rootless};
 use crate::guest;
 use crate::sh::{sh, target, var, which};
 
@@ -21,28 +22,88 @@ const INSPECTOR: &str = "@modelcontextprotocol/inspector@1.0.3";
 
 pub(crate) fn run(words: &[String]) -> Result<()> {
     let fake_only = words.iter().any(|it| it == "--fake-only");
-    let engines = if fake_only { String::new() } else { var("CORACLE_ENGINES").unwrap_or("docker,podman".to_owned()) };
     apt::ensure(IMAGE_PACKAGES)?;
-    if !engines.is_empty() {
+    if !fake_only {
         apt::ensure(PACKAGES)?;
     }
     let path = nextest()?;
     inspector();
-    for engine in engines.split(',').filter(|it| !it.is_empty()) {
-        engines::up(Some(engine))?;
-    }
+    let mut engines = if fake_only { Engines::default() } else { Engines::up()? };
     guest::run(&[])?;
     // Programs and tests in one build, so that features are resolved once: the tests' dependencies let the fake engine
     // start host programs, and the `coracle` that tests start has to be the one that can.
     sh("cargo", ["build", "--workspace", "--bins", "--tests"]).run()?;
+    engines.drop_the_unreachable();
+    let notes = target().join("scenarios/skipped.txt");
+    let _ = fs::remove_file(&notes); // of an earlier run
     let profile = if var("CI").is_some() { "ci" } else { "default" };
     let rest = words.iter().map(String::as_str).filter(|it| *it != "--fake-only");
     sh("cargo", ["nextest", "run", "--workspace", "--profile", profile].into_iter().chain(rest))
         .env("PATH", path)
-        .env("CORACLE_ENGINES", &engines)
+        .env("CORACLE_ENGINES", engines.named.join(","))
         .env("INSTA_UPDATE", "no")
         .run()?;
-    sh("cargo", ["test", "--workspace", "--doc"]).run_last()
+    sh("cargo", ["test", "--workspace", "--doc"]).run_last()?;
+    engines.skipped.extend(left_out(&fs::read_to_string(&notes).unwrap_or_default()));
+    for why in &engines.skipped {
+        println!("skipped: {why}");
+    }
+    Ok(())
+}
+
+/// How many tests left out an engine that they could have run on: they note its name.
+fn left_out(notes: &str) -> Option<String> {
+    let count = notes.lines().filter(|it| *it == rootless::NAME).count();
+    let name = rootless::NAME;
+    (count > 0).then(|| format!("{name}: {count} tests below the tool; CORACLE_ENGINES={name} alone runs them"))
+}
+
+/// The engines that tests run on.
+#[derive(Debug, Default)]
+struct Engines {
+    named: Vec<String>,
+    /// Those that nobody asked for by name and that cannot be had here, each with its reason: said at the end too.
+    skipped: Vec<String>,
+    /// They were named from outside, so that each has to be there.
+    all: bool,
+}
+
+impl Engines {
+    fn up() -> Result<Self> {
+        if let Some(asked) = var("CORACLE_ENGINES") {
+            let named: Vec<String> =
+                asked.split(',').map(|it| it.trim().to_owned()).filter(|it| !it.is_empty()).collect();
+            named.iter().try_for_each(|it| engines::up(Some(it)))?;
+            return Ok(Self { named, all: true, ..Self::default() });
+        }
+        let mut engines = Self { named: ["docker", "podman"].map(str::to_owned).into(), ..Self::default() };
+        engines.named.iter().try_for_each(|it| engines::up(Some(it)))?;
+        if !apt::is_root() {
+            engines.skip("it is what `podman` is for a person who is not root");
+        } else if let Err(why) = engines::up(Some(rootless::NAME)) {
+            engines.skip(&format!("{why:#}"));
+        } else {
+            engines.named.push(rootless::NAME.to_owned());
+        }
+        Ok(engines)
+    }
+
+    fn skip(&mut self, why: &str) {
+        let why = format!("{}: {why}", rootless::NAME);
+        println!("  skips {why}");
+        self.skipped.push(why);
+    }
+
+    /// Another person runs these tests only where what was built lies open to others.
+    fn drop_the_unreachable(&mut self) {
+        if self.all || !self.named.iter().any(|it| it == rootless::NAME) {
+            return;
+        }
+        if let Err(why) = rootless::reaches(&target().join("debug/coracle")) {
+            self.named.retain(|it| it != rootless::NAME);
+            self.skip(&format!("{why:#}"));
+        }
+    }
 }
 
 /// Makes sure of cargo-nextest and gives the search path on which cargo finds it.
@@ -70,8 +131,7 @@ fn nextest() -> Result<OsString> {
 fn inspector() {
     let tools = target().join("tools");
     let name = INSPECTOR.rsplit_once('@').map_or(INSPECTOR, |(name, _)| name);
-    let manifest =
-        std::fs::read_to_string(tools.join("node_modules").join(name).join("package.json")).unwrap_or_default();
+    let manifest = fs::read_to_string(tools.join("node_modules").join(name).join("package.json")).unwrap_or_default();
     let wanted = INSPECTOR.rsplit_once('@').map_or("", |(_, version)| version);
     if manifest.contains(&format!("\"version\": \"{wanted}\"")) {
         return;
@@ -83,7 +143,7 @@ fn inspector() {
         let words = ["install", "--no-audit", "--no-fund", "--silent", INSPECTOR, "--prefix"].map(OsString::from);
         sh("npm", words.into_iter().chain(once(tools.clone().into()))).run()
     };
-    if let Err(error) = std::fs::create_dir_all(&tools).map_err(Into::into).and_then(|()| install()) {
+    if let Err(error) = fs::create_dir_all(&tools).map_err(Into::into).and_then(|()| install()) {
         println!("  no MCP inspector: {error:#}");
     }
 }

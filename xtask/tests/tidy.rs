@@ -30,6 +30,24 @@ const XTASK: &str = "xtask";
 const SPAWNING: &[&str] = &["crates/runtime/src/host/process.rs", "xtask/src/sh.rs"];
 const ENVIRONMENT: &[&str] = &["crates/guest/src/main.rs", "crates/tool/src/host.rs", "xtask/src/sh.rs"];
 
+/// Where the bytes of a secret are used, and how often in each file: keys of labels, and frames to a guest.
+const REVEALING: &[(&str, usize)] = &[
+    // Keys of HMAC.
+    ("crates/runtime/src/labels.rs", 3),
+    // What a guest is given.
+    ("crates/runtime/src/link/session.rs", 3),
+    // What is looked for in texts, to take it out.
+    ("crates/runtime/src/redact/mod.rs", 1),
+    // The environment of the person's own GitHub program.
+    ("crates/runtime/src/host/gh.rs", 1),
+    // What no variable can hold, what a profile says, and what may stand in a record.
+    ("crates/provision/src/env/select.rs", 1),
+    ("crates/provision/src/env/session.rs", 2),
+    // The search path, and the address of a proxy.
+    ("crates/tool/src/ops/create/person.rs", 1),
+    ("crates/tool/src/ops/create/bench.rs", 1),
+];
+
 /// A file of the project: its path from the root, and its text.
 #[derive(Clone, Debug)]
 struct Source {
@@ -173,6 +191,32 @@ fn a_call_in_its_place_and_a_word_in_a_text_are_fine() {
     ] {
         assert_eq!(misplaced(&source(path, text)), Vec::<String>::new());
     }
+}
+
+/// Files outside tests that call `reveal` otherwise than [`REVEALING`] says.
+fn revealing(files: &[Source]) -> Vec<String> {
+    let shipped = files.iter().filter(|it| it.path.starts_with("crates/") && !it.path.contains("/tests/"));
+    let counted = shipped.map(|it| (&it.path, without_unit_tests(&code(&it.text)).matches(".reveal()").count()));
+    let allowed = |path: &str| REVEALING.iter().find(|it| it.0 == path).map_or(0, |it| it.1);
+    let wrong = counted.filter(|(path, count)| *count != allowed(path));
+    wrong.map(|(path, count)| format!("{path}: reveals {count} times, not {}", allowed(path))).collect()
+}
+
+#[test]
+fn secrets_are_revealed_only_where_their_bytes_are_used() {
+    assert_eq!(revealing(&rust_files()), Vec::<String>::new());
+}
+
+#[test]
+fn a_secret_that_is_revealed_elsewhere_is_found() {
+    let files = [
+        source("crates/jobs/src/read.rs", "let it = secret.reveal(); // not .reveal()"),
+        source("crates/jobs/src/wait.rs", "#[cfg(test)]\nmod tests { fn it() { secret.reveal() } }"),
+        source("crates/runtime/src/labels.rs", ""),
+    ];
+    let expected =
+        ["crates/jobs/src/read.rs: reveals 1 times, not 0", "crates/runtime/src/labels.rs: reveals 0 times, not 3"];
+    assert_eq!(revealing(&files), expected);
 }
 
 // --- nothing forgotten ---

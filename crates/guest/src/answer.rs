@@ -48,12 +48,20 @@ async fn find(supervisor: &Arc<Supervisor>, ask: Ask) -> Answered {
         Ask::Tail { job, lines, limit } => tail(&supervisor.find(&job)?, lines, limit),
         Ask::Search(search) => found(&supervisor.find(&search.job)?, &search).await,
         Ask::Wait(ask) => plain(Answer::Waited(wait::wait(supervisor.find(&ask.job)?, ask).await?)),
-        Ask::Settle(ask) => plain(Answer::Settled(supervisor.machine.settle(ask).await?)),
+        Ask::Settle(ask) => plain(Answer::Settled(supervisor.settle(ask).await?)),
         Ask::Stat(at) => plain(Answer::File(on_files(supervisor, at, Files::stat).await?)),
         Ask::List { at, limit } => list(supervisor, at, limit).await,
         Ask::MakeDir { at, mode, parents } => {
             let made = on_files(supervisor, at, move |files, ids, at| files.make_dir(ids, at, mode, parents)).await?;
             plain(Answer::File(made))
+        }
+        Ask::Link { at, target, replace } => {
+            let link = move |files: &Files, ids: &Ids, at: &At| files.make_link(ids, at, &target, replace);
+            plain(Answer::File(on_files(supervisor, at, link).await?))
+        }
+        Ask::Rename { at, name } => {
+            let rename = move |files: &Files, ids: &Ids, at: &At| files.rename(ids, at, &name);
+            plain(Answer::File(on_files(supervisor, at, rename).await?))
         }
         Ask::Remove { at, recursive } => {
             on_files(supervisor, at, move |files, ids, at| files.remove(ids, at, recursive)).await?;

@@ -54,31 +54,37 @@ pub(crate) async fn attach(
 
 type Words = Vec<Vec<u8>>;
 
-async fn read_words(ask: &Exec, mut bytes: Vec<u8>, inbox: &mut Inbox) -> Result<(Words, Words), Fault> {
-    let invalid = |what: &str| Fault::new(FaultCode::Invalid, what);
+async fn read_words(ask: &Exec, first: Vec<u8>, inbox: &mut Inbox) -> Result<(Words, Words), Fault> {
     let (words, all) = (ask.words as usize, ask.words as usize + ask.env as usize);
     if all > MAX_COMMAND {
         let message = format!("words and environment have {all} bytes, above {MAX_COMMAND}");
         return Err(Fault::new(FaultCode::TooLong, message));
     }
-    while bytes.len() < all {
-        match inbox.recv().await {
-            Some(Frame { head: Ask::More, payload, .. }) if !payload.is_empty() => bytes.extend(payload),
-            _ => return Err(invalid("the command broke off")),
-        }
-    }
-    if bytes.len() > all {
-        return Err(invalid("the command is longer than it said"));
-    }
+    let bytes = whole(first, all, inbox).await?;
     let (words, env) = (split(&bytes[..words])?, split(&bytes[words..])?);
     if words.first().is_none_or(Vec::is_empty) || ask.shell && words.len() != 1 {
-        return Err(invalid("a command has at least one word, and a script is one"));
+        return Err(Fault::new(FaultCode::Invalid, "a command has at least one word, and a script is one"));
     }
     Ok((words, env))
 }
 
+/// What a first frame began and [`Ask::More`] goes on with: exactly so many bytes.
+pub(crate) async fn whole(mut bytes: Vec<u8>, all: usize, inbox: &mut Inbox) -> Result<Vec<u8>, Fault> {
+    let invalid = |what: &str| Fault::new(FaultCode::Invalid, what);
+    while bytes.len() < all {
+        match inbox.recv().await {
+            Some(Frame { head: Ask::More, payload, .. }) if !payload.is_empty() => bytes.extend(payload),
+            _ => return Err(invalid("what was to follow broke off")),
+        }
+    }
+    if bytes.len() > all {
+        return Err(invalid("more came than was said"));
+    }
+    Ok(bytes)
+}
+
 /// Each ends with a NUL.
-fn split(bytes: &[u8]) -> Result<Words, Fault> {
+pub(crate) fn split(bytes: &[u8]) -> Result<Words, Fault> {
     match bytes.split_last() {
         None => Ok(Vec::new()),
         Some((0, bytes)) => Ok(bytes.split(|it| *it == 0).map(<[u8]>::to_vec).collect()),

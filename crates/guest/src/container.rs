@@ -15,8 +15,9 @@ use rustix::process::{Pid, Signal, getegid, geteuid, kill_process};
 use tokio::time::timeout;
 
 use crate::filter::Filter;
-use crate::machine::{Ids, Machine, Mark, NotStarted, Plan, Process};
+use crate::machine::{Ids, Machine, Mark, NotStarted, Plan, Process, Session};
 use crate::reap::{Children, Reaper};
+use crate::setid::{Attended, Rule};
 use crate::start::program::Program;
 use crate::start::{Launch, Status, env, not_forked, stdio};
 use crate::tree::{Marks, Tree};
@@ -36,12 +37,21 @@ pub struct Container {
     /// `NAME=value` of the guest itself.
     environment: Vec<Vec<u8>>,
     users: Users,
+    rule: Rule,
     filter: Arc<Filter>,
     children: Arc<Children>,
     marks: Marks,
-    leaders: Mutex<HashMap<Mark, u32>>,
+    leaders: Mutex<HashMap<Mark, Leader>>,
     /// Where the kernel says which children PID 1 has; none in another process.
     kin: Option<File>,
+}
+
+/// What is remembered of a command until all of it is gone.
+#[derive(Debug)]
+struct Leader {
+    pid: u32,
+    /// Who answers what its filter asks.
+    _attended: Option<Attended>,
 }
 
 impl Container {
@@ -54,11 +64,14 @@ impl Container {
         let opened = open(&root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let (children, init) = (Arc::<Children>::default(), std::process::id() == 1);
         let reaper = Reaper::new(Arc::clone(&children), init)?;
+        // Another process is in no container that anything could be bound into.
+        let rule = if init { Rule::find() } else { Rule::Needless };
         let container = Self {
             root,
             environment,
             users: Users::new(opened),
-            filter: Arc::new(Filter::new()),
+            filter: Arc::new(rule.filter()),
+            rule,
             children,
             marks: Marks::new(),
             leaders: Mutex::default(),
@@ -67,12 +80,19 @@ impl Container {
         Ok((container, reaper))
     }
 
-    fn leaders(&self) -> MutexGuard<'_, HashMap<Mark, u32>> {
+    fn leaders(&self) -> MutexGuard<'_, HashMap<Mark, Leader>> {
         self.leaders.lock().expect("nothing panics while it is held")
     }
 
+    /// What a command of that user finds in its environment, but for what only a terminal or the command itself adds.
+    pub(crate) fn environment_of(&self, who: &Who, session: &Session) -> Result<Vec<Vec<u8>>, Fault> {
+        let (_, account) = self.users.find(who)?;
+        Ok(env::environment([&self.environment, session.variables(), &[]], &account, false))
+    }
+
     fn program(&self, plan: &mut Plan, account: &Account) -> Result<Program, Fault> {
-        let environment = env::environment(&self.environment, &plan.env, account, plan.terminal.is_some());
+        let (own, session) = (&self.environment, plan.session.variables());
+        let environment = env::environment([own, session, &plan.env], account, plan.terminal.is_some());
         let words = std::mem::take(&mut plan.words);
         let made = match plan.shell {
             true => Program::script(words.concat(), environment),
@@ -98,7 +118,7 @@ impl Container {
     }
 
     fn tree(&self, mark: Mark) -> Option<Tree<'_>> {
-        let leader = self.leaders().get(&mark).copied();
+        let leader = self.leaders().get(&mark).map(|it| it.pid);
         Some(Tree { limit: self.marks.limit(mark)?, leader, children: &self.children, kin: self.kin.as_ref() })
     }
 
@@ -131,6 +151,7 @@ impl Machine for Container {
     async fn start(&self, mut plan: Plan) -> Result<Process, NotStarted> {
         let (ids, account) = self.users.find(&plan.user).map_err(NotStarted::Fault)?;
         let user = self.change(&ids).map_err(NotStarted::Fault)?;
+        self.rule.allows(ids.uid).map_err(NotStarted::Fault)?;
         let program = self.program(&mut plan, &account).map_err(NotStarted::Fault)?;
         let cwd = path(&plan.cwd).map_err(NotStarted::Fault)?;
         let limit = self.marks.limit(plan.mark).ok_or_else(|| NotStarted::Fault(no_mark()))?;
@@ -146,12 +167,13 @@ impl Machine for Container {
             filter: &self.filter,
         };
         let (pid, status, exit) = self.children.start(|| launch.execute(program)).map_err(cannot)?;
-        self.leaders().insert(plan.mark, pid);
+        self.leaders().insert(plan.mark, Leader { pid, _attended: None });
         drop(theirs);
         let executed = self.in_time(pid, status.executed(plan.cwd)).await;
-        if let Err(why) = executed.unwrap_or_else(|fault| Err(NotStarted::Fault(fault))) {
-            self.forget(plan.mark);
-            return Err(why);
+        let listener = executed.unwrap_or_else(|fault| Err(NotStarted::Fault(fault)));
+        let listener = listener.inspect_err(|_| self.forget(plan.mark))?;
+        if let Some(leader) = self.leaders().get_mut(&plan.mark) {
+            leader._attended = self.rule.attend(listener);
         }
         let stdio::Ours { stdin, stdout, stderr, resize } = ours;
         Ok(Process { pid, root: ids.uid == 0, stdin, stdout, stderr, resize, exit })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::answer::{apart, on_files};
 use crate::codec::Frame;
-use crate::files::Writing;
+use crate::files::{How, Writing};
 use crate::serve::{Inbox, Outbox, PIECE};
 use crate::supervisor::Supervisor;
 use crate::wire::{Answer, Ask, At, Entry, Fault, FaultCode, Say};
@@ -68,14 +68,8 @@ impl Source {
 }
 
 /// Takes a file; it is in place when all of it is there.
-pub(crate) async fn put(
-    supervisor: &Arc<Supervisor>,
-    at: At,
-    (mode, parents, replace): (Option<u32>, bool, bool),
-    mut inbox: Inbox,
-    out: &Outbox,
-) {
-    let begun = on_files(supervisor, at, move |files, ids, at| files.put(ids, at, mode, parents, replace)).await;
+pub(crate) async fn put(supervisor: &Arc<Supervisor>, at: At, how: How, mut inbox: Inbox, out: &Outbox) {
+    let begun = on_files(supervisor, at, move |files, ids, at| files.put(ids, at, how)).await;
     let placed = match begun {
         Ok(writing) => fill(writing, &mut inbox, out).await,
         Err(fault) => Err(fault),

@@ -11,6 +11,7 @@
 mod act;
 mod entry;
 mod fault;
+mod link;
 mod list;
 mod place;
 mod put;
@@ -20,15 +21,18 @@ mod tests;
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
+use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat};
+use rustix::io::Errno;
 
-use self::act::as_user;
+pub(crate) use self::act::as_user;
 use self::entry::{entry, permissions};
 use self::fault::Asked;
-use self::place::{Find, Root, reopen};
-pub(crate) use self::put::Writing;
+pub(crate) use self::place::temporary_name;
+use self::place::{Find, Root, Spot, reopen};
+pub(crate) use self::put::{How, Writing};
 use crate::machine::Ids;
 use crate::wire::{At, Entry, Fault, FaultCode};
 
@@ -80,27 +84,21 @@ impl Files {
 
     /// Begins to write a file whole. What [`Writing`] gets appears at the path when it is committed, and not before.
     ///
-    /// A regular file that is there keeps its permission bits, and its owner where the caller may give files away. With
-    /// `follow` a link at the end of the path stays, and what it leads to is written; else the link is replaced.
+    /// A regular file that is there keeps its permission bits, unless `exact`, and its owner where the caller may give
+    /// files away. With `follow` a link at the end of the path stays, and what it leads to is written; else the link is
+    /// replaced.
     ///
     /// # Errors
     /// [`FaultCode::Exists`] without `replace`; [`FaultCode::WrongKind`] for a directory or a special file; and as for
     /// [`Files::stat`].
-    pub(crate) fn put(
-        &self,
-        ids: &Ids,
-        at: &At,
-        mode: Option<u32>,
-        parents: bool,
-        replace: bool,
-    ) -> Result<Writing, Fault> {
+    pub(crate) fn put(&self, ids: &Ids, at: &At, how: How) -> Result<Writing, Fault> {
         let asked = Asked::made(at)?;
         act(ids, || {
             if asked.path().ends_with('/') {
                 return Err(asked.wrong("names a directory"));
             }
-            let spot = self.root.spot(&asked, Find::of(at), parents)?;
-            Writing::begin(ids.clone(), asked.clone(), spot, mode, replace)
+            let spot = self.root.spot(&asked, Find::of(at), how.parents)?;
+            Writing::begin(ids.clone(), asked.clone(), spot, how)
         })
     }
 
@@ -150,6 +148,46 @@ impl Files {
         }
         fchmod(&made, mode).map_err(fault)?;
         entry(asked.name().as_bytes(), &made).map_err(fault)
+    }
+
+    /// Makes a symbolic link. What it leads to is not looked at. With `replace` a file or a link gives way to it at once.
+    ///
+    /// # Errors
+    /// [`FaultCode::Exists`] without `replace`; [`FaultCode::WrongKind`] for a directory or a special file that is there;
+    /// [`FaultCode::Invalid`] for what no link can say; and as for [`Files::stat`].
+    pub(crate) fn make_link(&self, ids: &Ids, at: &At, target: &str, replace: bool) -> Result<Entry, Fault> {
+        let asked = Asked::made(at)?;
+        link::check(target)?;
+        act(ids, || {
+            if asked.path().ends_with('/') {
+                return Err(asked.wrong("names a directory"));
+            }
+            let spot = self.root.spot(&asked, Find::Itself, false)?;
+            link::make(&asked, &spot, target, replace)?;
+            let made = self.root.find_in(&asked, &spot)?;
+            entry(asked.name().as_bytes(), &made).map_err(|it| asked.fault(it))
+        })
+    }
+
+    /// Gives what is at a path another name in the same directory. A link is renamed itself.
+    ///
+    /// # Errors
+    /// [`FaultCode::Exists`] when the name is taken; [`FaultCode::Invalid`] for what is no name; and as for
+    /// [`Files::stat`].
+    pub(crate) fn rename(&self, ids: &Ids, at: &At, name: &str) -> Result<Entry, Fault> {
+        let asked = Asked::there(at)?;
+        let renamed = asked.beside(name)?;
+        act(ids, || {
+            let spot = self.root.spot(&asked, Find::Itself, false)?;
+            self.root.find_in(&asked, &spot)?;
+            let to = self.root.beside(&renamed, spot.dir.as_fd())?;
+            link::rename(&spot.dir, &spot.name, &to).map_err(|errno| match errno {
+                Errno::EXIST | Errno::NOTEMPTY => renamed.exists(),
+                errno => asked.fault(errno),
+            })?;
+            let there = self.root.find_in(&renamed, &Spot { dir: spot.dir, name: to })?;
+            entry(renamed.name().as_bytes(), &there).map_err(|it| renamed.fault(it))
+        })
     }
 
     /// Removes what is at a path. A link there is removed itself, whatever `follow` says: nobody means what it leads to.

@@ -1,14 +1,18 @@
 //! The system calls that no command may make, whatever the engine's own profile lets pass.
 //!
 //! A program for the kernel's packet filter machine, made once and installed by every child before it becomes the
-//! command: no filter, no command. Rules that need more than a system call's numbers (the modes that would make a
-//! set-id file on a bind, which the guest has to answer for) become rows of [`RULES`] too, with a listener that
-//! [`Filter::install`] hands back.
+//! command: no filter, no command. For modes that would make a set-id file there are rows that ask the guest (see
+//! [`setid`](crate::setid)), by a listener that [`Filter::install`] hands back.
 #![expect(unsafe_code, reason = "a filter is installed by a system call that no safe wrapper offers")]
 
-use libc::{ENOSYS, EPERM, c_long, sock_filter, sock_fprog};
+mod rules;
+
+use std::os::fd::RawFd;
+
+use libc::{ENOSYS, SECCOMP_FILTER_FLAG_NEW_LISTENER, c_ulong, sock_filter, sock_fprog};
 use rustix::io::Errno;
 
+use self::rules::{RULES, Rule, SET_ID, Then, When};
 use crate::start::raw;
 
 #[cfg(target_arch = "x86_64")]
@@ -26,107 +30,62 @@ const RETURN: u16 = 0x06;
 
 const ALLOW: u32 = 0x7fff_0000;
 const REFUSE: u32 = 0x0005_0000;
+const ASK: u32 = 0x7fc0_0000;
 
 const NUMBER_AT: u32 = 0;
 const ARCHITECTURE_AT: u32 = 4;
 
-/// A call that is refused, with what it answers.
-struct Rule {
-    call: c_long,
-    when: When,
-    errno: i32,
-}
-
-/// Which of its calls. Arguments count from 0; unless said otherwise their lower halves are what the kernel looks at.
-enum When {
-    Always,
-    AnyBit {
-        argument: u32,
-        bits: i32,
-    },
-    OneOf {
-        argument: u32,
-        values: &'static [i32],
-    },
-    /// The argument has this value, and the pointer is not null.
-    Sets {
-        argument: u32,
-        value: u32,
-        pointer: u32,
-    },
-}
-
-const fn never(call: c_long, errno: i32) -> Rule {
-    Rule { call, when: When::Always, errno }
-}
-
-/// At most one row for each call.
-const RULES: &[Rule] = &[
-    Rule { call: libc::SYS_clone, when: NEW_USER, errno: EPERM },
-    Rule { call: libc::SYS_unshare, when: NEW_USER, errno: EPERM },
-    // Its flags lie in memory, where a filter cannot look. The C libraries fall back to `clone`.
-    never(libc::SYS_clone3, ENOSYS),
-    never(libc::SYS_keyctl, EPERM),
-    never(libc::SYS_add_key, EPERM),
-    never(libc::SYS_request_key, EPERM),
-    never(libc::SYS_bpf, EPERM),
-    never(libc::SYS_perf_event_open, EPERM),
-    never(libc::SYS_userfaultfd, EPERM),
-    Rule {
-        call: libc::SYS_socket,
-        when: When::OneOf { argument: 0, values: &[libc::AF_VSOCK, libc::AF_ALG, libc::AF_PACKET] },
-        errno: EPERM,
-    },
-    never(libc::SYS_io_uring_setup, ENOSYS),
-    never(libc::SYS_io_uring_enter, ENOSYS),
-    never(libc::SYS_io_uring_register, ENOSYS),
-    // A command is told by this limit (see `tree`). Nobody can raise it again, but everybody could lower it further.
-    #[cfg(target_arch = "x86_64")]
-    Rule { call: libc::SYS_setrlimit, when: When::OneOf { argument: 0, values: &[MARK] }, errno: EPERM },
-    #[cfg(target_arch = "aarch64")]
-    Rule { call: 164, when: When::OneOf { argument: 0, values: &[MARK] }, errno: EPERM },
-    Rule { call: libc::SYS_prlimit64, when: When::Sets { argument: 1, value: MARK as u32, pointer: 2 }, errno: EPERM },
-];
-
-const NEW_USER: When = When::AnyBit { argument: 0, bits: libc::CLONE_NEWUSER };
-const MARK: i32 = libc::RLIMIT_RTTIME as i32;
-
 /// The program, ready to be installed.
-pub(crate) struct Filter(Vec<sock_filter>);
+pub(crate) struct Filter {
+    program: Vec<sock_filter>,
+    flags: c_ulong,
+}
 
 impl std::fmt::Debug for Filter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Filter").field(&self.0.len()).finish()
+        f.debug_struct("Filter").field("steps", &self.program.len()).field("flags", &self.flags).finish()
     }
 }
 
 impl Filter {
-    /// Writes the program.
+    /// What no command may do.
     pub(crate) fn new() -> Self {
-        let mut program = vec![
-            step(LOAD, ARCHITECTURE_AT),
-            jump(IF_EQUAL, ARCHITECTURE, 1, 0),
-            refuse(ENOSYS),
-            step(LOAD, NUMBER_AT),
-            jump(IF_ANY_BIT, X32, 0, 1),
-            refuse(ENOSYS),
-        ];
-        RULES.iter().for_each(|rule| rule.write(&mut program));
-        program.push(step(RETURN, ALLOW));
-        Self(program)
+        Self { program: program(RULES.iter()), flags: 0 }
+    }
+
+    /// The same, and the guest is asked about modes with set-id bits. `flags` are for its listener.
+    pub(crate) fn asking(flags: c_ulong) -> Self {
+        let program = program(RULES.iter().chain(SET_ID));
+        Self { program, flags: SECCOMP_FILTER_FLAG_NEW_LISTENER | flags }
     }
 
     /// Puts it on this thread and all that comes after it: no other thread, and nobody who shares its memory. Allocates
-    /// nothing and leaves `errno` alone, so a child may call it.
+    /// nothing and leaves `errno` alone, so a child may call it. One that asks gives the listener that is asked, which
+    /// closes itself on exec.
     ///
     /// # Errors
     /// The kernel's, and then there is no filter.
-    pub(crate) fn install(&self) -> Result<(), Errno> {
-        let program = sock_fprog { len: self.0.len() as u16, filter: self.0.as_ptr().cast_mut() };
-        let arguments = [libc::SECCOMP_SET_MODE_FILTER as usize, 0, &raw const program as usize, 0, 0];
+    pub(crate) fn install(&self) -> Result<Option<RawFd>, Errno> {
+        let program = sock_fprog { len: self.program.len() as u16, filter: self.program.as_ptr().cast_mut() };
+        let (mode, flags) = (libc::SECCOMP_SET_MODE_FILTER as usize, self.flags as usize);
         // SAFETY: the kernel copies the program, whose length is that of a live vector, and writes nothing to it.
-        unsafe { raw::call(libc::SYS_seccomp, arguments) }.map(drop)
+        let answer = unsafe { raw::call(libc::SYS_seccomp, [mode, flags, &raw const program as usize, 0, 0]) }?;
+        Ok((self.flags != 0).then_some(answer as RawFd))
     }
+}
+
+fn program<'a>(rules: impl Iterator<Item = &'a Rule>) -> Vec<sock_filter> {
+    let mut program = vec![
+        step(LOAD, ARCHITECTURE_AT),
+        jump(IF_EQUAL, ARCHITECTURE, 1, 0),
+        refuse(ENOSYS),
+        step(LOAD, NUMBER_AT),
+        jump(IF_ANY_BIT, X32, 0, 1),
+        refuse(ENOSYS),
+    ];
+    rules.for_each(|rule| rule.write(&mut program));
+    program.push(step(RETURN, ALLOW));
+    program
 }
 
 impl Rule {
@@ -138,6 +97,13 @@ impl Rule {
             When::AnyBit { argument, bits } => {
                 block.extend([lower(argument), jump(IF_ANY_BIT, bits as u32, 1, 0), step(RETURN, ALLOW)]);
             }
+            When::BothAnyBit([(one, bits), (other, others)]) => block.extend([
+                lower(one),
+                jump(IF_ANY_BIT, bits as u32, 0, 2),
+                lower(other),
+                jump(IF_ANY_BIT, others as u32, 1, 0),
+                step(RETURN, ALLOW),
+            ]),
             When::OneOf { argument, values } => {
                 block.push(lower(argument));
                 for (at, value) in values.iter().enumerate() {
@@ -155,7 +121,10 @@ impl Rule {
                 step(RETURN, ALLOW),
             ]),
         }
-        block.push(refuse(self.errno));
+        block.push(match self.then {
+            Then::Refuse(errno) => refuse(errno),
+            Then::Ask => step(RETURN, ASK),
+        });
         program.push(jump(IF_EQUAL, self.call as u32, 0, block.len() as u8));
         program.append(&mut block);
     }
@@ -184,14 +153,20 @@ fn upper(argument: u32) -> sock_filter {
 
 #[cfg(test)]
 mod tests {
+    use libc::{EPERM, c_long};
+
+    use super::rules::MARK;
     use super::*;
 
+    /// In place of an error: the guest is asked.
+    const ASKED: i32 = -1;
+
     /// What the kernel would answer: an error, or nothing when the call is let through.
-    fn answer(architecture: u32, call: c_long, arguments: [u64; 6]) -> Option<i32> {
+    fn answer(filter: &Filter, architecture: u32, call: c_long, arguments: [u64; 6]) -> Option<i32> {
         let mut data = [(call as u32).to_le_bytes(), architecture.to_le_bytes()].concat();
         data.extend([0; 8]);
         data.extend(arguments.iter().flat_map(|it| it.to_le_bytes()));
-        let (program, mut at, mut word) = (Filter::new().0, 0, 0);
+        let (program, mut at, mut word) = (&filter.program, 0, 0);
         loop {
             let sock_filter { code, jt, jf, k } = program[at];
             let jump = |holds: bool| usize::from(if holds { jt } else { jf });
@@ -200,15 +175,22 @@ mod tests {
                 LOAD => word = u32::from_le_bytes(data[k as usize..][..4].try_into().unwrap()),
                 IF_EQUAL => at += jump(word == k),
                 IF_ANY_BIT => at += jump(word & k != 0),
+                _ if k == ASK => return Some(ASKED),
                 _ => return (k != ALLOW).then_some((k ^ REFUSE) as i32),
             }
         }
     }
 
+    /// Both filters answer alike.
     fn check(call: c_long, arguments: &[u64], expected: Option<i32>) {
+        check_with(&Filter::new(), call, arguments, expected);
+        check_with(&Filter::asking(0), call, arguments, expected);
+    }
+
+    fn check_with(filter: &Filter, call: c_long, arguments: &[u64], expected: Option<i32>) {
         let mut all = [0; 6];
         all[..arguments.len()].copy_from_slice(arguments);
-        assert_eq!(answer(ARCHITECTURE, call, all), expected, "{call} {arguments:?}");
+        assert_eq!(answer(filter, ARCHITECTURE, call, all), expected, "{call} {arguments:?}");
     }
 
     #[test]
@@ -257,7 +239,59 @@ mod tests {
     #[test]
     fn calls_of_another_architecture_are_refused() {
         let i386 = 0x4000_0003;
-        assert_eq!(answer(i386, 20, [0; 6]), Some(ENOSYS));
+        for filter in [Filter::new(), Filter::asking(0)] {
+            assert_eq!(answer(&filter, i386, 20, [0; 6]), Some(ENOSYS));
+        }
         check(libc::SYS_read | c_long::from(X32 as i32), &[], Some(ENOSYS));
+    }
+
+    /// A call with a mode as that argument, and flags before it where they decide whether it counts.
+    fn check_modes(call: c_long, mode_at: usize, flags: Option<i32>, expected: i32) {
+        for (mode, expected) in [
+            (0o4755, Some(expected)),
+            (0o2755, Some(expected)),
+            (0o6000, Some(expected)),
+            (0o4755 | 1 << 32, Some(expected)),
+            (0o1777, None),
+            (0o755 | 0o6000 << 32, None),
+        ] {
+            let mut arguments = [0; 6];
+            arguments[mode_at] = mode;
+            if let Some(flags) = flags {
+                arguments[mode_at - 1] = flags as u64;
+            }
+            check_with(&Filter::asking(0), call, &arguments, expected);
+            check_with(&Filter::new(), call, &arguments, None);
+        }
+    }
+
+    #[test]
+    fn a_mode_with_a_set_id_bit_is_asked_about_or_refused() {
+        check_modes(libc::SYS_fchmod, 1, None, ASKED);
+        check_modes(libc::SYS_fchmodat, 2, None, ASKED);
+        check_modes(libc::SYS_mknodat, 2, None, EPERM);
+        for flags in [libc::O_CREAT | libc::O_WRONLY, libc::O_TMPFILE | libc::O_RDWR] {
+            check_modes(libc::SYS_openat, 3, Some(flags), ASKED);
+        }
+        #[cfg(target_arch = "x86_64")]
+        {
+            check_modes(libc::SYS_chmod, 1, None, ASKED);
+            check_modes(libc::SYS_creat, 1, None, EPERM);
+            check_modes(libc::SYS_mknod, 1, None, EPERM);
+            check_modes(libc::SYS_open, 2, Some(libc::O_CREAT), ASKED);
+        }
+        for call in [libc::SYS_openat2, libc::SYS_fchmodat2] {
+            check_with(&Filter::asking(0), call, &[], Some(ENOSYS));
+            check_with(&Filter::new(), call, &[], None);
+        }
+    }
+
+    #[test]
+    fn a_mode_that_makes_no_file_means_nothing() {
+        let directory = (libc::O_RDONLY | libc::O_DIRECTORY) as u64;
+        for flags in [0, libc::O_RDWR as u64, directory] {
+            check(libc::SYS_openat, &[0, 0, flags, 0o6755], None);
+        }
+        check(libc::SYS_mkdirat, &[0, 0, 0o6755], None);
     }
 }

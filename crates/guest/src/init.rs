@@ -13,13 +13,17 @@ use tokio::sync::Semaphore;
 
 use crate::container::Container;
 use crate::serve::serve_caller;
+use crate::shell;
 use crate::supervisor::Supervisor;
 
 /// A directory of the host's, for the host alone.
 const LINK: &str = "/.coracle/link";
 
 /// Where programs inside reach the guest.
-const RUN: &str = "/.coracle/run";
+pub(crate) const RUN: &str = "/.coracle/run";
+
+/// Name of a socket that takes calls.
+const SOCKET: &str = "sock";
 
 /// What is too much for memory goes to this directory's file system, which is the container's own.
 const SPILL: &str = "/.coracle";
@@ -49,12 +53,16 @@ pub async fn init(environment: Vec<Vec<u8>>) -> io::Result<()> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let (container, reaper) = Container::new("/", environment)?;
     tokio::spawn(reaper.run());
-    let supervisor = Supervisor::new(Arc::new(container), Path::new(SPILL));
-    let linked = listen(Path::new(LINK), Callers::Host);
-    let inside = listen(Path::new(RUN), Callers::Root);
+    let container = Arc::new(container);
+    let supervisor = Supervisor::new(container.clone(), Path::new(SPILL));
+    let linked = listen(&Path::new(LINK).join(SOCKET), 0o600).map(|it| (it, Callers::Host));
+    let inside = listen(&Path::new(RUN).join(SOCKET), 0o600).map(|it| (it, Callers::Root));
     let listeners: Vec<_> = [linked, inside].into_iter().filter_map(Result::ok).collect();
     if listeners.is_empty() {
         return Err(io::Error::other("no socket can be made, in /.coracle/link or /.coracle/run"));
+    }
+    if let Ok(listener) = listen(&Path::new(RUN).join(shell::SOCKET), 0o666) {
+        tokio::spawn(shell::attend(listener, container, supervisor.clone()));
     }
     for (listener, callers) in listeners {
         tokio::spawn(accept(listener, callers, supervisor.clone()));
@@ -67,20 +75,20 @@ pub async fn init(environment: Vec<Vec<u8>>) -> io::Result<()> {
     Ok(())
 }
 
-/// A socket that belongs to the owner of its directory, and to nobody else. One of an earlier run is replaced.
-fn listen(dir: &Path, callers: Callers) -> io::Result<(UnixListener, Callers)> {
-    let (owner, sock) = (std::fs::metadata(dir)?, dir.join("sock"));
-    match std::fs::remove_file(&sock) {
+/// A socket that belongs to the owner of its directory, with these permission bits. One of an earlier run is replaced.
+fn listen(sock: &Path, mode: u32) -> io::Result<UnixListener> {
+    let owner = std::fs::metadata(sock.parent().unwrap_or(Path::new("/")))?;
+    match std::fs::remove_file(sock) {
         Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
         _ => {}
     }
     let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
-    let listener = UnixListener::bind(&sock);
+    let listener = UnixListener::bind(sock);
     rustix::process::umask(before);
     let listener = listener?;
-    std::os::unix::fs::lchown(&sock, Some(owner.uid()), Some(owner.gid()))?;
-    std::fs::set_permissions(&sock, Permissions::from_mode(0o600))?;
-    Ok((listener, callers))
+    std::os::unix::fs::lchown(sock, Some(owner.uid()), Some(owner.gid()))?;
+    std::fs::set_permissions(sock, Permissions::from_mode(mode))?;
+    Ok(listener)
 }
 
 async fn accept(listener: UnixListener, callers: Callers, supervisor: Arc<Supervisor>) {
@@ -123,7 +131,7 @@ fn may_call(stream: &UnixStream, callers: Callers) -> bool {
 pub async fn connect() -> io::Result<()> {
     // What the host says passes through this memory.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
-    let mut stream = UnixStream::connect(Path::new(RUN).join("sock")).await?;
+    let mut stream = UnixStream::connect(Path::new(RUN).join(SOCKET)).await?;
     if stream.peer_cred()?.pid() != Some(1) {
         return Err(io::Error::other("who listens on the socket is not the guest"));
     }

@@ -7,6 +7,8 @@
 //! **Invariant:** nothing that is received is allocated by a number that was received: lengths are checked first.
 //! **Invariant:** a command is ended with everything that it started, however that hid; another command never is.
 //! **Invariant:** no command runs without the filter.
+//! **Invariant:** where root inside is root outside, no command sets a set-id bit but by asking, and then on the
+//! container's own files only.
 //! **Invariant:** memory is bounded, whatever commands print: what is too much goes to a file, and then is counted.
 //! **Invariant:** words, environment and input of a command are bytes from frame to `execve`; no shell but the one asked for.
 //! **Invariant:** nothing here knows an engine.
@@ -25,7 +27,11 @@ mod job;
 pub mod machine;
 mod output;
 mod reap;
+mod secrets;
 mod serve;
+mod session;
+mod setid;
+pub mod shell;
 mod start;
 mod supervisor;
 mod tree;

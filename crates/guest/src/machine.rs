@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -64,9 +65,11 @@ pub struct Plan {
     pub words: Vec<Vec<u8>>,
     /// The word is a script for `/bin/sh`.
     pub shell: bool,
+    /// Added to the guest's own environment before `env` is.
+    pub session: Session,
     /// `NAME=value`, added to the guest's own environment. The last of a name wins. What is missing of `HOME`, `USER`,
-    /// `LOGNAME` and `SHELL` comes from the passwd entry, `PATH` becomes `$HOME/.local/bin` before that of the guest,
-    /// `LANG` is `C.UTF-8` unless something says otherwise, and so is `TERM` on a terminal `xterm-256color`. `HOME`, `USER`,
+    /// `LOGNAME` and `SHELL` comes from the passwd entry, `PATH` becomes `$HOME/.local/bin` before that of session or
+    /// guest, `LANG` is `C.UTF-8` unless something says otherwise, and so is `TERM` on a terminal `xterm-256color`. `HOME`, `USER`,
     /// `LOGNAME`, `SHELL` and `PWD` of the guest itself are not given on: the engine made them for PID 1.
     pub env: Vec<Vec<u8>>,
     /// As whom.
@@ -79,6 +82,28 @@ pub struct Plan {
     pub terminal: Option<Size>,
     /// What its processes are told by.
     pub mark: Mark,
+}
+
+/// Variables that all commands have, `NAME=value`. They may be secrets: its `Debug` is blank.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Session(Arc<[Vec<u8>]>);
+
+impl Session {
+    pub(crate) fn new(variables: Vec<Vec<u8>>) -> Self {
+        Self(variables.into())
+    }
+
+    /// `NAME=value` each.
+    #[must_use]
+    pub fn variables(&self) -> &[Vec<u8>] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Session")
+    }
 }
 
 /// A command that was started.

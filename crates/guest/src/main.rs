@@ -4,7 +4,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: coracle-guest init | connect | version";
+const USAGE: &str = "usage: coracle-guest init | connect | shell PROGRAM | version";
 
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args().skip(1).collect();
@@ -12,6 +12,7 @@ fn main() -> ExitCode {
     let done = match words.as_slice() {
         ["init"] => run(coracle_guest::init::init(environment())),
         ["connect"] => run(coracle_guest::init::connect()),
+        ["shell", program] => coracle_guest::shell::shell(program, &environment()).map(|never| match never {}),
         ["version"] => {
             eprintln!("coracle-guest {}, protocol {}", env!("CARGO_PKG_VERSION"), coracle_guest::wire::VERSION);
             Ok(())

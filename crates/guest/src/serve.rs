@@ -7,9 +7,10 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::codec::{self, Frame};
+use crate::files::How;
 use crate::supervisor::Supervisor;
 use crate::wire::{Ask, Fault, FaultCode, Hello, MAX_CHANNELS, MAX_UNKNOWN, Say, VERSION, WINDOW};
-use crate::{answer, command, content};
+use crate::{answer, command, content, session};
 
 /// Frames on their way out. Each holds at most [`PIECE`] bytes of data.
 const QUEUE: usize = 64;
@@ -200,9 +201,11 @@ async fn attend(supervisor: Arc<Supervisor>, frame: Frame<Ask>, inbox: Inbox, ou
             command::attach(&supervisor, &job, (stdout, stderr), show, (inbox, &out)).await;
         }
         Ask::Get { at, offset, limit } => content::get(&supervisor, at, (offset, limit), &out).await,
-        Ask::Put { at, mode, parents, replace } => {
-            content::put(&supervisor, at, (mode, parents, replace), inbox, &out).await;
+        Ask::Put { at, mode, exact, parents, replace } => {
+            content::put(&supervisor, at, How { mode, exact, parents, replace }, inbox, &out).await;
         }
+        Ask::Session { bytes } => session::set(&supervisor, bytes, (frame.payload, inbox), &out).await,
+        Ask::Secret(ask) => session::put_secret(&supervisor, ask, (frame.payload, inbox), &out).await,
         Ask::Hello(_) => out.say_result(Err(Fault::new(FaultCode::Invalid, "hello was said already"))).await,
         ask => answer::answer(&supervisor, ask, inbox, &out).await,
     }

@@ -1,6 +1,6 @@
-//! Starts processes: everything is prepared, then there is a child, which says by a pipe what failed.
+//! Starts processes: everything is prepared, then there is a child, which says by a socket what failed.
 //!
-//! The pipe is closed by a successful exec. It is awaited, not read at once: an exec can hang on a file system that does
+//! The socket is closed by a successful exec. It is awaited, not read at once: an exec can hang on a file system that does
 //! not answer, and PID 1 must not.
 #![expect(unsafe_code, reason = "a child that shares memory, and the system calls that it makes, have no safe wrapper")]
 
@@ -12,6 +12,7 @@ pub(crate) mod program;
 pub(crate) mod raw;
 mod spawn;
 pub(crate) mod stdio;
+mod word;
 
 use std::ffi::{CStr, CString, c_char};
 use std::io;
@@ -20,15 +21,16 @@ use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
-use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{DumpableBehavior, Resource, dumpable_behavior, getrlimit};
-use rustix::thread::{Gid, Uid};
-use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe;
+use rustix::thread::{Gid, Uid, set_no_new_privs};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
-use self::child::{Execution, FIRST_FREE, Orders, SCRIPT, Said, Step, Then};
+use self::child::{Execution, FIRST_FREE, Orders, SCRIPT, Step, Then};
 use self::program::Program;
 use self::spawn::Loan;
+pub(crate) use self::spawn::may_share;
+use self::word::{Said, Word};
 use crate::filter::Filter;
 use crate::machine::{Ids, NotStarted};
 use crate::wire::Fault;
@@ -74,13 +76,7 @@ impl Launch<'_> {
     /// # Errors
     /// Those of the kernel; then there is no child.
     pub(crate) fn execute(&self, program: Program) -> io::Result<(u32, Status)> {
-        let candidates = pointers(&program.candidates);
-        let words = ended(pointers(&program.words));
-        let environment = ended(pointers(&program.environment));
-        // For a file without a format: the shell, the file, and all words but the first.
-        let rest = words.get(1..).unwrap_or(&[ptr::null()]);
-        let by_shell = [&[c"/bin/sh".as_ptr(), ptr::null()], rest].concat();
-        self.start(Then::Execute(Execution { program, candidates, words, by_shell, environment }))
+        self.start(Then::Execute(Execution::of(program)))
     }
 
     /// Makes a child that looks at its directory and is gone.
@@ -95,7 +91,7 @@ impl Launch<'_> {
         let [stdin, stdout, stderr] = self.stdio.map(|it| above(it.as_fd()));
         let (stdin, stdout, stderr, root) = (stdin?, stdout?, stderr?, above(self.root)?);
         let script = then.script().map(|it| above(it.as_fd())).transpose()?;
-        let (said, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (said, theirs) = word::pair()?;
         let status = above(theirs.as_fd())?;
         let groups = |it: &Ids| it.groups.iter().map(|it| Gid::from_raw(*it)).collect();
         let orders = Orders {
@@ -117,6 +113,15 @@ impl Launch<'_> {
     }
 }
 
+/// Makes this process the program, with plain signals and the filter in force: it was started by somebody else.
+pub(crate) fn replace(program: Program, filter: &Filter) -> io::Error {
+    child::plain_actions();
+    if let Err(errno) = set_no_new_privs(true).and_then(|()| filter.install()) {
+        return errno.into();
+    }
+    child::execute(&mut Execution::of(program)).1.into()
+}
+
 /// Whether others may look into this process's memory, as it was before the first child could change that.
 fn is_dumpable() -> bool {
     static BEFORE: OnceLock<bool> = OnceLock::new();
@@ -132,6 +137,18 @@ fn above(it: BorrowedFd<'_>) -> io::Result<(RawFd, Option<OwnedFd>)> {
     Ok((copy.as_raw_fd(), Some(copy)))
 }
 
+impl Execution {
+    fn of(program: Program) -> Self {
+        let candidates = pointers(&program.candidates);
+        let words = ended(pointers(&program.words));
+        let environment = ended(pointers(&program.environment));
+        // For a file without a format: the shell, the file, and all words but the first.
+        let rest = words.get(1..).unwrap_or(&[ptr::null()]);
+        let by_shell = [&[c"/bin/sh".as_ptr(), ptr::null()], rest].concat();
+        Self { program, candidates, words, by_shell, environment }
+    }
+}
+
 fn pointers(strings: &[CString]) -> Vec<*const c_char> {
     strings.iter().map(|it| it.as_ptr()).collect()
 }
@@ -142,18 +159,18 @@ fn ended(mut list: Vec<*const c_char>) -> Vec<*const c_char> {
 }
 
 impl Status {
-    /// Waits until the child is the program, or has said why not.
+    /// Waits until the child is the program, or has said why not. A filter that asks has its listener here.
     ///
     /// # Errors
     /// Why not.
-    pub(crate) async fn executed(self, cwd: String) -> Result<(), NotStarted> {
+    pub(crate) async fn executed(self, cwd: String) -> Result<Option<OwnedFd>, NotStarted> {
         match self.read().await {
-            Ok((Some([step, errno, ..]), Then::Execute(it))) => {
+            Ok((Heard { last: Some([step, errno, ..]), .. }, Then::Execute(it))) => {
                 let step = Step::ALL.into_iter().find(|it| *it as u32 == step).unwrap_or(Step::Session);
                 Err(fault::explain(step, Errno::from_raw_os_error(errno.cast_signed()), &it.program, &cwd))
             }
             // Also when it was killed before it got there: then its end says so.
-            Ok(_) => Ok(()),
+            Ok((heard, _)) => Ok(heard.listener),
             Err(error) => Err(NotStarted::Fault(not_forked(&error))),
         }
     }
@@ -163,7 +180,7 @@ impl Status {
     /// # Errors
     /// What failed before it could look.
     pub(crate) async fn seen(self) -> io::Result<Seen> {
-        match self.read().await?.0 {
+        match self.read().await?.0.last {
             Some([child::SEEN, allowed, uid, gid]) => {
                 let allows = |bits: i32| allowed.cast_signed() & bits == bits;
                 Ok(Seen {
@@ -178,17 +195,30 @@ impl Status {
         }
     }
 
-    /// The last word of the child, if it had one, and what it was to do.
-    async fn read(self) -> io::Result<(Option<Said>, Then)> {
-        let mut bytes = Vec::new();
-        pipe::Receiver::from_owned_fd(self.said)?.read_to_end(&mut bytes).await?;
+    /// All that the child said, and what it was to do.
+    async fn read(self) -> io::Result<(Heard, Then)> {
+        // SAFETY: it owns the descriptor, which is the same until it is dropped.
+        let socket = unsafe { AsyncFd::register_with_interest(self.said, Interest::READABLE) }?;
+        let mut heard = Heard::default();
+        loop {
+            match socket.async_io(Interest::READABLE, |it| word::hear(it.as_fd())).await? {
+                Some(Word::Listener(listener)) => heard.listener = listener,
+                Some(Word::Last(said)) => heard.last = Some(said),
+                None => break,
+            }
+        }
         // SAFETY: only the child had the other end, and it leaves the memory before its descriptors are closed, in an
         // exec as at its end.
         let orders = unsafe { self.loan.take_back() };
-        let mut words = bytes.chunks_exact(4).map(|it| u32::from_ne_bytes(it.try_into().expect("four bytes")));
-        let mut next = || words.next();
-        Ok(((|| Some([next()?, next()?, next()?, next()?]))(), orders.then))
+        Ok((heard, orders.then))
     }
+}
+
+/// What a child said.
+#[derive(Debug, Default)]
+struct Heard {
+    listener: Option<OwnedFd>,
+    last: Option<Said>,
 }
 
 /// The fault of a process that there is none of.

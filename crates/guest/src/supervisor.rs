@@ -10,9 +10,10 @@ use tokio::time::Instant;
 
 use crate::files::Files;
 use crate::job::Job;
-use crate::machine::{Machine, Mark, NotStarted, Plan, Process};
+use crate::machine::{Machine, Mark, NotStarted, Plan, Process, Session};
 use crate::output::{Log, Spill};
-use crate::wire::{self, Fault, FaultCode, Keep, Life};
+use crate::secrets::Secrets;
+use crate::wire::{self, Fault, FaultCode, Keep, Life, Settle, Settled};
 
 /// Jobs that ended and are remembered, at most.
 const MAX_ENDED: usize = 1000;
@@ -25,6 +26,7 @@ const MAX_TOLD: usize = 64;
 pub struct Supervisor {
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) files: Option<Files>,
+    pub(crate) secrets: Secrets,
     /// Of this run: a container that was started anew has another one.
     run: String,
     spill: Arc<Spill>,
@@ -32,6 +34,10 @@ pub struct Supervisor {
     /// The container is being stopped: what ends now does not end by itself.
     leaving: AtomicBool,
     table: Mutex<Table>,
+    /// What every command that begins from now on has in its environment.
+    session: Mutex<Session>,
+    /// The user that commands run as, once the host has said which.
+    settled: Mutex<Option<u32>>,
 }
 
 #[derive(Debug, Default)]
@@ -63,11 +69,12 @@ impl Supervisor {
     pub fn new(machine: Arc<dyn Machine>, spill: &Path) -> Arc<Self> {
         let mut run = [0; 8];
         getrandom::fill(&mut run).expect("the kernel gives random bytes");
-        let files = Files::open(machine.root()).ok();
+        let (files, secrets) = (Files::open(machine.root()).ok(), Secrets::new(machine.root()));
         let spill = Arc::new(Spill::in_dir(spill));
         let (run, marks) = (hex::encode(run), AtomicU64::new(1));
         let (leaving, table) = (AtomicBool::new(false), Mutex::default());
-        Arc::new(Self { machine, files, run, spill, marks, leaving, table })
+        let (session, settled) = Default::default();
+        Arc::new(Self { machine, files, secrets, run, spill, marks, leaving, table, session, settled })
     }
 
     /// Of this run of the guest.
@@ -78,6 +85,27 @@ impl Supervisor {
 
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_session(&self, session: Session) {
+        *self.session.lock().unwrap_or_else(PoisonError::into_inner) = session;
+    }
+
+    /// Makes sure of a user, who is the one from now on that sees the session as its commands do.
+    pub(crate) async fn settle(&self, ask: Settle) -> Result<Settled, Fault> {
+        let settled = self.machine.settle(ask).await?;
+        *self.settled.lock().unwrap_or_else(PoisonError::into_inner) = Some(settled.uid);
+        Ok(settled)
+    }
+
+    /// The session as a process of that user may see it: root, and the user whose commands have it.
+    pub(crate) fn session_of(&self, uid: u32) -> Session {
+        let settled = *self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+        if uid == 0 || settled == Some(uid) { self.session() } else { Session::default() }
+    }
+
+    fn session(&self) -> Session {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn keep(&self, keep: Keep) {
@@ -99,6 +127,7 @@ impl Supervisor {
         let plan = Plan {
             words: words.clone(),
             shell: ask.shell,
+            session: self.session(),
             env,
             user: ask.user.clone(),
             cwd: ask.cwd.clone(),

@@ -76,7 +76,8 @@ impl Users {
     }
 
     /// Makes sure of an entry for the uid and one for the gid, of a home, and of the directory (containers.md 4.16).
-    /// What exists keeps its owner.
+    /// What exists keeps its owner, but for a work directory, or a volume at the home, that is root's: nobody could work
+    /// there. What is bound keeps it in any case.
     ///
     /// # Errors
     /// What could not be written or made.
@@ -96,6 +97,13 @@ impl Users {
         for (path, mode) in [(&account.home, 0o700), (&ask.workdir, 0o755)] {
             let made = make(self.root(), path, Mode::from_raw_mode(mode), Some(owner));
             made.map_err(|errno| no_directory(path, errno))?;
+        }
+        let bound = |path: &str| ask.bound.iter().any(|it| is_beneath(path, it));
+        for (path, only_a_volume) in [(&account.home, true), (&ask.workdir, false)] {
+            if !owner.0.is_root() && !bound(path) {
+                directory::take_over(self.root(), path, owner, only_a_volume)
+                    .map_err(|errno| no_directory(path, errno))?;
+            }
         }
         Ok(account)
     }
@@ -159,6 +167,10 @@ impl Users {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::NOCTTY;
         std::fs::File::from(open(self.root(), &path, flags, Mode::empty())?).write_all(lines)
     }
+}
+
+fn is_beneath(path: &str, above: &str) -> bool {
+    path.strip_prefix(above.trim_end_matches('/')).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn ids(tables: &Tables, who: &Who) -> Result<Ids, Fault> {

@@ -30,6 +30,12 @@ pub const WINDOW: u64 = 256 << 10;
 /// Words and environment of one command together, at most.
 pub const MAX_COMMAND: usize = 8 << 20;
 
+/// Bytes of a session's variables together, each with a NUL, and of a secret file, at most.
+pub const MAX_SESSION: usize = 1 << 20;
+
+/// Bytes of one variable with its name and a NUL, at most: the kernel's own limit.
+pub const MAX_VARIABLE: usize = 128 << 10;
+
 /// Frames of an unknown type that a connection survives.
 pub const MAX_UNKNOWN: usize = 16;
 
@@ -43,8 +49,16 @@ pub enum Ask {
     Credit(u64),
     /// Runs a command. Payload: its words, then its environment (`NAME=value`), each ended by a NUL.
     Exec(Exec),
-    /// Payload: the next part of a command's words and environment.
+    /// Payload: the next part of a command's words and environment, of a session's variables, or of a secret file.
     More,
+    /// What all commands find in their environment from now on, above the guest's own and below theirs, in place of what
+    /// was said before: [`Answer::Done`]. Payload: `NAME=value`, each ended by a NUL.
+    Session {
+        /// Bytes in the payload and what follows by [`Ask::More`], at most [`MAX_SESSION`].
+        bytes: u32,
+    },
+    /// Writes a file below `/.coracle/run`, where no file call reaches: [`Answer::Done`]. Payload: its content.
+    Secret(Secret),
     /// Payload: input of the command, or content of the file.
     Data {
         /// Nothing comes after it.
@@ -114,8 +128,11 @@ pub enum Ask {
     Put {
         /// Where.
         at: At,
-        /// Permission bits of a new file; an existing one keeps its own. `None` is 0666 without the umask.
+        /// Permission bits of a new file; an existing one keeps its own, unless `exact`. `None` is 0666 without the umask.
         mode: Option<u32>,
+        /// A file that is there gets `mode`, too.
+        #[serde(default)]
+        exact: bool,
         /// Make missing parents.
         parents: bool,
         /// Replace a file that is there.
@@ -136,6 +153,22 @@ pub enum Ask {
         mode: u32,
         /// Make missing parents; one that is there already is no error.
         parents: bool,
+    },
+    /// Makes a symbolic link: [`Answer::File`].
+    Link {
+        /// Where.
+        at: At,
+        /// What it says, which need not be there: 1 to 4095 bytes without a NUL.
+        target: String,
+        /// Replace a file or a link that is there.
+        replace: bool,
+    },
+    /// Gives what is there another name in the same directory, which has to be free: [`Answer::File`].
+    Rename {
+        /// What. A link is renamed itself.
+        at: At,
+        /// One part of a path.
+        name: String,
     },
     /// Removes a file or an empty directory: [`Answer::Done`].
     Remove {
@@ -244,6 +277,22 @@ pub struct Exec {
     pub cut: u64,
     /// Refused when so many jobs run that were begun as [`Life::Job`].
     pub most: Option<u32>,
+}
+
+/// A file on the container's own tmpfs, gone with the guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Secret {
+    /// Its path below `/.coracle/run`: parts of letters, digits, `.`, `_` and `-`. The first one is none that the guest
+    /// uses itself: it neither begins with a dot nor is `sock` or `shell` or ends with `.sock`.
+    pub name: String,
+    /// Whose it is, and the directories on the way.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// 0400 or 0600.
+    pub mode: u32,
+    /// Bytes in the payload and what follows by [`Ask::More`], at most [`MAX_SESSION`].
+    pub bytes: u32,
 }
 
 /// What becomes of a command when nobody waits for it.
@@ -584,6 +633,9 @@ pub struct Settle {
     pub gid: u32,
     /// A directory to be made for the user when it is missing.
     pub workdir: String,
+    /// What is not the container's own: nothing at or below one of these gets another owner.
+    #[serde(default)]
+    pub bound: Vec<String>,
 }
 
 /// A user, and what it may do: seen by a process of that user.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use coracle_runtime::{ContainerRuntime, EngineKind, Error as EngineError, Excerpt, Image, ImageAct, ImageRef};
 use serde::{Deserialize, Serialize};
 
-use crate::base::{self, Recipe};
+use crate::base::{self, Bootstrap};
 use crate::error::Error;
 use crate::registry;
 
@@ -44,7 +44,7 @@ pub enum Pull {
 #[derive(Clone, Debug)]
 pub enum Fallback {
     /// Make a base.
-    Bootstrap(Box<Recipe>),
+    Bootstrap(Box<Bootstrap>),
     /// Nothing.
     Fail,
 }
@@ -136,16 +136,16 @@ async fn fetch(runtime: &dyn ContainerRuntime, want: &Want, progress: &Progress<
 
 /// The local image of that name, and the name that led to it.
 pub(crate) async fn find(runtime: &dyn ContainerRuntime, image: &ImageRef) -> Result<Option<(Image, ImageRef)>, Error> {
-    for name in names(runtime.kind(), image) {
-        if let Some(found) = runtime.image(ImageAct::Find(name.clone())).await?.into_iter().next() {
-            return Ok(Some((found, name)));
-        }
-    }
-    Ok(None)
+    let names = names(runtime.kind(), image);
+    let found = runtime.image(ImageAct::Find(names.clone())).await?.into_iter().next();
+    Ok(found.map(|it| {
+        let led = names.into_iter().find(|name| it.is_named(name)).unwrap_or_else(|| image.clone());
+        (it, led)
+    }))
 }
 
 /// As given, as engines complete it, and on Podman as it keeps what has no registry.
-fn names(engine: EngineKind, image: &ImageRef) -> Vec<ImageRef> {
+pub(crate) fn names(engine: EngineKind, image: &ImageRef) -> Vec<ImageRef> {
     let mut names = vec![image.clone(), image.completed()];
     if engine == EngineKind::Podman && image.registry().is_none() {
         names.extend(ImageRef::parse(format!("localhost/{image}")));

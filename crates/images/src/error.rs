@@ -38,6 +38,21 @@ pub enum Error {
         #[source]
         source: BuildError,
     },
+    /// What was built holds more than its recipe, and is not kept.
+    #[error("the image that was built is not kept: {what}")]
+    Unfit {
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A file of ours could not be used.
+    #[error("cannot {what}")]
+    State {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
     /// The engine failed otherwise.
     #[error(transparent)]
     Engine(#[from] coracle_runtime::Error),

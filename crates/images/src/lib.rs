@@ -1,7 +1,8 @@
 //! Images to make containers from: found on the engine, pulled, or made where no registry answers.
 //!
-//! [`ensure`] takes a [`Want`] and gives a [`Base`]; a [`Recipe`] says how one is made without a registry: from the
-//! packages that are installed on this host, else from a Debian mirror.
+//! [`ensure`] takes a [`Want`] and gives a [`Base`]; a [`Bootstrap`] says how one is made without a registry: from the
+//! packages that are installed on this host, else from a Debian mirror. A [`profile`] puts a [`Recipe`] on a base:
+//! [`cook`] runs it in a container, and the [`cache`] keeps what came of it and finds it again.
 //!
 //! **Invariant:** an image that the caller named is never replaced by another.
 //! **Invariant:** nothing of the host but what its packages brought gets into a base, save public certificates and the
@@ -12,11 +13,20 @@
 #![warn(missing_docs)]
 
 mod base;
+pub mod cache;
+pub mod cook;
+pub mod detect;
 mod ensure;
 mod error;
+pub mod key;
+mod lock;
+pub mod packages;
+pub mod profile;
+mod recipe;
 mod registry;
 
-pub use base::Recipe;
+pub use base::Bootstrap;
 pub(crate) use ensure::find;
 pub use ensure::{Base, Fallback, Progress, Pull, Source, Want, ensure};
 pub use error::{BuildError, Error, Stage};
+pub use recipe::{Recipe, Setup};

@@ -13,7 +13,7 @@ use crate::destroy::remove_all;
 use crate::guest::{GuestProgram, Links};
 use crate::lock::Lock;
 use crate::network::{now, place};
-use crate::record::{Record, RecordedMount, State};
+use crate::record::{Held, Record, RecordedMount, Role, State};
 use crate::shares::shared_problem;
 use crate::store::Loaded;
 use crate::{Error, Result, Store, protect};
@@ -23,6 +23,8 @@ use crate::{Error, Result, Store, protect};
 pub struct Draft {
     /// Its name.
     pub name: ContainerName,
+    /// What it is made for.
+    pub role: Role,
     /// The session that makes it.
     pub session: String,
     /// The profile's name.
@@ -33,8 +35,6 @@ pub struct Draft {
     pub workdir: ContainerPath,
     /// The working directory of the host is among the mounts.
     pub mount_cwd: bool,
-    /// Values for every command.
-    pub env: BTreeMap<String, String>,
     /// Hash of the resolved request.
     pub spec_sha256: String,
     /// Version of the tool.
@@ -78,7 +78,11 @@ pub async fn begin<'a>(runtime: &'a dyn ContainerRuntime, store: &'a Store, draf
     let (per_session, total) = (draft.max_containers, draft.max_containers_total);
     let record = record_of(runtime, store, draft);
     let counting = store.common_lock("count").await?;
-    let mut records = store.records()?;
+    let mut records = counted(store.records()?);
+    if record.role == Role::Build {
+        store.save(&record)?;
+        return Ok(Making { runtime, store, record, protected, told: false, _lock: lock });
+    }
     if !room(&records, &record.session, (per_session, total)) {
         // What was removed behind us takes no place.
         let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
@@ -91,6 +95,10 @@ pub async fn begin<'a>(runtime: &'a dyn ContainerRuntime, store: &'a Store, draf
     store.save(&record)?;
     drop(counting);
     Ok(Making { runtime, store, record, protected, told: false, _lock: lock })
+}
+
+fn counted(records: Vec<Record>) -> Vec<Record> {
+    records.into_iter().filter(|it| it.role == Role::Primary).collect()
 }
 
 fn room(records: &[Record], session: &str, (per_session, total): (usize, usize)) -> bool {
@@ -118,6 +126,7 @@ fn record_of(runtime: &dyn ContainerRuntime, store: &Store, draft: Draft) -> Rec
         id: None,
         record_id: RecordId::random(),
         state: State::Intent,
+        role: draft.role,
         engine: runtime.kind(),
         endpoint: runtime.endpoint().address,
         namespace: store.signer().namespace().clone(),
@@ -136,8 +145,9 @@ fn record_of(runtime: &dyn ContainerRuntime, store: &Store, draft: Draft) -> Rec
         user_name: None,
         shell: None,
         exec_user: None,
-        env_keys: draft.env.keys().cloned().collect(),
-        env_plain: draft.env,
+        env_keys: Vec::new(),
+        env_plain: BTreeMap::new(),
+        held: Held::default(),
         guest: None,
         jobs: Vec::new(),
         networks: Vec::new(),
@@ -178,7 +188,7 @@ impl Making<'_> {
         let _held = self.store.hold_network().await?;
         let network = place(self.runtime, self.store, &spec.network).await?;
         let asked: Vec<Mount> = spec.mounts.iter().chain(&over).cloned().collect();
-        let labels = self.labels("primary", Some(spec.exec_user), image)?;
+        let labels = self.labels(self.record.role, Some(spec.exec_user), image)?;
         let placed = admitted.covered_by(over).guided(guest_on).labelled(labels).on(image.id.clone(), network);
         self.told = true;
         let id = match self.runtime.create(&placed).await {
@@ -238,7 +248,7 @@ impl Making<'_> {
 
     /// A container inherits the labels of its image, so those of ours are signed along. An image with labels of ours
     /// that our key did not sign is somebody's attempt to look like us.
-    fn labels(&self, role: &str, exec_user: Option<Ids>, image: &Image) -> Result<BTreeMap<String, String>> {
+    fn labels(&self, role: Role, exec_user: Option<Ids>, image: &Image) -> Result<BTreeMap<String, String>> {
         let (signer, record) = (self.store.signer(), &self.record);
         let prefix = signer.key("");
         let mut labels: BTreeMap<_, _> =
@@ -251,7 +261,7 @@ impl Making<'_> {
         let own = [
             ("managed", "true".to_owned()),
             ("id", record.record_id.to_string()),
-            ("role", role.to_owned()),
+            ("role", role.as_str().to_owned()),
             ("name", record.name.to_string()),
             ("created", record.created.to_string()),
             ("purpose", record.purpose.clone().unwrap_or_default()),
@@ -283,6 +293,16 @@ impl Making<'_> {
         self.record.shell = Some(shell);
     }
 
+    /// Remembers the session's variables: the names of all, the values that are no secrets, and what only the guest has.
+    pub fn has_session(&mut self, keys: Vec<String>, plain: BTreeMap<String, String>, held: Held) {
+        (self.record.env_keys, self.record.env_plain, self.record.held) = (keys, plain, held);
+    }
+
+    /// Remembers where commands run, when that is only known once it is made.
+    pub fn works_in(&mut self, workdir: ContainerPath) {
+        self.record.workdir = workdir;
+    }
+
     /// Ends the making: the container is ready.
     ///
     /// # Errors
@@ -300,7 +320,7 @@ impl Making<'_> {
     /// # Errors
     /// Anything that an engine refuses.
     pub async fn peek(&mut self, bare: Admitted, image: &Image) -> Result<ContainerId> {
-        let labels = self.labels("build", None, image)?;
+        let labels = self.labels(Role::Build, None, image)?;
         self.told = true;
         Ok(self.runtime.create(&bare.labelled(labels).on(image.id.clone(), NetworkOn::None)).await?)
     }

@@ -10,6 +10,9 @@ use crate::{Error, Found, Result};
 /// Used when the image names no `PATH`: what engines give then is not the same.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// The program that is PID 1 of a container with a guest.
+const GUEST: &str = "/.coracle/guest";
+
 /// Who runs commands in a container, where, and with which environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
@@ -36,17 +39,26 @@ impl Session {
 /// # Errors
 /// [`Error::UnknownUser`] when nobody remembers who may run commands: never root in its place.
 pub fn session(found: &Found, as_root: bool) -> Result<Session> {
-    let mut session = guided_session(&found.record, as_root)?;
+    let mut session = whoever(&found.record, as_root)?;
+    session.env.extend(found.record.env_plain.clone());
     let of_image = environment(found.present()?, session.env.get("HOME"));
     session.env = of_image.into_iter().chain(session.env).collect();
     Ok(session)
 }
 
-/// The same where a guest runs the commands: what the image's environment decides is left to it.
+/// The same where a guest runs the commands: it has the variables of the session, and knows those of the image.
 ///
 /// # Errors
 /// As [`session`].
 pub fn guided_session(record: &Record, as_root: bool) -> Result<Session> {
+    let mut session = whoever(record, as_root)?;
+    // What a command is given wins over the session, in which the caller may have set these.
+    session.env.retain(|name, _| !record.env_keys.contains(name));
+    Ok(session)
+}
+
+/// Who runs commands, and what a process of that user finds in its environment.
+fn whoever(record: &Record, as_root: bool) -> Result<Session> {
     let user = record.exec_user.ok_or_else(|| Error::UnknownUser(record.name.clone()))?;
     let user = if as_root { Ids::ROOT } else { user };
     let root_home = ContainerPath::parse("/root").expect("a plain path");
@@ -59,7 +71,6 @@ pub fn guided_session(record: &Record, as_root: bool) -> Result<Session> {
     let mut env = BTreeMap::from([("HOME".to_owned(), home.to_string())]);
     env.extend(name.into_iter().flat_map(|it| [("USER".to_owned(), it.clone()), ("LOGNAME".to_owned(), it)]));
     env.extend(record.shell.as_ref().map(|it| ("SHELL".to_owned(), it.to_string())));
-    env.extend(record.env_plain.clone());
     Ok(Session { user, workdir: record.workdir.clone(), env })
 }
 
@@ -87,13 +98,20 @@ pub struct Hint {
     pub user: Ids,
 }
 
-/// The words that open a shell in a container, without the engine's program itself.
+/// The words that open a shell in a container, without the engine's program itself. A guest tells the shell its
+/// environment, so that no value stands on a command line; where there is none, the words have all of them.
 ///
 /// # Errors
 /// As [`session`].
 pub fn hint(found: &Found, as_root: bool) -> Result<Hint> {
-    let session = session(found, as_root)?;
     let shell = found.record.shell.as_ref().map_or("/bin/sh", ContainerPath::as_str).to_owned();
+    if found.record.guest.is_some() {
+        let Session { user, workdir, .. } = guided_session(&found.record, as_root)?;
+        let (ids, name) = (user.to_string(), found.record.name.as_str());
+        let words = ["exec", "-it", "--user", &ids, "--workdir", workdir.as_str(), name, GUEST, "shell", &shell];
+        return Ok(Hint { words: words.map(String::from).into(), shell, user });
+    }
+    let session = session(found, as_root)?;
     let mut words: Vec<String> = ["exec", "--interactive", "--tty"].map(String::from).into();
     words.push(format!("--user={}", session.user));
     words.push(format!("--workdir={}", session.workdir));

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::guest::GuestRecord;
 use crate::network::now;
-use crate::record::{Record, RecordedMount, State};
+use crate::record::{Held, Record, RecordedMount, Role, State};
 use crate::store::Loaded;
 use crate::{Error, Kind, Links, Result, Store};
 
@@ -189,6 +189,8 @@ fn read_labels(runtime: &dyn ContainerRuntime, store: &Store, container: &Contai
         exec_user: Some(user),
         env_keys: Vec::new(),
         env_plain: BTreeMap::new(),
+        held: Held::default(),
+        role: Role::Primary,
         guest: it("guest").and_then(GuestRecord::of_label),
         jobs: Vec::new(),
         networks: Vec::new(),

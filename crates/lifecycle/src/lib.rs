@@ -42,6 +42,6 @@ pub use list::{Listed, Listing, list};
 pub use lock::Lock;
 pub use protect::DEFAULT_PROTECTED;
 pub use reconcile::reconcile;
-pub use record::{Record, RecordedJob, RecordedMount, State};
+pub use record::{Held, Record, RecordedJob, RecordedMount, Role, State};
 pub use restart::restart;
 pub use store::{Store, StoreError};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use coracle_runtime::{Container, ContainerRuntime, EngineKind, LabelFilter};
 
 use crate::find::rebuild;
-use crate::record::Record;
+use crate::record::{Record, Role};
 use crate::{Engines, Result, Store};
 
 /// One container of ours.
@@ -51,7 +51,9 @@ pub async fn list(engines: &dyn Engines, store: &Store) -> Result<Listing> {
     for record in records {
         let at = seen.iter().position(|(_, it)| Some(&it.id) == record.id.as_ref());
         let container = at.map(|at| seen.swap_remove(at).1);
-        listing.containers.push(Listed { record, container });
+        if record.role == Role::Primary {
+            listing.containers.push(Listed { record, container });
+        }
     }
     for (runtime, container) in seen {
         match rebuild(&*runtime, store, &container).await? {

@@ -30,6 +30,44 @@ pub enum State {
     Destroying,
 }
 
+/// What a container was made for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// For whoever asked for it.
+    #[default]
+    Primary,
+    /// To make an image of: nobody's, gone when that is done, and counted nowhere.
+    Build,
+}
+
+impl Role {
+    /// The word of the label.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::Build => "build",
+        }
+    }
+}
+
+/// What a guest has in its memory alone, as far as it can be given to it again: names, never values.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Held {
+    /// The run of the guest that has it.
+    pub run: Option<String>,
+    /// Where its variables come from, as whoever gave them wrote it down.
+    pub session: Value,
+    /// It has keys for ssh.
+    pub ssh: bool,
+    /// It has settings of Amplifier.
+    pub settings: bool,
+    /// Variables that were lost with an earlier run.
+    pub missing: Vec<String>,
+}
+
 /// A host directory or file that a container was given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedMount {
@@ -69,6 +107,9 @@ pub struct Record {
     pub record_id: RecordId,
     /// How far it has come.
     pub state: State,
+    /// What it was made for.
+    #[serde(default)]
+    pub role: Role,
     /// Its engine.
     pub engine: EngineKind,
     /// Where that engine listens.
@@ -112,6 +153,9 @@ pub struct Record {
     pub env_keys: Vec<String>,
     /// Values that are no secrets.
     pub env_plain: BTreeMap<String, String>,
+    /// What only its guest has.
+    #[serde(default)]
+    pub held: Held,
     /// The guest that is its PID 1; missing when it has none.
     #[serde(default)]
     pub guest: Option<GuestRecord>,
@@ -208,6 +252,7 @@ pub(crate) mod tests {
             id: None,
             record_id: RecordId::random(),
             state: State::Intent,
+            role: Role::Primary,
             engine: EngineKind::Fake,
             endpoint: "local".into(),
             namespace: LabelNamespace::parse("coracle").unwrap(),
@@ -228,6 +273,7 @@ pub(crate) mod tests {
             exec_user: Some(Ids { uid: 1000, gid: 1000 }),
             env_keys: vec![],
             env_plain: [("A".to_owned(), "b".to_owned())].into(),
+            held: Held::default(),
             guest: None,
             jobs: vec![],
             networks: vec![],

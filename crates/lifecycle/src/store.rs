@@ -164,11 +164,12 @@ impl Store {
     }
 
     /// Writes what was learned of a container, unless somebody else is at its record: then it is learned again.
-    pub(crate) fn update(&self, record: &Record) -> Result<()> {
+    pub fn update(&self, record: &Record) -> Result<()> {
         let Some(_lock) = self.try_lock(&record.name)? else { return Ok(()) };
         match self.load(&record.name)? {
             Loaded::Record(now) if now.record_id == record.record_id => {
-                Ok(self.save(&Record { guest: record.guest.clone(), ..*now })?)
+                let (guest, held) = (record.guest.clone(), record.held.clone());
+                Ok(self.save(&Record { guest, held, ..*now })?)
             }
             _ => Ok(()),
         }

@@ -1,1 +1,69 @@
 //! Settings of Amplifier, which may hold keys (containers.md 5.13).
+
+use std::path::Path;
+use std::time::Instant;
+
+use coracle_runtime::ContainerPath;
+use futures_util::future::join_all;
+
+use crate::tmpfs::SecretFiles;
+use crate::{Item, Place, Step, aside, tmpfs};
+
+const STEP: &str = "amplifier_settings";
+
+const FILES: &[&str] = &["settings.yaml", "settings.local.yaml"];
+
+/// Reads the settings in the person's `~/.amplifier`.
+#[must_use]
+pub fn read(dir: &Path) -> SecretFiles {
+    SecretFiles::read(dir, |name| FILES.contains(&name))
+}
+
+/// Puts them on the tmpfs, with links in `~/.amplifier`.
+pub async fn forward(place: &Place, settings: &SecretFiles) -> Step {
+    let begun = Instant::now();
+    if settings.is_empty() {
+        let step = Step::skipped(STEP, "the host has no settings of Amplifier that can go in");
+        return Step { items: settings.left_out_items().collect(), ..step };
+    }
+    let step = match place.home.join(".amplifier") {
+        Ok(dir) => step(place, &dir, settings).await,
+        Err(err) => Step::flawed(STEP, crate::Status::Failed, "the settings cannot be used", err.to_string()),
+    };
+    step.took(begun.elapsed())
+}
+
+async fn step(place: &Place, dir: &ContainerPath, settings: &SecretFiles) -> Step {
+    let (items, made) =
+        tokio::join!(tmpfs::put(place, "amplifier", &settings.files), place.link.make_dir(place.at(dir), 0o700, true));
+    let failed = |error: String| Step::flawed(STEP, crate::Status::Failed, "the settings cannot be used", error);
+    if let Err(err) = made {
+        return failed(err.to_string());
+    }
+    let mut items = join_all(items.into_iter().map(|it| linked(place, dir, it))).await;
+    let probe = match tmpfs::tried(place, dir, &mut items).await {
+        Ok(true) => "the exec user can read each through its link",
+        Ok(false) => "PID 1 wrote each to the tmpfs, and the links lead there",
+        Err(error) => return failed(error),
+    };
+    let items: Vec<Item> = items.into_iter().chain(settings.left_out_items()).collect();
+    Step::of_items(STEP, format!("links in {dir} lead to the tmpfs"), probe, items)
+}
+
+async fn linked(place: &Place, dir: &ContainerPath, item: Item) -> Item {
+    if item.error.is_some() {
+        return item;
+    }
+    let paths = dir.join(&item.name).and_then(|at| {
+        let target = ContainerPath::parse(format!("/.coracle/run/amplifier/{}", item.name))?;
+        Ok((at, target))
+    });
+    let done = match paths {
+        Ok((at, target)) => aside::link(place, &at, &target).await,
+        Err(err) => Err(err.to_string()),
+    };
+    match done {
+        Ok(()) => item,
+        Err(error) => Item::failed(item.name, error),
+    }
+}

@@ -1,1 +1,251 @@
 //! Files that the caller wants somewhere (containers.md 5.11).
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Instant;
+
+use coracle_runtime::link::{Put, wire::At};
+use coracle_runtime::{ContainerPath, Input};
+use futures_util::{StreamExt, stream};
+
+use crate::flaw::Flaw;
+use crate::{Item, Place, Step};
+
+/// A file to be written, every default decided.
+#[derive(Clone, PartialEq, Eq)]
+pub struct FileToPut {
+    /// Where.
+    pub path: ContainerPath,
+    /// What will be in it, byte by byte.
+    pub content: Vec<u8>,
+    /// Permission bits, at most 0777.
+    pub mode: u32,
+}
+
+/// What a file holds may be a secret.
+impl fmt::Debug for FileToPut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({:o}, {} bytes)", self.path, self.mode, self.content.len())
+    }
+}
+
+/// What lies in a bind of the host and is not written: the host's own programs would trust it (containers.md 4.10).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Protected {
+    /// Where host directories are bound.
+    pub roots: Vec<ContainerPath>,
+    /// Protected paths, relative to any directory at or below a root.
+    pub names: Vec<String>,
+}
+
+impl Protected {
+    /// Whether a file at that path would be, lie in, or stand in the way of a protected path. Case makes no difference:
+    /// it makes none on many hosts either.
+    #[must_use]
+    pub fn covers(&self, path: &ContainerPath) -> bool {
+        self.roots.iter().filter(|it| path.is_beneath(it.as_str())).any(|root| {
+            let parts: Vec<&str> = path.parts().skip(root.parts().count()).collect();
+            (0..parts.len()).any(|at| self.names.iter().any(|name| meet(&parts[at..], name)))
+        })
+    }
+}
+
+/// Whether one of the two paths lies in the other.
+fn meet(parts: &[&str], name: &str) -> bool {
+    let name = name.split('/').filter(|it| !it.is_empty());
+    parts.iter().zip(name).all(|(one, other)| one.to_lowercase() == other.to_lowercase())
+}
+
+/// Not files: the kernel's, the engine's and the guest's own.
+const KEPT: [&str; 4] = ["/proc", "/sys", "/dev", "/.coracle"];
+
+/// Files on their way at once.
+const AT_ONCE: usize = 8;
+
+/// Writes the files, each whole or not at all, and reads each again.
+///
+/// They are the exec user's in its home and in the work directory, else root's. A link in the place of a file is
+/// replaced, not followed.
+pub async fn config_files(place: &Place, files: &[FileToPut], protected: &Protected) -> Step {
+    let at = |path: &ContainerPath| if is_users(place, path) { place.at(path) } else { place.at_as_root(path) };
+    let wanted = files.iter().map(|it| (it.path.to_string(), at(&it.path), Ok(it.clone()))).collect();
+    put_all("config_files", place, wanted, protected).await
+}
+
+/// A home or work directory that is the root does not make all files the user's.
+fn is_users(place: &Place, path: &ContainerPath) -> bool {
+    let own = [&place.home, &place.workdir];
+    own.iter().any(|it| **it != ContainerPath::root() && path.is_beneath(it.as_str()))
+}
+
+/// A file by the name that it has in the report, who writes it, and the file, unless it is none.
+pub(crate) type Wanted = (String, At, Result<FileToPut, Flaw>);
+
+pub(crate) async fn put_all(name: &'static str, place: &Place, wanted: Vec<Wanted>, protected: &Protected) -> Step {
+    if wanted.is_empty() {
+        return Step::skipped(name, "none were given");
+    }
+    let begun = Instant::now();
+    let paths: Vec<ContainerPath> = wanted.iter().filter_map(|it| Some(it.2.as_ref().ok()?.path.clone())).collect();
+    let mut seen = BTreeSet::new();
+    let puts: Vec<_> = wanted
+        .into_iter()
+        .map(|(name, at, file)| {
+            let file = file.and_then(|file| {
+                allowed(&file, protected)?;
+                apart(&file.path, &paths, !seen.insert(file.path.clone()))?;
+                Ok(file)
+            });
+            async move {
+                let put = async { place.within(put(place, at, file?)).await };
+                put.await.map_or_else(|flaw| flaw.of(&name), |()| Item::success(&name))
+            }
+        })
+        .collect();
+    let items: Vec<Item> = stream::iter(puts).buffered(AT_ONCE).collect().await;
+    let good = items.iter().filter(|it| it.error.is_none()).count();
+    let detail = format!("{good}/{} files written", items.len());
+    Step::of_items(name, detail, "each file has the given bytes and mode", items).took(begun.elapsed())
+}
+
+fn allowed(file: &FileToPut, protected: &Protected) -> Result<(), Flaw> {
+    if file.mode > 0o777 {
+        return Err(Flaw::new("invalid_input", format!("the mode {:o} is above 777", file.mode)));
+    }
+    if KEPT.iter().any(|it| file.path.is_beneath(it)) {
+        return Err(Flaw::new("policy_denied", "no files are written there"));
+    }
+    if protected.covers(&file.path) {
+        let error = "it is a protected path (rule `files.protected`, setting `workspace.protected`)";
+        return Err(Flaw::new("policy_denied", error));
+    }
+    Ok(())
+}
+
+/// Files are written side by side: two in one place would each find the other's bytes, or a directory.
+fn apart(path: &ContainerPath, all: &[ContainerPath], again: bool) -> Result<(), Flaw> {
+    if again {
+        return Err(Flaw::new("invalid_input", "the path is given twice"));
+    }
+    match all.iter().find(|it| *it != path && path.is_beneath(it.as_str())) {
+        Some(other) => Err(Flaw::new("invalid_input", format!("it lies in `{other}`, which is given as a file"))),
+        None => Ok(()),
+    }
+}
+
+async fn put(place: &Place, at: At, file: FileToPut) -> Result<(), Flaw> {
+    let at = At { follow: false, ..at };
+    let FileToPut { content, mode, .. } = file;
+    let bytes = Input::Bytes(content.clone());
+    let put = Put { at: at.clone(), mode: Some(mode), exact: true, parents: true, replace: true, content: bytes };
+    place.link.put(put).await?;
+    let (entry, read) = place.link.get(at, 0, content.len() as u64 + 1).await?;
+    if read != content {
+        return Err(Flaw::plain("what is read back is not what was written"));
+    }
+    if entry.mode != mode {
+        return Err(Flaw::plain(format!("it has the mode {:o}", entry.mode)));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+    use crate::Status;
+    use crate::trials::{Trial, path};
+
+    fn protected() -> Protected {
+        let names = [".git/config", ".git/hooks", ".envrc", ".cargo/config"].map(String::from);
+        Protected { roots: vec![path("/workspace")], names: names.into() }
+    }
+
+    fn file(at: &str, content: &[u8], mode: u32) -> FileToPut {
+        FileToPut { path: path(at), content: content.to_vec(), mode }
+    }
+
+    #[test]
+    fn a_protected_path_is_what_it_covers_and_what_covers_it_at_any_depth() {
+        let it = protected();
+        for (at, covered) in [
+            ("/workspace/.git/config", true),
+            ("/workspace/.git/hooks/pre-commit", true),
+            ("/workspace/.git", true),
+            ("/workspace/sub/.GIT/Hooks/x", true),
+            ("/workspace/sub/.envrc", true),
+            ("/workspace/.cargo", true),
+            ("/workspace/.cargo/configuration", false),
+            ("/workspace/.git/HEAD", false),
+            ("/workspace/config", false),
+            ("/workspace2/.envrc", false),
+            ("/home/agent/.git/config", false),
+        ] {
+            assert_eq!(it.covers(&path(at)), covered, "{at}");
+        }
+    }
+
+    #[tokio::test]
+    async fn files_are_written_byte_by_byte_with_their_modes_and_parents() {
+        let trial = Trial::new().await;
+        let odd = b"it's \"quoted\" $HOME `x` \\ \xff\0 without a last newline";
+        trial.write("etc/kept", "a longer text that was there");
+        std::fs::set_permissions(trial.root.join("etc/kept"), PermissionsExt::from_mode(0o600)).unwrap();
+        let files = [file("/opt/it's/new/a b", odd, 0o640), file("/etc/kept", b"", 0o600)];
+        let step = config_files(&trial.place, &files, &protected()).await;
+        assert_eq!((step.status, step.detail.as_str()), (Status::Success, "2/2 files written"), "{step:#?}");
+        assert_eq!(std::fs::read(trial.root.join("opt/it's/new/a b")).unwrap(), odd);
+        let mode = |at: &str| std::fs::metadata(trial.root.join(at)).unwrap().permissions().mode() & 0o7777;
+        assert_eq!((mode("opt/it's/new/a b"), mode("etc/kept"), trial.read("etc/kept")), (0o640, 0o600, String::new()));
+    }
+
+    #[tokio::test]
+    async fn a_link_in_the_place_of_a_file_is_replaced() {
+        let trial = Trial::new().await;
+        trial.write("etc/target", "kept");
+        symlink("/etc/target", trial.root.join("home/agent/.x")).unwrap();
+        let step = config_files(&trial.place, &[file("/home/agent/.x", b"new", 0o644)], &protected()).await;
+        assert_eq!(step.status, Status::Success, "{step:#?}");
+        assert_eq!((trial.read("etc/target"), trial.read("home/agent/.x")), ("kept".into(), "new".into()));
+    }
+
+    #[tokio::test]
+    async fn what_may_not_be_written_fails_alone_and_says_why() {
+        let trial = Trial::new().await;
+        trial.write("etc/file", "");
+        let files = [
+            file("/workspace/ok", b"1", 0o644),
+            file("/workspace/.git/hooks/post-checkout", b"evil", 0o755),
+            file("/workspace/ok", b"2", 0o644),
+            file("/proc/sys/x", b"", 0o644),
+            file("/dev/x", b"", 0o644),
+            file("/.coracle/run/x", b"", 0o644),
+            file("/etc/set-id", b"", 0o4755),
+            file("/etc", b"", 0o644),
+            file("/etc/file/below", b"", 0o644),
+            file("/workspace/ok/below", b"", 0o644),
+        ];
+        let step = config_files(&trial.place, &files, &protected()).await;
+        assert_eq!((step.status, step.detail.as_str()), (Status::Partial, "1/10 files written"));
+        let codes: Vec<_> = step.items.iter().map(|it| it.code.unwrap_or("-")).collect();
+        insta::assert_snapshot!(codes.join(" "), @"- policy_denied invalid_input policy_denied policy_denied policy_denied invalid_input path_exists invalid_input invalid_input");
+        assert_eq!(trial.read("workspace/ok"), "1");
+        assert!(step.items[1].error.as_ref().unwrap().contains("`files.protected`"));
+        assert!(!trial.root.join("workspace/.git").exists() && !trial.root.join("dev/x").exists());
+    }
+
+    #[tokio::test]
+    async fn two_hundred_files_go_side_by_side_and_a_cancelled_call_writes_none() {
+        let trial = Trial::new().await;
+        let files: Vec<_> =
+            (0..200).map(|n| file(&format!("/workspace/d/{n}"), n.to_string().as_bytes(), 0o644)).collect();
+        let step = config_files(&trial.place, &files, &protected()).await;
+        assert_eq!(step.status, Status::Success, "{step:#?}");
+        assert_eq!((step.items.len(), step.items[199].name.as_str()), (200, "/workspace/d/199"));
+        trial.place.cancel.cancel();
+        let step = config_files(&trial.place, &[file("/workspace/late", b"", 0o644)], &protected()).await;
+        assert_eq!((step.status, step.items[0].code), (Status::Failed, Some("cancelled")));
+        assert!(!trial.root.join("workspace/late").exists());
+    }
+}

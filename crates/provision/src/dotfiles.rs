@@ -1,1 +1,191 @@
 //! The person's dotfiles (containers.md 5.9).
+
+mod links;
+mod script;
+
+use std::time::Instant;
+
+use coracle_runtime::{BranchName, Chunk, ContainerPath, GitUrl};
+use tokio::sync::mpsc;
+
+use crate::cloned::{Source, cloned};
+use crate::flaw::Flaw;
+use crate::{Item, Place, Status, Step};
+
+/// Dotfiles to clone and to set up, every default decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dotfiles {
+    /// From where.
+    pub url: GitUrl,
+    /// Which branch or tag, if not the default one.
+    pub branch: Option<BranchName>,
+    /// To where: nothing is there, or an empty directory.
+    pub target: ContainerPath,
+    /// The script that sets them up, from the clone on; without one it is looked for.
+    pub script: Option<String>,
+}
+
+const NAME: &str = "dotfiles";
+
+const RAN: &str = "the clone is at its commit, and its script ended with 0";
+
+const LINKED: &str = "the clone is at its commit, and each link leads to a file";
+
+/// Clones the dotfiles as the exec user and runs their script; where they have none, links the usual files from its home.
+/// `live` gets what the script prints.
+pub async fn dotfiles(place: &Place, dotfiles: &Dotfiles, live: Option<&mpsc::Sender<Chunk>>) -> Step {
+    let begun = Instant::now();
+    let step = match set_up(place, dotfiles, live).await {
+        Ok(step) => step,
+        Err(flaw) => failed("they could not be cloned".into(), flaw),
+    };
+    step.took(begun.elapsed())
+}
+
+async fn set_up(place: &Place, it: &Dotfiles, live: Option<&mpsc::Sender<Chunk>>) -> Result<Step, Flaw> {
+    let source = Source { url: &it.url, branch: it.branch.as_ref(), path: &it.target, shallow: true };
+    let commit = cloned(place, source).await?;
+    let cloned = format!("cloned to {} at {}", it.target, &commit[..commit.len().min(12)]);
+    Ok(match script::find(place, it).await {
+        Ok(Some(script)) => ran(script::run(place, it, &script, live).await, &cloned),
+        Ok(None) => linked(links::make(place, &it.target).await, &cloned),
+        Err(flaw) => failed(cloned, flaw),
+    })
+}
+
+fn ran(item: Item, cloned: &str) -> Step {
+    let step = match &item.error {
+        None => Step::success(NAME, format!("{cloned}; {} ended with 0", item.name), RAN),
+        Some(error) => {
+            let error = format!("{}: {error}", item.name);
+            Step::flawed(NAME, Status::Failed, format!("{cloned}; {} failed", item.name), error)
+        }
+    };
+    Step { code: item.code, items: vec![item], ..step }
+}
+
+fn linked(items: Vec<Item>, cloned: &str) -> Step {
+    if items.is_empty() {
+        let detail = format!("{cloned}; there is no script in it, and none of the files that are linked");
+        return Step::success(NAME, detail, LINKED);
+    }
+    let good = items.iter().filter(|it| it.error.is_none()).count();
+    let mut detail = format!("{cloned}; {good}/{} files linked", items.len());
+    if items.iter().any(|it| it.name == ".gitconfig" && it.about.contains_key("kept_as")) {
+        detail.push_str("; its .gitconfig stands in for the settings that were forwarded, which are kept beside it");
+    }
+    Step::of_items(NAME, detail, LINKED, items)
+}
+
+fn failed(detail: String, flaw: Flaw) -> Step {
+    let step = Step::flawed(NAME, Status::Failed, detail, flaw.error);
+    Step { code: flaw.code, ..step }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::trials::{Trial, path};
+
+    /// Sets up dotfiles of these files, none of which is executable.
+    async fn set_up(trial: &mut Trial, files: &[(&str, &str)], script: Option<&str>) -> Step {
+        let url = trial.remote("dots", files).await;
+        let script = script.map(str::to_owned);
+        let it = Dotfiles { url, branch: None, target: path("/home/agent/.dotfiles"), script };
+        dotfiles(&trial.place, &it, None).await
+    }
+
+    #[tokio::test]
+    async fn a_script_runs_as_the_user_beside_its_files() {
+        let mut trial = Trial::new().await;
+        let files = [("install.sh", "cat beside >\"$HOME/x\""), ("beside", "mine"), ("setup.sh", "exit 9")];
+        let step = set_up(&mut trial, &files, None).await;
+        assert_eq!((step.status, step.items[0].name.as_str()), (Status::Success, "install.sh"), "{step:#?}");
+        assert!(step.detail.ends_with("; install.sh ended with 0"), "{}", step.detail);
+        assert_eq!(trial.read("home/agent/x"), "mine");
+        assert!(trial.root.join("home/agent/.dotfiles/.git/shallow").exists());
+    }
+
+    #[tokio::test]
+    async fn a_script_that_fails_fails_the_step_with_its_status() {
+        let mut trial = Trial::new().await;
+        let step = set_up(&mut trial, &[("bootstrap.sh", "#!/bin/sh\necho no >&2; exit 3")], None).await;
+        assert_eq!((step.status, step.error.as_deref()), (Status::Failed, Some("bootstrap.sh: exit 3: no")));
+        assert_eq!(step.items[0].about["exit_code"], 3);
+        assert_eq!(trial.read("home/agent/.dotfiles/README"), "dots");
+    }
+
+    #[tokio::test]
+    async fn the_script_that_was_named_is_the_one_and_lies_in_the_clone() {
+        let files = [("install.sh", "exit 9"), ("my/own", "#!/usr/bin/env sh\necho ran")];
+        for (script, status, code) in [
+            ("./my/own", Status::Success, None),
+            ("install.sh", Status::Failed, None),
+            ("gone.sh", Status::Failed, Some("path_not_found")),
+            ("my", Status::Failed, Some("path_not_found")),
+            ("../.dotfiles/my/own", Status::Failed, Some("invalid_input")),
+            ("/bin/true", Status::Failed, Some("invalid_input")),
+        ] {
+            let step = set_up(&mut Trial::new().await, &files, Some(script)).await;
+            assert_eq!((step.status, step.code), (status, code), "{script}: {step:#?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_makefile_is_made_and_an_executable_script_is_executed() {
+        let mut trial = Trial::new().await;
+        let step = set_up(&mut trial, &[("Makefile", "all:\n\techo made >made\n")], None).await;
+        let made = step.status == Status::Success && trial.read("home/agent/.dotfiles/made") == "made\n";
+        assert!(made || step.code == Some("unsupported"), "a machine may have no make: {step:#?}");
+        let mut trial = Trial::new().await;
+        trial.write("remotes/dots/setup.sh", "#!/bin/cat\nprinted");
+        let script = trial.root.join("remotes/dots/setup.sh");
+        std::fs::set_permissions(script, PermissionsExt::from_mode(0o755)).unwrap();
+        let step = set_up(&mut trial, &[], None).await;
+        assert_eq!(step.items[0].about["output"], "#!/bin/cat\nprinted", "{step:#?}");
+    }
+
+    #[tokio::test]
+    async fn files_are_linked_and_what_is_in_the_way_is_kept() {
+        let mut trial = Trial::new().await;
+        for (file, text) in [(".gitconfig", "forwarded"), (".bashrc", "image's"), (".bashrc.orig", "older")] {
+            trial.write(&format!("home/agent/{file}"), text);
+        }
+        std::os::unix::fs::symlink("/nowhere", trial.root.join("home/agent/.vimrc")).unwrap();
+        let files = [(".gitconfig", "mine"), (".bashrc", "mine"), (".vimrc", "mine"), (".other", "mine")];
+        let step = set_up(&mut trial, &files, None).await;
+        assert_eq!(step.status, Status::Success, "{step:#?}");
+        assert!(step.detail.contains("; 3/3 files linked; its .gitconfig stands in"), "{}", step.detail);
+        let names: Vec<_> =
+            step.items.iter().map(|it| (it.name.as_str(), it.about["kept_as"].as_str().unwrap())).collect();
+        let kept = [(".bashrc", ".bashrc.orig.1"), (".gitconfig", ".gitconfig.orig"), (".vimrc", ".vimrc.orig")];
+        assert_eq!(names, kept);
+        for file in [".bashrc", ".gitconfig", ".vimrc"] {
+            let link = std::fs::read_link(trial.root.join("home/agent").join(file)).unwrap();
+            assert_eq!(link.to_str(), Some(format!(".dotfiles/{file}").as_str()));
+            assert_eq!(trial.read(&format!("home/agent/{file}")), "mine");
+        }
+        assert_eq!(trial.read("home/agent/.bashrc.orig"), "older");
+        assert_eq!(trial.read("home/agent/.bashrc.orig.1"), "image's");
+        assert_eq!(trial.read("home/agent/.gitconfig.orig"), "forwarded");
+        assert!(!trial.root.join("home/agent/.other").exists());
+    }
+
+    #[tokio::test]
+    async fn dotfiles_without_anything_to_do_are_cloned() {
+        let step = set_up(&mut Trial::new().await, &[(".other", "")], None).await;
+        assert_eq!((step.status, step.items.len()), (Status::Success, 0));
+        assert!(step.detail.contains("no script"), "{}", step.detail);
+    }
+
+    #[tokio::test]
+    async fn a_target_that_is_there_is_not_cloned_over() {
+        let mut trial = Trial::new().await;
+        trial.write("home/agent/.dotfiles/kept", "kept");
+        let step = set_up(&mut trial, &[("install.sh", "exit 9")], None).await;
+        assert_eq!((step.status, step.code), (Status::Failed, Some("path_exists")), "{step:#?}");
+        assert_eq!(trial.read("home/agent/.dotfiles/kept"), "kept");
+    }
+}

@@ -1,1 +1,132 @@
 //! GitHub's token (containers.md 5.7).
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use coracle_runtime::{Command, Exit, Secret};
+
+use crate::env::{Session, Source};
+use crate::{Place, Status, Step};
+
+const STEP: &str = "forward_gh";
+
+/// The variables that hold it.
+pub const NAMES: &[&str] = &["GH_TOKEN", "GITHUB_TOKEN"];
+
+/// Longer is no token.
+const MAX_TOKEN: usize = 4096;
+
+/// Why no token goes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Skipped {
+    /// Nobody asked for it.
+    NotRequested,
+    /// The host has no `gh`.
+    NoProgram,
+    /// Nobody is signed in for that host.
+    NotSignedIn,
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotRequested => "not requested",
+            Self::NoProgram => "the host has no `gh`",
+            Self::NotSignedIn => "`gh` on the host is not signed in",
+        })
+    }
+}
+
+/// The entry of a container that gets no token.
+#[must_use]
+pub fn skipped(why: Skipped) -> Step {
+    Step::skipped(STEP, why.to_string())
+}
+
+/// The token in what `gh auth token` printed; none when that is no token.
+#[must_use]
+pub fn token(printed: &[u8]) -> Option<Secret> {
+    let token = printed.trim_ascii();
+    let fits = (1..=MAX_TOKEN).contains(&token.len()) && token.iter().all(u8::is_ascii_graphic);
+    fits.then(|| Secret::new(token.to_vec()))
+}
+
+/// Whether a text can be the host that a token is for: `github.com`, or a host of one's own.
+#[must_use]
+pub fn is_host(text: &str) -> bool {
+    let plain = |it: u8| it.is_ascii_alphanumeric() || b".-:".contains(&it);
+    (1..=255).contains(&text.len()) && !text.starts_with(['-', '.', ':']) && text.bytes().all(plain)
+}
+
+/// What the session gets.
+pub(crate) fn variables(token: &Secret) -> impl Iterator<Item = (String, Secret)> {
+    NAMES.iter().map(|name| ((*name).to_owned(), token.clone()))
+}
+
+/// Says which of the two are not empty, and never what they are.
+const HELD: &str =
+    r#"if [ -n "$GH_TOKEN" ]; then echo GH_TOKEN; fi; if [ -n "$GITHUB_TOKEN" ]; then echo GITHUB_TOKEN; fi"#;
+
+/// The entry of a container whose session holds the token. `given` is the session's own entry.
+pub async fn forwarded(place: &Place, session: &Session, given: &Step) -> Step {
+    let begun = Instant::now();
+    let names: Vec<&str> = session.names().filter(|it| it.1 == Source::Gh).map(|it| it.0).collect();
+    if names.is_empty() {
+        return Step::skipped(STEP, "`env` of the call sets `GH_TOKEN` and `GITHUB_TOKEN` itself");
+    }
+    let detail = format!("{} of every command", names.join(" and "));
+    if given.status == Status::Failed {
+        let error = given.error.clone().unwrap_or_else(|| "the session was not set".to_owned());
+        return Step::flawed(STEP, Status::Failed, detail, error);
+    }
+    match held(place, &names).await {
+        Ok(probe) => Step::success(STEP, detail, probe),
+        Err(error) => Step::flawed(STEP, Status::Failed, detail, error),
+    }
+    .took(begun.elapsed())
+}
+
+async fn held(place: &Place, names: &[&str]) -> Result<&'static str, String> {
+    let words = ["/bin/sh", "-c", HELD].map(str::to_owned).to_vec();
+    let exec = place.exec(Command::Argv(words), &place.home, Duration::from_secs(10));
+    let output = place.link.exec(exec).await.map_err(|it| it.to_string())?;
+    let said = output.stdout.text();
+    match output.exit {
+        Exit::Code(126 | 127) => Ok("PID 1 took it for every command, and it is not empty"),
+        Exit::Code(0) if names.iter().all(|name| said.lines().any(|it| it == *name)) => {
+            Ok("a command of the exec user has it, and it is not empty")
+        }
+        exit => Err(format!("a command of the exec user does not have it ({exit:?})")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_one_word() {
+        for (printed, expected) in [
+            (&b"gho_abc\n"[..], Some(&b"gho_abc"[..])),
+            (b"x", Some(b"x")),
+            (b"", None),
+            (b"\n", None),
+            (b"no oauth token found", None),
+            (b"a\nb", None),
+            (b"a\x1bb", None),
+        ] {
+            assert_eq!(token(printed).as_ref().map(Secret::reveal), expected);
+        }
+        assert!(token(&[b'x'; MAX_TOKEN + 1]).is_none());
+    }
+
+    #[test]
+    fn a_host_is_no_path_and_no_option() {
+        for host in ["github.com", "ghe.corp.example:8443", "localhost"] {
+            assert!(is_host(host), "{host}");
+        }
+        for host in ["", "-x", ".x", "a/b", "a@b", "a b", "a\nb", "a\"b"] {
+            assert!(!is_host(host), "{host}");
+        }
+    }
+}

@@ -1,1 +1,88 @@
 //! Dotfiles given as text (containers.md 5.9).
+
+use std::fmt;
+
+use coracle_runtime::ContainerPath;
+
+use crate::config_files::{Wanted, put_all};
+use crate::flaw::Flaw;
+use crate::{FileToPut, Place, Protected, Step};
+
+/// A file below the home of the exec user.
+#[derive(Clone, PartialEq, Eq)]
+pub struct InlineFile {
+    /// Its path from the home on.
+    pub path: String,
+    /// What will be in it, byte by byte.
+    pub content: Vec<u8>,
+    /// Permission bits, at most 0777.
+    pub mode: u32,
+}
+
+/// What a file holds may be a secret.
+impl fmt::Debug for InlineFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} ({:o}, {} bytes)", self.path, self.mode, self.content.len())
+    }
+}
+
+/// Writes the files as the exec user, over what the dotfiles' repository has put there: a link to a file of its clone is
+/// replaced, the file itself stays.
+pub async fn dotfiles_inline(place: &Place, files: &[InlineFile], protected: &Protected) -> Step {
+    let wanted = files.iter().map(|it| wanted(place, it)).collect();
+    put_all("dotfiles_inline", place, wanted, protected).await
+}
+
+fn wanted(place: &Place, file: &InlineFile) -> Wanted {
+    let path = below(&place.home, &file.path);
+    let at = place.at(path.as_ref().unwrap_or(&place.home));
+    let file_to_put = path.map(|path| FileToPut { path, content: file.content.clone(), mode: file.mode });
+    (file.path.chars().take(200).collect(), at, file_to_put)
+}
+
+fn below(home: &ContainerPath, path: &str) -> Result<ContainerPath, Flaw> {
+    let refuse = |why: &str| Err(Flaw::new("invalid_input", why));
+    if path.starts_with('/') {
+        return refuse("it is not relative to the home");
+    }
+    match home.join(path) {
+        Ok(path) if path != *home => Ok(path),
+        Ok(_) => refuse("it names no file"),
+        Err(invalid) => refuse(invalid.why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Status;
+    use crate::trials::Trial;
+
+    #[tokio::test]
+    async fn files_go_below_the_home_and_nowhere_else() {
+        let trial = Trial::new().await;
+        let paths = [".config/a/b", "./.bashrc", "../x", "a/../../x", "/etc/x", "", ".", "a\nb"];
+        let files: Vec<_> =
+            paths.iter().map(|it| InlineFile { path: (*it).into(), content: b"x".to_vec(), mode: 0o600 }).collect();
+        let step = dotfiles_inline(&trial.place, &files, &Protected::default()).await;
+        assert_eq!(
+            (step.name, step.status, step.detail.as_str()),
+            ("dotfiles_inline", Status::Partial, "2/8 files written")
+        );
+        assert_eq!((trial.read("home/agent/.config/a/b"), trial.read("home/agent/.bashrc")), ("x".into(), "x".into()));
+        assert!(step.items[2..].iter().all(|it| it.code == Some("invalid_input")), "{step:#?}");
+        assert!(!trial.root.join("home/x").exists() && !trial.root.join("etc/x").exists());
+    }
+
+    #[tokio::test]
+    async fn they_win_over_a_link_of_the_repository_and_leave_its_file() {
+        let trial = Trial::new().await;
+        trial.write("home/agent/.dotfiles/.vimrc", "theirs");
+        std::os::unix::fs::symlink(".dotfiles/.vimrc", trial.root.join("home/agent/.vimrc")).unwrap();
+        let file = InlineFile { path: ".vimrc".into(), content: b"mine".to_vec(), mode: 0o644 };
+        let step = dotfiles_inline(&trial.place, &[file], &Protected::default()).await;
+        assert_eq!(step.status, Status::Success, "{step:#?}");
+        assert_eq!(trial.read("home/agent/.vimrc"), "mine");
+        assert_eq!(trial.read("home/agent/.dotfiles/.vimrc"), "theirs");
+    }
+}

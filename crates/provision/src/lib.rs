@@ -9,26 +9,37 @@
 
 #![warn(missing_docs)]
 
-mod amplifier;
-mod certs;
+pub mod amplifier;
+mod aside;
+pub mod certs;
+mod cloned;
 mod config_files;
 mod dotfiles;
-mod env;
+mod ended;
+pub mod env;
 mod error;
-mod gh;
-mod git;
+mod flaw;
+pub mod gh;
+pub mod git;
 mod inline;
 mod place;
 mod prepare;
 mod report;
 mod repos;
 mod setup;
-mod ssh;
+pub mod ssh;
+mod tmpfs;
+#[cfg(test)]
+mod trials;
 mod user;
 
+pub use config_files::{FileToPut, Protected, config_files};
+pub use dotfiles::{Dotfiles, dotfiles};
 pub use error::{Error, Result};
+pub use inline::{InlineFile, dotfiles_inline};
 pub use place::Place;
 pub use prepare::{Prepared, Workspace, prepare};
 pub use report::{Item, Report, Status, Step};
-pub use setup::{Setup, setup};
+pub use repos::{Repo, repos};
+pub use setup::{Setup, SetupCommand, setup};
 pub use user::{Accounts, InvalidUser, UserAsk, accounts};

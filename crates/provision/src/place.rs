@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::link::{Link, wire};
-use coracle_runtime::{Command, ContainerPath, Exec, ExecLimits, Ids};
+use coracle_runtime::link::wire::{self, FaultCode};
+use coracle_runtime::{Command, ContainerPath, Error, Exec, ExecLimits, ExecOutput, Ids, Link};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+
+use crate::flaw::Flaw;
 
 /// Who works where, and for how long.
 #[derive(Clone, Debug)]
@@ -67,6 +70,34 @@ impl Place {
     #[must_use]
     pub fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
+    }
+
+    /// Runs a command, unless nobody wants it any more or no time is left.
+    pub(crate) async fn run(&self, exec: Exec) -> Result<ExecOutput, Flaw> {
+        if self.cancel.is_cancelled() {
+            return Err(Flaw::cancelled());
+        }
+        if self.left().is_zero() {
+            return Err(Flaw::no_time());
+        }
+        Ok(self.link.exec(exec).await?)
+    }
+
+    /// Makes a directory of the exec user's and those above it. One that somebody else makes meanwhile serves as well.
+    pub(crate) async fn make_dirs(&self, path: &ContainerPath) -> Result<(), Flaw> {
+        match self.link.make_dir(self.at(path), 0o755, true).await {
+            Err(Error::Refused(fault)) if fault.code == FaultCode::Exists => Ok(()),
+            made => Ok(made.map(drop)?),
+        }
+    }
+
+    /// What is no command, for as long as the call is wanted and there is time.
+    pub(crate) async fn within<T>(&self, act: impl Future<Output = Result<T, Flaw>>) -> Result<T, Flaw> {
+        match self.cancel.run_until_cancelled(timeout(self.left(), act)).await {
+            None => Err(Flaw::cancelled()),
+            Some(Err(_)) => Err(Flaw::no_time()),
+            Some(Ok(done)) => done,
+        }
     }
 
     /// A path, as the exec user.

@@ -16,6 +16,8 @@ pub struct Workspace {
     pub path: ContainerPath,
     /// A host directory is bound there: it is there already, and nothing of it is changed.
     pub bound: bool,
+    /// Where anything of the host is bound: no owner is changed at or below these.
+    pub binds: Vec<ContainerPath>,
 }
 
 /// What is known of the exec user afterwards, and the report's lines about both.
@@ -87,7 +89,8 @@ pub async fn prepare(inside: &Inside, user: Ids, workspace: &Workspace) -> Resul
 /// The guest needs nothing of the image: no shell, no tool.
 async fn settle(link: &Link, user: Ids, workspace: &Workspace) -> Result<Prepared> {
     let begun = Instant::now();
-    let ask = Settle { uid: user.uid, gid: user.gid, workdir: workspace.path.to_string() };
+    let bound = workspace.binds.iter().map(ToString::to_string).collect();
+    let ask = Settle { uid: user.uid, gid: user.gid, workdir: workspace.path.to_string(), bound };
     let seen = link.settle(ask).await.map_err(|err| match err {
         coracle_runtime::Error::Refused(fault) => Error::User(fault.message),
         other => other.into(),

@@ -55,7 +55,7 @@ pub struct Item {
     pub code: Option<&'static str>,
     /// What went wrong.
     pub error: Option<String>,
-    /// Fields of its kind: `command`, `exit_code`, `output` and `hint` of a command; `path`, `commit` and `install` of a
+    /// Fields of its kind: `command`, `exit_code`, `output`, `hint` and `instead_of` of a command; `path`, `commit` and `install` of a
     /// repository.
     #[serde(flatten)]
     pub about: BTreeMap<&'static str, Value>,
@@ -126,6 +126,31 @@ impl Step {
         };
         step.items = items;
         step
+    }
+
+    /// The same step with a part before its others.
+    #[must_use]
+    pub fn with_first(self, item: Item) -> Self {
+        let items = [item].into_iter().chain(self.items).collect();
+        Self { items, ..self }.judged()
+    }
+
+    /// This step and one of the same kind that followed it, as one.
+    #[must_use]
+    pub fn and(self, later: Self) -> Self {
+        let items = self.items.into_iter().chain(later.items).collect();
+        let duration_ms = self.duration_ms + later.duration_ms;
+        let probe = self.probe.or(later.probe);
+        Self { items, duration_ms, probe, ..self }.judged()
+    }
+
+    /// The same step with the status, the count and the first error of its parts.
+    fn judged(self) -> Self {
+        let good = self.items.iter().filter(|it| it.error.is_none()).count();
+        let what = self.detail.split_once(' ').filter(|it| it.0.contains('/')).map_or("parts succeeded", |it| it.1);
+        let detail = format!("{good}/{} {what}", self.items.len());
+        let step = Self::of_items(self.name, detail, self.probe.unwrap_or("each was seen to work"), self.items);
+        step.took(Duration::from_millis(self.duration_ms))
     }
 
     /// The same step with the code of its error.

@@ -1,1 +1,235 @@
 //! Repositories (containers.md 5.10).
+
+use std::time::Instant;
+
+use coracle_runtime::{BranchName, Chunk, Command, ContainerPath, GitUrl};
+use futures_util::{StreamExt, stream};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::cloned::{Source, cloned};
+use crate::flaw::Flaw;
+use crate::{Item, Place, Step, ended};
+
+/// A repository to clone, every default decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repo {
+    /// From where.
+    pub url: GitUrl,
+    /// To where: nothing is there, or an empty directory.
+    pub path: ContainerPath,
+    /// Which branch or tag, if not the default one.
+    pub branch: Option<BranchName>,
+    /// What is run in it afterwards.
+    pub install: Option<Command>,
+    /// `install` is run as root.
+    pub as_root: bool,
+}
+
+/// Clones on their way at once.
+const AT_ONCE: usize = 4;
+
+/// Clones the repositories as the exec user, side by side, and then runs what they need, one after the other: package
+/// managers do not wait for each other. `live` gets what that prints.
+pub async fn repos(place: &Place, repos: &[Repo], live: Option<&mpsc::Sender<Chunk>>) -> Step {
+    if repos.is_empty() {
+        return Step::skipped("repos", "none were given");
+    }
+    let begun = Instant::now();
+    let clones: Vec<_> = repos.iter().map(|it| cloned(place, it.source())).collect();
+    let clones: Vec<_> = stream::iter(clones).buffered(at_once(repos)).collect().await;
+    let mut items = Vec::with_capacity(repos.len());
+    for (repo, cloned) in repos.iter().zip(clones) {
+        items.push(match cloned {
+            Ok(commit) => install(place, repo, live).await.with("commit", commit),
+            Err(flaw) => flaw.of(repo.url.repository()).with("commit", Value::Null).with("install", Value::Null),
+        });
+    }
+    let items: Vec<_> = items.into_iter().zip(repos).map(|(it, repo)| it.with("path", repo.path.as_str())).collect();
+    let good = items.iter().filter(|it| it.error.is_none()).count();
+    let detail = format!("{good}/{} repositories are in place", items.len());
+    Step::of_items("repos", detail, "each is at its commit, and what was to run in it ended with 0", items)
+        .took(begun.elapsed())
+}
+
+/// One that lies in another has to wait for it.
+fn at_once(repos: &[Repo]) -> usize {
+    let nested = |(at, repo): (usize, &Repo)| {
+        let others = repos.iter().enumerate().filter(|it| it.0 != at);
+        others.map(|it| it.1).any(|other| repo.path.is_beneath(other.path.as_str()))
+    };
+    if repos.iter().enumerate().any(nested) { 1 } else { AT_ONCE }
+}
+
+impl Repo {
+    fn source(&self) -> Source<'_> {
+        Source { url: &self.url, branch: self.branch.as_ref(), path: &self.path, shallow: false }
+    }
+}
+
+/// The clone stays, whatever becomes of this.
+async fn install(place: &Place, repo: &Repo, live: Option<&mpsc::Sender<Chunk>>) -> Item {
+    let name = repo.url.repository();
+    let Some(command) = &repo.install else { return Item::success(name).with("install", Value::Null) };
+    let mut exec = match repo.as_root {
+        true => place.exec_as_root(command.clone(), &repo.path, place.timeout),
+        false => place.exec(command.clone(), &repo.path, place.timeout),
+    };
+    exec.keep_bytes = ended::KEEP_BYTES;
+    exec.live = live.cloned();
+    let limit = exec.limits.total;
+    let failed = |flaw: Flaw| Flaw { error: format!("install: {flaw}"), ..flaw }.of(name);
+    match place.run(exec).await {
+        Ok(output) => {
+            let about = json!({ "exit_code": ended::exit_code(&output), "output": ended::tail(&output) });
+            ended::flaw(&output, limit).map_or_else(|| Item::success(name), failed).with("install", about)
+        }
+        Err(flaw) => failed(flaw).with("install", Value::Null),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use coracle_runtime::fake::Reply;
+    use coracle_runtime::{Exit, GitRules};
+
+    use super::*;
+    use crate::Status;
+    use crate::trials::{Trial, path};
+
+    fn repo(url: &GitUrl, at: &str) -> Repo {
+        Repo { url: url.clone(), path: path(at), branch: None, install: None, as_root: false }
+    }
+
+    fn url(name: &str) -> GitUrl {
+        GitUrl::parse(&format!("https://git.test/{name}"), GitRules::default()).unwrap()
+    }
+
+    fn shell(script: &str) -> Option<Command> {
+        Some(Command::Shell(script.into()))
+    }
+
+    fn errors(step: &Step) -> Vec<&str> {
+        step.items.iter().map(|it| it.error.as_deref().unwrap_or("-")).collect()
+    }
+
+    #[tokio::test]
+    async fn one_bad_repository_of_three_is_told_and_the_others_are_there() {
+        let mut trial = Trial::new().await;
+        let (one, two) = (trial.remote("one", &[]).await, trial.remote("two.git", &[("a b", "x")]).await);
+        let wanted = [repo(&one, "/workspace/one"), repo(&url("bad"), "/workspace/bad"), repo(&two, "/opt/new/-two")];
+        let step = repos(&trial.place, &wanted, None).await;
+        assert_eq!(
+            (step.status, step.detail.as_str()),
+            (Status::Partial, "2/3 repositories are in place"),
+            "{step:#?}"
+        );
+        let names: Vec<_> = step.items.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, ["one", "bad", "two"]);
+        assert!(step.error.as_ref().unwrap().starts_with("`bad`: git: "), "{step:#?}");
+        assert_eq!(step.items[0].about["commit"].as_str().unwrap().len(), 40);
+        assert_eq!(
+            (&step.items[1].about["commit"], &step.items[2].about["path"]),
+            (&Value::Null, &"/opt/new/-two".into())
+        );
+        assert_eq!(trial.read("opt/new/-two/a b"), "x");
+    }
+
+    #[tokio::test]
+    async fn a_branch_is_cloned_and_one_that_is_missing_is_said() {
+        let mut trial = Trial::new().await;
+        let url = trial.remote("one", &[]).await;
+        let on = |branch: &str, at: &str| Repo { branch: BranchName::parse(branch).ok(), ..repo(&url, at) };
+        let step = repos(&trial.place, &[on("main", "/workspace/a"), on("none", "/workspace/b")], None).await;
+        assert_eq!(errors(&step), ["-", "git: Remote branch none not found in upstream origin (exit 128)"]);
+        assert!(trial.read("workspace/a/.git/HEAD").contains("refs/heads/main"));
+    }
+
+    #[tokio::test]
+    async fn nothing_that_is_there_is_cloned_over() {
+        let mut trial = Trial::new().await;
+        let url = trial.remote("one", &[]).await;
+        trial.write("workspace/full/kept", "kept");
+        trial.write("workspace/file", "kept");
+        std::fs::create_dir(trial.root.join("workspace/empty")).unwrap();
+        let wanted =
+            ["full", "file", "empty", "empty", "empty/below"].map(|it| repo(&url, &format!("/workspace/{it}")));
+        let step = repos(&trial.place, &wanted, None).await;
+        let codes: Vec<_> = step.items.iter().map(|it| it.code).collect();
+        let exists = Some("path_exists");
+        assert_eq!(codes, [exists, exists, None, exists, None], "{step:#?}");
+        assert_eq!((trial.read("workspace/full/kept"), trial.read("workspace/file")), ("kept".into(), "kept".into()));
+        assert_eq!(trial.read("workspace/empty/below/README"), "one");
+    }
+
+    #[tokio::test]
+    async fn an_install_that_fails_leaves_the_clone_and_its_output() {
+        let mut trial = Trial::new().await;
+        let url = trial.remote("one", &[]).await;
+        let good = Repo { install: shell("cat README >../seen; echo done"), ..repo(&url, "/workspace/a") };
+        let bad =
+            Repo { install: shell("echo out; echo why >&2; exit 3"), as_root: true, ..repo(&url, "/workspace/b") };
+        let (live, mut printed) = mpsc::channel(8);
+        let step = repos(&trial.place, &[good, bad], Some(&live)).await;
+        assert_eq!(errors(&step), ["-", "install: exit 3: why"]);
+        assert_eq!(step.items[0].about["install"], json!({ "exit_code": 0, "output": "done\n" }));
+        assert_eq!(step.items[1].about["install"], json!({ "exit_code": 3, "output": "out\nwhy\n" }));
+        assert!(step.items[1].about["commit"].is_string());
+        assert_eq!((trial.read("workspace/seen"), trial.read("workspace/b/README")), ("one".into(), "one".into()));
+        assert_eq!(printed.recv().await.unwrap().bytes, b"done\n");
+    }
+
+    #[tokio::test]
+    async fn an_image_without_git_says_so() {
+        let trial = Trial::new().await;
+        trial.fake.reply("git clone -- https://git.test/one one", Exit::Code(127), "", "not found in the container");
+        let step = repos(&trial.place, &[repo(&url("one"), "/workspace/one")], None).await;
+        assert_eq!((step.status, step.items[0].code), (Status::Failed, Some("unsupported")));
+        assert_eq!(errors(&step), ["git is not in the image"]);
+    }
+
+    #[tokio::test]
+    async fn a_clone_that_left_no_commit_is_no_success() {
+        let trial = Trial::new().await;
+        trial.write("workspace/.git/HEAD", "the repository above is not asked instead");
+        trial.fake.reply("git clone -- https://git.test/one one", Exit::Code(0), "", "");
+        trial.fake.reply("git --git-dir=.git rev-parse --verify HEAD^{commit}", Exit::Code(0), "\u{1b}[31m", "");
+        std::fs::create_dir(trial.root.join("workspace/one")).unwrap();
+        let step = repos(&trial.place, &[repo(&url("one"), "/workspace/one")], None).await;
+        assert_eq!((step.status, errors(&step)), (Status::Failed, vec!["it was cloned and has no commit"]));
+    }
+
+    #[tokio::test]
+    async fn a_clone_that_outlasts_its_time_is_ended_and_a_cancel_ends_the_rest() {
+        let mut trial = Trial::new().await;
+        trial.place.clone_timeout = Duration::from_secs(1);
+        let slow = Reply::new(Exit::Code(0), "", "").after(Duration::from_secs(100));
+        trial.fake.replies("git clone -- https://git.test/slow slow", [slow]);
+        let step = repos(&trial.place, &[repo(&url("slow"), "/workspace/slow")], None).await;
+        assert_eq!(errors(&step), ["ended after 1 s"]);
+        trial.place.clone_timeout = Duration::from_secs(100);
+        let wanted: Vec<_> = (0..6).map(|n| repo(&url("slow"), &format!("/workspace/{n}/slow"))).collect();
+        let cancel = trial.place.cancel.clone();
+        let begun = || trial.fake.transcript(&trial.id).lines().count() - 1;
+        let withdraw = async {
+            while begun() < AT_ONCE {
+                tokio::task::yield_now().await;
+            }
+            cancel.cancel();
+        };
+        let (step, ()) = tokio::join!(repos(&trial.place, &wanted, None), withdraw);
+        assert!(step.items.iter().all(|it| it.code == Some("cancelled")), "{step:#?}");
+        assert_eq!(begun(), AT_ONCE, "what waited for its turn was not begun");
+    }
+
+    #[tokio::test]
+    async fn no_password_of_a_url_is_told() {
+        let trial = Trial::new().await;
+        let said = "fatal: unable to access 'https://me:hunter2@git.test/one/': no\nadvice that follows\n";
+        trial.fake.reply("git clone -- https://git.test/one one", Exit::Code(128), "", said);
+        let step = repos(&trial.place, &[repo(&url("one"), "/workspace/one")], None).await;
+        assert_eq!(errors(&step), ["git: unable to access 'https://git.test/one/': no (exit 128)"]);
+    }
+}

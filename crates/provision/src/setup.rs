@@ -3,35 +3,88 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::{Command, ContainerPath, Exec, ExecLimits, ExecOutput, Exit, Ids, Inside};
-use serde_json::Value;
+use coracle_runtime::{Chunk, Command, ContainerPath, Exec, ExecLimits, ExecOutput, Ids, Inside};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Item, Status, Step};
+use crate::flaw::Flaw;
+use crate::{Item, Place, Status, Step, ended};
+
+/// One command that makes the container ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetupCommand {
+    /// What to run.
+    pub command: Command,
+    /// As root, or as the exec user.
+    pub as_root: bool,
+    /// Nobody asked for it: the kind of project suggests it.
+    pub hint: bool,
+    /// What is run instead when it fails.
+    pub alternative: Option<Command>,
+}
 
 /// How setup commands run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Setup<'a> {
     /// In this order; a failure does not stop the next.
-    pub commands: &'a [Command],
-    /// As whom.
-    pub user: Ids,
+    pub commands: &'a [SetupCommand],
     /// Where.
     pub workdir: &'a ContainerPath,
-    /// With which variables.
-    pub env: &'a BTreeMap<String, String>,
+    /// The exec user.
+    pub user: Ids,
+    /// Variables of its commands.
+    pub user_env: &'a BTreeMap<String, String>,
+    /// Variables of those of root.
+    pub root_env: &'a BTreeMap<String, String>,
     /// Time for each.
     pub timeout: Duration,
-    /// Time for all.
-    pub total: Duration,
+    /// When the time of all is over.
+    pub deadline: Instant,
     /// Time between TERM and KILL.
     pub grace: Duration,
     /// Ends the command that runs, and all that would follow.
     pub cancel: CancellationToken,
+    /// Gets what they print, as they print it.
+    pub live: Option<mpsc::Sender<Chunk>>,
 }
 
-/// An item keeps this much of what its command printed.
-const KEEP_BYTES: usize = 4096;
+impl<'a> Setup<'a> {
+    /// Commands in the work directory of a place.
+    #[must_use]
+    pub fn at(place: &'a Place, commands: &'a [SetupCommand]) -> Self {
+        Self {
+            commands,
+            workdir: &place.workdir,
+            user: place.user,
+            user_env: &place.user_env,
+            root_env: &place.root_env,
+            timeout: place.timeout,
+            deadline: place.deadline,
+            grace: place.grace,
+            cancel: place.cancel.clone(),
+            live: None,
+        }
+    }
+
+    fn exec(&self, command: &Command, as_root: bool) -> Result<Exec, Flaw> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if self.cancel.is_cancelled() {
+            return Err(Flaw::cancelled());
+        }
+        if left.is_zero() {
+            return Err(Flaw::no_time());
+        }
+        let (user, env) = if as_root { (Ids::ROOT, self.root_env) } else { (self.user, self.user_env) };
+        let mut exec = Exec::new(command.clone(), user, self.workdir.clone());
+        exec.env = env.clone();
+        exec.limits = ExecLimits { total: Some(left.min(self.timeout)), silence: None, grace: self.grace };
+        exec.keep_bytes = ended::KEEP_BYTES;
+        exec.cancel = self.cancel.clone();
+        exec.live = self.live.clone();
+        Ok(exec)
+    }
+}
 
 /// Runs the commands and reports each.
 pub async fn setup(inside: &Inside, setup: &Setup<'_>) -> Step {
@@ -41,14 +94,7 @@ pub async fn setup(inside: &Inside, setup: &Setup<'_>) -> Step {
     let begun = Instant::now();
     let mut items = Vec::with_capacity(setup.commands.len());
     for command in setup.commands {
-        let left = setup.total.saturating_sub(begun.elapsed());
-        items.push(if setup.cancel.is_cancelled() {
-            unrun(command, "the call was cancelled")
-        } else if left.is_zero() {
-            unrun(command, "no time was left for it")
-        } else {
-            run(inside, setup, command, left.min(setup.timeout)).await
-        });
+        items.push(tracked(inside, setup, command).await);
     }
     summary(items).took(begun.elapsed())
 }
@@ -58,63 +104,141 @@ fn summary(items: Vec<Item>) -> Step {
     Step::of_items("setup_commands", format!("{good}/{all} commands succeeded"), "each command ended with 0", items)
 }
 
-async fn run(inside: &Inside, setup: &Setup<'_>, command: &Command, time: Duration) -> Item {
-    let mut exec = Exec::new(command.clone(), setup.user, setup.workdir.clone());
-    exec.env = setup.env.clone();
-    exec.limits = ExecLimits { total: Some(time), silence: None, grace: setup.grace };
-    exec.keep_bytes = 2 * KEEP_BYTES;
-    exec.cancel = setup.cancel.clone();
-    match inside.exec(exec).await {
-        Ok(output) => ended(command, &output, time),
-        Err(err) => unrun(command, &err.to_string()),
+/// One command, and its alternative where it failed. The item's fields are those of the one that ran last.
+async fn tracked(inside: &Inside, setup: &Setup<'_>, command: &SetupCommand) -> Item {
+    let first = Attempt::run(inside, setup, (&command.command, command.as_root)).await;
+    let item = match &command.alternative {
+        Some(other) if first.failed_by_itself() => {
+            let instead_of = first.told();
+            let second = Attempt::run(inside, setup, (other, command.as_root)).await;
+            second.item(&ended::name(&command.command)).with("instead_of", instead_of)
+        }
+        _ => first.item(&ended::name(&command.command)),
+    };
+    item.with("hint", command.hint)
+}
+
+/// A command that was run, unless it was not.
+struct Attempt<'a> {
+    command: &'a Command,
+    output: Option<ExecOutput>,
+    flaw: Option<Flaw>,
+}
+
+impl<'a> Attempt<'a> {
+    async fn run(inside: &Inside, setup: &Setup<'_>, (command, as_root): (&'a Command, bool)) -> Self {
+        let exec = match setup.exec(command, as_root) {
+            Ok(exec) => exec,
+            Err(flaw) => return Self { command, output: None, flaw: Some(flaw) },
+        };
+        let limit = exec.limits.total;
+        match inside.exec(exec).await {
+            Ok(output) => Self { command, flaw: ended::flaw(&output, limit), output: Some(output) },
+            Err(err) => Self { command, output: None, flaw: Some(err.into()) },
+        }
+    }
+
+    /// It ran and did not end well, so that another command may do better. A cancel is meant for that, too.
+    fn failed_by_itself(&self) -> bool {
+        self.output.is_some() && self.flaw.as_ref().is_some_and(|it| *it != Flaw::cancelled())
+    }
+
+    fn told(&self) -> Value {
+        let error = self.flaw.as_ref().map(|it| it.error.as_str());
+        let exit_code = self.output.as_ref().and_then(ended::exit_code);
+        json!({ "command": ended::words(self.command), "exit_code": exit_code, "error": error })
+    }
+
+    fn item(self, name: &str) -> Item {
+        let item = self.flaw.map_or_else(|| Item::success(name), |it| it.of(name));
+        let item = item.with("command", ended::words(self.command));
+        match self.output {
+            Some(output) => item.with("exit_code", ended::exit_code(&output)).with("output", ended::tail(&output)),
+            None => item,
+        }
     }
 }
 
-fn ended(command: &Command, output: &ExecOutput, time: Duration) -> Item {
-    let error = match output.exit {
-        Exit::Code(0) => None,
-        Exit::Code(code) => Some(format!("exit {code}{}", last_line(output))),
-        Exit::TimedOut(_) | Exit::Running(_) => Some(format!("ended after {} s", time.as_secs())),
-        Exit::Cancelled => Some("the call was cancelled".into()),
-    };
-    let exit_code = match output.exit {
-        Exit::Code(code) => Some(code),
-        Exit::TimedOut(_) | Exit::Cancelled | Exit::Running(_) => None,
-    };
-    let item = match error {
-        None => Item::success(name(command)),
-        Some(error) => Item::failed(name(command), error),
-    };
-    described(item, command).with("exit_code", exit_code).with("output", tail(output))
-}
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
 
-fn unrun(command: &Command, why: &str) -> Item {
-    described(Item::failed(name(command), why), command)
-}
+    use super::*;
+    use crate::trials::Trial;
 
-fn described(item: Item, command: &Command) -> Item {
-    let words = match command {
-        Command::Shell(script) => Value::from(script.as_str()),
-        Command::Argv(argv) => Value::from(argv.clone()),
-    };
-    item.with("command", words).with("hint", false)
-}
+    fn command(script: &str) -> SetupCommand {
+        SetupCommand { command: Command::Shell(script.into()), as_root: true, hint: false, alternative: None }
+    }
 
-fn name(command: &Command) -> String {
-    let text = match command {
-        Command::Shell(script) => script.clone(),
-        Command::Argv(argv) => argv.join(" "),
-    };
-    text.chars().take(200).collect()
-}
+    fn hint(script: &str, other: &str) -> SetupCommand {
+        let alternative = Some(Command::Shell(other.into()));
+        SetupCommand { hint: true, as_root: false, alternative, ..command(script) }
+    }
 
-fn last_line(output: &ExecOutput) -> String {
-    let words = output.stderr.text();
-    words.lines().last().map_or_else(String::new, |it| format!(": {}", it.chars().take(200).collect::<String>()))
-}
+    async fn ran(trial: &Trial, commands: &[SetupCommand]) -> Step {
+        setup(&Inside::Guest(trial.place.link.clone()), &Setup::at(&trial.place, commands)).await
+    }
 
-/// What it printed last, both streams, the errors behind the rest.
-fn tail(output: &ExecOutput) -> String {
-    let bytes = [output.stdout.bytes(), output.stderr.bytes()].concat();
-    String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(KEEP_BYTES)..]).into_owned()
+    #[tokio::test]
+    async fn a_failure_does_not_stop_the_next_and_says_its_reason() {
+        let trial = Trial::new().await;
+        let failing = "echo out; echo 'cannot reach https://me:hunter2@host/x' >&2; exit 3";
+        let step = ran(&trial, &[command(failing), command("pwd >here")]).await;
+        assert_eq!((step.status, step.detail.as_str()), (Status::Partial, "1/2 commands succeeded"), "{step:#?}");
+        assert_eq!(step.items[0].error.as_deref(), Some("exit 3: cannot reach https://host/x"));
+        assert_eq!((&step.items[0].about["exit_code"], &step.items[1].about["exit_code"]), (&3.into(), &0.into()));
+        assert!(trial.read("workspace/here").ends_with("/workspace\n"));
+    }
+
+    #[tokio::test]
+    async fn a_hint_that_fails_gives_way_to_its_alternative_and_the_item_says_which_ran() {
+        let trial = Trial::new().await;
+        let step = ran(&trial, &[hint("exit 4", "echo second"), hint("echo first", "touch other")]).await;
+        assert_eq!(step.status, Status::Success, "{step:#?}");
+        insta::assert_snapshot!(serde_json::to_string(&step.items[0]).unwrap(), @r#"{"name":"exit 4","status":"success","error":null,"command":"echo second","exit_code":0,"hint":true,"instead_of":{"command":"exit 4","error":"exit 4","exit_code":4},"output":"second\n"}"#);
+        assert!(!step.items[1].about.contains_key("instead_of") && !trial.root.join("workspace/other").exists());
+        let step = ran(&trial, &[hint("exit 4", "exit 5")]).await;
+        assert_eq!((step.status, step.items[0].error.as_deref()), (Status::Failed, Some("exit 5")));
+    }
+
+    #[tokio::test]
+    async fn what_outlasts_its_time_is_ended_and_what_has_none_left_is_not_begun() {
+        let mut trial = Trial::new().await;
+        trial.place.timeout = Duration::from_millis(300);
+        let step = ran(&trial, &[hint("sleep 100", "echo quick")]).await;
+        assert_eq!((step.status, &step.items[0].about["output"]), (Status::Success, &"quick\n".into()), "{step:#?}");
+        trial.place.deadline = Instant::now();
+        let step = ran(&trial, &[hint("touch begun", "touch begun")]).await;
+        assert_eq!((step.status, step.items[0].error.as_deref()), (Status::Failed, Some("no time was left for it")));
+        assert!(!trial.root.join("workspace/begun").exists());
+    }
+
+    #[tokio::test]
+    async fn a_cancelled_call_ends_what_runs_and_begins_nothing_more() {
+        let trial = Trial::new().await;
+        let canceller = trial.place.cancel.clone();
+        trial.write("workspace/cancel.sh", "echo begun; sleep 100");
+        let (live, mut printed) = mpsc::channel(8);
+        let commands = [hint("sh cancel.sh", "touch other"), command("touch next")];
+        let setup_of = Setup { live: Some(live), ..Setup::at(&trial.place, &commands) };
+        let inside = Inside::Guest(trial.place.link.clone());
+        let watch = async {
+            assert_eq!(printed.recv().await.unwrap().bytes, b"begun\n");
+            canceller.cancel();
+        };
+        let (step, ()) = tokio::join!(setup(&inside, &setup_of), watch);
+        assert_eq!(step.status, Status::Failed);
+        assert!(step.items.iter().all(|it| it.code == Some("cancelled")), "{step:#?}");
+        assert!(!trial.root.join("workspace/other").exists() && !trial.root.join("workspace/next").exists());
+    }
+
+    #[tokio::test]
+    async fn a_container_without_a_guest_is_set_up_by_the_engines_exec() {
+        let trial = Trial::new().await;
+        let inside = Inside::Plain(Arc::new(trial.fake.clone()), trial.id.clone());
+        let commands = [command("echo plain"), hint("exit 1", "echo other")];
+        let step = setup(&inside, &Setup::at(&trial.place, &commands)).await;
+        assert_eq!((step.status, &step.items[0].about["output"]), (Status::Success, &"plain\n".into()), "{step:#?}");
+        assert_eq!(step.items[1].about["output"], "other\n");
+    }
 }

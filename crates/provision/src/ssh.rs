@@ -1,1 +1,114 @@
 //! Keys for ssh (containers.md 5.8).
+
+use std::fmt;
+use std::path::Path;
+use std::time::Instant;
+
+use coracle_runtime::{ContainerPath, PatternSet, Secret};
+
+pub use crate::tmpfs::SecretFiles;
+use crate::{Item, Place, Status, Step, aside, tmpfs};
+
+const STEP: &str = "forward_ssh";
+
+/// What is no key, whatever a pattern says: who may come in here is nobody's business there, and the hosts that are
+/// known are chosen one by one.
+const NO_KEYS: &[&str] =
+    &["authorized_keys", "authorized_keys2", "known_hosts", "known_hosts.old", "environment", "rc"];
+
+/// Why no keys go in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Skipped {
+    /// Nobody asked for them.
+    NotRequested,
+    /// None of the host's matches.
+    NoKeys,
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotRequested => "not requested",
+            Self::NoKeys => "the host has no key that `auto_passthrough.ssh_keys` names",
+        })
+    }
+}
+
+/// The entry of a container that gets no keys.
+#[must_use]
+pub fn skipped(why: Skipped) -> Step {
+    Step::skipped(STEP, why.to_string())
+}
+
+/// Reads the keys of the person's `~/.ssh` that the patterns name, and its `config`. Keys may be encrypted; what is
+/// read is not looked into.
+#[must_use]
+pub fn read(dir: &Path, patterns: &PatternSet) -> SecretFiles {
+    SecretFiles::read(dir, |name| name == "config" || patterns.matches(name) && !NO_KEYS.contains(&name))
+}
+
+/// Puts keys, and lines for `known_hosts`, where `~/.ssh` then leads. A `.ssh` that the image has is kept as `.ssh.orig`.
+pub async fn forward(place: &Place, keys: &SecretFiles, known_hosts: &[u8]) -> Step {
+    let begun = Instant::now();
+    if keys.is_empty() {
+        return Step { items: keys.left_out_items().collect(), ..skipped(Skipped::NoKeys) };
+    }
+    let mut files = keys.files.clone();
+    if !known_hosts.is_empty() {
+        files.push(("known_hosts".to_owned(), Secret::new(known_hosts.to_vec())));
+    }
+    step(place, keys, &files).await.took(begun.elapsed())
+}
+
+async fn step(place: &Place, keys: &SecretFiles, files: &[(String, Secret)]) -> Step {
+    let detail = format!("{} on the tmpfs, where `~/.ssh` leads", counted(files.len()));
+    let failed = |error: String| Step::flawed(STEP, Status::Failed, "the keys cannot be used", error);
+    let mut items = tmpfs::put(place, "ssh", files).await;
+    let seen = match linked(place).await {
+        Ok(dir) if items.iter().any(|it| it.error.is_none()) => tmpfs::tried(place, &dir, &mut items).await,
+        Ok(_) => Ok(false),
+        Err(error) => Err(error),
+    };
+    let probe = match seen {
+        Ok(true) => "the exec user can read each through `~/.ssh`",
+        Ok(false) => "PID 1 wrote each to the tmpfs, for the exec user alone",
+        Err(error) => return failed(error),
+    };
+    let items: Vec<Item> = items.into_iter().chain(keys.left_out_items()).collect();
+    Step::of_items(STEP, detail, probe, items)
+}
+
+/// Makes `~/.ssh` lead to the tmpfs.
+async fn linked(place: &Place) -> Result<ContainerPath, String> {
+    let at = place.home.join(".ssh").map_err(|it| it.to_string())?;
+    let target = ContainerPath::parse("/.coracle/run/ssh").expect("a plain path");
+    aside::link(place, &at, &target).await?;
+    Ok(at)
+}
+
+fn counted(n: usize) -> String {
+    if n == 1 { "1 file".to_owned() } else { format!("{n} files") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_patterns_name_keys_and_nothing_else_is_one() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["id_ed25519", "id_ed25519.pub", "work", "config", "known_hosts", "authorized_keys", "rc"] {
+            std::fs::write(dir.path().join(name), name).unwrap();
+        }
+        for (patterns, expected) in [
+            (&["id_*"][..], &["config", "id_ed25519", "id_ed25519.pub"][..]),
+            (&["[a-z]*"], &["config", "id_ed25519", "id_ed25519.pub", "work"]),
+            (&["work"], &["config", "work"]),
+            (&[], &["config"]),
+        ] {
+            let patterns: Vec<String> = patterns.iter().map(|it| (*it).to_owned()).collect();
+            let found = read(dir.path(), &PatternSet::new(&patterns).unwrap());
+            assert_eq!(found.files.iter().map(|it| it.0.as_str()).collect::<Vec<_>>(), expected);
+        }
+    }
+}

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 
 use crate::link::{Link, LinkSettings, SocketAt};
 use crate::{
-    Container, ContainerId, ContainerPath, EngineInfo, EngineKind, Exec, ExecOutput, Handle, Image, ImageId, ImageRef,
-    Network, NetworkName, Placed, Result,
+    Container, ContainerId, ContainerPath, EngineInfo, EngineKind, Exec, ExecOutput, Handle, Image, ImageConfig,
+    ImageId, ImageRef, Network, NetworkName, Placed, Result,
 };
 
 /// A container engine in our verbs. Every implementation passes the conformance suite.
@@ -93,8 +93,9 @@ pub trait ContainerRuntime: fmt::Debug + Send + Sync {
 /// What can be done with images.
 #[derive(Debug)]
 pub enum ImageAct {
-    /// The local image of that name, or none.
-    Find(ImageRef),
+    /// The local images of these names, in the order asked and in one call. One that is missing is left out:
+    /// [`Image::is_named`] tells which is which.
+    Find(Vec<ImageRef>),
     /// Fetches from a registry within the deadline.
     Pull {
         /// What to fetch.
@@ -112,6 +113,20 @@ pub enum ImageAct {
         env: Vec<(String, String)>,
         /// Labels of the image.
         labels: Vec<(String, String)>,
+    },
+    /// Makes an image of a container's files, of what it added to its image as one more layer. What lies in a mount is
+    /// not among them. The container is paused meanwhile, where its engine can.
+    ///
+    /// Environment and labels of the container go along: the labels can be given other values here and not be taken away.
+    Commit {
+        /// The container.
+        container: ContainerId,
+        /// The name it gets, or none.
+        tag: Option<ImageRef>,
+        /// Labels of the image, beside those of the container. Without line breaks.
+        labels: Vec<(String, String)>,
+        /// How the image starts, in place of how the container was started.
+        config: ImageConfig,
     },
     /// Local images that carry all of these labels.
     List(LabelFilter),

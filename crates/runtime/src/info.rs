@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ContainerId, ImageId, Limits, Protocol};
+use crate::{ContainerId, ImageId, ImageRef, Limits, Protocol};
 
 /// The engines we drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -183,12 +183,47 @@ pub struct Image {
     pub labels: BTreeMap<String, String>,
     /// Its environment.
     pub env: Vec<String>,
+    /// How it starts.
+    pub config: ImageConfig,
+    /// Where each of its containers gets a volume by itself.
+    pub volumes: Vec<String>,
     /// Architecture in OCI's words.
     pub arch: String,
     /// Size in bytes.
     pub size_bytes: u64,
     /// When it was made.
     pub created: String,
+}
+
+impl Image {
+    /// Whether a name leads to it, short or completed, or its id. A name without a registry stands for Docker Hub's and
+    /// for one of this machine alone.
+    #[must_use]
+    pub fn is_named(&self, name: &ImageRef) -> bool {
+        if self.id.as_str() == name.as_str() {
+            return true;
+        }
+        if let Some((_, digest)) = name.as_str().split_once('@') {
+            return self.digest.as_deref() == Some(digest);
+        }
+        let local = name.registry().is_none().then(|| format!("localhost/{name}"));
+        let local = local.and_then(|it| ImageRef::parse(it).ok()).map(|it| it.completed());
+        let tags = self.tags.iter().filter_map(|it| ImageRef::parse(it).ok());
+        tags.map(|it| it.completed()).any(|it| it == name.completed() || Some(&it) == local.as_ref())
+    }
+}
+
+/// How an image starts and as whom, when nothing else is said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImageConfig {
+    /// Words before the command.
+    pub entrypoint: Vec<String>,
+    /// The command.
+    pub cmd: Vec<String>,
+    /// The user, as the image says it; empty for root.
+    pub user: String,
+    /// The directory that commands start in; empty for the root.
+    pub workdir: String,
 }
 
 /// A network.
@@ -202,4 +237,44 @@ pub struct Network {
     pub labels: BTreeMap<String, String>,
     /// No way out.
     pub internal: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_named_as_engines_and_people_name_it() {
+        let id = format!("sha256:{}", "b".repeat(64));
+        let named = |tag: &str, name: &str| {
+            let image = Image {
+                id: ImageId::parse(&id).unwrap(),
+                tags: vec![tag.to_owned()],
+                digest: Some("sha256:feed".into()),
+                labels: BTreeMap::new(),
+                env: Vec::new(),
+                config: ImageConfig::default(),
+                volumes: Vec::new(),
+                arch: "amd64".into(),
+                size_bytes: 0,
+                created: String::new(),
+            };
+            image.is_named(&ImageRef::parse(name).unwrap())
+        };
+        for (tag, name) in [
+            ("python:3.12", "python:3.12"),
+            ("docker.io/library/python:3.12", "python:3.12"),
+            ("python:3.12", "docker.io/library/python:3.12"),
+            ("localhost/ours:1", "ours:1"),
+            ("localhost/ours:latest", "ours"),
+            ("ours:1", &id),
+        ] {
+            assert!(named(tag, name), "{tag} {name}");
+        }
+        for (tag, name) in
+            [("python:3.12", "python"), ("quay.io/x:1", "x:1"), ("x:1", "localhost/x:1"), ("x:1", &format!("x:1@{id}"))]
+        {
+            assert!(!named(tag, name), "{tag} {name}");
+        }
+    }
 }

@@ -42,6 +42,15 @@ impl Signer {
         hex::encode(&mac.finalize().into_bytes()[..4])
     }
 
+    /// A digest of bytes, in hex, that nobody without the key can try guesses against.
+    #[must_use]
+    pub fn digest(&self, bytes: &[u8]) -> String {
+        let mut mac = Hmac::<Sha256>::new_from_slice(self.key.reveal()).expect("HMAC takes keys of any length");
+        mac.update(b"digest\0");
+        mac.update(bytes);
+        hex::encode(mac.finalize().into_bytes())
+    }
+
     /// Adds `<ns>.sig` to labels.
     pub fn sign(&self, engine: EngineKind, labels: &mut BTreeMap<String, String>) {
         let signature = hex::encode(self.mac(engine, labels).finalize().into_bytes());

@@ -13,8 +13,10 @@
 
 #![warn(missing_docs)]
 
+mod address;
 mod api;
 pub mod archive;
+mod branch;
 mod capture;
 pub mod cli;
 mod error;
@@ -30,19 +32,22 @@ mod name;
 mod path;
 mod policy;
 mod process;
+mod redact;
 mod secret;
 mod size;
 mod spec;
 mod user;
 
+pub use address::{Unresolved, addresses_public, is_public};
 pub use api::{ContainerRuntime, Endpoint, ImageAct, LabelFilter, NetworkAct, Removed};
+pub use branch::{BranchName, InvalidBranch};
 pub use capture::Capture;
 pub use cli::CliRuntime;
 pub use error::{Capability, Error, Excerpt, Result};
 pub use exec::{AtLimit, Chunk, Command, Exec, ExecLimits, ExecOutput, Exit, Input, LimitKind, Stream};
 pub use fake::FakeRuntime;
 pub use git_url::{GitRules, GitUrl, InvalidGitUrl};
-pub use info::{Container, EngineInfo, EngineKind, Image, MountPoint, Network, PublishedPort, Status};
+pub use info::{Container, EngineInfo, EngineKind, Image, ImageConfig, MountPoint, Network, PublishedPort, Status};
 pub use inside::Inside;
 pub use link::{Link, LinkSettings, SocketAt, Transport};
 pub use name::{
@@ -52,6 +57,7 @@ pub use name::{
 pub use path::{ContainerPath, InvalidPath};
 pub use policy::{Admitted, PatternSet, Placed, Policy, Problem, Refused, admit};
 pub use process::ProcessId;
+pub use redact::Redactor;
 pub use secret::Secret;
 pub use size::{ByteSize, InvalidSize};
 pub use spec::{Access, CreateSpec, GuestOn, HostEntry, Limits, Mount, NetworkAsk, NetworkOn, Port, Protocol};

@@ -20,6 +20,31 @@ impl Secret {
     pub fn reveal(&self) -> &[u8] {
         &self.0
     }
+
+    /// How many bytes it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether it has none: nothing is granted by that.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Takes the text's own bytes, so that no copy is left behind.
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text.into_bytes())
+    }
+}
+
+impl From<&str> for Secret {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
 }
 
 impl fmt::Debug for Secret {

@@ -231,6 +231,8 @@ impl JsonSchema for Size {
     }
 }
 
+pub(crate) use coracle_images::profile::Passthrough;
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

@@ -29,6 +29,7 @@ mod reach;
 mod render;
 mod resolve;
 pub mod schema;
+mod session;
 pub mod setup;
 mod state;
 

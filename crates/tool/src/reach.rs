@@ -1,12 +1,13 @@
 //! From the `container` of a call to a container that this session may act on.
 
-use coracle_lifecycle::{Found, Record, Session, at_hand, find, guided_session, restart, session};
+use coracle_lifecycle::{Found, Record, Session, at_hand, find, guided_session, restart, session as plain_session};
 use coracle_runtime::{Handle, Inside};
 use serde::Serialize;
 
 use crate::config::CrossSession;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
+use crate::session;
 
 /// What is to be done with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,16 +74,20 @@ pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -
         return Err(crate::ops::root_refused("root.exec", "commands as root are not granted"));
     }
     let store = cx.store()?;
-    if let Some((record, link)) = at_hand(&store, cx.links(), handle).await? {
+    if let Some((mut record, link)) = at_hand(&store, cx.links(), handle).await? {
         allowed(cx, &record.session, record.name.as_str(), Act::Use)?;
+        let warnings = session::ensure(cx, &store, &mut record, &link).await?.into_iter().collect();
         let session = guided_session(&record, as_root)?;
-        return Ok(Reached { inside: Inside::Guest(link), session, record, warnings: Vec::new() });
+        return Ok(Reached { inside: Inside::Guest(link), session, record, warnings });
     }
-    let (mut found, warnings) = reach_running(cx, handle).await?;
+    let (mut found, mut warnings) = reach_running(cx, handle).await?;
     let inside = cx.links().inside(&store, &mut found).await?;
+    if let Inside::Guest(link) = &inside {
+        warnings.extend(session::ensure(cx, &store, &mut found.record, link).await?);
+    }
     let session = match &inside {
         Inside::Guest(_) => guided_session(&found.record, as_root)?,
-        Inside::Plain(..) => session(&found, as_root)?,
+        Inside::Plain(..) => plain_session(&found, as_root)?,
     };
     Ok(Reached { inside, session, record: found.record, warnings })
 }

@@ -108,6 +108,8 @@ impl Answered<'_> {
         let Self { call, answer, marks, .. } = self;
         match self.operation {
             "list" => tables::containers(answer, jiff::Timestamp::now()),
+            "images" => tables::images(answer, jiff::Timestamp::now()),
+            "cache_clear" => done::cleared(answer, marks),
             "preflight" => preflight::checks(answer, marks),
             "create" => report::created(answer, marks, self.told),
             "status" => status::of_one(answer, marks, jiff::Timestamp::now()),

@@ -2,16 +2,20 @@
 
 mod env;
 mod host_paths;
+mod inside_path;
 mod network;
+mod profile;
 mod protected;
+mod provisioning;
 
-use coracle_lifecycle::{Draft, fresh_name};
+use std::collections::BTreeMap;
+
+use coracle_images::profile::Purpose;
+use coracle_lifecycle::{Draft, Role, fresh_name};
 use coracle_provision::UserAsk;
 use coracle_runtime::{
-    Access, Command, ContainerName, ContainerPath, CreateSpec, HostEntry, Ids, ImageRef, Limits, Mount, NetworkAsk,
-    Port,
+    Access, ContainerName, ContainerPath, CreateSpec, HostEntry, Ids, ImageRef, Limits, Mount, NetworkAsk, Port,
 };
-use sha2::{Digest, Sha256};
 
 use crate::config::Config;
 use crate::context::Context;
@@ -20,6 +24,9 @@ use crate::ops::create::Create;
 
 pub(crate) use self::env::{no_secret, resolve as plain_env};
 pub(crate) use self::host_paths::{copyable, host_path, mountable};
+pub(crate) use self::inside_path::PathInside;
+pub(crate) use self::profile::{Chosen, Seen, Tried};
+pub(crate) use self::provisioning::{Provisioning, Repo, Wanted};
 
 /// A `create` with nothing left to decide. After it no `Option` means "default".
 #[derive(Debug)]
@@ -33,52 +40,58 @@ pub(crate) struct Request {
     pub(crate) user: UserAsk,
     /// Why the working directory is not mounted, though nobody said not to.
     pub(crate) unmounted: Option<String>,
-    pub(crate) setup: Vec<Command>,
+    /// A host directory is bound at the work directory.
+    pub(crate) bound: bool,
+    /// Where commands run was said, so nothing that is tried changes it.
+    pub(crate) workdir_given: bool,
+    pub(crate) chosen: Chosen,
+    /// `env` of the call.
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) provisioning: Provisioning,
 }
 
-/// Decides everything.
-pub(crate) fn create(args: Create, cx: &Context) -> Result<Request, Failure> {
+/// Decides everything. `seen` is what is known of a repository that is tried.
+pub(crate) fn create(args: &Create, seen: Option<Seen>, cx: &Context) -> Result<Request, Failure> {
     let config = &cx.config;
     let workdir = args.workdir.clone().unwrap_or_else(|| ContainerPath::parse("/workspace").expect("a plain path"));
     target("workdir", &workdir)?;
-    let digest = digest(&args, config);
-    let (mounts, mount_cwd, unmounted) = mounts(&args, &workdir, cx)?;
+    let chosen = profile::choose(args, seen, cx)?;
+    let (mounts, mount_cwd, unmounted) = mounts(args, (&workdir, chosen.tried.is_none()), cx)?;
     let env = env::resolve(&args.env)?;
-    env::no_secret(&env, "give it to each command by the `env` of `exec`, which is kept nowhere")?;
     let name = match args.name.clone() {
         Some(name) if name.as_str().len() == 1 => return Err(too_short(&name)),
-        given => given.unwrap_or_else(|| fresh_name(&config.label_namespace, None)),
+        given => {
+            given.unwrap_or_else(|| fresh_name(&config.label_namespace, chosen.purpose.as_ref().map(Purpose::as_str)))
+        }
     };
     let user = args.user.clone().unwrap_or_else(|| default_user(&mounts, cx));
-    let image = args.image.clone().unwrap_or_else(|| config.default_image.clone());
+    let provisioning = provisioning::decide(args, &chosen, config)?;
+    let bound = mounts.iter().any(|it| it.at == workdir);
+    protected::files(&provisioning.files, (&mounts, &workdir), &config.workspace.protected)?;
     let spec = CreateSpec {
         mounts,
-        ports: ports(&args)?,
+        ports: ports(args)?,
         network: network::resolve(args.network.as_deref(), config)?,
-        limits: limits(&args, config)?,
+        limits: limits(args, config)?,
         gpu: args.gpu.unwrap_or(false),
-        add_hosts: hosts(&args)?,
-        labels: labels(&args, config)?,
-        ..CreateSpec::new(name.clone(), image)
+        add_hosts: hosts(args)?,
+        labels: labels(args, config)?,
+        ..CreateSpec::new(name.clone(), chosen.profile.image.clone())
     };
     let draft = Draft {
         name,
+        role: Role::Primary,
         session: cx.session.to_string(),
-        purpose: None,
+        purpose: chosen.purpose.as_ref().map(ToString::to_string),
         persistent: args.persistent.unwrap_or(false),
         workdir,
         mount_cwd,
-        env,
-        spec_sha256: digest,
+        spec_sha256: digest(args, cx)?,
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         protected: config.workspace.protected.clone(),
         max_containers: config.max_containers as usize,
         max_containers_total: config.max_containers_total as usize,
     };
-    let setup: Vec<Command> = args.setup_commands.unwrap_or_default().into_iter().map(|it| it.0).collect();
-    if setup.len() > 100 {
-        return Err(Failure::invalid("setup_commands", "at most 100 commands"));
-    }
     Ok(Request {
         spec,
         draft,
@@ -86,7 +99,11 @@ pub(crate) fn create(args: Create, cx: &Context) -> Result<Request, Failure> {
         pull: pull(args.pull, config),
         user,
         unmounted,
-        setup,
+        bound,
+        workdir_given: args.workdir.is_some(),
+        chosen,
+        env,
+        provisioning,
     })
 }
 
@@ -97,9 +114,10 @@ fn too_short(name: &ContainerName) -> Failure {
         .hint("give it two characters or more")
 }
 
-fn digest(args: &Create, config: &Config) -> String {
-    let asked = serde_json::to_string(args).unwrap_or_default();
-    hex::encode(Sha256::digest(format!("{asked}\0{}", config.default_image)))
+/// Keyed: a plain hash of a secret would let who reads the record try guesses.
+fn digest(args: &Create, cx: &Context) -> Result<String, Failure> {
+    let asked = serde_json::to_string(args).map_err(Failure::internal)?;
+    Ok(cx.store()?.signer().digest(format!("{asked}\0{}", cx.config.default_image).as_bytes()))
 }
 
 fn pull(asked: Option<crate::config::Pull>, config: &Config) -> coracle_images::Pull {
@@ -118,10 +136,14 @@ fn default_user(mounts: &[Mount], cx: &Context) -> UserAsk {
 }
 
 /// The working directory and what else was asked for.
-fn mounts(args: &Create, workdir: &ContainerPath, cx: &Context) -> Result<(Vec<Mount>, bool, Option<String>), Failure> {
+fn mounts(
+    args: &Create,
+    (workdir, by_default): (&ContainerPath, bool),
+    cx: &Context,
+) -> Result<(Vec<Mount>, bool, Option<String>), Failure> {
     let (mut mounts, mut unmounted) = (Vec::new(), None);
     let asked = args.mount_cwd;
-    if asked.unwrap_or(true) {
+    if asked.unwrap_or(by_default) {
         match mountable(&cx.config.working_dir(&cx.host), cx) {
             Ok(host) => mounts.push(Mount { host, at: workdir.clone(), access: Access::ReadWrite }),
             Err(failure) if asked == Some(true) => return Err(failure),

@@ -143,7 +143,7 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::tests::report;
+    use super::super::exec::tests::report;
     use super::*;
 
     #[test]

@@ -6,6 +6,7 @@ pub(crate) mod apt;
 mod daemon;
 mod docker;
 mod podman;
+pub(crate) mod rootless;
 
 use std::time::Instant;
 
@@ -22,20 +23,27 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
             status();
             Ok(())
         }
-        _ => bail!("usage: cargo xtask engines up [docker|podman] | down | status"),
+        _ => bail!("usage: cargo xtask engines up [docker|podman|podman-rootless] | down | status"),
     }
 }
 
-/// Makes one engine, or each of them, answer. Of two names for podman's ways of running, both mean podman.
+/// Makes one engine, or each of them, answer.
 pub(crate) fn up(engine: Option<&str>) -> Result<()> {
     let begun = Instant::now();
     match engine {
-        None => docker::up().and_then(|()| podman::up())?,
+        None => {
+            docker::up()?;
+            podman::up()?;
+            if let Err(why) = rootless::up() {
+                println!("  no {}: {why:#}", rootless::NAME); // a kernel may refuse it, and the others are worth having
+            }
+        }
         Some("docker") => docker::up()?,
-        Some("podman" | "podman-rootless") => podman::up()?,
-        Some(other) => bail!("no engine `{other}`: docker or podman"),
+        Some("podman") => podman::up()?,
+        Some(rootless::NAME) => rootless::up()?,
+        Some(other) => bail!("no engine `{other}`: docker, podman or {}", rootless::NAME),
     }
-    println!("  {} for engines up {}", took(begun), engine.unwrap_or("docker podman"));
+    println!("  {} for engines up {}", took(begun), engine.unwrap_or("docker podman podman-rootless"));
     Ok(())
 }
 
@@ -44,16 +52,18 @@ fn down() -> Result<()> {
         let ended = daemon::stop(name, program)?;
         println!("{name}: {}", if ended { "stopped" } else { "not started by `engines up`, left alone" });
     }
-    Ok(())
+    rootless::down()
 }
 
 fn status() {
-    println!("{:8} {:12} {:22} started by", "engine", "state", "version");
-    for (name, engine, state) in
-        [("docker", docker::DAEMON, docker::version()), ("podman", podman::SERVICE, podman::version())]
-    {
-        let by = daemon::recorded(engine).map_or("-".to_owned(), |id| format!("`engines up`, process {id}"));
+    println!("{:15} {:12} {:22} started by", "engine", "state", "version");
+    for (name, process, state) in [
+        ("docker", Some(docker::DAEMON), docker::version()),
+        ("podman", Some(podman::SERVICE), podman::version()),
+        (rootless::NAME, None, rootless::version()),
+    ] {
+        let by = process.and_then(daemon::recorded).map_or("-".to_owned(), |id| format!("`engines up`, process {id}"));
         let word = if state.is_some() { "answers" } else { "not running" };
-        println!("{name:8} {word:12} {:22} {by}", state.unwrap_or("-".to_owned()));
+        println!("{name:15} {word:12} {:22} {by}", state.unwrap_or("-".to_owned()));
     }
 }

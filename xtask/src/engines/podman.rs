@@ -1,8 +1,7 @@
-//! Podman as root, for a person without rights, and its API socket; with the settings that this machine needs.
+//! Podman as root and its API socket, with the settings that this machine needs.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -10,12 +9,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use super::{apt, daemon};
-use crate::sh::sh;
+use crate::sh::{sh, which};
 
 pub(super) const SERVICE: &str = "podman-service";
-
-/// The person without rights, under whom tests run rootless Podman.
-const TESTER: &str = "tester";
 
 const SOCKET: &str = "/run/podman/podman.sock";
 
@@ -39,21 +35,24 @@ const MARK: &str =
     "# Written by `cargo xtask engines up` for this machine; it is written anew when the machine needs it.";
 
 pub(super) fn up() -> Result<()> {
-    if !sh("podman", ["--version"]).succeeds() {
-        apt::ensure(PACKAGES)?;
-    }
+    install()?;
     if !apt::is_root() {
         println!("  not root: Podman is taken as it is, without its API socket");
         return Ok(());
     }
     settings()?;
-    tester()?;
     if answers() {
         return Ok(());
     }
     fs::create_dir_all("/run/podman")?;
     let service = sh("podman", ["system", "service", "--time=0", &format!("unix://{SOCKET}")]);
     daemon::start(SERVICE, service, Duration::from_secs(20), answers)
+}
+
+/// Podman, and by root's hand what it needs to run for others too, which a Podman that is there may lack.
+pub(super) fn install() -> Result<()> {
+    let needed: &[&str] = if apt::is_root() { &["podman", "newuidmap", "slirp4netns"] } else { &["podman"] };
+    if needed.iter().all(|it| which(it).is_some()) { Ok(()) } else { apt::ensure(PACKAGES) }
 }
 
 /// The program's version, if its API answers.
@@ -155,7 +154,7 @@ fn sets(text: &str, key: &str) -> bool {
     text.lines().any(|it| it.trim_start().strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with('=')))
 }
 
-fn settings() -> Result<()> {
+pub(super) fn settings() -> Result<()> {
     let drop_in = Path::new(DROP_IN);
     let folder = drop_in.parent().expect("the drop-in lies in a folder");
     let present = fs::read_to_string(drop_in).unwrap_or_default();
@@ -174,51 +173,6 @@ fn settings() -> Result<()> {
     println!("  writes {DROP_IN}");
     fs::create_dir_all(folder)?;
     fs::write(drop_in, render(&needed)).with_context(|| format!("write {DROP_IN}"))
-}
-
-/// The account, its devices and the directories that a login would have made.
-fn tester() -> Result<()> {
-    if account().is_none() {
-        sh("useradd", ["--create-home", "--shell", "/bin/bash", TESTER]).run()?;
-    }
-    let (uid, gid) = account().context("useradd made no account")?;
-    for file in ["/etc/subuid", "/etc/subgid"] {
-        let text = fs::read_to_string(file).unwrap_or_default();
-        if !text.lines().any(|it| it.starts_with(&format!("{TESTER}:"))) {
-            fs::write(file, format!("{text}{TESTER}:100000:65536\n")).with_context(|| format!("write {file}"))?;
-        }
-    }
-    for device in ["/dev/fuse", "/dev/net/tun"] {
-        if Path::new(device).exists() {
-            mode(device, 0o666)?;
-        }
-    }
-    let runtime = format!("/run/user/{uid}");
-    fs::create_dir_all(&runtime)?;
-    chown(&runtime, Some(uid), Some(gid))?;
-    mode(&runtime, 0o700)?;
-    let mut dir = format!("/home/{TESTER}");
-    for step in [".config", "containers"] {
-        dir = format!("{dir}/{step}");
-        fs::create_dir_all(&dir)?;
-        chown(&dir, Some(uid), Some(gid))?;
-    }
-    let storage = format!("{dir}/storage.conf");
-    if !Path::new(&storage).exists() {
-        fs::write(&storage, "[storage]\ndriver = \"overlay\"\n")?; // the kernel's own; FUSE's is several times slower
-        chown(&storage, Some(uid), Some(gid))?;
-    }
-    Ok(())
-}
-
-fn account() -> Option<(u32, u32)> {
-    let passwd = fs::read_to_string("/etc/passwd").ok()?;
-    let mut fields = passwd.lines().find_map(|it| it.strip_prefix(TESTER)?.strip_prefix(':'))?.split(':').skip(1);
-    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
-}
-
-fn mode(path: &str, mode: u32) -> Result<()> {
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).with_context(|| format!("set the mode of {path}"))
 }
 
 #[cfg(test)]

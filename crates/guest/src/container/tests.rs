@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
-use crate::machine::Exit;
+use crate::machine::{Exit, Session};
 use crate::wire::Size;
 
 /// Somebody whom no machine has.
@@ -41,6 +41,7 @@ fn words(words: &[&str]) -> Plan {
     Plan {
         words: words.iter().map(|it| it.as_bytes().to_vec()).collect(),
         shell: false,
+        session: Session::default(),
         env: Vec::new(),
         user: myself(),
         cwd: "/".into(),
@@ -421,7 +422,7 @@ fn guest() -> (u32, u32) {
 
 fn ask(workdir: &str) -> Settle {
     let (uid, gid) = guest();
-    Settle { uid, gid, workdir: workdir.into() }
+    Settle { uid, gid, workdir: workdir.into(), bound: vec![] }
 }
 
 #[tokio::test]
@@ -481,7 +482,7 @@ async fn a_table_keeps_its_lines_and_its_mode_and_a_link_stays_one() {
 }
 
 #[tokio::test]
-async fn what_exists_keeps_its_owner_and_is_looked_at_as_the_user() {
+async fn what_is_bound_keeps_its_owner_and_is_looked_at_as_the_user() {
     let root = image(None);
     for (name, mode) in [("closed", 0o700), ("readable", 0o755), ("open", 0o777)] {
         fs::create_dir(root.path().join(name)).unwrap();
@@ -493,10 +494,29 @@ async fn what_exists_keeps_its_owner_and_is_looked_at_as_the_user() {
     for (workdir, readable, writable) in
         [("/closed", own, own), ("/readable", true, own), ("/link", true, own), ("/open", true, true)]
     {
-        let settled = container.settle(ask(workdir)).await.unwrap();
+        let bound = vec![workdir.to_owned()];
+        let settled = container.settle(Settle { bound, ..ask(workdir) }).await.unwrap();
         assert_eq!((settled.readable, settled.writable), (readable, writable), "{workdir}");
         assert_eq!(fs::symlink_metadata(root.path().join(&workdir[1..])).unwrap().uid(), geteuid().as_raw());
     }
+}
+
+#[tokio::test]
+async fn a_work_directory_of_roots_becomes_the_users_and_one_for_everybody_does_not() {
+    if !is_root() {
+        return eprintln!("skipped: giving a directory to another user needs root");
+    }
+    let root = image(None);
+    for (name, mode) in [("closed", 0o700), ("open", 0o1777)] {
+        fs::create_dir(root.path().join(name)).unwrap();
+        fs::set_permissions(root.path().join(name), PermissionsExt::from_mode(mode)).unwrap();
+    }
+    fs::write(root.path().join("closed/file"), "").unwrap();
+    let owner = |path: &str| fs::metadata(root.path().join(path)).unwrap().uid();
+    for workdir in ["/closed", "/open"] {
+        assert!(on(root.path()).settle(ask(workdir)).await.unwrap().writable, "{workdir}");
+    }
+    assert_eq!([owner("closed"), owner("closed/file"), owner("open")], [guest().0, 0, 0]);
 }
 
 #[tokio::test]

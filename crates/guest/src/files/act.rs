@@ -14,7 +14,7 @@ use crate::machine::Ids;
 ///
 /// # Errors
 /// Nothing was run: the ids cannot be had.
-pub(super) fn as_user<T>(ids: &Ids, act: impl FnOnce() -> T) -> Result<T> {
+pub(crate) fn as_user<T>(ids: &Ids, act: impl FnOnce() -> T) -> Result<T> {
     let own = geteuid();
     if !own.is_root() {
         return if own.as_raw() == ids.uid { Ok(act()) } else { Err(Errno::PERM) };

@@ -7,6 +7,9 @@ use crate::wire::{At, Fault, FaultCode, Kind};
 /// Bytes of a path, at most: the kernel's limit, and far below that of a header which has to name it.
 const MAX_PATH: usize = 4096;
 
+/// Bytes of one part of a path, at most: the kernel's limit.
+const MAX_NAME: usize = 255;
+
 /// A path as it was given, which is how messages name it.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
@@ -34,6 +37,16 @@ impl Asked {
             path if path.contains('\0') => invalid("a path with a NUL"),
             path => Ok(Self { path: path.clone(), behind_file }),
         }
+    }
+
+    /// The path with another last part.
+    pub(super) fn beside(&self, name: &str) -> Result<Self, Fault> {
+        if name.is_empty() || name.len() > MAX_NAME || name == "." || name == ".." || name.contains(['/', '\0']) {
+            return Err(Fault::new(FaultCode::Invalid, format!("`{name}` is no name")));
+        }
+        let path = self.path.trim_end_matches('/');
+        let dir = path.rfind('/').map_or("", |it| &path[..it]);
+        Ok(Self { path: format!("{dir}/{name}"), behind_file: FaultCode::WrongKind })
     }
 
     pub(super) fn path(&self) -> &str {

@@ -89,6 +89,12 @@ impl Root {
         Err(asked.fault(Errno::LOOP))
     }
 
+    /// The last part of a path as a name in a directory, when it may be touched there.
+    pub(super) fn beside(&self, asked: &Asked, dir: BorrowedFd<'_>) -> Result<Vec<u8>, Fault> {
+        let name = asked.name().as_bytes();
+        self.beneath(asked, dir, name).map(|_| name.to_vec())
+    }
+
     fn dir(&self, asked: &Asked, path: &[u8]) -> Result<OwnedFd, Fault> {
         self.resolve(path, OFlags::DIRECTORY).map_err(|it| asked.fault(it))
     }
@@ -159,7 +165,7 @@ pub(super) fn reopen(fd: &OwnedFd, flags: OFlags) -> io::Result<OwnedFd> {
 }
 
 /// A name that nobody else chooses.
-pub(super) fn temporary_name() -> io::Result<String> {
+pub(crate) fn temporary_name() -> io::Result<String> {
     let mut random = [0; 8];
     getrandom::fill(&mut random).map_err(|_| Errno::IO)?;
     Ok(format!(".coracle-{}", hex::encode(random)))

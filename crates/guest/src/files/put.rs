@@ -4,14 +4,15 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Stat, Uid};
-use rustix::fs::{fchmod, fchown, fstat, fsync, linkat, openat, renameat, renameat_with, statat, unlinkat};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat, Uid};
+use rustix::fs::{fchmod, fchown, fstat, fsync, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
 use super::act;
 use super::act::as_user;
 use super::entry::{entry, kind, permissions};
 use super::fault::Asked;
+use super::link;
 use super::place::{Spot, temporary_name};
 use crate::machine::Ids;
 use crate::wire::{Entry, Fault, FaultCode, Kind};
@@ -30,6 +31,19 @@ pub(crate) struct Writing {
     replace: bool,
 }
 
+/// How a file is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct How {
+    /// Permission bits of a new file; what the umask leaves when there are none.
+    pub(crate) mode: Option<u32>,
+    /// A file that is there gets them, too.
+    pub(crate) exact: bool,
+    /// Missing parents are made.
+    pub(crate) parents: bool,
+    /// A file that is there is replaced.
+    pub(crate) replace: bool,
+}
+
 /// A file of a random name.
 #[derive(Debug)]
 struct Temporary {
@@ -38,9 +52,11 @@ struct Temporary {
 }
 
 impl Writing {
-    pub(super) fn begin(ids: Ids, asked: Asked, spot: Spot, mode: Option<u32>, replace: bool) -> Result<Self, Fault> {
+    pub(super) fn begin(ids: Ids, asked: Asked, spot: Spot, how: How) -> Result<Self, Fault> {
+        let How { mode, exact, replace, .. } = how;
         let there = there(&asked, &spot, replace)?;
-        let mode = there.map(|it| it.st_mode).or(mode).map(permissions);
+        let old = there.map(|it| it.st_mode);
+        let mode = if exact { mode.or(old) } else { old.or(mode) }.map(permissions);
         // With a mode it has to wait for that, nobody looks in before. Without, it is born with what the umask leaves.
         let born = if mode.is_some() { Mode::RUSR | Mode::WUSR } else { permissions(0o666) };
         let temporary = Temporary::create(&spot.dir, born).map_err(|it| asked.fault(it))?;
@@ -83,14 +99,7 @@ impl Writing {
         if self.replace {
             return renameat(dir, from, dir, to);
         }
-        match renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE) {
-            // Not every file system of a desktop's virtual machine knows the flag; a second name is never a replacement.
-            Err(Errno::INVAL | Errno::NOSYS) => {
-                linkat(dir, from, dir, to, AtFlags::empty())?;
-                unlinkat(dir, from, AtFlags::empty())
-            }
-            done => done,
-        }
+        link::rename(dir, from.as_bytes(), to)
     }
 
     fn failed(&self, error: &io::Error) -> Fault {
@@ -115,8 +124,8 @@ impl Temporary {
     }
 }
 
-/// The file that will be replaced.
-fn there(asked: &Asked, spot: &Spot, replace: bool) -> Result<Option<Stat>, Fault> {
+/// The file that will be replaced; nothing when there is none, or a link.
+pub(super) fn there(asked: &Asked, spot: &Spot, replace: bool) -> Result<Option<Stat>, Fault> {
     let stat = match statat(&spot.dir, &spot.name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(None),
         stat => stat.map_err(|it| asked.fault(it))?,

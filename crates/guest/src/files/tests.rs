@@ -28,6 +28,10 @@ fn at(path: &str) -> At {
     At { user: Who::Ids { uid: 0, gid: None }, path: path.to_owned(), follow: true }
 }
 
+fn how(mode: Option<u32>, parents: bool, replace: bool) -> How {
+    How { mode, exact: false, parents, replace }
+}
+
 fn itself(path: &str) -> At {
     At { follow: false, ..at(path) }
 }
@@ -78,7 +82,7 @@ impl World {
 
     fn put(&self, at: &At, replace: bool) -> Result<Entry, FaultCode> {
         let put = || {
-            let mut writing = self.files.put(&self.ids, at, None, false, replace)?;
+            let mut writing = self.files.put(&self.ids, at, how(None, false, replace))?;
             writing.write(b"n")?;
             writing.write(b"ew")?;
             writing.commit()
@@ -229,7 +233,7 @@ fn a_file_keeps_its_bits_and_a_new_one_gets_those_that_were_asked_for() {
     let w = world();
     fs::set_permissions(w.path("f"), fs::Permissions::from_mode(0o4751)).unwrap();
     let mode = |path: &str, mode: Option<u32>| {
-        w.files.put(&w.ids, &at(path), mode, false, true).unwrap().commit().unwrap();
+        w.files.put(&w.ids, &at(path), how(mode, false, true)).unwrap().commit().unwrap();
         fs::metadata(w.path(path)).unwrap().mode() & 0o7777
     };
     assert_eq!(mode("/f", Some(0o600)), 0o751); // never set-id
@@ -242,16 +246,16 @@ fn a_file_keeps_its_bits_and_a_new_one_gets_those_that_were_asked_for() {
 #[test]
 fn a_write_that_is_not_committed_or_comes_too_late_leaves_nothing() {
     let w = world();
-    let mut left = w.files.put(&w.ids, &at("/f"), None, false, true).unwrap();
+    let mut left = w.files.put(&w.ids, &at("/f"), how(None, false, true)).unwrap();
     left.write(b"half").unwrap();
     assert_eq!(w.temporaries(), 1);
     drop(left);
     assert_eq!((w.temporaries(), w.content(&at("/f"))), (0, Ok("root/f".to_owned())));
 
-    let late = w.files.put(&w.ids, &at("/late"), None, false, false).unwrap();
+    let late = w.files.put(&w.ids, &at("/late"), how(None, false, false)).unwrap();
     fs::write(w.path("late"), "theirs").unwrap();
     assert_eq!(late.commit().unwrap_err().code, FaultCode::Exists);
-    let onto = w.files.put(&w.ids, &at("/onto"), None, false, true).unwrap();
+    let onto = w.files.put(&w.ids, &at("/onto"), how(None, false, true)).unwrap();
     fs::create_dir(w.path("onto")).unwrap();
     assert_eq!(onto.commit().unwrap_err().code, FaultCode::WrongKind);
     assert_eq!((w.temporaries(), fs::read_to_string(w.path("late")).unwrap().as_str()), (0, "theirs"));
@@ -270,7 +274,7 @@ fn missing_parents_are_made_beneath_the_root_only() {
         ("/.coracle/x/y", Err(FaultCode::Denied)),
         ("/to-run/x/y", Err(FaultCode::Denied)),
     ] {
-        let put = w.files.put(&w.ids, &at(path), None, true, false).and_then(Writing::commit);
+        let put = w.files.put(&w.ids, &at(path), how(None, true, false)).and_then(Writing::commit);
         assert_eq!(put.map_err(|it| it.code).map(|_| ()), expected.map(|_| ()), "{path}");
         assert!(expected.is_err() || w.path(expected.unwrap()).is_file(), "{path}");
     }
@@ -346,5 +350,98 @@ fn what_is_removed_is_the_name_and_all_below_it() {
         assert!(fs::symlink_metadata(w.path(path)).is_err() || done.is_err(), "{path}");
         assert!(w.path("f").exists() || path == "/f", "{path}");
         assert!(w.dir.path().join("outside/f").exists() && w.path(".coracle/run/key").exists(), "{path}");
+    }
+}
+
+#[test]
+fn a_link_says_what_it_was_told_wherever_that_leads() {
+    let w = world();
+    let long = "x".repeat(4095);
+    for target in ["f", "/.coracle/run/ssh", "/proc/1", "../../outside", "not yet", "\u{e9}\n", &long] {
+        let made = w.files.make_link(&w.ids, &at("/d/link"), target, true).unwrap();
+        assert_eq!((made.kind, &*made.name, made.link.as_deref()), (Kind::Link, "link", Some(target)));
+        assert_eq!(fs::read_link(w.path("d/link")).unwrap().to_str().unwrap(), target);
+    }
+    for target in ["", "a\0b", &format!("{long}x")] {
+        let refused = w.files.make_link(&w.ids, &at("/d/link"), target, true);
+        assert_eq!(refused.unwrap_err().code, FaultCode::Invalid);
+    }
+    assert_eq!(w.temporaries(), 0);
+}
+
+#[test]
+fn a_link_replaces_a_file_or_a_link_and_nothing_else() {
+    use FaultCode::{Denied, Exists, Invalid, NotFound, WrongKind};
+    let w = world();
+    for (path, replace, expected) in [
+        ("/f", false, Err(Exists)),
+        ("/to-f", false, Err(Exists)),
+        ("/f", true, Ok(())),
+        ("/to-d", true, Ok(())),
+        ("/new", true, Ok(())),
+        ("/new2", false, Ok(())),
+        ("/d", true, Err(WrongKind)),
+        ("/d", false, Err(WrongKind)),
+        ("/pipe", true, Err(WrongKind)),
+        ("/d/sub/", true, Err(WrongKind)),
+        ("/", true, Err(WrongKind)),
+        ("/gone/new", true, Err(NotFound)),
+        ("/.coracle", true, Err(Denied)),
+        ("/.coracle/run/key", true, Err(Denied)),
+        ("/to-run/new", true, Err(Denied)),
+        ("/proc/new", true, Err(Denied)),
+        ("new", true, Err(Invalid)),
+    ] {
+        let made = w.files.make_link(&w.ids, &at(path), "target", replace).map(drop);
+        assert_eq!(made.map_err(|it| it.code), expected, "{path}");
+    }
+    assert_eq!(fs::read_to_string(w.path("d/sub/deep")).unwrap(), "root/d/sub/deep", "what a link led to stays");
+    assert_eq!(w.temporaries(), 0);
+}
+
+#[test]
+fn a_name_changes_only_to_one_that_is_free() {
+    use FaultCode::{Denied, Exists, Invalid, NotFound};
+    let w = world();
+    for (path, name, expected) in [
+        ("/f", "d", Err(Exists)),
+        ("/f", "to-f", Err(Exists)),
+        ("/d", "f", Err(Exists)),
+        ("/f", "f", Err(Exists)),
+        ("/gone", "new", Err(NotFound)),
+        ("/f", "", Err(Invalid)),
+        ("/f", "..", Err(Invalid)),
+        ("/f", "d/new", Err(Invalid)),
+        ("/f", "a\0b", Err(Invalid)),
+        ("/f", ".coracle", Err(Denied)),
+        ("/.coracle", "new", Err(Denied)),
+        ("/.coracle/run/key", "new", Err(Denied)),
+        ("/proc/f", "new", Err(Denied)),
+        ("/to-run/key", "new", Err(Denied)),
+        ("/f", "f2", Ok(Kind::File)),
+        ("/to-d", "to-d2", Ok(Kind::Link)),
+        ("/d/", "d2", Ok(Kind::Dir)),
+        ("/d2/sub/deep", "deeper", Ok(Kind::File)),
+    ] {
+        let renamed = w.files.rename(&w.ids, &at(path), name);
+        assert_eq!(renamed.as_ref().map(|it| it.kind).map_err(|it| it.code), expected, "{path} {name}");
+        if let Ok(renamed) = renamed {
+            assert_eq!(renamed.name, name);
+        }
+    }
+    let message = w.files.rename(&w.ids, &at("/d2/sub"), "up").unwrap_err().message;
+    assert_eq!(message, "`/d2/up` exists already");
+    assert_eq!(fs::read_to_string(w.path("d2/sub/deeper")).unwrap(), "root/d/sub/deep");
+}
+
+#[test]
+fn a_mode_that_is_meant_exactly_is_that_of_an_old_file_too() {
+    let w = world();
+    for (mode, exact, expected) in
+        [(Some(0o600), true, 0o600), (Some(0o755), false, 0o600), (Some(0o6755), true, 0o755), (None, true, 0o755)]
+    {
+        let writing = w.files.put(&w.ids, &at("/f"), How { exact, ..how(mode, false, true) }).unwrap();
+        writing.commit().unwrap();
+        assert_eq!(fs::metadata(w.path("f")).unwrap().mode() & 0o7777, expected);
     }
 }

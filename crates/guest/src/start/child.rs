@@ -19,6 +19,7 @@ use rustix::thread::{Gid, Uid};
 use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use super::program::Program;
+use super::word::{Said, say_last, say_listener};
 use super::{beneath, raw};
 use crate::filter::Filter;
 
@@ -64,9 +65,6 @@ impl Step {
         Self::Format,
     ];
 }
-
-/// The last word of a child: a step and its errno, or [`SEEN`] and bits of `access`; then its uid and gid.
-pub(super) type Said = [u32; 4];
 
 /// In place of a step: nothing failed, and this is what the user may do.
 pub(super) const SEEN: u32 = u32::MAX;
@@ -137,13 +135,10 @@ pub(super) fn run(orders: &mut Orders) -> ! {
         },
     };
     let said: Said = [what, number.cast_unsigned(), getuid().as_raw(), getgid().as_raw()];
-    let said = [STATUS as usize, said.as_ptr() as usize, size_of_val(&said)];
-    // SAFETY: an array that is alive, and the end of this process alone.
-    unsafe {
-        let _ = raw::call(libc::SYS_write, [said[0], said[1], said[2], 0, 0]);
-        loop {
-            let _ = raw::call(libc::SYS_exit_group, [127, 0, 0, 0, 0]);
-        }
+    say_last(STATUS, said);
+    loop {
+        // SAFETY: the end of this process alone.
+        let _ = unsafe { raw::call(libc::SYS_exit_group, [127, 0, 0, 0, 0]) };
     }
 }
 
@@ -168,7 +163,11 @@ fn prepare(orders: &Orders) -> Result<i32, Failed> {
     if looking {
         return Ok(allowed());
     }
-    orders.filter.install().map_err(|errno| (Step::Filter, errno))?;
+    let installed = orders.filter.install().and_then(|listener| match listener {
+        Some(listener) => say_listener(STATUS, listener),
+        None => Ok(()),
+    });
+    installed.map_err(|errno| (Step::Filter, errno))?;
     Ok(0)
 }
 
@@ -206,7 +205,7 @@ fn copy(from: RawFd, to: RawFd, flags: c_int) -> Result<(), Errno> {
 
 /// A signal that is ignored stays so over exec, and PID 1 is started with whatever the engine likes. Handlers must go
 /// before anything is unblocked: they are those of the process whose memory this is.
-fn plain_actions() {
+pub(super) fn plain_actions() {
     let default = [0u64; 8];
     let zeros = default.as_ptr() as usize;
     for signal in 1..=64 {
@@ -259,7 +258,7 @@ fn allowed() -> i32 {
 }
 
 /// Tries the candidates as `execvp` does, and says why none was it.
-fn execute(what: &mut Execution) -> Failed {
+pub(super) fn execute(what: &mut Execution) -> Failed {
     let Execution { candidates, words, by_shell, environment, .. } = what;
     let mut why = (Step::Program, Errno::NOENT);
     unblock_signals();

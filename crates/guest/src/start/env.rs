@@ -8,12 +8,17 @@ const PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 /// What the engine made for PID 1 and not for the command.
 const OF_THE_GUEST: [&[u8]; 7] = [b"HOME", b"USER", b"LOGNAME", b"SHELL", b"PWD", b"OLDPWD", b"_"];
 
-/// `NAME=value` of a command, each name once, in the order in which they were first said.
-pub(crate) fn environment(own: &[Vec<u8>], added: &[Vec<u8>], account: &Account, terminal: bool) -> Vec<Vec<u8>> {
-    let mut names = Names::default();
+/// `NAME=value` of a command, each name once, in the order in which they were first said: by the guest's own environment,
+/// the session, and the command itself, which wins.
+pub(crate) fn environment(said: [&[Vec<u8>]; 3], account: &Account, terminal: bool) -> Vec<Vec<u8>> {
+    let (mut names, [own, session, added]) = (Names::default(), said);
     own.iter().filter(|it| !OF_THE_GUEST.contains(&name(it))).for_each(|it| names.set(it.clone()));
+    session.iter().for_each(|it| names.set(it.clone()));
     let path = names.value(b"PATH").unwrap_or(PATH).to_vec();
-    names.set([b"PATH=", account.home.trim_end_matches('/').as_bytes(), b"/.local/bin:", &path].concat());
+    // A path of programs may name a home only where there is one: else every command would look in its own directory.
+    let home = names.value(b"HOME").filter(|it| it.starts_with(b"/")).unwrap_or(account.home.as_bytes());
+    let home = &home[..home.iter().rposition(|it| *it != b'/').map_or(0, |it| it + 1)];
+    names.set([b"PATH=", home, b"/.local/bin:", &path].concat());
     added.iter().for_each(|it| names.set(it.clone()));
     for (name, value) in
         [("HOME", &account.home), ("USER", &account.name), ("LOGNAME", &account.name), ("SHELL", &account.shell)]
@@ -71,9 +76,14 @@ mod tests {
     use super::*;
 
     fn check(own: &[&str], added: &[&str], terminal: bool, expected: &[&str]) {
+        check_all([own, &[], added], terminal, expected);
+    }
+
+    fn check_all(said: [&[&str]; 3], terminal: bool, expected: &[&str]) {
         let bytes = |all: &[&str]| all.iter().map(|it| it.as_bytes().to_vec()).collect::<Vec<_>>();
         let account = Account { name: "agent".into(), home: "/home/agent".into(), shell: "/bin/bash".into() };
-        let found = environment(&bytes(own), &bytes(added), &account, terminal);
+        let [own, session, added] = said.map(bytes);
+        let found = environment([&own, &session, &added], &account, terminal);
         let mut found: Vec<_> = found.iter().map(|it| str::from_utf8(it).unwrap()).collect();
         found.sort_unstable();
         let mut expected = expected.to_vec();
@@ -107,6 +117,32 @@ mod tests {
         let added = ["PATH=/only", "HOME=/elsewhere", "A=1", "A=2=3", "EMPTY=", "LANG=C"];
         let rest = ["PATH=/only", "HOME=/elsewhere", "A=2=3", "EMPTY=", "LANG=C"];
         check(&["A=0", "PATH=/bin"], &added, false, &[&ENTRY[1..], &rest].concat());
+    }
+
+    #[test]
+    fn the_session_stands_between_the_image_and_the_command() {
+        let session = ["A=session", "B=session", "A=session's last", "LANG=C", "EMPTY="];
+        let rest = ["A=session's last", "B=command", "C=image", "LANG=C", "EMPTY="];
+        let path = "PATH=/home/agent/.local/bin:/bin";
+        let said = [&["A=image", "C=image", "PATH=/bin"][..], &session, &["B=command"]];
+        check_all(said, false, &[&ENTRY[..], &rest, &[path]].concat());
+    }
+
+    #[test]
+    fn the_users_own_programs_come_first_wherever_the_session_has_home_and_path() {
+        for (session, home, path) in [
+            (&["PATH=/opt"][..], "/home/agent", "/home/agent/.local/bin:/opt"),
+            (&["HOME=/elsewhere/"], "/elsewhere/", "/elsewhere/.local/bin:/bin"),
+            (&["HOME=/"], "/", "/.local/bin:/bin"),
+            (&["HOME="], "", "/home/agent/.local/bin:/bin"),
+            (&["HOME=relative", "PATH=/opt"], "relative", "/home/agent/.local/bin:/opt"),
+        ] {
+            let (home, path) = (format!("HOME={home}"), format!("PATH={path}"));
+            let expected = [&ENTRY[1..], &[&home, &path, "LANG=C.UTF-8"]].concat();
+            check_all([&["PATH=/bin", "HOME=/root"], session, &[]], false, &expected);
+        }
+        let said = [&["PATH=/bin"][..], &["PATH=/opt", "HOME=/x"], &["PATH=/only"]];
+        check_all(said, false, &[&ENTRY[1..], &["HOME=/x", "PATH=/only", "LANG=C.UTF-8"]].concat());
     }
 
     #[test]

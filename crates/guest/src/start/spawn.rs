@@ -2,7 +2,7 @@
 //!
 //! A copy of the memory is most of what a `fork` costs, and then every page that either side writes is copied once more.
 //! So the child gets a stack of its own and runs beside us like a thread, which is not waited for: an exec can hang, and
-//! PID 1 must not. All that it looks at is lent to it, and comes back when its status pipe ends; what does not come back
+//! PID 1 must not. All that it looks at is lent to it, and comes back when its status socket ends; what does not come back
 //! is never freed.
 
 use std::ffi::{c_int, c_void};
@@ -128,7 +128,7 @@ extern "C" fn enter(orders: *mut c_void) -> c_int {
 
 /// Whether a child may become another user while it has our memory. The kernel then makes that memory what
 /// `suid_dumpable` says, and with 1, which is for debugging, that user's processes could read and write it.
-fn may_share() -> bool {
+pub(crate) fn may_share() -> bool {
     static SETTING: OnceLock<Option<File>> = OnceLock::new();
     let setting = SETTING.get_or_init(|| File::open("/proc/sys/fs/suid_dumpable").ok());
     let mut text = [0; 4];

@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use rustix::fs::{Gid, Mode, OFlags, Uid, fchmod, fchown, mkdirat, openat};
+use rustix::fs::{Gid, Mode, OFlags, Uid, fchmod, fchown, fstat, mkdirat, openat};
 use rustix::io::{Errno, Result};
 
 use crate::start::beneath::open;
@@ -27,6 +27,23 @@ pub(super) fn make(root: BorrowedFd<'_>, path: &str, mode: Mode, owner: Option<(
         };
     }
     Ok(())
+}
+
+/// Gives a directory of root's to the user. An engine mounts the volumes of an image as root's.
+///
+/// # Errors
+/// The kernel's.
+pub(super) fn take_over(root: BorrowedFd<'_>, path: &str, owner: (Uid, Gid), only_a_volume: bool) -> Result<()> {
+    let name = CString::new(path).map_err(|_| Errno::INVAL)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let (there, above) = (open(root, &name, flags, Mode::empty())?, open(root, c"/", flags, Mode::empty())?);
+    let (stat, of_root) = (fstat(&there)?, fstat(&above)?);
+    let another_mount = stat.st_dev != of_root.st_dev;
+    let for_everybody = stat.st_mode & 0o002 != 0;
+    if stat.st_uid != 0 || for_everybody || only_a_volume && !another_mount {
+        return Ok(());
+    }
+    fchown(&there, Some(owner.0), Some(owner.1))
 }
 
 /// The umask of whoever started this process is not asked.

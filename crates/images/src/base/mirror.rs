@@ -9,7 +9,7 @@ use coracle_runtime::host::process::{self, Invocation, Stdin};
 
 use super::apt::{self, DEBIAN};
 use super::host::Host;
-use super::{Recipe, SEEDS};
+use super::{Bootstrap, SEEDS};
 use crate::error::BuildError;
 
 /// Debian's current stable release, for a host that is no Debian.
@@ -48,7 +48,7 @@ impl Tool {
 ///
 /// # Errors
 /// No program, with `why` the first way is closed; a configured value that cannot be used.
-pub(super) fn look(recipe: &Recipe, arch: &str, why: String) -> Result<Mirror, BuildError> {
+pub(super) fn look(recipe: &Bootstrap, arch: &str, why: String) -> Result<Mirror, BuildError> {
     let found =
         [Tool::Mmdebstrap, Tool::Debootstrap].into_iter().find_map(|tool| Some((tool, find(&recipe.root, tool)?)));
     let (tool, program) = found.ok_or(BuildError::NoWay { why })?;

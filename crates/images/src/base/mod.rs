@@ -16,9 +16,8 @@ mod status;
 mod tree;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::File;
 use std::io::{self, Seek};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -27,6 +26,7 @@ use coracle_runtime::{ContainerRuntime, Image, ImageAct, ImageRef, RecordId};
 use sha2::{Digest, Sha256};
 
 use crate::error::{BuildError, Error, Stage};
+use crate::lock::{self, make_private_dir};
 use crate::{Base, Progress, Source, find};
 
 /// Changes whenever the same host would give another base.
@@ -54,7 +54,7 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 /// How a base is made without a registry. Everything that comes from configuration, clock or host is given.
 #[derive(Clone, Debug)]
-pub struct Recipe {
+pub struct Bootstrap {
     /// The root of the system whose packages may be taken: `/`.
     pub root: PathBuf,
     /// Mirror for the case that the host's packages will not do (`images.debian_mirror`).
@@ -83,7 +83,7 @@ enum Way {
 /// The bootstrapped base: the one that is there if it is ours and current, else a new one.
 pub(crate) async fn ensure(
     runtime: &dyn ContainerRuntime,
-    recipe: &Recipe,
+    recipe: &Bootstrap,
     progress: &Progress<'_>,
 ) -> Result<Base, Error> {
     let arch = runtime.info().await?.arch;
@@ -93,7 +93,10 @@ pub(crate) async fn ensure(
     if let Some(base) = existing(runtime, recipe, &reference).await? {
         return Ok(base);
     }
-    let _lock = lock(&recipe.lock_file, progress).await.map_err(|it| it.at(Stage::Lock))?;
+    let waiting = "another process makes the base image; waiting for it";
+    let locked = lock::take(&recipe.lock_file, waiting, progress).await;
+    let failed = BuildError::io(format!("lock `{}`", recipe.lock_file.display()));
+    let _lock = locked.map_err(|it| failed(it).at(Stage::Lock))?;
     if let Some(base) = existing(runtime, recipe, &reference).await? {
         return Ok(base);
     }
@@ -102,14 +105,14 @@ pub(crate) async fn ensure(
     import(runtime, recipe, reference, tar, note).await.map_err(|it| it.at(Stage::Import))
 }
 
-fn choose(recipe: &Recipe, arch: &str) -> Result<Way, BuildError> {
+fn choose(recipe: &Bootstrap, arch: &str) -> Result<Way, BuildError> {
     match packages::look(&recipe.root, arch) {
         Ok(packages) => Ok(Way::Packages(Box::new(packages))),
         Err(why) => mirror::look(recipe, arch, why).map(Way::Mirror),
     }
 }
 
-fn name(recipe: &Recipe, way: &Way, arch: &str) -> Result<ImageRef, BuildError> {
+fn name(recipe: &Bootstrap, way: &Way, arch: &str) -> Result<ImageRef, BuildError> {
     let (distribution, suite) = match way {
         Way::Packages(it) => (&it.host().os.id, &it.host().os.codename),
         Way::Mirror(it) => (&it.distribution, &it.suite),
@@ -122,7 +125,7 @@ fn name(recipe: &Recipe, way: &Way, arch: &str) -> Result<ImageRef, BuildError> 
 /// A base of ours, made by the same recipe. One without a right signature is ignored, whatever its name.
 async fn existing(
     runtime: &dyn ContainerRuntime,
-    recipe: &Recipe,
+    recipe: &Bootstrap,
     reference: &ImageRef,
 ) -> Result<Option<Base>, Error> {
     let Some((image, _)) = find(runtime, reference).await? else { return Ok(None) };
@@ -135,7 +138,7 @@ async fn existing(
     Ok(Some(Base { image, reference: reference.clone(), source: Source::Bootstrap, note }))
 }
 
-async fn make(recipe: &Recipe, way: Way, progress: &Progress<'_>) -> Result<(File, String), Error> {
+async fn make(recipe: &Bootstrap, way: Way, progress: &Progress<'_>) -> Result<(File, String), Error> {
     match way {
         Way::Packages(packages) => {
             progress("making a base image from packages of this host");
@@ -160,7 +163,7 @@ fn pack(packages: &packages::HostPackages, temp_dir: &Path) -> Result<(File, Str
 
 async fn import(
     runtime: &dyn ContainerRuntime,
-    recipe: &Recipe,
+    recipe: &Bootstrap,
     reference: ImageRef,
     tar: File,
     note: String,
@@ -190,35 +193,6 @@ async fn import(
 fn recipe_hash() -> String {
     let text = format!("{MAKER}\n{}\n{}\n", packages::REQUIRED.join(" "), SEEDS.join(" "));
     hex::encode(Sha256::digest(text))
-}
-
-/// Asks again and again rather than waiting in the kernel: a call that is cancelled must not leave a thread behind.
-async fn lock(path: &Path, progress: &Progress<'_>) -> Result<File, BuildError> {
-    let file = open_lock(path).map_err(BuildError::io(format!("open `{}`", path.display())))?;
-    let mut told = false;
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(TryLockError::WouldBlock) if !told => progress("another process makes the base image; waiting for it"),
-            Err(TryLockError::WouldBlock) => {}
-            Err(TryLockError::Error(source)) => {
-                return Err(BuildError::io(format!("lock `{}`", path.display()))(source));
-            }
-        }
-        told = true;
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
-
-fn open_lock(path: &Path) -> io::Result<File> {
-    if let Some(dir) = path.parent() {
-        make_private_dir(dir)?;
-    }
-    OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)
-}
-
-fn make_private_dir(path: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 async fn blocking<T: Send + 'static>(

@@ -36,8 +36,8 @@ impl World {
         Self { _listener: None, ..Self::new().await }
     }
 
-    fn recipe(&self, key: u8) -> Recipe {
-        Recipe {
+    fn recipe(&self, key: u8) -> Bootstrap {
+        Bootstrap {
             root: self.host.path().into(),
             mirror: None,
             suite: None,

@@ -89,7 +89,11 @@ impl Descent {
         let fd = self.levels[last].fd.as_fd();
         match unlinkat(fd, name, AtFlags::empty()) {
             // Not every system tells a directory by the first of these.
-            Err(Errno::ISDIR | Errno::PERM) if last + 1 < MAX_DEPTH => return Level::open(fd, name).map(Some),
+            Err(Errno::ISDIR | Errno::PERM) if last + 1 < MAX_DEPTH => match Level::open(fd, name) {
+                // Closed by root inside, who need not be anybody that we may be: it goes if nothing is in it.
+                Err(Errno::ACCESS) => unlinkat(fd, name, AtFlags::REMOVEDIR)?,
+                level => return level.map(Some),
+            },
             Err(Errno::ISDIR | Errno::PERM) => {
                 renameat(fd, name, &self.levels[0].fd, random_hex::<16>())?;
                 self.levels[0].changed = true;

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use crate::{
-    Access, ContainerId, ContainerPath, CreateSpec, Exec, GuestOn, Handle, Ids, ImageRef, LabelFilter, NetworkOn,
-    Placed, Port,
+    Access, ContainerId, ContainerPath, CreateSpec, Exec, GuestOn, Handle, Ids, ImageConfig, ImageRef, LabelFilter,
+    NetworkOn, Placed, Port,
 };
 
 use super::Dialect;
@@ -114,6 +114,8 @@ impl Words {
 pub(super) struct Facts {
     pub(super) rootless: bool,
     pub(super) selinux: bool,
+    /// Podman can pause a container: it freezes a control group, and without root only version 2 has one for it.
+    pub(super) pauses: bool,
     /// The program of Podman's user-mode network that is installed.
     pub(super) user_network: Option<&'static str>,
 }
@@ -138,9 +140,10 @@ pub(super) fn create(dialect: Dialect, facts: Facts, placed: &Placed) -> Words {
     let it = it.words(["--stop-signal=SIGTERM", "--stop-timeout=10"]);
     let it = match dialect {
         Dialect::Docker => it,
-        Dialect::Podman => {
-            it.words(["--http-proxy=false", "--systemd=false", "--sdnotify=ignore", "--image-volume=tmpfs"])
-        }
+        Dialect::Podman => it
+            .words(["--http-proxy=false", "--systemd=false", "--sdnotify=ignore", "--image-volume=tmpfs"])
+            // Variables of its own. An image that was committed brings those of the container it was made of.
+            .words(["--unsetenv=HOSTNAME", "--unsetenv=TERM", "--unsetenv=container"]),
     };
     let does = if placed.guest().is_some() { "init" } else { SLEEP_SECONDS };
     it.labels(&spec.labels).word("--").word(placed.image().as_str()).word(does)
@@ -298,6 +301,48 @@ pub(super) fn import(dialect: Dialect, tag: &ImageRef, env: &[(String, String)],
     Words::verb("import").flags("change", env.chain(labels)).words(["--", "-", tag.as_str()])
 }
 
+/// An image of a container. The engine prints its id and nothing else.
+pub(super) fn commit(
+    (dialect, facts): (Dialect, Facts),
+    id: &ContainerId,
+    tag: Option<&ImageRef>,
+    (labels, config): (&[(String, String)], &ImageConfig),
+) -> Words {
+    let it = match dialect {
+        // Paused unless told otherwise, by a flag that goes by another name in each version.
+        Dialect::Docker => Words::verb("commit"),
+        Dialect::Podman => Words::verb("commit --quiet").flag("pause", facts.pauses),
+    };
+    let labels = labels.iter().map(|(key, value)| format!("LABEL {key}={}", instruction(dialect, value)));
+    let it = it.flags("change", starting(dialect, config).into_iter().chain(labels));
+    it.word("--").word(id.as_str()).words(tag.map(ImageRef::as_str))
+}
+
+/// The instructions that make an image start as it is said. Neither engine takes an empty user or directory.
+fn starting(dialect: Dialect, config: &ImageConfig) -> Vec<String> {
+    let words = |words: &[String]| match (words, dialect) {
+        // An empty list leaves what the container has; one empty word is how Docker itself says "none".
+        ([], Dialect::Docker) => r#"[""]"#.to_owned(),
+        _ => serde_json::json!(words).to_string(),
+    };
+    let text = |text: &str, none: &str| match dialect {
+        _ if text.is_empty() => none.to_owned(),
+        Dialect::Docker => instruction(dialect, text),
+        Dialect::Podman => text.to_owned(),
+    };
+    let mut changes = vec![
+        format!("ENTRYPOINT {}", words(&config.entrypoint)),
+        format!("CMD {}", words(&config.cmd)),
+        format!("USER {}", text(&config.user, "0:0")),
+        format!("WORKDIR {}", text(&config.workdir, "/")),
+    ];
+    if dialect == Dialect::Podman {
+        // It writes the container's own into the image, from where every container made of it would have it.
+        changes.push("ENV HOSTNAME=".into());
+    }
+    changes
+}
+
 /// A value of a Dockerfile instruction.
 fn instruction(dialect: Dialect, value: &str) -> String {
     if dialect == Dialect::Podman {
@@ -399,7 +444,7 @@ mod tests {
 
     #[test]
     fn podman_differs_in_mapping_devices_and_what_it_adds_by_itself() {
-        let facts = Facts { rootless: true, selinux: true, user_network: Some("pasta") };
+        let facts = Facts { rootless: true, selinux: true, pauses: true, user_network: Some("pasta") };
         let spec = CreateSpec { gpu: true, exec_user: Ids { uid: 7, gid: 8 }, ..spec() };
         let (docker, podman) = (
             words(Dialect::Docker, facts, spec.clone(), NetworkOn::None),
@@ -420,6 +465,9 @@ mod tests {
         --systemd=false
         --sdnotify=ignore
         --image-volume=tmpfs
+        --unsetenv=HOSTNAME
+        --unsetenv=TERM
+        --unsetenv=container
         ");
     }
 
@@ -482,6 +530,43 @@ mod tests {
         assert_eq!(tail, ["coracle", "/w x", "ls", "--", "$(x)"]);
         assert!(words.contains(&"--env=A=b\n'c'".into()) && words.contains(&"--user=7:8".into()));
         assert!(!words.contains(&"--interactive".into()), "no input was given");
+    }
+
+    #[test]
+    fn an_image_of_a_container_starts_as_it_is_told() {
+        let id = ContainerId::parse("c".repeat(64)).unwrap();
+        let words = |dialect, config| {
+            let (facts, label) = (Facts::default(), [("k".to_owned(), "a \"b\" $c".to_owned())]);
+            let words = commit((dialect, facts), &id, None, (&label, &config)).0;
+            let shown: Vec<_> = words.iter().map(|it| it.to_str().unwrap()).collect();
+            shown[..shown.len() - 2].join("\n")
+        };
+        let config = ImageConfig {
+            entrypoint: vec!["/a b".into(), "\"$c".into()],
+            cmd: Vec::new(),
+            user: "node".into(),
+            workdir: "/x $y".into(),
+        };
+        assert_snapshot!(words(Dialect::Docker, config.clone()), @r#"
+        commit
+        --change=ENTRYPOINT ["/a b","\"$c"]
+        --change=CMD [""]
+        --change=USER "node"
+        --change=WORKDIR "/x \$y"
+        --change=LABEL k="a \"b\" \$c"
+        "#);
+        assert_snapshot!(words(Dialect::Podman, config), @r#"
+        commit
+        --quiet
+        --pause=false
+        --change=ENTRYPOINT ["/a b","\"$c"]
+        --change=CMD []
+        --change=USER node
+        --change=WORKDIR /x $y
+        --change=ENV HOSTNAME=
+        --change=LABEL k="a "b" $c"
+        "#);
+        assert!(words(Dialect::Docker, ImageConfig::default()).contains("USER 0:0\n--change=WORKDIR /\n"));
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub(super) struct Client {
     prefix: Vec<OsString>,
     env: BTreeMap<String, OsString>,
     endpoint: String,
+    temp_dir: PathBuf,
 }
 
 impl Client {
@@ -35,7 +36,7 @@ impl Client {
         };
         let (endpoint, prefix) = endpoint(dialect, settings);
         let env = environment(dialect, settings)?;
-        Ok(Self { dialect, program, prefix, env, endpoint })
+        Ok(Self { dialect, program, prefix, env, endpoint, temp_dir: settings.temp_dir.clone() })
     }
 
     pub(super) fn endpoint(&self) -> &str {
@@ -72,6 +73,23 @@ impl Client {
         within: Duration,
     ) -> Result<Finished> {
         let ended = process::run(verb, &self.invocation(words), stdin, (within, ANSWER_BYTES)).await?;
+        if ended.ok() { Ok(ended) } else { Err(self.failed(verb, &ended)) }
+    }
+
+    /// As [`feed`](Self::feed), with a directory for temporary files that goes with them: Podman 4.3 leaves a copy of
+    /// what its `cp` reads.
+    pub(super) async fn feed_swept(
+        &self,
+        verb: &'static str,
+        words: Words,
+        stdin: Stdin,
+        within: Duration,
+    ) -> Result<Finished> {
+        let what = || format!("cannot make a directory in `{}`", self.temp_dir.display());
+        let temp = tempfile::tempdir_in(&self.temp_dir).map_err(|source| Error::Host { what: what(), source })?;
+        let mut invocation = self.invocation(words);
+        invocation.env.insert("TMPDIR".into(), temp.path().into());
+        let ended = process::run(verb, &invocation, stdin, (within, ANSWER_BYTES)).await?;
         if ended.ok() { Ok(ended) } else { Err(self.failed(verb, &ended)) }
     }
 

@@ -100,16 +100,22 @@ fn may_raise_limits(status: &str) -> bool {
 /// The person's files, weakest first. Podman reads those of root's home as little as we do.
 #[must_use]
 pub fn sources(home: &Path) -> Vec<PathBuf> {
-    let mut drop_ins: Vec<_> = std::fs::read_dir("/etc/containers/containers.conf.d")
-        .into_iter()
-        .flatten()
-        .filter_map(|it| Some(it.ok()?.path()))
-        .filter(|it| it.extension().is_some_and(|it| it == "conf"))
-        .collect();
-    drop_ins.sort();
-    let first = ["/usr/share/containers/containers.conf", "/etc/containers/containers.conf"].map(PathBuf::from);
-    let own = (!rustix::process::geteuid().is_root()).then(|| home.join(".config/containers/containers.conf"));
-    first.into_iter().chain(drop_ins).chain(own).collect()
+    let own = (!rustix::process::geteuid().is_root()).then(|| home.join(".config/containers"));
+    let vendor = PathBuf::from("/usr/share/containers/containers.conf");
+    let dirs = [PathBuf::from("/etc/containers")].into_iter().chain(own);
+    std::iter::once(vendor).chain(dirs.flat_map(|it| with_drop_ins(&it))).collect()
+}
+
+fn with_drop_ins(dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    std::iter::once(dir.join("containers.conf")).chain(drop_ins(dir))
+}
+
+fn drop_ins(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir.join("containers.conf.d")).into_iter().flatten();
+    let paths = entries.filter_map(|it| Some(it.ok()?.path()));
+    let mut files: Vec<_> = paths.filter(|it| it.extension().is_some_and(|it| it == "conf")).collect();
+    files.sort();
+    files
 }
 
 /// Merges the allowed keys of some files, weakest first, over the mends.
@@ -152,6 +158,17 @@ mod tests {
     fn the_capability_is_read_from_the_kernels_words() {
         assert!(may_raise_limits("Name:\tx\nCapEff:\t000001ffffffffff\n"));
         assert!(!may_raise_limits("CapEff:\t000001fffeffffff\n") && !may_raise_limits(""));
+    }
+
+    #[test]
+    fn drop_ins_come_after_the_file_that_they_change_in_the_order_of_their_names() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("containers.conf.d")).unwrap();
+        for name in ["90-mine.conf", "50-coracle.conf", "README"] {
+            std::fs::write(dir.path().join("containers.conf.d").join(name), "").unwrap();
+        }
+        let found = with_drop_ins(dir.path()).map(|it| it.file_name().unwrap().to_owned()).collect::<Vec<_>>();
+        assert_eq!(found, ["containers.conf", "50-coracle.conf", "90-mine.conf"]);
     }
 
     #[test]

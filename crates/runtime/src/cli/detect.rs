@@ -51,7 +51,16 @@ async fn answers(dialect: Dialect, settings: &EngineSettings) -> Result<(Arc<dyn
 /// # Errors
 /// [`Error::NotInstalled`].
 pub fn find_program(name: &str) -> Result<PathBuf> {
-    let candidates = DIRECTORIES.iter().map(|dir| Path::new(dir).join(name));
+    find_program_in(name, &[])
+}
+
+/// The same, with the person's own directories first; those that another user can write are passed over.
+///
+/// # Errors
+/// [`Error::NotInstalled`].
+pub fn find_program_in(name: &str, own: &[PathBuf]) -> Result<PathBuf> {
+    let usual = DIRECTORIES.iter().map(Path::new);
+    let candidates = own.iter().map(PathBuf::as_path).chain(usual).map(|dir| dir.join(name));
     let found = candidates.into_iter().find(|it| it.is_file() && is_safe(it));
     found.ok_or_else(|| Error::NotInstalled { program: name.to_owned() })
 }

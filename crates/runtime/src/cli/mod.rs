@@ -61,6 +61,7 @@ mod deadline {
     pub(super) const REMOVE: Duration = Duration::from_secs(30);
     pub(super) const NETWORK: Duration = Duration::from_secs(15);
     pub(super) const COPY: Duration = Duration::from_secs(600);
+    pub(super) const COMMIT: Duration = Duration::from_secs(300);
     pub(super) const IMPORT: Duration = Duration::from_secs(600);
 }
 
@@ -77,7 +78,8 @@ impl CliRuntime {
         let selinux = std::fs::read("/sys/fs/selinux/enforce").is_ok_and(|it| it.starts_with(b"1"));
         let rootless = dialect == Dialect::Podman && !rustix::process::geteuid().is_root();
         let user_network = ["slirp4netns", "pasta"].into_iter().find(|it| detect::find_program(it).is_ok());
-        Ok(Self { dialect, client, facts: Facts { rootless, selinux, user_network } })
+        let pauses = !rootless || std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+        Ok(Self { dialect, client, facts: Facts { rootless, selinux, pauses, user_network } })
     }
 
     /// The words that give a person a terminal in a container, for [`Invocation::replace_this_process`].
@@ -238,7 +240,7 @@ impl ContainerRuntime for CliRuntime {
 
     async fn upload(&self, id: &ContainerId, at: &ContainerPath, tar: File) -> Result<()> {
         let words = args::upload(self.dialect, id, at);
-        match self.client.feed("upload", words, Stdin::File(tar), deadline::COPY).await {
+        match self.client.feed_swept("upload", words, Stdin::File(tar), deadline::COPY).await {
             Ok(_) => Ok(()),
             Err(failure) => Err(self.blame(id, failure).await),
         }
@@ -253,7 +255,7 @@ impl ContainerRuntime for CliRuntime {
 
     async fn image(&self, act: ImageAct) -> Result<Vec<Image>> {
         match act {
-            ImageAct::Find(image) => self.find_images(&[image.to_string()]).await,
+            ImageAct::Find(names) => self.find_images(&names.iter().map(ToString::to_string).collect::<Vec<_>>()).await,
             ImageAct::Pull { image, deadline } => self.pull(image, deadline).await,
             ImageAct::Import { tar, tag, env, labels } => {
                 let tar = unpacked(tar)?;
@@ -261,6 +263,14 @@ impl ContainerRuntime for CliRuntime {
                     .feed("import", args::import(self.dialect, &tag, &env, &labels), Stdin::File(tar), deadline::IMPORT)
                     .await?;
                 self.find_images(&[tag.to_string()]).await
+            }
+            ImageAct::Commit { container, tag, labels, config } => {
+                let words = args::commit((self.dialect, self.facts), &container, tag.as_ref(), (&labels, &config));
+                let id = match self.client.ask("commit", words, deadline::COMMIT).await {
+                    Ok(ended) => read::committed(&ended.stdout.bytes())?,
+                    Err(failure) => return Err(self.blame(&container, failure).await),
+                };
+                self.find_images(&[id.to_string()]).await
             }
             ImageAct::List(filter) => {
                 let words = args::with_labels(Words::verb("image ls --quiet --no-trunc"), &filter);

@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 
 use super::Dialect;
 use crate::{
-    ByteSize, Container, ContainerId, EngineInfo, EngineKind, Error, Image, ImageId, Limits, MountPoint, Network,
-    Protocol, PublishedPort, Result, Status,
+    ByteSize, Container, ContainerId, EngineInfo, EngineKind, Error, Image, ImageConfig, ImageId, Limits, MountPoint,
+    Network, Protocol, PublishedPort, Result, Status,
 };
 
 /// Containers of an `inspect`. What the engine cannot say of one is an error, never a guess.
@@ -43,6 +43,11 @@ pub(super) fn ids(output: &[u8]) -> Vec<String> {
 pub(super) fn created(output: &[u8]) -> Result<ContainerId> {
     let last = ids(output).pop().unwrap_or_default();
     ContainerId::parse(last).map_err(|err| unreadable("create", &err))
+}
+
+/// The id that `commit` printed last.
+pub(super) fn committed(output: &[u8]) -> Result<ImageId> {
+    image_id(&ids(output).pop().unwrap_or_default())
 }
 
 pub(super) fn info(dialect: Dialect, json: &[u8], endpoint: &str) -> Result<EngineInfo> {
@@ -229,22 +234,57 @@ struct ImageJson {
     id: String,
     repo_tags: Option<Vec<String>>,
     repo_digests: Option<Vec<String>>,
-    config: Option<ConfigJson>,
+    #[serde(default)]
+    config: Option<ImageConfigJson>,
     architecture: String,
     #[serde(default)]
     size: u64,
     created: String,
 }
 
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "PascalCase")]
+struct ImageConfigJson {
+    labels: Option<BTreeMap<String, String>>,
+    env: Option<Vec<String>>,
+    entrypoint: Option<Vec<String>>,
+    cmd: Option<Vec<String>>,
+    volumes: Option<BTreeMap<String, serde::de::IgnoredAny>>,
+    #[serde(default)]
+    user: String,
+    #[serde(default)]
+    working_dir: String,
+}
+
+impl ImageConfigJson {
+    /// What can be said in several ways is said in one: engines cannot take back what a container was made with, so that
+    /// an image of one names root and the root directory where its own image is silent.
+    fn start(self) -> ImageConfig {
+        let words = |words: Option<Vec<String>>| words.filter(|it| it[..] != [""]).unwrap_or_default();
+        ImageConfig {
+            entrypoint: words(self.entrypoint),
+            cmd: words(self.cmd),
+            user: if matches!(self.user.as_str(), "0" | "root" | "0:0" | "root:root") {
+                String::new()
+            } else {
+                self.user
+            },
+            workdir: if self.working_dir == "/" { String::new() } else { self.working_dir },
+        }
+    }
+}
+
 impl ImageJson {
     fn read(self) -> Result<Image> {
-        let config = self.config.unwrap_or(ConfigJson { labels: None, env: None });
+        let mut config = self.config.unwrap_or_default();
         Ok(Image {
             id: image_id(&self.id)?,
             tags: self.repo_tags.unwrap_or_default(),
             digest: self.repo_digests.unwrap_or_default().first().and_then(|it| Some(it.split_once('@')?.1.to_owned())),
-            labels: config.labels.unwrap_or_default(),
-            env: config.env.unwrap_or_default(),
+            labels: config.labels.take().unwrap_or_default(),
+            env: config.env.iter().flatten().filter(|it| *it != "HOSTNAME=").cloned().collect(),
+            volumes: config.volumes.iter().flatten().map(|(path, _)| path.clone()).collect(),
+            config: config.start(),
             arch: self.architecture,
             size_bytes: self.size,
             created: self.created,
@@ -421,6 +461,25 @@ mod tests {
         assert_eq!((it.name.as_str(), it.pid, it.running()), ("web", Some(42), true));
         assert_eq!(it.ports[0].to_string(), "127.0.0.1:8080->80/tcp");
         assert_eq!(it.limits, Limits { memory: Some(ByteSize(1024)), cpus: Some(1.5), pids: Some(64) });
+    }
+
+    #[test]
+    fn both_engines_tell_the_same_image_that_was_committed() {
+        let image = |id: &str, config: &str| {
+            let json = format!(
+                r#"[{{"Id":"{id}","RepoTags":["x:1"],"RepoDigests":[],"Config":{config},"Architecture":"amd64","Size":7,
+                "Created":"2026-01-01T00:00:00Z"}}]"#
+            );
+            images(json.as_bytes()).unwrap().remove(0)
+        };
+        let docker = image(
+            &format!("sha256:{}", "b".repeat(64)),
+            r#"{"User":"0:0","Env":["A=b"],"Entrypoint":[""],"Cmd":["x"],"WorkingDir":"/","Volumes":null,"Labels":null}"#,
+        );
+        let podman = image(&"b".repeat(64), r#"{"User":"root","Env":["A=b","HOSTNAME="],"Cmd":["x"]}"#);
+        assert_eq!(docker, podman);
+        assert_eq!(docker.config, ImageConfig { cmd: vec!["x".into()], ..ImageConfig::default() });
+        assert_eq!(image(&"b".repeat(64), r#"{"Volumes":{"/data":{}}}"#).volumes, ["/data"]);
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub enum Verb {
     FindImage,
     Pull,
     Import,
+    Commit,
     ListImages,
     RemoveImage,
     FindNetwork,
@@ -35,7 +36,7 @@ pub enum Verb {
 
 impl Verb {
     /// All of them, for tests that let each fail in turn.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Info,
         Self::Create,
         Self::Start,
@@ -49,6 +50,7 @@ impl Verb {
         Self::FindImage,
         Self::Pull,
         Self::Import,
+        Self::Commit,
         Self::ListImages,
         Self::RemoveImage,
         Self::FindNetwork,
@@ -74,6 +76,7 @@ impl Verb {
             Self::FindImage => "find image",
             Self::Pull => "pull",
             Self::Import => "import",
+            Self::Commit => "commit",
             Self::ListImages => "list images",
             Self::RemoveImage => "remove image",
             Self::FindNetwork => "find network",
@@ -88,6 +91,7 @@ impl Verb {
             ImageAct::Find(_) => Self::FindImage,
             ImageAct::Pull { .. } => Self::Pull,
             ImageAct::Import { .. } => Self::Import,
+            ImageAct::Commit { .. } => Self::Commit,
             ImageAct::List(_) => Self::ListImages,
             ImageAct::Remove(_) => Self::RemoveImage,
         }
@@ -106,6 +110,7 @@ impl Verb {
     fn deadline(self) -> Option<Duration> {
         let seconds = match self {
             Self::Exec | Self::Upload | Self::Download | Self::Pull | Self::Import => return None,
+            Self::Commit => 300,
             Self::Create | Self::Start => 60,
             Self::Stop | Self::Remove | Self::RemoveImage => 30,
             Self::CreateNetwork | Self::RemoveNetwork => 15,

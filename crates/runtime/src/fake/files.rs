@@ -1,7 +1,7 @@
 //! Files of a fake container: a directory of the host, and real tars to and from it.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,6 +56,12 @@ impl Files {
 
     fn root_dir(&self) -> io::Result<Dir> {
         Dir::open_ambient_dir(self.root(), ambient_authority())
+    }
+
+    /// What a container has on a tmpfs is gone when it is started anew.
+    pub(super) fn forget_memory(&self) {
+        // There may be nothing.
+        let _ = self.root_dir().and_then(|root| root.remove_dir_all(".coracle/run"));
     }
 
     fn make_local(&self) -> io::Result<()> {
@@ -114,7 +120,8 @@ impl Files {
     }
 
     pub(super) fn download(&self, path: &ContainerPath, into: File, max_bytes: u64) -> Result<()> {
-        let mut packer = Packer { files: self, tar: tar::Builder::new(Bounded { into, left: max_bytes }) };
+        let tar = tar::Builder::new(Bounded { into, left: max_bytes });
+        let mut packer = Packer { files: self, tar, mounts: true };
         let name = if path.file_name().is_empty() { "." } else { path.file_name() };
         let packed = packer.pack(path, Path::new(name)).and_then(|()| packer.tar.into_inner()?.flush());
         packed.map_err(|err| match err.kind() {
@@ -122,15 +129,36 @@ impl Files {
             _ => refused(Verb::Download, format!("cannot read {path}: {err}")),
         })
     }
+
+    /// Everything but what is mounted, as a layer of an image, and its size.
+    pub(super) fn layer(&self) -> Result<(File, u64)> {
+        let packed = || -> io::Result<(File, u64)> {
+            let tar = tar::Builder::new(Bounded { into: tempfile::tempfile()?, left: u64::MAX });
+            let mut packer = Packer { files: self, tar, mounts: false };
+            for name in sorted(&self.root_dir()?, Path::new("."))? {
+                packer.pack(&join(&ContainerPath::root(), &name)?, Path::new(&name))?;
+            }
+            let mut layer = packer.tar.into_inner()?.into;
+            let size = layer.stream_position()?;
+            layer.rewind()?;
+            Ok((layer, size))
+        };
+        packed().map_err(|err| refused(Verb::Commit, err.to_string()))
+    }
 }
 
 struct Packer<'a> {
     files: &'a Files,
     tar: tar::Builder<Bounded>,
+    /// What is mounted is packed, too.
+    mounts: bool,
 }
 
 impl Packer<'_> {
     fn pack(&mut self, path: &ContainerPath, name: &Path) -> io::Result<()> {
+        if !self.mounts && self.files.mounts.iter().any(|it| it.at == *path) {
+            return Ok(());
+        }
         let Place { base, rest } = self.files.place(path)?;
         let meta = base.symlink_metadata(&rest)?;
         let mut header = header(&meta);

@@ -45,6 +45,7 @@ impl Played {
         (id, files): (ContainerId, Arc<Files>),
         (env, programs): (Vec<String>, bool),
     ) -> Arc<Supervisor> {
+        files.forget_memory();
         let spill = std::env::temp_dir();
         let (running, pids) = (Mutex::default(), 2.into());
         Supervisor::new(Arc::new(Self { state, id, files, env, programs, running, pids }), &spill)

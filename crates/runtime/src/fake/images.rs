@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::{FakeRuntime, State, Verb, arch, now, off_thread, random_id, refused};
-use crate::{Error, Excerpt, Image, ImageAct, ImageId, ImageRef, Result};
+use crate::{ContainerId, Error, Excerpt, Image, ImageAct, ImageConfig, ImageId, ImageRef, Result};
 
 /// The image that a fresh fake engine holds; `busybox` finds it too.
 pub const LOCAL_IMAGE: &str = "docker.io/library/busybox:latest";
@@ -20,18 +20,23 @@ pub(super) struct Stored {
     pub(super) layer: Option<Arc<File>>,
 }
 
+/// What a committed image has beside its container: labels, and how it starts.
+type Changes = (Vec<(String, String)>, ImageConfig);
+
 pub(super) fn local() -> Stored {
     let env = vec!["PATH=/usr/local/bin:/usr/bin:/bin".to_owned()];
-    Stored { image: image(LOCAL_IMAGE, env, 0), layer: None }
+    Stored { image: image(Some(LOCAL_IMAGE.to_owned()), env, 0), layer: None }
 }
 
-fn image(tag: &str, env: Vec<String>, size_bytes: u64) -> Image {
+fn image(tag: Option<String>, env: Vec<String>, size_bytes: u64) -> Image {
     Image {
         id: ImageId::parse(format!("sha256:{}", random_id())).expect("64 hex digits are an id"),
-        tags: vec![tag.to_owned()],
+        tags: tag.into_iter().collect(),
         digest: None,
         labels: Default::default(),
         env,
+        config: ImageConfig::default(),
+        volumes: Vec::new(),
         arch: arch().into(),
         size_bytes,
         created: now(),
@@ -51,20 +56,35 @@ impl FakeRuntime {
 
     pub(super) async fn act_on_images(&self, act: ImageAct) -> Result<Vec<Image>> {
         match act {
-            ImageAct::Find(image) => Ok(self.with(|state| state.image(&image).into_iter().cloned().collect())),
+            ImageAct::Find(names) => {
+                Ok(self.with(|state| names.iter().filter_map(|it| state.image(it)).cloned().collect()))
+            }
             ImageAct::List(filter) => Ok(self.with(|state| {
                 state.images.iter().map(|it| &it.image).filter(|it| filter.admits(&it.labels)).cloned().collect()
             })),
             ImageAct::Remove(id) => self.with(|state| state.remove_image(&id)),
             ImageAct::Pull { image, deadline } => self.pull(&image, deadline).await,
+            ImageAct::Commit { container, tag, labels, config } => {
+                self.commit(&container, tag.as_ref(), (labels, config)).await
+            }
             ImageAct::Import { tar, tag, env, labels } => {
                 let (layer, size) = off_thread(move || keep(tar)).await?;
                 let env = env.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
-                let mut image = image(tag.completed().as_str(), env, size);
+                let mut image = image(Some(tag.completed().to_string()), env, size);
                 image.labels = labels.into_iter().collect();
                 Ok(self.with(|state| state.add_image(Stored { image, layer: Some(Arc::new(layer)) })))
             }
         }
+    }
+
+    /// The files lie in one layer, those of the container's own image among them.
+    async fn commit(&self, id: &ContainerId, tag: Option<&ImageRef>, changes: Changes) -> Result<Vec<Image>> {
+        let (files, seen) = self.with(|state| state.machine(id).map(|it| (it.files.clone(), it.seen.clone())))?;
+        let (layer, size) = off_thread(move || files.layer()).await?;
+        let (labels, config) = changes;
+        let mut image = Image { config, ..image(tag.map(|it| it.completed().to_string()), seen.env, size) };
+        image.labels = seen.labels.into_iter().chain(labels).collect();
+        Ok(self.with(|state| state.add_image(Stored { image, layer: Some(Arc::new(layer)) })))
     }
 
     async fn pull(&self, name: &ImageRef, deadline: Duration) -> Result<Vec<Image>> {
@@ -80,7 +100,10 @@ impl FakeRuntime {
             return Err(Error::PullFailed { image: name.clone(), excerpt });
         }
         let stored = Stored {
-            image: Image { digest: Some(format!("sha256:{}", random_id())), ..image(completed.as_str(), vec![], 0) },
+            image: Image {
+                digest: Some(format!("sha256:{}", random_id())),
+                ..image(Some(completed.to_string()), vec![], 0)
+            },
             layer: None,
         };
         Ok(self.with(|state| state.add_image(stored)))

@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -22,6 +23,9 @@ use crate::{Command, ContainerId, ContainerPath, Exec, ExecOutput, Exit, Ids, Re
 const ENTER: &str = r#"cd -- "$1" || exit 126; shift; exec "$@""#;
 
 const PATH: &str = "/usr/bin:/bin";
+
+/// The variable that tells a program's container.
+const MARK: &str = "CORACLE_MARK";
 
 /// How long processes that got KILL may take to go.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -75,7 +79,16 @@ pub(super) fn start(
     let env = plan.env.iter().map(|it| String::from_utf8_lossy(it).into_owned());
     exec.env = env.filter_map(|it| it.split_once('=').map(|it| (it.0.to_owned(), it.1.to_owned()))).collect();
     let stdin = if plan.stdin { Stdin::Open } else { Stdin::Empty };
-    spawn(&invocation(&exec, workdir, image_env, mark), stdin)
+    let mut it = invocation(&exec, workdir, image_env, mark);
+    for variable in plan.session.variables() {
+        let mut parts = variable.splitn(2, |byte| *byte == b'=');
+        let name = String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned();
+        // What the command itself says wins, and nobody gets the mark off.
+        if !exec.env.contains_key(&name) && name != MARK {
+            it.env.insert(name, OsString::from_vec(parts.next().unwrap_or_default().to_vec()));
+        }
+    }
+    spawn(&it, stdin)
 }
 
 fn invocation(exec: &Exec, workdir: PathBuf, image_env: &[String], mark: &str) -> Invocation {
@@ -87,7 +100,7 @@ fn invocation(exec: &Exec, workdir: PathBuf, image_env: &[String], mark: &str) -
     // Programs are the host's, so the image's search path says nothing.
     it.env.insert("PATH".into(), PATH.into());
     it.env.extend(exec.env.iter().map(|(name, value)| (name.clone(), value.into())));
-    it.env.insert("CORACLE_MARK".into(), mark.into());
+    it.env.insert(MARK.into(), mark.into());
     it
 }
 
@@ -140,7 +153,7 @@ fn signal(processes: &[Pid], signal: Signal) {
 
 /// Processes of the host whose mark begins so. One that ended and was not yet waited for has no environment.
 pub(super) fn marked(mark: &str) -> Vec<Pid> {
-    let variable = format!("CORACLE_MARK={mark}");
+    let variable = format!("{MARK}={mark}");
     let carries = |pid: &i32| {
         let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         environ.split(|it| *it == 0).any(|it| it.starts_with(variable.as_bytes()))

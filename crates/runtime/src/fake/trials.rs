@@ -11,7 +11,7 @@ use crate::{
 /// A container on the local image, placed under a policy that allows everything.
 pub(super) async fn placed(fake: &FakeRuntime, name: &str) -> Placed {
     let image = ImageRef::parse(LOCAL_IMAGE).unwrap();
-    let found = fake.image(ImageAct::Find(image.clone())).await.unwrap();
+    let found = fake.image(ImageAct::Find(vec![image.clone()])).await.unwrap();
     let spec = CreateSpec::new(ContainerName::parse(name).unwrap(), image);
     admit(spec, &Policy::everything()).unwrap().on(found[0].id.clone(), NetworkOn::EngineDefault)
 }

@@ -2,4 +2,6 @@
 
 pub mod drain;
 pub mod fs;
+pub mod gh;
+pub mod git;
 pub mod process;

@@ -76,10 +76,10 @@ impl Link {
     /// # Errors
     /// [`Error::Refused`]; [`Error::GuestLost`] when it is not known which of the two.
     pub async fn put(&self, put: Put) -> Result<Entry> {
-        let Put { at, mode, exact: _, parents, replace, content } = put;
+        let Put { at, mode, exact, parents, replace, content } = put;
         let mut feed = Feed::content(content);
         loop {
-            let ask = sendable(Ask::Put { at: at.clone(), mode, parents, replace })?;
+            let ask = sendable(Ask::Put { at: at.clone(), mode, exact, parents, replace })?;
             let talk = Talk::Answer { fits: |it| matches!(it, Answer::File(_)), payload: 0 };
             let broken = match self.connection().await?.open(ask, Vec::new(), talk).await {
                 Ok(channel) => match write(channel, &mut feed).await? {
@@ -123,22 +123,25 @@ impl Link {
         Ok(self.ask(request, || Ask::MakeDir { at: at.clone(), mode, parents }).await?.0)
     }
 
-    /// Makes a symbolic link. With `replace` one that is there, or a file, gives way; a directory never does.
+    /// Makes a symbolic link. With `replace` one that is there, or a file, gives way; a directory never does. `target` is
+    /// text of 1 to 4095 bytes, and may lead anywhere.
     ///
     /// # Errors
-    /// [`Error::Refused`].
+    /// [`Error::Refused`]; without `replace` [`Error::GuestLost`] when it is not known whether it was made.
     pub async fn make_link(&self, at: At, target: &str, replace: bool) -> Result<Entry> {
-        let _ = (at, target, replace);
-        Err(not_understood())
+        let again = if replace { Again::Once } else { Again::Never };
+        let request = Request { again, ..Request::new("make_link", holding!(File)) };
+        let ask = || Ask::Link { at: at.clone(), target: target.to_owned(), replace };
+        Ok(self.ask(request, ask).await?.0)
     }
 
-    /// Gives what is at a path another name in the same directory, which must be free.
+    /// Gives what is at a path another name in the same directory, which must be free. A link is renamed itself.
     ///
     /// # Errors
-    /// [`Error::Refused`].
+    /// [`Error::Refused`]; [`Error::GuestLost`] when it is not known which of the names it has.
     pub async fn rename(&self, at: At, name: &str) -> Result<Entry> {
-        let _ = (at, name);
-        Err(not_understood())
+        let request = Request { again: Again::Never, ..Request::new("rename", holding!(File)) };
+        Ok(self.ask(request, || Ask::Rename { at: at.clone(), name: name.to_owned() }).await?.0)
     }
 
     /// Removes a file or an empty directory, or with `recursive` all that is in it.

@@ -70,11 +70,13 @@ impl Intent {
     }
 }
 
-/// A digest of a secret lets who reads it try guesses, so of the environment only names go in.
+/// A digest of a secret lets who reads it try guesses, so of variables and files only names go in.
 fn without_values(args: &Map<String, Value>) -> Map<String, Value> {
     let mut args = args.clone();
-    if let Some(Value::Object(env)) = args.get_mut("env") {
-        env.values_mut().for_each(|it| *it = Value::Null);
+    for field in ["env", "config_files", "dotfiles_inline"] {
+        if let Some(Value::Object(named)) = args.get_mut(field) {
+            named.values_mut().for_each(|it| *it = Value::Null);
+        }
     }
     args
 }

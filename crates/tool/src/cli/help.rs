@@ -2,8 +2,37 @@
 
 /// Headings, each with its options in their order. What stands in none comes last, under "Options".
 const GROUPS: &[(&str, &[&str])] = &[
-    ("What it is made from", &["name", "image", "pull", "setup_commands", "labels", "persistent"]),
-    ("What goes in", &["mount_cwd", "mounts", "env", "stdin", "stdin_base64", "gpu"]),
+    (
+        "What it is made from",
+        &[
+            "name",
+            "purpose",
+            "repo_url",
+            "image",
+            "packages",
+            "pull",
+            "cache_bust",
+            "setup_commands",
+            "labels",
+            "persistent",
+        ],
+    ),
+    ("What goes in", &["mount_cwd", "mounts", "repos", "config_files", "env", "stdin", "stdin_base64", "gpu"]),
+    (
+        "What of yours goes in",
+        &[
+            "env_passthrough",
+            "forward_git",
+            "forward_gh",
+            "forward_ssh",
+            "dotfiles_repo",
+            "dotfiles_script",
+            "dotfiles_branch",
+            "dotfiles_target",
+            "dotfiles_inline",
+            "dotfiles_skip",
+        ],
+    ),
     ("How it is reached", &["ports", "network", "add_hosts"]),
     ("How commands run", &["workdir", "user", "as_root"]),
     ("What is waited for", &["until", "pattern", "port", "idle"]),
@@ -16,6 +45,17 @@ const VALUES: &[(&str, &str)] = &[
     ("name", "NAME"),
     ("image", "IMAGE"),
     ("pull", "WHEN"),
+    ("purpose", "PURPOSE"),
+    ("repo_url", "URL"),
+    ("packages", "PACKAGE"),
+    ("repos", "URL[=PATH]"),
+    ("env_passthrough", "MODE"),
+    ("dotfiles_repo", "URL"),
+    ("dotfiles_script", "PATH"),
+    ("dotfiles_branch", "BRANCH"),
+    ("dotfiles_target", "PATH"),
+    ("amplifier_version", "VERSION"),
+    ("amplifier_bundle", "URI"),
     ("setup_commands", "COMMAND"),
     ("mounts", "HOST:CONTAINER[:ro]"),
     ("ports", "[HOST:]CONTAINER"),
@@ -50,6 +90,8 @@ const ORDER: &[&str] = &[
     "status",
     "copy-in",
     "copy-out",
+    "images",
+    "cache-clear",
     "destroy",
     "destroy-all",
     "exec-interactive-hint",
@@ -121,6 +163,8 @@ const CREATE: &str = "\
 Examples:
   coracle create --name web
   coracle create --name web --image debian:12 --setup-command 'apt-get update' --port 8080:80
+  coracle create --purpose python --repo https://github.com/OWNER/NAME.git
+  coracle create --purpose try-repo --repo-url https://github.com/OWNER/NAME.git
   coracle create --mount ~/data:/data:ro --env MODE=test --memory-limit 2g
 
 Options that may be given several times also take the JSON of a call:

@@ -9,6 +9,7 @@ type Read = fn(&str) -> Option<Value>;
 fn form(field: &str) -> Option<(&'static str, Read)> {
     match field {
         "ports" => Some(("[HOST:]CONTAINER[/udp]", port)),
+        "repos" => Some(("URL[=PATH]", repo)),
         "mounts" => Some(("HOST:CONTAINER[:ro]", mount)),
         _ => None,
     }
@@ -51,6 +52,19 @@ fn port(text: &str) -> Option<Value> {
     Some(port)
 }
 
+/// No URL of a repository has a `=` in it.
+fn repo(text: &str) -> Option<Value> {
+    let (url, path) = text.split_once('=').map_or((text, None), |(url, path)| (url, Some(path)));
+    if url.is_empty() || path.is_some_and(str::is_empty) {
+        return None;
+    }
+    let mut repo = json!({ "url": url });
+    if let Some(path) = path {
+        repo["path"] = path.into();
+    }
+    Some(repo)
+}
+
 /// A colon in a path needs the JSON form.
 fn mount(text: &str) -> Option<Value> {
     let mut parts = text.split(':');
@@ -78,6 +92,9 @@ mod tests {
         assert_eq!(item("ports", "53:53/udp"), Some(json!({ "container": 53, "host": 53, "protocol": "udp" })));
         assert_eq!(item("mounts", "../d:/d"), Some(json!({ "host": "../d", "container": "/d" })));
         assert_eq!(item("mounts", "d:/d:ro"), Some(json!({ "host": "d", "container": "/d", "mode": "ro" })));
+        let url = "https://example.org/a.git";
+        assert_eq!(item("repos", url), Some(json!({ "url": url })));
+        assert_eq!(item("repos", "git@example.org:a=~/b"), Some(json!({ "url": "git@example.org:a", "path": "~/b" })));
         assert_eq!(item("add_hosts", "a:1.2.3.4"), None);
     }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use coracle_provision::env::EnvRules;
 use coracle_runtime::PatternSet;
 use serde_json::json;
 
@@ -74,10 +75,16 @@ impl Config {
         if let Err(pattern) = PatternSet::new(&self.security.images) {
             refuse(true, "security.images", &format!("`{pattern}` is not a pattern"));
         }
+        let auto = &self.auto_passthrough;
+        let rules = EnvRules::new(&auto.env_patterns, &auto.env_allow, &auto.never, self.security.allow_env_all);
+        if let Err(bad) = rules {
+            refuse(true, bad.key, &bad.to_string());
+        }
         let relative = |it: &&PathBuf| !it.is_absolute() && !it.starts_with("~");
         let absolute = "must be absolute, or begin with `~/`";
         refuse(self.workspace.root.iter().any(|it| relative(&it)), "workspace.root", absolute);
         refuse(self.workspace.allow_roots.iter().any(|it| relative(&it)), "workspace.allow_roots", absolute);
+        refuse(auto.ca_files.iter().any(|it| relative(&it)), "auto_passthrough.ca_files", absolute);
         refuse(self.state_dir.iter().any(|it| relative(&it)), "state_dir", absolute);
         refuse(self.engine_path.iter().any(|it| !it.is_absolute()), "engine_path", "must be absolute");
         faults
@@ -92,6 +99,7 @@ impl Config {
         };
         self.workspace.root = self.workspace.root.as_ref().map(real);
         self.workspace.allow_roots = self.workspace.allow_roots.iter().map(real).collect();
+        self.auto_passthrough.ca_files = self.auto_passthrough.ca_files.iter().map(|it| host.path(it)).collect();
         self.state_dir = self.state_dir.as_ref().map(|it| host.path(it));
         self
     }
@@ -189,7 +197,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_with_key_and_line() {
-        assert_snapshot!(check("engine = \"podman\"\nengin = 1\n"), @r#"the configuration cannot be used, `engin` in line 2: unknown field `engin`, expected one of `policy`, `engine`, `engine_path`, `engine_host`, `allow_remote_engine`, `guest`, `label_namespace`, `state_dir`, `default_image`, `max_containers`, `max_containers_total`, `workspace`, `security`, `images`, `exec`, `jobs`, `setup`, `copy`, `lifecycle`, `log` | "engin" 2"#);
+        assert_snapshot!(check("engine = \"podman\"\nengin = 1\n"), @r#"the configuration cannot be used, `engin` in line 2: unknown field `engin`, expected one of `policy`, `engine`, `engine_path`, `engine_host`, `allow_remote_engine`, `guest`, `label_namespace`, `state_dir`, `default_image`, `max_containers`, `max_containers_total`, `workspace`, `auto_passthrough`, `dotfiles`, `security`, `images`, `profiles`, `exec`, `jobs`, `setup`, `copy`, `lifecycle`, `log` | "engin" 2"#);
         assert_snapshot!(check("[security]\nmemory_max = \"lots\"\n"), @r#"the configuration cannot be used, `security.memory_max` in line 2: `lots` is not a size: bytes as an integer, or text such as `512m` or `4g` | "security.memory_max" 2"#);
         assert_snapshot!(check("[exec]\n\ntimeout = \"soon\"\n"), @r#"the configuration cannot be used, `exec.timeout` in line 3: invalid value: string "soon", expected seconds as a number, or text such as `90s`, `10m`, `24h`, `7d` | "exec.timeout" 3"#);
         assert_snapshot!(check("[security]\nimages = [\"[\"]\n"), @r#"the configuration cannot be used, `security.images` in line 2: `[` is not a pattern | "security.images" 2"#);

@@ -3,17 +3,21 @@
 //! Every key here has an effect. Nothing is ever read from the workspace, and an unknown key is an error.
 
 mod file;
+mod passthrough;
 mod policy;
 mod words;
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 pub use coracle_images::Pull;
+use coracle_images::profile::{ProfileSettings, Purpose};
 use coracle_lifecycle::DEFAULT_PROTECTED;
 use coracle_runtime::{ByteSize, ImageRef, LabelNamespace};
 use serde::Deserialize;
 
+pub use self::passthrough::{AutoPassthrough, Dotfiles};
 pub use self::policy::policy;
 pub use self::words::{CrossSession, Engine, Fallback, Guest, Level, NetworkGrant, Preset};
 use crate::args::Seconds;
@@ -46,10 +50,16 @@ pub struct Config {
     pub max_containers_total: u32,
     /// Directories of the host.
     pub workspace: Workspace,
+    /// What of the person's goes into containers.
+    pub auto_passthrough: AutoPassthrough,
+    /// The person's dotfiles.
+    pub dotfiles: Dotfiles,
     /// Ceilings and grants.
     pub security: Security,
     /// Where base images come from.
     pub images: Images,
+    /// Purposes, added or changed.
+    pub profiles: BTreeMap<Purpose, ProfileSettings>,
     /// Commands.
     pub exec: Exec,
     /// Background jobs.
@@ -79,8 +89,11 @@ impl Default for Config {
             max_containers: 10,
             max_containers_total: 50,
             workspace: Workspace::default(),
+            auto_passthrough: AutoPassthrough::default(),
+            dotfiles: Dotfiles::default(),
             security: Security::default(),
             images: Images::default(),
+            profiles: BTreeMap::new(),
             exec: Exec::default(),
             jobs: Jobs::default(),
             setup: Setup::default(),
@@ -134,6 +147,14 @@ pub struct Security {
     pub allow_root: bool,
     /// GPUs may be given.
     pub allow_gpu: bool,
+    /// The person's git configuration may be given.
+    pub allow_git: bool,
+    /// GitHub's token may be given.
+    pub allow_gh: bool,
+    /// Keys for ssh may be given.
+    pub allow_ssh: bool,
+    /// Every variable of the host may be given.
+    pub allow_env_all: bool,
     /// What a session may do to containers of another.
     pub cross_session: CrossSession,
     /// Images that may be named.
@@ -159,6 +180,10 @@ impl Default for Security {
             allow_host_gateway: true,
             allow_root: true,
             allow_gpu: false,
+            allow_git: true,
+            allow_gh: true,
+            allow_ssh: false,
+            allow_env_all: false,
             cross_session: CrossSession::Use,
             images: vec!["*".to_owned()],
             port_min: 1024,
@@ -176,6 +201,8 @@ pub struct Images {
     pub pull: Pull,
     /// Time for one pull.
     pub pull_timeout: Seconds,
+    /// Time for making an image.
+    pub build_timeout: Seconds,
     /// Time for finding out whether a registry answers.
     pub probe_timeout: Seconds,
     /// What to do where no registry answers.
@@ -184,6 +211,12 @@ pub struct Images {
     pub debian_mirror: Option<String>,
     /// Which release a base is made of.
     pub debian_suite: Option<String>,
+    /// A cached image that is older is made anew.
+    pub cache_max_age: Seconds,
+    /// Cached images together; those that were not used for longest go first.
+    pub cache_max_bytes: ByteSize,
+    /// Repositories may be cloned by plain http, and from private addresses.
+    pub git_allow_private: bool,
 }
 
 impl Default for Images {
@@ -191,10 +224,14 @@ impl Default for Images {
         Self {
             pull: Pull::Missing,
             pull_timeout: Seconds::new(15 * 60),
+            build_timeout: Seconds::new(30 * 60),
             probe_timeout: Seconds::new(5),
             fallback: Fallback::Bootstrap,
             debian_mirror: None,
             debian_suite: None,
+            cache_max_age: Seconds::new(7 * 86400),
+            cache_max_bytes: ByteSize::mib(20 << 10),
+            git_allow_private: false,
         }
     }
 }
@@ -266,13 +303,15 @@ impl Default for Jobs {
 pub struct Setup {
     /// Time of one setup command.
     pub timeout: Seconds,
+    /// Time of one clone.
+    pub clone_timeout: Seconds,
     /// Time of all together.
     pub total: Seconds,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { timeout: Seconds::new(300), total: Seconds::new(30 * 60) }
+        Self { timeout: Seconds::new(300), clone_timeout: Seconds::new(120), total: Seconds::new(30 * 60) }
     }
 }
 

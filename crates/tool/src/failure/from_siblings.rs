@@ -122,6 +122,8 @@ impl From<images::Error> for Failure {
                     .detail("stage", stage.as_str())
                     .hint("name an `image` that is here; `preflight` tells what the engine reaches")
             }
+            Error::State { source, .. } => Self::config("state_dir", None, format!("{message}: {source}"))
+                .hint("name a directory that is yours alone with `state_dir` or `--state-dir`"),
             Error::Engine(err) => err.into(),
             other => Self::internal(other),
         }

@@ -46,7 +46,7 @@ pub(crate) struct Exec {
     /// Where commands run, and where the working directory is mounted. Made if missing.
     #[schemars(with = "Option<String>", extend("default" = "/workspace"))]
     workdir: Option<String>,
-    /// Variables for the command or commands: names and plain values, no secrets.
+    /// Variables for the command or commands. Their values are kept in memory alone.
     env: Option<BTreeMap<String, Value>>,
     /// Text for the command's standard input. Without it there is an end of file at once.
     stdin: Option<String>,

@@ -1,5 +1,6 @@
 //! The operations: one file each, and the table that drives every mouth.
 
+mod cache_clear;
 mod copy;
 pub(crate) mod create;
 mod destroy;
@@ -9,7 +10,7 @@ mod exec_background;
 mod exec_cancel;
 mod exec_interactive_hint;
 mod exec_poll;
-mod image;
+mod images;
 mod input;
 mod job;
 mod job_read;
@@ -45,6 +46,8 @@ pub const ALL: &[Entry] = &[
     Entry::of::<status::StatusOf>(),
     Entry::of::<copy::CopyIn>(),
     Entry::of::<copy::CopyOut>(),
+    Entry::of::<images::Images>(),
+    Entry::of::<cache_clear::CacheClear>(),
     Entry::of::<destroy::Destroy>(),
     Entry::of::<destroy_all::DestroyAll>(),
 ];

@@ -48,6 +48,8 @@ pub(crate) struct Known {
     guest: &'static str,
     usage: Option<Value>,
     jobs_running: usize,
+    /// Variables that were lost when the container was started anew.
+    env_missing: Vec<String>,
     session: String,
     expires_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,6 +67,7 @@ impl Operation for StatusOf {
         let mut metadata = serde_json::to_value(&record).map_err(Failure::internal)?;
         if let Value::Object(fields) = &mut metadata {
             fields.remove("env_plain");
+            fields.remove("held");
         }
         let there = container.as_ref();
         let jobs_running = jobs_running(cx, &record).await;
@@ -92,6 +95,7 @@ impl Operation for StatusOf {
             workdir: record.workdir,
             usage: None,
             jobs_running,
+            env_missing: record.held.missing,
             session: record.session,
             expires_at: None,
             health,

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::amounts::{bytes, count, took};
-use super::{DOUBTFUL, Marks, NAME, list_of, text};
+use super::{DOUBTFUL, Marks, NAME, list_of, plain, text};
 
 /// Files that went in.
 pub(super) fn copied_in(call: &Value, answer: &Value, marks: &Marks) -> String {
@@ -51,6 +51,17 @@ pub(super) fn all_destroyed(answer: &Value, marks: &Marks) -> String {
         format!("{} {NAME}{}{NAME:#} {what}", marks.of_status(status), text(it, "container"))
     };
     results.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Images that went, and those that did not.
+pub(super) fn cleared(answer: &Value, marks: &Marks) -> String {
+    let gone = list_of(answer, "cleared").iter().map(|it| plain(it.as_str().unwrap_or_default()));
+    let mut lines: Vec<String> = gone.map(|it| format!("{} {NAME}{it}{NAME:#}", marks.of_status("success"))).collect();
+    for it in list_of(answer, "kept") {
+        lines.push(format!("{} {} kept: {}", marks.of_status("skipped"), text(it, "image"), text(it, "reason")));
+    }
+    lines.push(text(answer, "detail"));
+    lines.join("\n")
 }
 
 /// A command that was ended at a limit.

@@ -8,29 +8,54 @@ use super::{DIM, DOUBTFUL, Marks, NAME, facts, list_of, plain, text, words};
 /// Lines of a failed command's output that are shown.
 const OUTPUT_LINES: usize = 8;
 
-/// One step of the provisioning report, with those of its parts that failed.
+/// Steps whose parts are told when they went well, too: what was put where is news.
+const TOLD: &[&str] = &["repos", "setup_commands", "dotfiles"];
+
+/// One step of the provisioning report, with its parts below it.
 pub(crate) fn step(step: &Value, marks: Marks) -> String {
-    let failed: Vec<&Value> = list_of(step, "items").iter().filter(|it| it["status"] != "success").collect();
-    // What failed is told item by item, if there are items.
+    let all = TOLD.contains(&text(step, "name").as_str());
+    let items: Vec<&Value> = list_of(step, "items")
+        .iter()
+        .filter(|it| all || !["success", "skipped"].contains(&&*text(it, "status")))
+        .collect();
+    let told = items.iter().any(|it| it["status"] == "failed");
+    // What failed is told part by part, if there are parts.
     let error = match text(step, "error").as_str() {
-        error if !error.is_empty() && failed.is_empty() => format!(": {error}"),
-        _ => String::new(),
-    };
-    let time = match step["duration_ms"].as_u64() {
-        Some(ms) if ms >= 50 => format!(" {DIM}({}){DIM:#}", took(ms)),
+        error if !error.is_empty() && !told => format!(": {error}"),
         _ => String::new(),
     };
     let mark = marks.of_status(&text(step, "status"));
-    let mut lines = vec![format!("{mark} {:<14} {}{error}{time}", words(&text(step, "name")), text(step, "detail"))];
-    for item in failed {
-        let mark = marks.of_status(&text(item, "status"));
-        lines.push(format!("    {mark} {}: {}", text(item, "name"), text(item, "error")));
-        let output = text(item, "output");
+    let name = words(&text(step, "name"));
+    let mut lines = vec![format!("{mark} {name:<14} {}{error}{}", text(step, "detail"), time(step))];
+    for (at, item) in items.iter().enumerate() {
+        let (branch, stem) = if at + 1 == items.len() { ("└", " ") } else { ("├", "│") };
+        lines.push(format!("  {DIM}{branch}{DIM:#} {}", part(item, marks)));
+        let output = if item["status"] == "failed" { text(item, "output") } else { String::new() };
         let output: Vec<&str> = output.lines().collect();
         let last = &output[output.len().saturating_sub(OUTPUT_LINES)..];
-        lines.extend(last.iter().map(|line| format!("      {DIM}| {line}{DIM:#}")));
+        lines.extend(last.iter().map(|line| format!("  {DIM}{stem}   | {line}{DIM:#}")));
     }
     lines.join("\n")
+}
+
+/// A part of a step: its name, and where it went or why it failed.
+fn part(item: &Value, marks: Marks) -> String {
+    let mark = marks.of_status(&text(item, "status"));
+    let what = match (text(item, "error").as_str(), text(item, "path").as_str(), text(item, "commit").as_str()) {
+        ("", "", _) => String::new(),
+        ("", path, "") => format!(" in {path}"),
+        ("", path, commit) => format!(" in {path} at {}", commit.chars().take(12).collect::<String>()),
+        (error, ..) => format!(": {error}"),
+    };
+    format!("{mark} {}{what}{}", text(item, "name"), time(item))
+}
+
+/// How long it took, where that is worth a word.
+fn time(of: &Value) -> String {
+    match of["duration_ms"].as_u64() {
+        Some(ms) if ms >= 50 => format!(" {DIM}({}){DIM:#}", took(ms)),
+        _ => String::new(),
+    }
 }
 
 /// A new container. Of the steps that did not happen only a missing workspace is news.
@@ -75,7 +100,7 @@ mod tests {
     use crate::render::{Marks, bare};
 
     fn answer() -> Value {
-        let failed = json!({ "name": "apt-get update", "status": "failed", "error": "exit 100", "output": "E: no\u{7} network\n" });
+        let failed = json!({ "name": "apt-get update", "status": "failed", "error": "exit 100", "duration_ms": 6400, "output": "E: no\u{7} network\n" });
         json!({ "container": "web", "container_id": "0123", "image": "ubuntu:24.04", "duration_ms": 7640,
             "user": "1000:1000", "workdir": "/workspace", "coracle_command": "coracle shell web", "provisioning_ok": false,
             "ports": [{ "address": "127.0.0.1", "host": 8080, "container": 80, "protocol": "tcp" },
@@ -96,7 +121,8 @@ mod tests {
         – workspace      the working directory is not mounted: it is your home
         ✗ user           no user: no such id
         ! setup commands 1/2 commands succeeded (6.5 s)
-            ✗ apt-get update: exit 100
+          ├ ✓ true
+          └ ✗ apt-get update: exit 100 (6.4 s)
               | E: no� network
         web is made, but not everything worked (7.6 s)
           id       0123
@@ -105,6 +131,21 @@ mod tests {
           workdir  /workspace
           ports    127.0.0.1:8080 -> 80, 127.0.0.1:53 -> 53/udp
           next     coracle exec web -- COMMAND, or coracle shell web
+        ");
+    }
+
+    #[test]
+    fn the_parts_of_a_step_are_its_branches() {
+        let step = json!({ "name": "repos", "status": "partial", "detail": "1/2 repositories cloned", "error": "x", "items": [
+            { "name": "a", "status": "success", "path": "/workspace/a", "commit": "0123456789abcdef" },
+            { "name": "b", "status": "failed", "error": "exit 128", "output": "fatal: no\n" },
+            { "name": "c", "status": "success", "path": "/c" }] });
+        assert_snapshot!(bare(&super::step(&step, Marks::of(true))), @r"
+        ! repos          1/2 repositories cloned
+          ├ ✓ a in /workspace/a at 0123456789ab
+          ├ ✗ b: exit 128
+          │   | fatal: no
+          └ ✓ c in /c
         ");
     }
 

@@ -4,7 +4,7 @@ use comfy_table::{Table, presets};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::amounts::ago;
+use super::amounts::{ago, bytes};
 use super::{DOUBTFUL, list_of, plain, text};
 
 /// The containers of `list`.
@@ -28,6 +28,30 @@ pub(super) fn containers(answer: &Value, now: Timestamp) -> String {
         ));
     }
     lines.join("\n")
+}
+
+/// The images of `images`.
+pub(super) fn images(answer: &Value, now: Timestamp) -> String {
+    let rows = list_of(answer, "images");
+    if rows.is_empty() {
+        return "no images are kept; `coracle create --purpose python` makes one".to_owned();
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(["IMAGE", "PURPOSE", "BASE", "SIZE", "MADE", "USED BY"]);
+    for row in rows {
+        let cell = |key: &str| text(row, key);
+        let size = bytes(row["size_bytes"].as_u64().unwrap_or(0));
+        let used = if row["in_use"] == true { "containers" } else { "nobody" };
+        table.add_row([
+            cell("image"),
+            cell("purpose"),
+            cell("base"),
+            size,
+            ago(&cell("created"), now),
+            used.to_owned(),
+        ]);
+    }
+    table.lines().map(|it| it.trim().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -55,5 +79,19 @@ mod tests {
         unverified x: it carries our label without proof; nothing acts on it
         ");
         assert_snapshot!(check(&json!({ "containers": [] })), @"no containers; `coracle create` makes one");
+    }
+
+    #[test]
+    fn kept_images_are_a_table() {
+        let answer = json!({ "images": [
+            { "image": "coracle-cache:python-0123456789abcdef", "purpose": "python", "base": "python:3.12-slim",
+              "size_bytes": 512_000_000, "created": "2026-11-21T10:00:00Z", "in_use": true },
+            { "image": "coracle-base:debian-bookworm-amd64", "purpose": null, "base": null, "size_bytes": 251_000_000,
+              "created": "2026-11-20T12:30:00Z", "in_use": false }] });
+        assert_snapshot!(bare(&super::images(&answer, "2026-11-21T12:30:00Z".parse().unwrap())), @r"
+        IMAGE                                  PURPOSE  BASE              SIZE       MADE      USED BY
+        coracle-cache:python-0123456789abcdef  python   python:3.12-slim  488.3 MiB  2 h ago   containers
+        coracle-base:debian-bookworm-amd64                                239.4 MiB  24 h ago  nobody
+        ");
     }
 }

@@ -9,8 +9,11 @@ use crate::failure::{Code, Failure};
 /// Words in a name that say its value is a secret (containers.md 6.7).
 const SECRET_WORDS: &[&str] = &["KEY", "TOKEN", "SECRET", "PASS", "CRED", "AUTH"];
 
-/// The kernel takes no variable above 128 KiB.
-const MAX_VALUE: usize = 90 << 10;
+/// The kernel takes no variable above 128 KiB, its name, `=` and the NUL at its end included.
+const MAX_VARIABLE: usize = 128 << 10;
+
+/// What an engine's program takes in one word, with room for what stands beside it.
+const MAX_PLAIN: usize = 90 << 10;
 
 const MAX_ALL: usize = 1 << 20;
 
@@ -43,14 +46,19 @@ fn check(name: &str, value: &str) -> Result<(), Failure> {
     if name.starts_with("CORACLE_") {
         return Err(Failure::invalid("env", format!("`{name}`: names beginning with `CORACLE_` are reserved")));
     }
-    if value.len() > MAX_VALUE {
-        return Err(Failure::invalid("env", format!("the value of `{name}` is longer than 90 KiB")));
+    if name.len() + value.len() + 2 > MAX_VARIABLE {
+        return Err(Failure::invalid("env", format!("`{name}` is longer than 128 KiB")));
     }
     Ok(())
 }
 
-/// The refusal of a secret where a value could be seen: in the arguments of the engine's program, or in a record.
+/// The refusal of what cannot go into a container without a guest: a secret, since it would be seen in the arguments of
+/// the engine's program, and what is too long for them.
 pub(crate) fn no_secret(env: &BTreeMap<String, String>, hint: &str) -> Result<(), Failure> {
+    if let Some((name, _)) = env.iter().find(|it| it.1.len() > MAX_PLAIN) {
+        let message = format!("`{name}` is longer than 90 KiB, which a container without a guest cannot take");
+        return Err(Failure::new(Code::Unsupported, message).detail("capability", "guest").detail("field", "env"));
+    }
     let secret = |name: &&String| {
         let upper = name.to_ascii_uppercase();
         SECRET_WORDS.iter().any(|it| upper.contains(it))
@@ -86,7 +94,8 @@ mod tests {
             (json!({ "A=B": "" }), "invalid_input"),
             (json!({ "CORACLE_X": "" }), "invalid_input"),
             (json!({ "A": [] }), "invalid_input"),
-            (json!({ "A": "x".repeat(100_000) }), "invalid_input"),
+            (json!({ "A": "x".repeat(100_000) }), "unsupported"),
+            (json!({ "A": "x".repeat(1 << 17) }), "invalid_input"),
             (json!({ "DB_PASSWORD": "x" }), "unsupported"),
             (json!({ "api_key": "x" }), "unsupported"),
         ] {

@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
-use coracle_runtime::{Access, Mount, Problem, Refused};
+use coracle_provision::Protected;
+use coracle_runtime::{Access, ContainerPath, Mount, Problem, Refused};
 
+use super::inside_path::PathInside;
 use crate::failure::Failure;
+use crate::ops::create::Content;
 
 /// A protected path is mounted read-only over a writable directory that holds it. That is worth nothing if the path, or
 /// a directory that only leads to it, is mounted once more by itself, or if something else is mounted in its place.
@@ -24,6 +27,30 @@ pub(super) fn check(mounts: &[Mount], protected: &[String]) -> Result<(), Failur
         }
     }
     Ok(())
+}
+
+/// Files that would be written over a protected path of a bind. One whose place is only known inside is refused there.
+pub(super) fn files(
+    files: &[(PathInside, Content)],
+    (mounts, workdir): (&[Mount], &ContainerPath),
+    names: &[String],
+) -> Result<(), Failure> {
+    let roots = mounts.iter().map(|it| it.at.clone()).collect();
+    let protected = Protected { roots, names: names.to_vec() };
+    let path = |inside: &PathInside| match inside {
+        PathInside::Absolute(path) => Some(path.clone()),
+        PathInside::Workdir(rest) => workdir.join(rest).ok(),
+        PathInside::Home(_) => None,
+    };
+    let problem = |path: ContainerPath| Problem {
+        rule: "files.protected",
+        setting: Some("workspace.protected"),
+        value: path.to_string(),
+        message: format!("`{path}` is a protected path of a directory of the host"),
+    };
+    let covered = files.iter().filter_map(|it| path(&it.0)).filter(|it| protected.covers(it));
+    let problems: Vec<_> = covered.map(problem).collect();
+    if problems.is_empty() { Ok(()) } else { Err(Refused { problems }.into()) }
 }
 
 /// A host path whose end is the begin of a protected path, or which lies in one, wherever the tree begins.

@@ -1,0 +1,111 @@
+//! Which calls.
+
+use libc::{ENOSYS, EPERM, c_long};
+
+/// What becomes of some of the calls.
+pub(super) struct Rule {
+    pub(super) call: c_long,
+    pub(super) when: When,
+    pub(super) then: Then,
+}
+
+pub(super) enum Then {
+    /// It is not made, and answers this error.
+    Refuse(i32),
+    /// The guest makes what it may be in its place, and answers.
+    Ask,
+}
+
+/// Which of its calls. Arguments count from 0; unless said otherwise their lower halves are what the kernel looks at.
+pub(super) enum When {
+    Always,
+    AnyBit {
+        argument: u32,
+        bits: i32,
+    },
+    OneOf {
+        argument: u32,
+        values: &'static [i32],
+    },
+    /// Any of these bits in one argument, and any of those in another.
+    BothAnyBit([(u32, i32); 2]),
+    /// The argument has this value, and the pointer is not null.
+    Sets {
+        argument: u32,
+        value: u32,
+        pointer: u32,
+    },
+}
+
+const fn never(call: c_long, errno: i32) -> Rule {
+    Rule { call, when: When::Always, then: Then::Refuse(errno) }
+}
+
+/// At most one row for each call.
+pub(super) const RULES: &[Rule] = &[
+    Rule { call: libc::SYS_clone, when: NEW_USER, then: Then::Refuse(EPERM) },
+    Rule { call: libc::SYS_unshare, when: NEW_USER, then: Then::Refuse(EPERM) },
+    // Its flags lie in memory, where a filter cannot look. The C libraries fall back to `clone`.
+    never(libc::SYS_clone3, ENOSYS),
+    never(libc::SYS_keyctl, EPERM),
+    never(libc::SYS_add_key, EPERM),
+    never(libc::SYS_request_key, EPERM),
+    never(libc::SYS_bpf, EPERM),
+    never(libc::SYS_perf_event_open, EPERM),
+    never(libc::SYS_userfaultfd, EPERM),
+    Rule {
+        call: libc::SYS_socket,
+        when: When::OneOf { argument: 0, values: &[libc::AF_VSOCK, libc::AF_ALG, libc::AF_PACKET] },
+        then: Then::Refuse(EPERM),
+    },
+    never(libc::SYS_io_uring_setup, ENOSYS),
+    never(libc::SYS_io_uring_enter, ENOSYS),
+    never(libc::SYS_io_uring_register, ENOSYS),
+    // A command is told by this limit (see `tree`). Nobody can raise it again, but everybody could lower it further.
+    #[cfg(target_arch = "x86_64")]
+    Rule { call: libc::SYS_setrlimit, when: When::OneOf { argument: 0, values: &[MARK] }, then: Then::Refuse(EPERM) },
+    #[cfg(target_arch = "aarch64")]
+    Rule { call: 164, when: When::OneOf { argument: 0, values: &[MARK] }, then: Then::Refuse(EPERM) },
+    Rule {
+        call: libc::SYS_prlimit64,
+        when: When::Sets { argument: 1, value: MARK as u32, pointer: 2 },
+        then: Then::Refuse(EPERM),
+    },
+];
+
+const NEW_USER: When = When::AnyBit { argument: 0, bits: libc::CLONE_NEWUSER };
+pub(super) const MARK: i32 = libc::RLIMIT_RTTIME as i32;
+
+const SET_ID_BITS: i32 = 0o6000;
+
+/// The flag that `O_TMPFILE` has beyond `O_DIRECTORY`.
+const NAMELESS: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
+
+const fn mode(call: c_long, argument: u32, then: Then) -> Rule {
+    Rule { call, when: When::AnyBit { argument, bits: SET_ID_BITS }, then }
+}
+
+/// Only a call that makes a file looks at the mode. The guest is asked, since an unpacker makes set-id files so.
+const fn made(call: c_long, flags: u32, mode: u32) -> Rule {
+    let when = When::BothAnyBit([(mode, SET_ID_BITS), (flags, libc::O_CREAT | NAMELESS)]);
+    Rule { call, when, then: Then::Ask }
+}
+
+/// All calls that give a file a mode which could have a set-id bit. Making a directory never gives one.
+pub(super) const SET_ID: &[Rule] = &[
+    #[cfg(target_arch = "x86_64")]
+    made(libc::SYS_open, 1, 2),
+    made(libc::SYS_openat, 2, 3),
+    #[cfg(target_arch = "x86_64")]
+    mode(libc::SYS_chmod, 1, Then::Ask),
+    mode(libc::SYS_fchmod, 1, Then::Ask),
+    mode(libc::SYS_fchmodat, 2, Then::Ask),
+    #[cfg(target_arch = "x86_64")]
+    mode(libc::SYS_creat, 1, Then::Refuse(EPERM)),
+    #[cfg(target_arch = "x86_64")]
+    mode(libc::SYS_mknod, 1, Then::Refuse(EPERM)),
+    mode(libc::SYS_mknodat, 2, Then::Refuse(EPERM)),
+    // Their modes lie in memory or beside flags; programs fall back to the calls above.
+    never(libc::SYS_openat2, ENOSYS),
+    never(libc::SYS_fchmodat2, ENOSYS),
+];

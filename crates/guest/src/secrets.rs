@@ -1,0 +1,257 @@
+//! Files on the container's own tmpfs, where only the guest writes.
+//!
+//! **Invariant:** every directory on the way is opened in the one above it, and no link is followed: whoever swaps names
+//! in a directory of its own gets its own files, and nobody else's.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Uid, fchmod, fchown, fstat, fstatfs};
+use rustix::fs::{CWD, mkdirat, openat, openat2, renameat, unlinkat};
+use rustix::io::{Errno, Result as Done};
+
+use crate::files::temporary_name;
+use crate::wire::{Fault, FaultCode, Secret};
+
+/// Magic number of a tmpfs.
+const TMPFS: u64 = 0x0102_1994;
+
+/// Names in `/.coracle/run` that are the guest's own, beside those that begin with a dot or end like a socket.
+const OURS: [&str; 2] = ["sock", "shell"];
+
+/// Bytes of a name, at most.
+const LONGEST: usize = 1000;
+
+const DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The secret files of a container.
+#[derive(Debug)]
+pub(crate) struct Secrets {
+    root: PathBuf,
+    /// Held while one is written: a directory that is being made is not its user's yet.
+    writing: Mutex<()>,
+}
+
+impl Secrets {
+    /// Those of the container with that root.
+    pub(crate) fn new(root: &Path) -> Self {
+        Self { root: root.to_owned(), writing: Mutex::default() }
+    }
+
+    /// Writes a file whole, and in place of one that is there. Blocks.
+    ///
+    /// # Errors
+    /// [`FaultCode::Invalid`] for a name or a mode that no such file has; [`FaultCode::Denied`] where the directory for
+    /// such files is missing, or one on the way is another user's; [`FaultCode::WrongKind`] where one is none.
+    pub(crate) fn put(&self, ask: &Secret, content: &[u8]) -> Result<(), Fault> {
+        let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        put(&self.root, ask, content)
+    }
+}
+
+fn put(root: &Path, ask: &Secret, content: &[u8]) -> Result<(), Fault> {
+    let parts = parts(&ask.name)?;
+    let (name, dirs) = parts.split_last().expect("a name has a part");
+    if ![0o400, 0o600].contains(&ask.mode) {
+        return Err(Fault::new(FaultCode::Invalid, format!("{:#o} is neither 0400 nor 0600", ask.mode)));
+    }
+    if ask.uid == u32::MAX || ask.gid == u32::MAX {
+        return Err(Fault::new(FaultCode::NoUser, format!("{} means no user or group", u32::MAX)));
+    }
+    let fault = |errno| explained(&ask.name, errno);
+    let mut dir = base(root)?;
+    for part in dirs {
+        dir = entered(dir.as_fd(), part, ask).map_err(fault)?;
+    }
+    write(dir.as_fd(), name, ask, content).map_err(fault)
+}
+
+/// The parts of a name that may be one.
+fn parts(name: &str) -> Result<Vec<&str>, Fault> {
+    let parts: Vec<&str> = name.split('/').collect();
+    let plain = |it: &&str| {
+        let allowed = |it: u8| it.is_ascii_alphanumeric() || b"._-".contains(&it);
+        !["", ".", ".."].contains(it) && it.bytes().all(allowed)
+    };
+    let ours = |it: &str| OURS.contains(&it) || it.starts_with('.') || it.ends_with(".sock");
+    if name.len() > LONGEST || !parts.iter().all(plain) || parts.first().is_none_or(|it| ours(it)) {
+        return Err(Fault::new(FaultCode::Invalid, format!("`{name:.100}` is no name for a secret file")));
+    }
+    Ok(parts)
+}
+
+/// The directory that they are in. PID 1 takes no other file system than the one that is gone with it.
+fn base(root: &Path) -> Result<OwnedFd, Fault> {
+    let fault = |errno: Errno| explained("", errno);
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = openat(CWD, root, flags, Mode::empty()).map_err(fault)?;
+    for dir in [".coracle", ".coracle/run"] {
+        match mkdirat(&root, dir, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST | Errno::ROFS) => {}
+            Err(errno) => return Err(fault(errno)),
+        }
+    }
+    let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let base = openat2(&root, ".coracle/run", DIR, Mode::empty(), how).map_err(fault)?;
+    let magic = u64::try_from(fstatfs(&base).map_err(fault)?.f_type).unwrap_or_default();
+    if std::process::id() == 1 && magic != TMPFS {
+        return Err(Fault::new(FaultCode::Denied, "`/.coracle/run` is no tmpfs, and secrets belong on no disk"));
+    }
+    Ok(base)
+}
+
+/// A directory of the user's alone, made when it is missing.
+fn entered(above: BorrowedFd<'_>, name: &str, ask: &Secret) -> Done<OwnedFd> {
+    let made = match mkdirat(above, name, Mode::RWXU) {
+        Err(Errno::EXIST) => false,
+        made => made.map(|()| true)?,
+    };
+    let dir = openat(above, name, DIR, Mode::empty())?;
+    if made {
+        give(dir.as_fd(), ask)?;
+    }
+    if fstat(&dir)?.st_uid != ask.uid {
+        return Err(Errno::ACCESS);
+    }
+    fchmod(&dir, Mode::RWXU)?;
+    Ok(dir)
+}
+
+/// Beside, and renamed when it is whole.
+fn write(dir: BorrowedFd<'_>, name: &str, ask: &Secret, content: &[u8]) -> Done<()> {
+    let beside = temporary_name()?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = File::from(openat(dir, &beside, flags, Mode::RUSR | Mode::WUSR)?);
+    let done = fill(file, ask, content).and_then(|()| renameat(dir, &beside, dir, name));
+    if done.is_err() {
+        let _ = unlinkat(dir, &beside, AtFlags::empty());
+    }
+    done
+}
+
+fn fill(mut file: File, ask: &Secret, content: &[u8]) -> Done<()> {
+    file.write_all(content).map_err(|it| Errno::from_io_error(&it).unwrap_or(Errno::IO))?;
+    fchmod(&file, Mode::from_raw_mode(ask.mode))?;
+    give(file.as_fd(), ask)
+}
+
+fn give(file: BorrowedFd<'_>, ask: &Secret) -> Done<()> {
+    fchown(file, Some(Uid::from_raw(ask.uid)), Some(Gid::from_raw(ask.gid)))
+}
+
+fn explained(name: &str, errno: Errno) -> Fault {
+    let (code, why) = match errno {
+        Errno::ACCESS | Errno::PERM => (FaultCode::Denied, "belongs to somebody else".to_owned()),
+        Errno::NOTDIR | Errno::LOOP | Errno::ISDIR => (FaultCode::WrongKind, "is no place for a file".to_owned()),
+        errno => (FaultCode::Io, format!("cannot be written: {}", std::io::Error::from(errno))),
+    };
+    Fault::new(code, format!("`/.coracle/run/{name}` {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+    use rustix::process::{getegid, geteuid};
+
+    use super::*;
+
+    fn ask(name: &str, mode: u32) -> Secret {
+        Secret { name: name.into(), uid: geteuid().as_raw(), gid: getegid().as_raw(), mode, bytes: 0 }
+    }
+
+    fn refusal(root: &Path, ask: &Secret) -> FaultCode {
+        put(root, ask, b"secret").unwrap_err().code
+    }
+
+    #[test]
+    fn a_file_is_its_users_alone_and_so_are_the_directories_on_the_way() {
+        let root = tempfile::tempdir().unwrap();
+        let run = root.path().join(".coracle/run");
+        for (mode, content) in [(0o600, "first"), (0o400, "second"), (0o600, "")] {
+            put(root.path(), &ask("ssh/keys/id", mode), content.as_bytes()).unwrap();
+            let seen = fs::metadata(run.join("ssh/keys/id")).unwrap();
+            assert_eq!((seen.mode() & 0o7777, seen.len()), (mode, content.len() as u64));
+            assert_eq!(fs::read_to_string(run.join("ssh/keys/id")).unwrap(), content);
+        }
+        for dir in ["ssh", "ssh/keys"] {
+            assert_eq!(fs::metadata(run.join(dir)).unwrap().mode() & 0o7777, 0o700, "{dir}");
+        }
+        fs::set_permissions(run.join("ssh"), fs::Permissions::from_mode(0o755)).unwrap();
+        put(root.path(), &ask("ssh/other", 0o600), b"").unwrap();
+        assert_eq!(fs::metadata(run.join("ssh")).unwrap().mode() & 0o7777, 0o700);
+        assert_eq!(fs::read_dir(run.join("ssh")).unwrap().count(), 2, "nothing is left beside");
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_or_are_the_guests_own_are_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let long = "x".repeat(LONGEST + 1);
+        for name in [
+            "",
+            "/",
+            "/a",
+            "a/",
+            "a//b",
+            ".",
+            "..",
+            "a/..",
+            "../a",
+            "a/./b",
+            "a b",
+            "a\0b",
+            "é",
+            "sock",
+            "sock/a",
+            "shell",
+            "worker.sock",
+            ".hidden",
+            &long,
+        ] {
+            assert_eq!(refusal(root.path(), &ask(name, 0o600)), FaultCode::Invalid, "{name:.40}");
+        }
+        for mode in [0, 0o644, 0o700, 0o4600, 0o200] {
+            assert_eq!(refusal(root.path(), &ask("a", mode)), FaultCode::Invalid, "{mode:o}");
+        }
+        assert_eq!(refusal(root.path(), &Secret { uid: u32::MAX, ..ask("a", 0o600) }), FaultCode::NoUser);
+        put(root.path(), &ask("a/sock/.b_c-D.9", 0o600), b"").unwrap();
+    }
+
+    #[test]
+    fn no_link_is_followed() {
+        let root = tempfile::tempdir().unwrap();
+        let (run, outside) = (root.path().join(".coracle/run"), root.path().join("outside"));
+        fs::create_dir_all(run.join("d")).unwrap();
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("f"), "outside").unwrap();
+        symlink(&outside, run.join("dir")).unwrap();
+        symlink(outside.join("f"), run.join("d/file")).unwrap();
+        fs::create_dir(run.join("d/taken")).unwrap();
+        assert_eq!(refusal(root.path(), &ask("dir/f", 0o600)), FaultCode::WrongKind);
+        assert_eq!(refusal(root.path(), &ask("d/taken", 0o600)), FaultCode::WrongKind);
+        put(root.path(), &ask("d/file", 0o600), b"mine").unwrap();
+        assert_eq!(fs::read_to_string(outside.join("f")).unwrap(), "outside");
+        assert!(fs::symlink_metadata(run.join("d/file")).unwrap().is_file());
+        // Where the whole directory is a link nothing is written at all.
+        fs::rename(&run, root.path().join(".coracle/was")).unwrap();
+        symlink(&outside, &run).unwrap();
+        assert_eq!(refusal(root.path(), &ask("new", 0o600)), FaultCode::WrongKind);
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_directory_of_another_user_is_none_to_write_to() {
+        if !geteuid().is_root() {
+            return eprintln!("skipped: files of two users need root");
+        }
+        let root = tempfile::tempdir().unwrap();
+        put(root.path(), &Secret { uid: 1000, gid: 1001, ..ask("ssh/id", 0o400) }, b"").unwrap();
+        let seen = ["ssh", "ssh/id"].map(|it| fs::metadata(root.path().join(".coracle/run").join(it)).unwrap());
+        assert!(seen.iter().all(|it| (it.uid(), it.gid()) == (1000, 1001)));
+        assert_eq!(refusal(root.path(), &Secret { uid: 1002, ..ask("ssh/id", 0o600) }), FaultCode::Denied);
+    }
+}

@@ -1,0 +1,165 @@
+//! From a container in which a recipe was cooked to a cached image (containers.md 8.2, 8.3, 8.7, 8.8).
+
+use std::collections::BTreeSet;
+
+use coracle_runtime::{
+    ByteSize, Container, ContainerId, ContainerRuntime, Image, ImageAct, ImageId, LabelFilter, RecordId,
+};
+
+use super::{Cache, Cached, KIND, Wanted, digest};
+use crate::{Base, Error};
+
+/// Labels that say something of the container that was built in, and of whoever asked for it.
+const OF_ONE_CONTAINER: [&str; 8] =
+    ["role", "name", "purpose", "persistent", "session", "exec_user", "workdir", "guest"];
+
+/// A container of a base in which every command of the recipe ended with 0.
+#[derive(Clone, Debug)]
+pub struct Built<'a> {
+    /// The container. It may run.
+    pub container: &'a ContainerId,
+    /// What it was made from.
+    pub base: &'a Base,
+    /// What was put on.
+    pub wanted: &'a Wanted,
+    /// Whatever else is kept for that purpose and that base goes (`cache_bust`).
+    pub replaces: bool,
+    /// For all cached images together (`images.cache_max_bytes`).
+    pub max_bytes: Option<ByteSize>,
+}
+
+impl Cache {
+    /// Checks what was built and makes the image.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] when more came into the container than the recipe; then nothing is kept. [`Error::Engine`].
+    pub async fn keep(&self, runtime: &dyn ContainerRuntime, built: &Built<'_>) -> Result<Cached, Error> {
+        let container = runtime.inspect(&built.container.into()).await?;
+        self.check_container(&container, &built.base.image)?;
+        let engine = runtime.kind();
+        let (wanted, key) = (built.wanted, built.wanted.key_on(built.base, engine));
+        // Inherited ones of ours cannot be taken away: they are signed along, without what they said of one container.
+        let prefix = self.signer.key("");
+        let mut labels = container.labels;
+        labels.retain(|name, _| name.starts_with(&prefix));
+        for name in OF_ONE_CONTAINER {
+            labels.entry(self.signer.key(name)).and_modify(String::clear);
+        }
+        labels.extend(self.labels([
+            ("managed", "true".to_owned()),
+            ("kind", KIND.to_owned()),
+            ("id", RecordId::random().to_string()),
+            ("created", wanted.now.to_string()),
+            ("version", self.version.clone()),
+            ("cache.key", key.to_string()),
+            ("cache.recipe", wanted.recipe.sum().to_string()),
+            ("cache.base", wanted.image.to_string()),
+            ("cache.base_digest", digest(&built.base.image).to_owned()),
+            ("cache.purpose", wanted.purpose.as_ref().map(ToString::to_string).unwrap_or_default()),
+        ]));
+        self.signer.sign(engine, &mut labels);
+        let act = ImageAct::Commit {
+            container: built.container.clone(),
+            tag: Some(self.tag(wanted.purpose.as_ref(), &key)),
+            labels: labels.into_iter().collect(),
+            config: built.base.image.config.clone(),
+        };
+        let image = runtime.image(act).await?.into_iter().next();
+        let image = image.ok_or_else(|| Error::Unfit { what: "the engine named no image".into() })?;
+        let cached = match self.read(engine, &image).ok_or("its labels are not those it was given") {
+            Ok(cached) => check_image(&image, &built.base.image).map(|()| cached),
+            Err(what) => Err(Error::Unfit { what: what.into() }),
+        };
+        let cached = match cached {
+            Ok(cached) => cached,
+            Err(unfit) => {
+                runtime.image(ImageAct::Remove(image.id)).await?;
+                return Err(unfit);
+            }
+        };
+        self.remember(&wanted.slot(engine), &cached.image.id);
+        self.used(&cached.image.id, wanted.now);
+        self.make_room(runtime, built, &cached).await?;
+        Ok(cached)
+    }
+
+    /// Before the commit, since a container that has more is not to become an image even for a moment.
+    fn check_container(&self, container: &Container, base: &Image) -> Result<(), Error> {
+        let prefix = self.signer.key("");
+        let foreign = |it: &(&String, &String)| !it.0.starts_with(&prefix) && base.labels.get(it.0) != Some(it.1);
+        if let Some((label, _)) = container.labels.iter().find(foreign) {
+            return unfit(format!("the container has a label `{label}`"));
+        }
+        check_env(&container.env, base, &OF_THE_ENGINE)
+    }
+
+    /// Those that the new one takes the place of go, and then the longest unused, until the rest is small enough. One
+    /// that is in use stays.
+    async fn make_room(&self, runtime: &dyn ContainerRuntime, built: &Built<'_>, new: &Cached) -> Result<(), Error> {
+        let mut others = self.all(runtime).await?;
+        others.retain(|it| it.image.id != new.image.id);
+        let (replaced, mut rest): (Vec<_>, Vec<_>) = others
+            .into_iter()
+            .partition(|it| it.key == new.key || (built.replaces && it.purpose == new.purpose && it.base == new.base));
+        for it in &replaced {
+            self.remove(runtime, &it.image.id).await;
+        }
+        let Some(max) = built.max_bytes else { return Ok(()) };
+        rest.sort_by_key(|it| self.last_used(&it.image.id).unwrap_or(it.created));
+        let mut total: u64 = new.image.size_bytes + rest.iter().map(|it| it.image.size_bytes).sum::<u64>();
+        for it in &rest {
+            if total <= max.0 {
+                break;
+            }
+            if self.remove(runtime, &it.image.id).await {
+                total -= it.image.size_bytes;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every cached image of ours.
+    pub(super) async fn all(&self, runtime: &dyn ContainerRuntime) -> Result<Vec<Cached>, Error> {
+        let ours = LabelFilter(vec![(self.signer.key("kind"), Some(KIND.to_owned()))]);
+        let here = runtime.image(ImageAct::List(ours)).await?;
+        Ok(here.iter().filter_map(|it| self.read(runtime.kind(), it)).collect())
+    }
+
+    async fn remove(&self, runtime: &dyn ContainerRuntime, image: &ImageId) -> bool {
+        let removed = runtime.image(ImageAct::Remove(image.clone())).await;
+        match &removed {
+            Ok(_) => self.forget(image),
+            Err(err) => tracing::debug!(%image, %err, "a cached image stays"),
+        }
+        removed.is_ok()
+    }
+}
+
+fn check_image(image: &Image, base: &Image) -> Result<(), Error> {
+    check_env(&image.env, base, &OF_THE_ENGINE)?;
+    if image.config != base.config {
+        return unfit("it does not start as its base does");
+    }
+    if image.volumes != base.volumes { unfit("it has volumes that its base has not") } else { Ok(()) }
+}
+
+/// What an engine gives each container by itself. A base that was committed once may have them, too; they say nothing.
+const OF_THE_ENGINE: [&str; 4] = ["HOME", "HOSTNAME", "TERM", "container"];
+
+fn check_env(env: &[String], base: &Image, but_for: &[&str]) -> Result<(), Error> {
+    let listed = |env: &[String]| -> BTreeSet<String> {
+        let name = |it: &str| it.split('=').next().unwrap_or_default().to_owned();
+        env.iter().filter(|it| !but_for.contains(&name(it).as_str())).cloned().collect()
+    };
+    let (here, there) = (listed(env), listed(&base.env));
+    // Names alone: a value may be what must not be told.
+    let differs = here.symmetric_difference(&there).next().and_then(|it| it.split_once('=')).map(|it| it.0);
+    match differs {
+        Some(name) => unfit(format!("its environment differs from its base's in `{name}`")),
+        None => Ok(()),
+    }
+}
+
+fn unfit<T>(what: impl Into<String>) -> Result<T, Error> {
+    Err(Error::Unfit { what: what.into() })
+}

@@ -1,0 +1,161 @@
+use std::sync::Mutex;
+
+use coracle_runtime::{
+    ContainerId, ContainerName, ContainerRuntime, CreateSpec, FakeRuntime, GuestOn, ImageAct, ImageRef, LinkSettings,
+    NetworkOn, Policy, admit,
+};
+
+use super::*;
+use crate::packages::PackageName;
+
+struct World {
+    fake: FakeRuntime,
+    id: ContainerId,
+    link: Link,
+    said: Mutex<Vec<String>>,
+}
+
+impl World {
+    async fn of(fake: FakeRuntime) -> Self {
+        let image = ImageRef::parse("busybox").unwrap();
+        let found = fake.image(ImageAct::Find(vec![image.clone()])).await.unwrap().remove(0);
+        let spec = CreateSpec::new(ContainerName::parse("build").unwrap(), image);
+        let guest = GuestOn::Bound { program: "/".into(), link: "/".into() };
+        let admitted = admit(spec, &Policy::everything()).unwrap().guided(Some(guest));
+        let id = fake.create(&admitted.on(found.id, NetworkOn::None)).await.unwrap();
+        fake.start(&id).await.unwrap();
+        let link = fake.link(&id, None, LinkSettings::default()).await.unwrap();
+        Self { fake, id, link, said: Mutex::default() }
+    }
+
+    /// Answers from a table, as a Debian.
+    async fn debian() -> Self {
+        let world = Self::of(FakeRuntime::new()).await;
+        let bin = world.fake.root(&world.id).unwrap().join("usr/bin");
+        std::fs::create_dir_all(&bin).unwrap();
+        std::fs::write(bin.join("apt-get"), "").unwrap();
+        world.reply(&Manager::Apt.update().unwrap(), 0);
+        world.reply(&Manager::Apt.clean().unwrap(), 0);
+        world
+    }
+
+    fn reply(&self, argv: &[String], code: u8) {
+        self.fake.reply(&argv.join(" "), Exit::Code(code), "", "the reason\n");
+    }
+
+    fn probe(&self, commands: &str, missing: &str) {
+        let words = format!("/bin/sh -c {MISSING} probe {commands}");
+        self.fake.reply(&words, Exit::Code(0), missing, "");
+    }
+
+    async fn cook(&self, recipe: &Recipe, on_failure: OnFailure) -> Cooked {
+        let (env, cancel) = ([("CA".to_owned(), "/ca".to_owned())].into(), CancellationToken::new());
+        let cooking = Cooking { env, limit: Duration::from_secs(60), on_failure, cancel };
+        let tell = |it: &str| self.said.lock().unwrap().push(it.to_owned());
+        cook(&self.link, recipe, &cooking, &tell).await.unwrap()
+    }
+}
+
+fn packages(names: &[&str]) -> Recipe {
+    Recipe { packages: names.iter().map(|it| PackageName::parse(it).unwrap()).collect(), ..Recipe::default() }
+}
+
+fn setup(scripts: &[&str]) -> Recipe {
+    Recipe { setup: scripts.iter().map(|it| Setup::from((*it).to_owned())).collect(), ..Recipe::default() }
+}
+
+fn shown(cooked: &Cooked) -> Vec<String> {
+    let line = |it: &Ran| format!("{}: {}", it.name, it.error.as_deref().unwrap_or("ok"));
+    cooked.commands.iter().map(line).collect()
+}
+
+#[tokio::test]
+async fn commands_run_in_order_with_the_environment_they_are_given() {
+    let world = World::of(FakeRuntime::with_programs()).await;
+    let mut recipe = setup(&["echo one >made", "echo \"two $CA\" | tee -a made"]);
+    recipe.setup.push(Setup::fixed("with arguments", "printf '%s' \"$1\" >>made", &["$(id) three"], &["sh"]));
+    let cooked = world.cook(&recipe, OnFailure::Stop).await;
+    assert!(cooked.whole(), "{cooked:?}");
+    assert_eq!(cooked.commands[1].output, "two /ca");
+    let made = std::fs::read_to_string(world.fake.root(&world.id).unwrap().join("made")).unwrap();
+    assert_eq!(made, "one\ntwo /ca\n$(id) three");
+    assert_eq!(*world.said.lock().unwrap(), ["running `echo one >made`", &cooked.commands[1].name, "with arguments"]);
+}
+
+#[tokio::test]
+async fn a_failure_ends_what_shall_be_whole_and_not_what_shall_be_used() {
+    let recipe = setup(&["echo no >&2; exit 3", "true"]);
+    let world = World::of(FakeRuntime::with_programs()).await;
+    let stopped = world.cook(&recipe, OnFailure::Stop).await;
+    assert_eq!(shown(&stopped), ["running `echo no >&2; exit 3`: exit 3"]);
+    assert_eq!((stopped.commands[0].exit, stopped.commands[0].output.as_str()), (Some(3), "no"));
+    assert_eq!(stopped.fault().unwrap(), "running `echo no >&2; exit 3`: exit 3");
+    let went_on = world.cook(&recipe, OnFailure::GoOn).await;
+    assert_eq!(shown(&went_on)[1], "running `true`: ok");
+    assert!(!went_on.whole());
+}
+
+#[tokio::test]
+async fn what_should_be_there_and_is_not_is_named() {
+    let world = World::of(FakeRuntime::with_programs()).await;
+    let brings = ["sh", "coracle-no-such-command"];
+    let recipe = Recipe { setup: vec![Setup::fixed("x", "true", &[], &brings)], ..Recipe::default() };
+    let cooked = world.cook(&recipe, OnFailure::Stop).await;
+    assert_eq!((cooked.missing.join(" "), cooked.whole()), ("coracle-no-such-command".to_owned(), false));
+}
+
+#[tokio::test]
+async fn packages_come_first_and_all_at_once() {
+    let world = World::debian().await;
+    world.reply(&Manager::Apt.install(&["curl", "git"]), 0);
+    world.probe("curl git", "");
+    let cooked = world.cook(&packages(&["git", "curl"]), OnFailure::Stop).await;
+    assert!(cooked.whole(), "{cooked:?}");
+    assert_eq!(
+        shown(&cooked),
+        ["fetching the lists of packages: ok", "installing curl git: ok", "removing what was fetched: ok"]
+    );
+}
+
+#[tokio::test]
+async fn one_package_that_cannot_be_had_keeps_no_other_out_of_a_live_container() {
+    let world = World::debian().await;
+    for (names, code) in [(&["curl", "nosuch"][..], 100), (&["curl"], 0), (&["nosuch"], 100)] {
+        world.reply(&Manager::Apt.install(names), code);
+    }
+    world.probe("curl", "");
+    let cooked = world.cook(&packages(&["curl", "nosuch"]), OnFailure::GoOn).await;
+    assert_eq!(shown(&cooked)[1..3], ["installing curl: ok", "installing nosuch: exit 100"]);
+    assert_eq!(cooked.commands[2].output, "the reason");
+
+    let world = World::debian().await;
+    world.reply(&Manager::Apt.install(&["curl", "nosuch"]), 100);
+    let cooked = world.cook(&packages(&["curl", "nosuch"]), OnFailure::Stop).await;
+    assert_eq!(shown(&cooked)[1..], ["installing curl nosuch: exit 100"]);
+}
+
+#[tokio::test]
+async fn an_image_without_a_manager_gets_its_commands_all_the_same_when_it_is_used() {
+    let world = World::of(FakeRuntime::with_programs()).await;
+    let recipe = Recipe { setup: setup(&["true"]).setup, ..packages(&["git"]) };
+    let cooked = world.cook(&recipe, OnFailure::GoOn).await;
+    assert!(cooked.no_manager && cooked.commands.len() == 1, "{cooked:?}");
+    assert_eq!(world.cook(&recipe, OnFailure::Stop).await.commands, []);
+}
+
+#[tokio::test]
+async fn all_commands_together_have_a_limit_and_can_be_cancelled() {
+    let world = World::of(FakeRuntime::with_programs()).await;
+    let cancel = CancellationToken::new();
+    let cooking = |millis, cancel: &CancellationToken| Cooking {
+        env: BTreeMap::new(),
+        limit: Duration::from_millis(millis),
+        on_failure: OnFailure::GoOn,
+        cancel: cancel.clone(),
+    };
+    let late = cook(&world.link, &setup(&["sleep 30", "true"]), &cooking(300, &cancel), &|_| {}).await.unwrap();
+    assert!(late.commands[0].error.as_ref().unwrap().starts_with("not done within"), "{late:?}");
+    let tell = |_: &str| cancel.cancel();
+    let ended = cook(&world.link, &setup(&["sleep 30", "true"]), &cooking(60_000, &cancel), &tell).await.unwrap();
+    assert_eq!(shown(&ended), ["running `sleep 30`: cancelled"]);
+}

@@ -1,0 +1,153 @@
+//! What tells one cached image from another (containers.md 8.3). Pure.
+
+use std::fmt;
+
+use coracle_runtime::EngineKind;
+use serde::Serialize;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::recipe::Recipe;
+
+/// Goes up when a key of before must not be found any longer.
+const SCHEMA: u32 = 1;
+
+/// A SHA-256 in hex.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Sum(String);
+
+impl Sum {
+    /// All of it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The sixteen digits that names have room for.
+    #[must_use]
+    pub fn short(&self) -> &str {
+        &self.0[..16]
+    }
+}
+
+impl fmt::Display for Sum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Everything that decides what a cached image holds.
+#[derive(Clone, Debug, Serialize)]
+pub struct KeyOf<'a> {
+    /// What was put on, all of it.
+    pub recipe: &'a Recipe,
+    /// The registry's digest of the base, or its image id.
+    pub base_digest: &'a str,
+    /// The hash of the certificates that were put in.
+    pub ca: Option<&'a str>,
+    /// Architecture in OCI's words.
+    pub arch: &'a str,
+    /// The engine that holds it.
+    pub engine: EngineKind,
+    /// Our own version, `major.minor`.
+    pub tool: &'a str,
+}
+
+impl KeyOf<'_> {
+    /// The key.
+    #[must_use]
+    pub fn sum(&self) -> Sum {
+        let mut parts = canonical(self);
+        if let Value::Object(parts) = &mut parts {
+            parts.insert("schema".into(), SCHEMA.into());
+            parts.insert("os".into(), "linux".into());
+        }
+        hashed(&parts)
+    }
+}
+
+/// The sum of anything that can be written as JSON.
+pub(crate) fn sum_of(it: &impl Serialize) -> Sum {
+    hashed(&canonical(it))
+}
+
+/// Keys in order, no blanks: a JSON object of a sorted map is canonical.
+fn canonical(it: &impl Serialize) -> Value {
+    serde_json::to_value(it).expect("text and lists of text can be written as JSON")
+}
+
+fn hashed(value: &Value) -> Sum {
+    Sum(hex::encode(Sha256::digest(value.to_string())))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::packages::PackageName;
+    use crate::recipe::Setup;
+
+    fn recipe((packages, setup, env): (Vec<String>, Vec<String>, Vec<(String, String)>)) -> Recipe {
+        let packages = packages.iter().map(|it| PackageName::parse(it).unwrap()).collect();
+        Recipe { packages, setup: setup.into_iter().map(Setup::from).collect(), env: env.into_iter().collect() }
+    }
+
+    fn of<'a>(recipe: &'a Recipe, digest: &'a str, ca: Option<&'a str>) -> KeyOf<'a> {
+        KeyOf { recipe, base_digest: digest, ca, arch: "amd64", engine: EngineKind::Docker, tool: "0.1" }
+    }
+
+    fn any_recipe() -> impl Strategy<Value = Recipe> {
+        let text = "[ -~]{0,8}";
+        (
+            proptest::collection::vec("[a-z][a-z0-9-]{0,3}", 0..3),
+            proptest::collection::vec(text, 0..3),
+            proptest::collection::vec(("[A-Z]{1,2}", text), 0..3),
+        )
+            .prop_map(recipe)
+    }
+
+    proptest! {
+        #[test]
+        fn the_same_has_the_same_key_and_anything_else_another(
+            a in any_recipe(), b in any_recipe(), digests in ("[ab]", "[ab]"),
+            cas in (proptest::option::of("[ab]"), proptest::option::of("[ab]")),
+        ) {
+            let same = a == b && digests.0 == digests.1 && cas.0 == cas.1;
+            let (left, right) = (of(&a, &digests.0, cas.0.as_deref()), of(&b, &digests.1, cas.1.as_deref()));
+            prop_assert_eq!(same, left.sum() == right.sum());
+            prop_assert_eq!(left.sum(), left.clone().sum());
+            prop_assert_eq!(a == b, a.sum() == b.sum());
+        }
+    }
+
+    #[test]
+    fn every_part_makes_another_key() {
+        let plain = Recipe::default();
+        let jq = recipe((vec!["jq".into()], vec![], vec![]));
+        let setup = recipe((vec![], vec!["jq".into()], vec![]));
+        let env = recipe((vec![], vec![], vec![("jq".into(), String::new())]));
+        let base = of(&plain, "sha256:a", None);
+        let keys = [
+            base.clone(),
+            KeyOf { recipe: &jq, ..base.clone() },
+            KeyOf { recipe: &setup, ..base.clone() },
+            KeyOf { recipe: &env, ..base.clone() },
+            KeyOf { base_digest: "sha256:b", ..base.clone() },
+            KeyOf { ca: Some("sha256:a"), ..base.clone() },
+            KeyOf { arch: "arm64", ..base.clone() },
+            KeyOf { engine: EngineKind::Podman, ..base.clone() },
+            KeyOf { tool: "0.2", ..base.clone() },
+        ];
+        let sums: std::collections::BTreeSet<_> = keys.iter().map(KeyOf::sum).collect();
+        assert_eq!(sums.len(), keys.len());
+    }
+
+    #[test]
+    fn what_people_read_is_no_part_of_a_recipe_and_the_order_of_packages_neither() {
+        let named = |what| Recipe { setup: vec![Setup::fixed(what, "x", &[], &[])], ..Recipe::default() };
+        assert_eq!(named("a").sum(), named("b").sum());
+        let listed = |names: [&str; 2]| recipe((names.map(str::to_owned).to_vec(), vec![], vec![])).sum();
+        assert_eq!(listed(["a", "b"]), listed(["b", "a"]));
+    }
+}

@@ -1,0 +1,86 @@
+use super::*;
+
+fn purpose(name: &str) -> Purpose {
+    Purpose::parse(name).unwrap()
+}
+
+fn built_in(name: &str) -> Profile {
+    of(&purpose(name), &BTreeMap::new(), None).unwrap()
+}
+
+fn configured(name: &str, toml: &str) -> BTreeMap<Purpose, ProfileSettings> {
+    [(purpose(name), serde_json::from_str(toml).unwrap())].into()
+}
+
+fn shown<'a>(packages: impl IntoIterator<Item = &'a PackageName>) -> String {
+    packages.into_iter().map(PackageName::as_str).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn every_line_of_the_table_is_a_profile_with_all_its_packages() {
+    let all: Vec<_> = known(&BTreeMap::new());
+    assert_eq!(
+        all.iter().map(Purpose::as_str).collect::<Vec<_>>().join(" "),
+        "amplifier bun clean general go node python rust try-repo"
+    );
+    for it in all.iter().filter(|it| !it.is_detected()) {
+        assert!(shown(&of(it, &BTreeMap::new(), None).unwrap().recipe.packages).contains("git"), "{it}");
+    }
+    let python = built_in("python");
+    assert_eq!(shown(&python.recipe.packages), "build-essential ca-certificates curl git");
+    assert_eq!(shown(&python.bootstrap.packages), "python3 python3-dev python3-pip python3-venv");
+    assert_eq!((python.env_passthrough, python.forward_gh), (None, None));
+    assert_eq!((built_in("clean").env_passthrough, built_in("clean").dotfiles), (Some(Passthrough::None), Some(false)));
+}
+
+#[test]
+fn the_version_of_amplifier_is_an_argument_and_looks_like_one() {
+    let with = |version| of(&purpose("amplifier"), &BTreeMap::new(), version);
+    assert_eq!(with(None).unwrap().recipe.setup[1].args, ["amplifier"]);
+    assert_eq!(with(Some("0.3.1")).unwrap().recipe.setup[1].args, ["amplifier==0.3.1"]);
+    for bad in ["", "1; id", "$(id)", "1 2", &"1".repeat(65)] {
+        assert_eq!(with(Some(bad)), Err(ProfileError::Version(bad.to_owned())));
+    }
+}
+
+#[test]
+fn a_configured_field_takes_the_place_of_the_built_in_one_and_of_no_other() {
+    let own = configured("python", r#"{"packages":["jq"],"forward_ssh":true,"env_passthrough":["A","B"]}"#);
+    let profile = of(&purpose("python"), &own, None).unwrap();
+    assert_eq!(shown(&profile.recipe.packages), "jq");
+    assert_eq!((profile.forward_ssh, profile.forward_git), (Some(true), None));
+    assert_eq!(profile.env_passthrough, Some(Passthrough::Names(vec!["A".into(), "B".into()])));
+    let same = built_in("python");
+    assert_eq!(
+        (profile.image, profile.recipe.setup, profile.bootstrap),
+        (same.image, same.recipe.setup, same.bootstrap)
+    );
+}
+
+#[test]
+fn a_new_profile_needs_an_image_and_an_unknown_one_is_told_with_those_there_are() {
+    let own = configured("mine", r#"{"image":"debian:12","setup":["echo hi"]}"#);
+    let mine = of(&purpose("mine"), &own, None).unwrap();
+    assert_eq!((mine.image.as_str(), mine.recipe.setup[0].script.as_str()), ("debian:12", "echo hi"));
+    let bare = configured("mine", "{}");
+    assert_eq!(of(&purpose("mine"), &bare, None), Err(ProfileError::NoImage(purpose("mine"))));
+    let Err(unknown) = of(&purpose("pyhton"), &own, None) else { panic!() };
+    assert!(unknown.to_string().contains("`pyhton`") && unknown.to_string().contains("mine"), "{unknown}");
+    assert!(matches!(of(&purpose("try-repo"), &own, None), Err(ProfileError::Detected(_))));
+}
+
+#[test]
+fn what_a_profile_does_not_have_cannot_be_configured() {
+    for bad in [
+        r#"{"pakages":[]}"#,
+        r#"{"packages":["-y"]}"#,
+        r#"{"image":"A B"}"#,
+        r#"{"env_passthrough":"some"}"#,
+        r#"{"forward_git":"yes"}"#,
+    ] {
+        assert!(serde_json::from_str::<ProfileSettings>(bad).is_err(), "{bad}");
+    }
+    for bad in ["", "Python", "a_b", "1a", "-a", &"a".repeat(33)] {
+        assert!(Purpose::parse(bad).is_err(), "{bad}");
+    }
+}

@@ -1,0 +1,88 @@
+//! What is put on a base, as data.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::key::{Sum, sum_of};
+use crate::packages::{self, PackageName};
+
+/// What is put on a base: packages, then commands. Serialised it is what makes two recipes the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Recipe {
+    /// Installed first, all at once, in whatever order.
+    pub packages: BTreeSet<PackageName>,
+    /// Run one after the other as root.
+    pub setup: Vec<Setup>,
+    /// The profile's variables, as configured. They are no part of the image, but commands see them.
+    pub env: BTreeMap<String, String>,
+}
+
+/// A command of a recipe: a script for `/bin/sh -c`, and its arguments.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String")]
+pub struct Setup {
+    /// The script.
+    pub script: String,
+    /// Its arguments, from `$1` on.
+    pub args: Vec<String>,
+    /// What it does, for people.
+    #[serde(skip)]
+    pub what: String,
+    /// Commands that are there afterwards.
+    #[serde(skip)]
+    pub brings: Vec<String>,
+}
+
+impl From<String> for Setup {
+    fn from(script: String) -> Self {
+        let line = script.lines().map(str::trim).find(|it| !it.is_empty()).unwrap_or_default();
+        let short: String = line.chars().take(60).collect();
+        let what = format!("running `{short}{}`", if short.len() < script.trim().len() { "…" } else { "" });
+        Self { script, args: Vec::new(), what, brings: Vec::new() }
+    }
+}
+
+impl Setup {
+    pub(crate) fn fixed(what: &str, script: &str, args: &[&str], brings: &[&str]) -> Self {
+        let owned = |words: &[&str]| words.iter().map(|it| (*it).to_owned()).collect();
+        Self { script: script.to_owned(), args: owned(args), what: what.to_owned(), brings: owned(brings) }
+    }
+}
+
+impl Recipe {
+    /// Nothing is put on: the base is used as it is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.packages.is_empty() && self.setup.is_empty()
+    }
+
+    /// With packages that the caller asks for besides.
+    #[must_use]
+    pub fn with(mut self, packages: impl IntoIterator<Item = PackageName>) -> Self {
+        self.packages.extend(packages);
+        self
+    }
+
+    /// Behind what has to come first.
+    #[must_use]
+    pub fn after(&self, first: &Self) -> Self {
+        let (mut packages, mut env) = (first.packages.clone(), first.env.clone());
+        packages.extend(self.packages.iter().cloned());
+        env.extend(self.env.clone());
+        Self { packages, setup: [first.setup.clone(), self.setup.clone()].concat(), env }
+    }
+
+    /// Tells it from every other.
+    #[must_use]
+    pub fn sum(&self) -> Sum {
+        sum_of(self)
+    }
+
+    /// Commands that are there when it was cooked, as far as that is known.
+    #[must_use]
+    pub fn commands(&self) -> BTreeSet<String> {
+        let packaged = packages::commands(&self.packages).into_iter().map(str::to_owned);
+        packaged.chain(self.setup.iter().flat_map(|it| it.brings.iter().cloned())).collect()
+    }
+}

@@ -1,0 +1,44 @@
+//! What is in the way of a file or link of ours is kept beside it.
+
+use coracle_runtime::link::wire::{At, FaultCode};
+use coracle_runtime::{ContainerPath, Error};
+
+use crate::Place;
+
+/// Gives what is at a path the name `<name>.orig`; nothing there is fine. Where that name is taken, an earlier one was
+/// kept, and this one is left for whoever writes next.
+///
+/// # Errors
+/// Why it cannot be renamed.
+pub(crate) async fn out_of_the_way(place: &Place, path: &ContainerPath) -> Result<(), String> {
+    let itself = At { follow: false, ..place.at(path) };
+    match place.link.rename(itself, &format!("{}.orig", path.file_name())).await {
+        Ok(_) => Ok(()),
+        Err(err) if is(&err, FaultCode::NotFound) || is(&err, FaultCode::Exists) => Ok(()),
+        Err(err) => Err(err.to_string()),
+    }
+}
+
+/// Makes a link; what is in its way is kept as `<name>.orig`.
+///
+/// # Errors
+/// Why it cannot be made.
+pub(crate) async fn link(place: &Place, path: &ContainerPath, target: &ContainerPath) -> Result<(), String> {
+    let itself = || At { follow: false, ..place.at(path) };
+    match place.link.make_link(itself(), target.as_str(), false).await {
+        Ok(_) => return Ok(()),
+        Err(err) if is(&err, FaultCode::Exists) || is(&err, FaultCode::WrongKind) => {}
+        Err(err) => return Err(err.to_string()),
+    }
+    let there = place.link.stat(itself()).await.map_err(|it| it.to_string())?;
+    if there.link.as_deref() == Some(target.as_str()) {
+        return Ok(());
+    }
+    out_of_the_way(place, path).await?;
+    place.link.make_link(itself(), target.as_str(), true).await.map(drop).map_err(|it| it.to_string())
+}
+
+/// Whether the guest refused for that reason.
+pub(crate) fn is(err: &Error, code: FaultCode) -> bool {
+    matches!(err, Error::Refused(fault) if fault.code == code)
+}

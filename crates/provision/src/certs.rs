@@ -1,1 +1,0 @@
-//! The host's own certificate authorities (containers.md 5.14).

@@ -1,0 +1,213 @@
+//! The host's own certificate authorities (containers.md 5.14).
+
+mod additions;
+mod family;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use coracle_runtime::link::{Put, wire::FaultCode};
+use coracle_runtime::{ContainerPath, Input};
+use futures_util::future::join_all;
+
+pub use additions::Additions;
+
+use self::additions::{Certificate, certificates};
+use self::family::{ANCHORS, BUNDLES, Family};
+use crate::{Item, Place, Status, Step, aside};
+
+const STEP: &str = "ca_certificates";
+
+/// A bundle is a quarter of a megabyte; what is far longer is none.
+const MAX_BUNDLE: u64 = 8 << 20;
+
+const MAX_RELEASE: u64 = 64 << 10;
+
+/// The variables that name the bundle to those who do not look where the system does.
+pub const VARIABLES: &[&str] = &[
+    "SSL_CERT_FILE",
+    "CURL_CA_BUNDLE",
+    "PIP_CERT",
+    "REQUESTS_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+    "CARGO_HTTP_CAINFO",
+    "GIT_SSL_CAINFO",
+];
+
+/// What a container trusts now.
+#[derive(Clone, Debug)]
+pub struct Trusted {
+    /// The entry of the report.
+    pub step: Step,
+    /// For the session; empty when the bundle does not hold the certificates.
+    pub variables: BTreeMap<String, String>,
+}
+
+/// The entry of a container that trusts what its image does.
+#[must_use]
+pub fn skipped(why: &str) -> Step {
+    Step::skipped(STEP, why)
+}
+
+/// Adds certificates where the image's family looks for them, as root, without a program of the image. What is there
+/// already is left as it is.
+pub async fn trust(place: &Place, additions: &Additions) -> Trusted {
+    let begun = Instant::now();
+    if additions.is_empty() {
+        let step = Step { items: left_out(additions).collect(), ..skipped("the host has none of its own") };
+        return Trusted { step, variables: BTreeMap::new() };
+    }
+    let image = look(place).await;
+    let (anchors, bundles) =
+        tokio::join!(add_anchors(place, &image, additions), add_to_bundles(place, &image, additions));
+    let bundle = image.bundle();
+    let seen = match bundles.first().and_then(|it| it.error.clone()) {
+        Some(error) => Err(error),
+        None => probed(place, &image, additions).await,
+    };
+    let added = image.lacking(additions, 0).len();
+    let detail = format!("{} of the host in {bundle}, {added} of them new", counted(additions.len()));
+    let items: Vec<Item> = bundles.into_iter().chain(anchors).chain(left_out(additions)).collect();
+    let (step, variables) = match seen {
+        Ok(()) => {
+            let variables = VARIABLES.iter().map(|it| ((*it).to_owned(), bundle.to_string())).collect();
+            (Step::of_items(STEP, detail, "the bundle, read back, holds each of them", items), variables)
+        }
+        Err(error) => {
+            let step = Step::flawed(STEP, Status::Failed, format!("{bundle} does not hold them"), error);
+            (Step { items, ..step }, BTreeMap::new())
+        }
+    };
+    Trusted { step: step.took(begun.elapsed()), variables }
+}
+
+/// What an image has.
+#[derive(Debug)]
+struct Image {
+    family: Option<&'static Family>,
+    /// Directories of anchors that there are.
+    anchors: Vec<&'static str>,
+    /// Bundles that there are, and what they hold.
+    bundles: Vec<(ContainerPath, Vec<u8>, BTreeSet<[u8; 32]>)>,
+}
+
+impl Image {
+    /// The bundle that programs are told of.
+    fn bundle(&self) -> ContainerPath {
+        let made = self.family.map_or(BUNDLES[0], |it| it.bundle);
+        self.bundles.first().map_or_else(|| path(made), |it| it.0.clone())
+    }
+
+    /// What a bundle does not hold, as text; all of it, where there is none.
+    fn lacking(&self, additions: &Additions, bundle: usize) -> Vec<String> {
+        let held = self.bundles.get(bundle).map(|it| &it.2);
+        let lacks = |digest| held.is_none_or(|it| !it.contains(digest));
+        additions.certificates.iter().filter(|it| lacks(&it.digest)).map(Certificate::pem).collect()
+    }
+
+    /// Where anchors go: where the family looks, also when there is nothing yet, since a package may bring what looks.
+    fn anchors(&self) -> Option<&'static str> {
+        self.family.map(|it| it.anchors).or(self.anchors.first().copied())
+    }
+}
+
+async fn look(place: &Place) -> Image {
+    let release = path("/etc/os-release");
+    let bundle = |it: &&'static str| {
+        let path = path(it);
+        async move {
+            let (_, content) = place.link.get(place.at_as_root(&path), 0, MAX_BUNDLE).await.ok()?;
+            let held = certificates(&content).map(|it| it.digest).collect();
+            Some((path, content, held))
+        }
+    };
+    let anchor = |it: &&'static str| {
+        let it = *it;
+        async move { place.link.stat(place.at_as_root(&path(it))).await.ok().map(|_| it) }
+    };
+    let (release, bundles, anchors) = tokio::join!(
+        place.link.get(place.at_as_root(&release), 0, MAX_RELEASE),
+        join_all(BUNDLES.iter().map(bundle)),
+        join_all(ANCHORS.iter().map(anchor)),
+    );
+    Image {
+        family: release.ok().and_then(|(_, text)| Family::of(&text)),
+        anchors: anchors.into_iter().flatten().collect(),
+        bundles: bundles.into_iter().flatten().collect(),
+    }
+}
+
+/// One file for each certificate, named by it, so that one that is there is the same.
+async fn add_anchors(place: &Place, image: &Image, additions: &Additions) -> Vec<Item> {
+    let Some(dir) = image.anchors() else { return Vec::new() };
+    let add = async |name: String, pem: String| {
+        let at = place.at_as_root(&path(&name));
+        let content = Input::Bytes(pem.into_bytes());
+        let put = Put { at, mode: Some(0o644), exact: false, parents: true, replace: false, content };
+        match place.link.put(put).await {
+            Err(err) if !aside::is(&err, FaultCode::Exists) => Item::failed(name, err.to_string()),
+            _ => Item::success(name),
+        }
+    };
+    let named = |it: &Certificate| (format!("{dir}/coracle-{}.crt", hex::encode(&it.digest[..8])), it.pem());
+    join_all(additions.certificates.iter().map(named).map(|(name, pem)| add(name, pem))).await
+}
+
+/// Every bundle that there is gets what it lacks; where there is none, one is made.
+async fn add_to_bundles(place: &Place, image: &Image, additions: &Additions) -> Vec<Item> {
+    let write = async |path: ContainerPath, content: Vec<u8>, lacking: Vec<String>| {
+        let name = path.to_string();
+        if lacking.is_empty() {
+            return Item::success(name);
+        }
+        let at = place.at_as_root(&path);
+        let content = Input::Bytes(with(content, &lacking));
+        let put = Put { at, mode: Some(0o644), exact: false, parents: true, replace: true, content };
+        match place.link.put(put).await {
+            Ok(_) => Item::success(name),
+            Err(err) => Item::failed(name, err.to_string()),
+        }
+    };
+    if image.bundles.is_empty() {
+        return vec![write(image.bundle(), Vec::new(), image.lacking(additions, 0)).await];
+    }
+    // Several may be links to one file. All write the same then, so it does not matter which is the last.
+    let each = image.bundles.iter().enumerate();
+    join_all(each.map(|(n, (path, content, _))| write(path.clone(), content.clone(), image.lacking(additions, n))))
+        .await
+}
+
+fn with(mut bundle: Vec<u8>, lacking: &[String]) -> Vec<u8> {
+    if bundle.last().is_some_and(|it| *it != b'\n') {
+        bundle.push(b'\n');
+    }
+    bundle.extend(lacking.concat().into_bytes());
+    bundle
+}
+
+async fn probed(place: &Place, image: &Image, additions: &Additions) -> Result<(), String> {
+    // What was read before and not written since needs no second look.
+    if !image.bundles.is_empty() && image.lacking(additions, 0).is_empty() {
+        return Ok(());
+    }
+    let bundle = image.bundle();
+    let (_, content) =
+        place.link.get(place.at_as_root(&bundle), 0, 2 * MAX_BUNDLE).await.map_err(|it| it.to_string())?;
+    let held: BTreeSet<[u8; 32]> = certificates(&content).map(|it| it.digest).collect();
+    match additions.certificates.iter().filter(|it| !held.contains(&it.digest)).count() {
+        0 => Ok(()),
+        n => Err(format!("{n} of {} are not in {bundle}", counted(additions.len()))),
+    }
+}
+
+fn left_out(additions: &Additions) -> impl Iterator<Item = Item> {
+    additions.left_out.iter().map(|(path, why)| Item::skipped(path.display().to_string()).with("why", *why))
+}
+
+fn counted(n: usize) -> String {
+    if n == 1 { "1 certificate".to_owned() } else { format!("{n} certificates") }
+}
+
+fn path(text: &str) -> ContainerPath {
+    ContainerPath::parse(text).expect("a plain path")
+}

@@ -1,0 +1,108 @@
+//! A clone, made by the git inside and seen to have a commit.
+
+use std::time::Duration;
+
+use coracle_runtime::link::wire::FaultCode;
+use coracle_runtime::{BranchName, Command, ContainerPath, Error, Excerpt, Exec, ExecOutput, Exit, GitUrl};
+
+use crate::flaw::Flaw;
+use crate::{Place, ended};
+
+/// What is cloned, and where to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source<'a> {
+    pub(crate) url: &'a GitUrl,
+    pub(crate) branch: Option<&'a BranchName>,
+    pub(crate) path: &'a ContainerPath,
+    /// Without its history.
+    pub(crate) shallow: bool,
+}
+
+/// Nobody is there to be asked: git and ssh fail where they would.
+const ASK_NOBODY: [(&str, &str); 4] = [
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("GIT_ASKPASS", "/bin/false"),
+    ("SSH_ASKPASS_REQUIRE", "never"),
+    ("GIT_SSH_COMMAND", "ssh -oBatchMode=yes"),
+];
+
+/// Time to tell a commit.
+const SOON: Duration = Duration::from_secs(30);
+
+/// Clones as the exec user into a path where nothing is, or an empty directory. The commit that it is at.
+pub(crate) async fn cloned(place: &Place, source: Source<'_>) -> Result<String, Flaw> {
+    let path = source.path;
+    let Some(above) = path.parent() else { return Err(exists(path)) };
+    place.within(free(place, path)).await?;
+    place.within(place.make_dirs(&above)).await?;
+    let exec = git(place, clone_words(source), &above, place.clone_timeout);
+    let limit = exec.limits.total;
+    let output = place.run(exec).await?;
+    match output.exit {
+        Exit::Code(0) => commit(place, path).await,
+        _ => Err(of_git(&output, limit)),
+    }
+}
+
+/// From the directory above and by its name there, so that git's words hold no path that it could take for another's.
+fn clone_words(source: Source<'_>) -> Vec<String> {
+    let mut words = vec!["clone".to_owned()];
+    if source.shallow {
+        words.push("--depth=1".into());
+    }
+    words.extend(source.branch.map(|it| format!("--branch={it}")));
+    words.extend(["--".into(), source.url.as_str().to_owned(), source.path.file_name().to_owned()]);
+    words
+}
+
+/// The repository is named to git: one that lies further up would be found otherwise, and asked in its place.
+async fn commit(place: &Place, path: &ContainerPath) -> Result<String, Flaw> {
+    let words = ["--git-dir=.git", "rev-parse", "--verify", "HEAD^{commit}"].map(str::to_owned).to_vec();
+    let output = place.run(git(place, words, path, SOON)).await?;
+    let commit = output.stdout.text().trim().to_owned();
+    let is_one = [40, 64].contains(&commit.len()) && commit.bytes().all(|it| it.is_ascii_hexdigit());
+    match output.exit {
+        Exit::Code(0) if is_one => Ok(commit),
+        _ => Err(Flaw::plain("it was cloned and has no commit")),
+    }
+}
+
+fn git(place: &Place, words: Vec<String>, at: &ContainerPath, timeout: Duration) -> Exec {
+    let argv = ["git".to_owned()].into_iter().chain(words).collect();
+    let mut exec = place.exec(Command::Argv(argv), at, timeout);
+    for (name, value) in ASK_NOBODY {
+        exec.env.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+    }
+    exec.keep_bytes = ended::KEEP_BYTES;
+    exec
+}
+
+async fn free(place: &Place, path: &ContainerPath) -> Result<(), Flaw> {
+    match place.link.list(place.at(path), 1).await {
+        Ok((entries, more)) if entries.is_empty() && !more => Ok(()),
+        Ok(_) => Err(exists(path)),
+        Err(Error::Refused(fault)) if fault.code == FaultCode::NotFound => Ok(()),
+        Err(Error::Refused(fault)) if fault.code == FaultCode::WrongKind => Err(exists(path)),
+        Err(err) => Err(err.into()),
+    }
+}
+
+fn exists(path: &ContainerPath) -> Flaw {
+    Flaw::new("path_exists", format!("`{path}` exists and is not empty"))
+}
+
+fn of_git(output: &ExecOutput, limit: Option<Duration>) -> Flaw {
+    match output.exit {
+        Exit::Code(127) => Flaw::new("unsupported", "git is not in the image"),
+        Exit::Code(code) => Flaw::plain(format!("git: {} (exit {code})", last_words(output))),
+        _ => ended::flaw(output, limit).unwrap_or_else(|| Flaw::plain("git ended")),
+    }
+}
+
+/// The reason that git gives; advice may follow it.
+fn last_words(output: &ExecOutput) -> String {
+    let excerpt = Excerpt::of(&output.stderr.bytes());
+    let lines = || excerpt.as_str().lines().map(str::trim).filter(|it| !it.is_empty()).rev();
+    let reason = lines().find_map(|it| it.strip_prefix("fatal: ").or_else(|| it.strip_prefix("error: ")));
+    reason.or_else(|| lines().next()).unwrap_or("it gave no reason").chars().take(200).collect()
+}

@@ -1,0 +1,98 @@
+//! Links to dotfiles that have no script.
+
+use coracle_runtime::link::wire::{At, FaultCode, Kind};
+use coracle_runtime::{ContainerPath, Error};
+
+use crate::flaw::Flaw;
+use crate::{Item, Place};
+
+/// The files that are linked from the home.
+const LINKED: [&str; 11] = [
+    ".bashrc",
+    ".bash_profile",
+    ".bash_aliases",
+    ".zshrc",
+    ".zprofile",
+    ".gitconfig",
+    ".gitignore_global",
+    ".vimrc",
+    ".tmux.conf",
+    ".inputrc",
+    ".editorconfig",
+];
+
+/// Names that are tried for a file in the way.
+const KEPT: usize = 100;
+
+/// Links those files that are in the clone, and reports each.
+pub(super) async fn make(place: &Place, clone: &ContainerPath) -> Vec<Item> {
+    let mut items = Vec::new();
+    for name in LINKED {
+        let (Ok(from), Ok(to)) = (place.home.join(name), clone.join(name)) else { continue };
+        match place.within(link(place, &from, &to)).await {
+            Ok(Linked::NoSuchFile) => {}
+            Ok(Linked::Made { kept_as: None }) => items.push(Item::success(name)),
+            Ok(Linked::Made { kept_as: Some(kept) }) => items.push(Item::success(name).with("kept_as", kept)),
+            Err(flaw) => items.push(flaw.of(name)),
+        }
+    }
+    items
+}
+
+enum Linked {
+    NoSuchFile,
+    Made { kept_as: Option<String> },
+}
+
+async fn link(place: &Place, from: &ContainerPath, to: &ContainerPath) -> Result<Linked, Flaw> {
+    if !is_there(place, At { follow: true, ..place.at(to) }).await? {
+        return Ok(Linked::NoSuchFile);
+    }
+    let at = At { follow: false, ..place.at(from) };
+    let kept_as = if is_there(place, at.clone()).await? { Some(keep(place, from).await?) } else { None };
+    if let Err(err) = place.link.make_link(at, &target(place, to), false).await {
+        // Better the file that was there than none.
+        if let Some(kept) = &kept_as {
+            let _ = place.link.rename(beside(place, from, kept), from.file_name()).await;
+        }
+        return Err(err.into());
+    }
+    let entry = place.link.stat(place.at(from)).await?;
+    if entry.kind == Kind::Link { Err(Flaw::plain("the link leads nowhere")) } else { Ok(Linked::Made { kept_as }) }
+}
+
+/// From the home on where it can be: a home may be seen under another path, too.
+fn target(place: &Place, to: &ContainerPath) -> String {
+    let below = to.as_str().strip_prefix(place.home.as_str()).and_then(|it| it.strip_prefix('/'));
+    below.unwrap_or(to.as_str()).to_owned()
+}
+
+async fn is_there(place: &Place, at: At) -> Result<bool, Flaw> {
+    match place.link.stat(at).await {
+        Ok(_) => Ok(true),
+        Err(Error::Refused(fault)) if fault.code == FaultCode::NotFound => Ok(false),
+        Err(err) => Err(err.into()),
+    }
+}
+
+/// Gives what is in the way another name, the first that is free.
+async fn keep(place: &Place, path: &ContainerPath) -> Result<String, Flaw> {
+    let names = (0..KEPT).map(|n| match n {
+        0 => format!("{}.orig", path.file_name()),
+        n => format!("{}.orig.{n}", path.file_name()),
+    });
+    for name in names {
+        let at = At { follow: false, ..place.at(path) };
+        match place.link.rename(at, &name).await {
+            Ok(_) => return Ok(name),
+            Err(Error::Refused(fault)) if fault.code == FaultCode::Exists => {}
+            Err(err) => return Err(err.into()),
+        }
+    }
+    Err(Flaw::new("path_exists", format!("`{path}` is in the way, and so are {KEPT} files that it was kept as before")))
+}
+
+fn beside(place: &Place, path: &ContainerPath, name: &str) -> At {
+    let path = path.parent().and_then(|it| it.join(name).ok()).unwrap_or_else(|| path.clone());
+    At { follow: false, ..place.at(&path) }
+}

@@ -1,0 +1,134 @@
+//! The script of dotfiles: which it is, and how it is run.
+
+use coracle_runtime::link::wire::{At, FaultCode, Kind};
+use coracle_runtime::{Chunk, Command, Error};
+use tokio::sync::mpsc;
+
+use super::Dotfiles;
+use crate::flaw::Flaw;
+use crate::{Item, Place, ended};
+
+/// Looked for in this order.
+const USUAL: [&str; 5] = ["install.sh", "setup.sh", "bootstrap.sh", "script/setup", "Makefile"];
+
+/// The kernel reads no more of a script's first line.
+const FIRST_LINE: u64 = 256;
+
+/// A script that is there.
+#[derive(Debug)]
+pub(super) struct Script {
+    /// Its path in the clone.
+    name: String,
+    argv: Vec<String>,
+}
+
+/// The script that was named, which has to be there; else the first of the usual ones.
+pub(super) async fn find(place: &Place, dotfiles: &Dotfiles) -> Result<Option<Script>, Flaw> {
+    if let Some(name) = &dotfiles.script {
+        let missing = || Flaw::new("path_not_found", format!("there is no script `{name}` in the clone"));
+        return look(place, dotfiles, name).await?.ok_or_else(missing).map(Some);
+    }
+    for name in USUAL {
+        if let Some(script) = look(place, dotfiles, name).await? {
+            return Ok(Some(script));
+        }
+    }
+    Ok(None)
+}
+
+async fn look(place: &Place, dotfiles: &Dotfiles, name: &str) -> Result<Option<Script>, Flaw> {
+    let invalid = |why: &str| Flaw::new("invalid_input", format!("the script is not a path in the clone: {why}"));
+    if name.starts_with('/') {
+        return Err(invalid("it must not begin with `/`"));
+    }
+    let path = dotfiles.target.join(name).map_err(|err| invalid(err.why))?;
+    match place.within(read(place, place.at(&path))).await? {
+        Some((executable, first)) => {
+            let name = path.as_str().strip_prefix(dotfiles.target.as_str()).unwrap_or_default();
+            let name = name.trim_start_matches('/').to_owned();
+            let argv = argv(&name, executable, &first);
+            Ok(Some(Script { name, argv }))
+        }
+        None => Ok(None),
+    }
+}
+
+/// Whether a file may be executed, and its first bytes; `None` if there is no file.
+async fn read(place: &Place, at: At) -> Result<Option<(bool, Vec<u8>)>, Flaw> {
+    match place.link.get(at, 0, FIRST_LINE).await {
+        Ok((entry, first)) => Ok((entry.kind == Kind::File).then_some((entry.mode & 0o111 != 0, first))),
+        Err(Error::Refused(fault)) if [FaultCode::NotFound, FaultCode::WrongKind].contains(&fault.code) => Ok(None),
+        Err(err) => Err(err.into()),
+    }
+}
+
+/// What the kernel executes it does; a script that lost its bits is given to the program that it names, and one that
+/// names none to the shell.
+fn argv(name: &str, executable: bool, first: &[u8]) -> Vec<String> {
+    if name == "Makefile" {
+        return vec!["make".into()];
+    }
+    let path = format!("./{name}");
+    let named = first.strip_prefix(b"#!").map(interpreter).filter(|it| !it.is_empty());
+    match named {
+        Some(_) if executable => vec![path],
+        Some(named) => named.into_iter().chain([path]).collect(),
+        None if executable && first.starts_with(b"\x7fELF") => vec![path],
+        None => vec!["/bin/sh".into(), path],
+    }
+}
+
+/// A program and at most one argument, as the kernel reads the line.
+fn interpreter(line: &[u8]) -> Vec<String> {
+    let line = line.split(|it| *it == b'\n').next().unwrap_or_default();
+    let text = String::from_utf8_lossy(line);
+    let (program, argument) = text.trim().split_once([' ', '\t']).unwrap_or((text.trim(), ""));
+    [program, argument.trim()].into_iter().filter(|it| !it.is_empty()).map(str::to_owned).collect()
+}
+
+/// Runs it in the clone, where it finds the files that it was written beside: what it takes for its own directory and
+/// links from there must not be the home.
+pub(super) async fn run(
+    place: &Place,
+    dotfiles: &Dotfiles,
+    script: &Script,
+    live: Option<&mpsc::Sender<Chunk>>,
+) -> Item {
+    let name = script.name.as_str();
+    let mut exec = place.exec(Command::Argv(script.argv.clone()), &dotfiles.target, place.timeout);
+    exec.keep_bytes = ended::KEEP_BYTES;
+    exec.live = live.cloned();
+    let limit = exec.limits.total;
+    let output = match place.run(exec).await {
+        Ok(output) => output,
+        Err(flaw) => return flaw.of(name),
+    };
+    let flaw = match ended::exit_code(&output) {
+        Some(127) if name == "Makefile" => Some(Flaw::new("unsupported", "make is not in the image")),
+        _ => ended::flaw(&output, limit),
+    };
+    let item = flaw.map_or_else(|| Item::success(name), |it| it.of(name));
+    item.with("exit_code", ended::exit_code(&output)).with("output", ended::tail(&output))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::argv;
+
+    #[test]
+    fn a_script_is_run_as_the_kernel_would_and_without_its_bits_too() {
+        for (name, executable, first, expected) in [
+            ("install.sh", true, "#!/bin/bash\nx", "./install.sh"),
+            ("install.sh", false, "#!/usr/bin/env  bash\nx", "/usr/bin/env bash ./install.sh"),
+            ("install.sh", false, "#! /bin/sh -e x\r\nx", "/bin/sh -e x ./install.sh"),
+            ("install.sh", true, "echo", "/bin/sh ./install.sh"),
+            ("install.sh", false, "", "/bin/sh ./install.sh"),
+            ("script/setup", true, "\x7fELF", "./script/setup"),
+            ("script/setup", false, "#!\n", "/bin/sh ./script/setup"),
+            ("Makefile", false, "all:", "make"),
+        ] {
+            assert_eq!(argv(name, executable, first.as_bytes()).join(" "), expected, "{name} {first:?}");
+        }
+        assert_eq!(argv("a", false, b"#!/bin/sh -e x")[1], "-e x", "one argument, as the kernel has it");
+    }
+}

@@ -1,1 +1,0 @@
-//! Which variables of the host go in (containers.md 6).

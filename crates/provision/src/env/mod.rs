@@ -1,0 +1,9 @@
+//! Which variables of the host go in, and what all commands of a container get (containers.md 6).
+
+mod recall;
+mod select;
+mod session;
+
+pub use recall::{Again, Remembered};
+pub use select::{BadPattern, DEFAULT_PATTERNS, EnvAsk, EnvRules, Excess, NEVER, Selected, is_name, select};
+pub use session::{Session, Source, Sources, is_plain};

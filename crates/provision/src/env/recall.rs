@@ -1,0 +1,147 @@
+//! What a record keeps of a session, and what can be had again after the container was restarted (containers.md 6.7).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use coracle_runtime::Secret;
+use serde::{Deserialize, Serialize};
+
+use super::session::is_plain;
+use super::{EnvRules, Selected, Session, Source, Sources};
+use crate::gh;
+
+/// What a record keeps of a session: names, and the values that are no secrets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Remembered {
+    /// Names that came from the host.
+    pub passthrough: BTreeSet<String>,
+    /// GitHub's token was given.
+    pub token: bool,
+    /// Values of `env` that are no secrets.
+    pub plain: BTreeMap<String, String>,
+    /// Names of `env` whose values are not kept.
+    pub hidden: BTreeSet<String>,
+    /// The variables of the certificates.
+    pub certificates: BTreeMap<String, String>,
+}
+
+/// What there is again.
+#[derive(Clone, Debug)]
+pub struct Again {
+    /// The session anew.
+    pub session: Session,
+    /// Names that had a value and have none now.
+    pub missing: Vec<String>,
+}
+
+impl Remembered {
+    /// What to keep of a session that was made of these.
+    #[must_use]
+    pub fn of(session: &Session, sources: &Sources) -> Self {
+        let plain = |it: &(&String, &String)| is_plain(it.0, it.1, session.secrets().map(|it| it.1));
+        let kept: BTreeMap<String, String> =
+            sources.asked.iter().filter(plain).map(|(name, value)| (name.clone(), value.clone())).collect();
+        let of_host = session.names().filter(|it| it.1 == Source::Passthrough);
+        Self {
+            passthrough: of_host.map(|it| it.0.to_owned()).collect(),
+            token: sources.token.is_some(),
+            hidden: sources.asked.keys().filter(|it| !kept.contains_key(*it)).cloned().collect(),
+            plain: kept,
+            certificates: sources.certificates.clone(),
+        }
+    }
+
+    /// The session anew: names from the host as it is now, the token from its source, `env` as far as it was kept.
+    ///
+    /// `before` and `profile` are those of [`Sources`].
+    #[must_use]
+    pub fn again(&self, host: &BTreeMap<String, Secret>, rules: &EnvRules, more: Sources) -> Again {
+        let value = |name: &String| Some((name.clone(), host.get(name)?.clone()));
+        let may = |name: &&String| rules.may_leave(name);
+        let values: BTreeMap<String, Secret> = self.passthrough.iter().filter(may).filter_map(value).collect();
+        let token = more.token.filter(|_| self.token);
+        let mut session = Session::of(Sources {
+            certificates: self.certificates.clone(),
+            passthrough: Selected { values, asked: !self.passthrough.is_empty(), ..Selected::default() },
+            token,
+            asked: self.plain.clone(),
+            ..more
+        });
+        // A value of the host in place of one that the caller had given would be another value, not the same again.
+        session.forget(&self.hidden);
+        let tokens = gh::NAMES.iter().filter(|_| self.token).map(|it| (*it).to_owned());
+        let had: BTreeSet<String> = self.passthrough.iter().chain(&self.hidden).cloned().chain(tokens).collect();
+        let has: BTreeSet<&str> = session.names().map(|it| it.0).collect();
+        let missing = had.into_iter().filter(|it| !has.contains(it.as_str())).collect();
+        Again { session, missing }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{EnvAsk, select};
+    use super::*;
+
+    fn secret(text: &str) -> Secret {
+        Secret::new(text.as_bytes().to_vec())
+    }
+
+    fn rules(never: &[&str]) -> EnvRules {
+        let never: Vec<String> = never.iter().map(|it| (*it).to_owned()).collect();
+        EnvRules::new(&["*_TOKEN".into()], &[], &never, false).unwrap()
+    }
+
+    fn asked(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn shown(session: &Session) -> String {
+        let one = |(name, value): (String, Secret)| format!("{name}={}", String::from_utf8_lossy(value.reveal()));
+        session.variables().into_iter().map(one).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn values_come_from_the_host_as_it_is_now_and_from_what_was_kept() {
+        let mut host: BTreeMap<String, Secret> =
+            ["A_TOKEN", "B_TOKEN", "C_TOKEN", "D_TOKEN"].map(|it| (it.to_owned(), secret("first-value"))).into();
+        let sources = Sources {
+            passthrough: select(&host, &EnvAsk::Auto, &rules(&[])).unwrap(),
+            token: Some(secret("gho_12345")),
+            asked: asked(&[
+                ("DB_PASSWORD", "x"),
+                ("D_TOKEN", "mine"),
+                ("EDITOR", "vi"),
+                ("SAME", "first-value"),
+                ("GH_TOKEN", "mine"),
+            ]),
+            ..Sources::default()
+        };
+        let kept = Remembered::of(&Session::of(sources.clone()), &sources);
+        let record = serde_json::to_string(&kept).unwrap();
+        assert!(!record.contains("first-value") && !record.contains("gho_") && !record.contains("mine"), "{record}");
+
+        host.insert("A_TOKEN".into(), secret("second"));
+        host.insert("E_TOKEN".into(), secret("new"));
+        host.remove("B_TOKEN");
+        let kept: Remembered = serde_json::from_str(&record).unwrap();
+        let again = kept.again(&host, &rules(&["C_*"]), Sources::default());
+        assert_eq!(shown(&again.session), "A_TOKEN=second EDITOR=vi");
+        let missing = ["B_TOKEN", "C_TOKEN", "DB_PASSWORD", "D_TOKEN", "GH_TOKEN", "GITHUB_TOKEN", "SAME"];
+        assert_eq!(again.missing, missing);
+
+        let token = Sources { token: Some(secret("gho_67890")), ..Sources::default() };
+        let again = kept.again(&host, &rules(&[]), token);
+        assert_eq!(shown(&again.session), "A_TOKEN=second C_TOKEN=first-value EDITOR=vi GITHUB_TOKEN=gho_67890");
+        assert_eq!(again.missing, ["B_TOKEN", "DB_PASSWORD", "D_TOKEN", "GH_TOKEN", "SAME"]);
+    }
+
+    #[test]
+    fn a_token_that_was_not_given_is_not_given_later() {
+        let again = Remembered::default().again(
+            &BTreeMap::from([("A_TOKEN".to_owned(), secret("x"))]),
+            &rules(&[]),
+            Sources { token: Some(secret("gho_1")), ..Sources::default() },
+        );
+        assert_eq!((shown(&again.session).as_str(), again.missing.len()), ("", 0));
+    }
+}

@@ -1,0 +1,347 @@
+//! The variables that all commands of a container share, and where each came from.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use coracle_runtime::{Link, Secret};
+use serde::Serialize;
+
+use super::{Excess, Selected};
+use crate::{Item, Status, Step, gh};
+
+/// All variables together, at most (containers.md 6.1).
+const MAX_ALL: usize = 1 << 20;
+
+/// Words in a name that say its value is a secret (containers.md 6.7).
+const SECRET_WORDS: &[&str] = &["KEY", "TOKEN", "SECRET", "PASS", "CRED", "AUTH"];
+
+/// A value of fewer bytes occurs in others by chance.
+const MIN_SECRET: usize = 8;
+
+/// Where a variable came from; a later one wins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// It names the bundle of certificates.
+    CaCertificates,
+    /// The profile.
+    Profile,
+    /// The host.
+    Passthrough,
+    /// GitHub's token.
+    Gh,
+    /// `env` of the call that made the container.
+    Env,
+}
+
+impl Source {
+    /// As the report says it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::CaCertificates => "ca_certificates",
+            Self::Profile => "profile",
+            Self::Passthrough => "passthrough",
+            Self::Gh => "gh",
+            Self::Env => "env",
+        }
+    }
+}
+
+/// What a session is made of; what comes later wins (containers.md 6.5).
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// What commands have without a session, which is what `${NAME}` stands for: the image's variables and `HOME`. `PATH`
+    /// is the image's, since the guest puts `~/.local/bin` before whatever it is in the end.
+    pub before: BTreeMap<String, String>,
+    /// The variables of the certificates.
+    pub certificates: BTreeMap<String, String>,
+    /// Those of the profile, as the person wrote them.
+    pub profile: BTreeMap<String, String>,
+    /// Those of the host.
+    pub passthrough: Selected,
+    /// GitHub's token.
+    pub token: Option<Secret>,
+    /// `env` of the call.
+    pub asked: BTreeMap<String, String>,
+}
+
+/// The variables that all commands share.
+#[derive(Clone, Debug, Default)]
+pub struct Session {
+    variables: BTreeMap<String, (Source, Secret)>,
+    missing: Vec<String>,
+    left_out: Vec<(String, Excess)>,
+    asked: bool,
+}
+
+impl Session {
+    /// Brings the sources together. Variables of the host that would exceed what all may have are left out.
+    #[must_use]
+    pub fn of(sources: Sources) -> Self {
+        let Sources { before, certificates, profile, passthrough, token, asked } = sources;
+        let mut session = Self {
+            asked: passthrough.asked || token.is_some() || !asked.is_empty(),
+            missing: passthrough.missing,
+            left_out: passthrough.too_long.into_iter().map(|it| (it, Excess::Own)).collect(),
+            ..Self::default()
+        };
+        let before: BTreeMap<String, String> = before.into_iter().chain(certificates.clone()).collect();
+        let profile = profile.into_iter().map(|(name, value)| (name, expanded(&value, &before)));
+        session.set(Source::CaCertificates, certificates.into_iter().map(plain));
+        session.set(Source::Profile, profile.map(plain));
+        session.set(Source::Gh, token.iter().flat_map(gh::variables));
+        session.set(Source::Env, asked.into_iter().map(plain));
+        session.add(passthrough.values);
+        session
+    }
+
+    fn set(&mut self, source: Source, variables: impl Iterator<Item = (String, Secret)>) {
+        self.variables.extend(variables.map(|(name, value)| (name, (source, value))));
+    }
+
+    /// Adds what there is room for beside the others, below those that win over it.
+    fn add(&mut self, values: BTreeMap<String, Secret>) {
+        let bytes = |name: &String, value: &Secret| name.len() + value.len() + 2;
+        let mut all: usize = self.variables.iter().map(|(name, it)| bytes(name, &it.1)).sum();
+        for (name, value) in values {
+            let there = self.variables.get(&name);
+            if there.is_some_and(|it| it.0 > Source::Passthrough) {
+                continue;
+            }
+            let after = all + bytes(&name, &value) - there.map_or(0, |it| bytes(&name, &it.1));
+            if after > MAX_ALL {
+                self.left_out.push((name, Excess::All));
+            } else {
+                all = after;
+                self.variables.insert(name, (Source::Passthrough, value));
+            }
+        }
+    }
+
+    /// Leaves names without a value, whatever gave them one.
+    pub(super) fn forget(&mut self, names: &BTreeSet<String>) {
+        self.variables.retain(|name, _| !names.contains(name));
+    }
+
+    /// Names and values, for [`Link::set_session`].
+    #[must_use]
+    pub fn variables(&self) -> Vec<(String, Secret)> {
+        self.variables.iter().map(|(name, (_, value))| (name.clone(), value.clone())).collect()
+    }
+
+    /// Names, and where each value came from.
+    pub fn names(&self) -> impl Iterator<Item = (&str, Source)> {
+        self.variables.iter().map(|(name, it)| (name.as_str(), it.0))
+    }
+
+    /// Values that are no secrets, since they come from the certificates or the profile.
+    #[must_use]
+    pub fn plain(&self, source: Source) -> BTreeMap<String, String> {
+        let is_plain = matches!(source, Source::CaCertificates | Source::Profile);
+        let of = self.variables.iter().filter(|(_, it)| is_plain && it.0 == source);
+        of.map(|(name, it)| (name.clone(), String::from_utf8_lossy(it.1.reveal()).into_owned())).collect()
+    }
+
+    /// Values that came from the host and must not be seen.
+    pub fn secrets(&self) -> impl Iterator<Item = (&str, &Secret)> {
+        let secret = |it: &(&String, &(Source, Secret))| matches!(it.1.0, Source::Passthrough | Source::Gh);
+        self.variables.iter().filter(secret).map(|(name, it)| (name.as_str(), &it.1))
+    }
+
+    /// Gives them to the guest, and reports it.
+    pub async fn give(&self, link: &Link) -> Step {
+        let begun = Instant::now();
+        let variables = self.variables();
+        if variables.is_empty() && !self.asked {
+            return Step::skipped(STEP, "nothing was asked for");
+        }
+        let given = link.set_session(&variables).await;
+        self.step(given.err().map(|it| it.to_string())).took(begun.elapsed())
+    }
+
+    fn step(&self, error: Option<String>) -> Step {
+        if let Some(error) = error {
+            return Step::flawed(STEP, Status::Failed, "commands have no variables beside the image's", error);
+        }
+        if !self.asked {
+            return Step::skipped(STEP, format!("nothing was asked for; set all the same: {}", self.counts()));
+        }
+        let given = self.names().map(|(name, source)| Item::success(name).with("source", source.word()));
+        let of_host = |item: Item| item.with("source", Source::Passthrough.word());
+        let missing = self.missing.iter().map(|it| of_host(Item::skipped(it)).with("why", "the host does not have it"));
+        let left_out = self.left_out.iter().map(|(name, excess)| of_host(Item::failed(name, excess.why())));
+        let items = given.chain(missing).chain(left_out).collect();
+        Step::of_items(STEP, self.counts(), "PID 1 took all of them, for every command from now on", items)
+    }
+
+    /// `5 variables: 4 passthrough, 1 env`
+    fn counts(&self) -> String {
+        let mut by_source = BTreeMap::<Source, usize>::new();
+        for (_, source) in self.names() {
+            *by_source.entry(source).or_default() += 1;
+        }
+        let parts: Vec<_> = by_source.iter().map(|(source, n)| format!("{n} {}", source.word())).collect();
+        match self.variables.len() {
+            0 => "no variable of the host matches".to_owned(),
+            1 => format!("1 variable: {}", parts.join(", ")),
+            n => format!("{n} variables: {}", parts.join(", ")),
+        }
+    }
+}
+
+const STEP: &str = "env_passthrough";
+
+fn plain((name, value): (String, String)) -> (String, Secret) {
+    (name, Secret::new(value.into_bytes()))
+}
+
+/// Puts in what `${NAME}` stands for, once; nothing for a name that is not set. Any other `$` is a `$`.
+fn expanded(value: &str, before: &BTreeMap<String, String>) -> String {
+    let mut parts = value.split("${");
+    let mut all = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once('}').filter(|it| super::is_name(it.0)) {
+            Some((name, rest)) => {
+                all.push_str(before.get(name).map_or("", String::as_str));
+                all.push_str(rest);
+            }
+            None => all.extend(["${", part]),
+        }
+    }
+    all
+}
+
+/// Whether a value may be kept in a record: its name is not that of a secret, and no live secret is in it
+/// (containers.md 6.7).
+#[must_use]
+pub fn is_plain<'a>(name: &str, value: &str, mut secrets: impl Iterator<Item = &'a Secret>) -> bool {
+    let upper = name.to_ascii_uppercase();
+    let holds = |secret: &Secret| {
+        let secret = secret.reveal();
+        secret.len() >= MIN_SECRET && value.as_bytes().windows(secret.len()).any(|it| it == secret)
+    };
+    !SECRET_WORDS.iter().any(|it| upper.contains(it)) && !secrets.any(holds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn secret(text: &str) -> Secret {
+        Secret::new(text.as_bytes().to_vec())
+    }
+
+    fn selected(pairs: &[(&str, &str)]) -> Selected {
+        let values = pairs.iter().map(|(name, value)| ((*name).to_owned(), secret(value))).collect();
+        Selected { values, asked: true, ..Selected::default() }
+    }
+
+    fn shown(session: &Session) -> String {
+        let line = |(name, (source, value)): (&String, &(Source, Secret))| {
+            format!("{name}={} ({})\n", String::from_utf8_lossy(value.reveal()), source.word())
+        };
+        session.variables.iter().map(line).collect()
+    }
+
+    #[test]
+    fn what_comes_later_wins() {
+        let session = Session::of(Sources {
+            before: map(&[("A", "image"), ("B", "image")]),
+            certificates: map(&[("PIP_CERT", "/bundle"), ("SSL_CERT_FILE", "/bundle")]),
+            profile: map(&[("PIP_CERT", "profile"), ("P_TOKEN", "profile"), ("E_TOKEN", "profile")]),
+            passthrough: selected(&[("P_TOKEN", "host"), ("E_TOKEN", "host"), ("GH_TOKEN", "host")]),
+            token: Some(secret("gho_1")),
+            asked: map(&[("E_TOKEN", "env"), ("GITHUB_TOKEN", "env")]),
+        });
+        insta::assert_snapshot!(shown(&session), @r"
+        E_TOKEN=env (env)
+        GH_TOKEN=gho_1 (gh)
+        GITHUB_TOKEN=env (env)
+        PIP_CERT=profile (profile)
+        P_TOKEN=host (passthrough)
+        SSL_CERT_FILE=/bundle (ca_certificates)
+        ");
+        let counts = "6 variables: 1 ca_certificates, 1 profile, 1 passthrough, 1 gh, 2 env";
+        assert_eq!(session.step(None).detail, counts);
+        assert_eq!(session.secrets().map(|it| it.0).collect::<Vec<_>>(), ["GH_TOKEN", "P_TOKEN"]);
+    }
+
+    #[test]
+    fn a_profile_is_expanded_once_and_only_from_what_is_set_before_it() {
+        let before = map(&[("PATH", "/bin"), ("TWICE", "${PATH}"), ("EMPTY", "")]);
+        for (value, result) in [
+            ("/opt/bin:${PATH}", "/opt/bin:/bin"),
+            ("${TWICE}", "${PATH}"),
+            ("${PATH}${PATH}$", "/bin/bin$"),
+            ("$PATH $${PATH}", "$PATH $/bin"),
+            ("<${EMPTY}${NOT_SET}>", "<>"),
+            ("${PATH", "${PATH"),
+            ("${a b}${}", "${a b}${}"),
+            ("${${PATH}}", "${/bin}"),
+        ] {
+            assert_eq!(expanded(value, &before), result, "{value}");
+        }
+        let session = Session::of(Sources {
+            before,
+            certificates: map(&[("CA", "/ca")]),
+            profile: map(&[("A", "${CA} ${B} ${H_TOKEN}"), ("B", "b")]),
+            passthrough: selected(&[("H_TOKEN", "host")]),
+            ..Sources::default()
+        });
+        assert!(shown(&session).contains("A=/ca   (profile)"), "{}", shown(&session));
+    }
+
+    #[test]
+    fn the_report_names_what_is_missing_or_left_out_and_no_value() {
+        let big = "x".repeat(400 << 10);
+        let mut passthrough =
+            selected(&[("A_TOKEN", &big), ("B_TOKEN", &big), ("C_TOKEN", &big), ("D_TOKEN", "small")]);
+        passthrough.missing = vec!["M_TOKEN".into()];
+        passthrough.too_long = vec!["L_TOKEN".into()];
+        let session = Session::of(Sources { passthrough, ..Sources::default() });
+        let step = session.step(None);
+        let items: Vec<_> = step.items.iter().map(|it| format!("{} {:?}", it.name, it.status)).collect();
+        let expected = [
+            "A_TOKEN Success",
+            "B_TOKEN Success",
+            "D_TOKEN Success",
+            "M_TOKEN Skipped",
+            "L_TOKEN Failed",
+            "C_TOKEN Failed",
+        ];
+        assert_eq!((items, step.status), (expected.map(str::to_owned).to_vec(), Status::Partial));
+        let told = serde_json::to_string(&step).unwrap();
+        assert!(!told.contains("small") && !told.contains("xxxx"), "{told}");
+    }
+
+    #[test]
+    fn without_passthrough_and_env_the_step_is_skipped() {
+        let certificates = map(&[("PIP_CERT", "/bundle")]);
+        let step = Session::of(Sources { certificates, ..Sources::default() }).step(None);
+        assert_eq!((step.status, step.items.len()), (Status::Skipped, 0));
+        let none = Session::of(Sources { passthrough: selected(&[]), ..Sources::default() }).step(None);
+        assert_eq!((none.status, none.detail.as_str()), (Status::Success, "no variable of the host matches"));
+    }
+
+    #[test]
+    fn a_record_keeps_no_secret() {
+        let live = [secret("hunter2hunter2"), secret("short")];
+        for (name, value, keep) in [
+            ("EDITOR", "vi", true),
+            ("A", "short", true),
+            ("URL", "https://x:hunter2hunter2@y", false),
+            ("DB_PASSWORD", "x", false),
+            ("db_passwd", "x", false),
+            ("MONKEY", "x", false),
+            ("my_auth", "x", false),
+            ("", "", true),
+        ] {
+            assert_eq!(is_plain(name, value, live.iter()), keep, "{name}={value}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Why a part of a step did not work.
+
+use std::fmt;
+
+use coracle_runtime::Error;
+use coracle_runtime::link::wire::FaultCode;
+
+use crate::Item;
+
+/// A reason for the report: the container is there all the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Flaw {
+    /// Of the codes of containers.md 1.6.
+    pub(crate) code: Option<&'static str>,
+    pub(crate) error: String,
+}
+
+impl Flaw {
+    pub(crate) fn new(code: &'static str, error: impl Into<String>) -> Self {
+        Self { code: Some(code), error: error.into() }
+    }
+
+    /// A reason that has no code.
+    pub(crate) fn plain(error: impl Into<String>) -> Self {
+        Self { code: None, error: error.into() }
+    }
+
+    pub(crate) fn cancelled() -> Self {
+        Self::new("cancelled", "the call was cancelled")
+    }
+
+    pub(crate) fn no_time() -> Self {
+        Self::plain("no time was left for it")
+    }
+
+    /// A part that failed for this reason.
+    pub(crate) fn of(self, name: impl Into<String>) -> Item {
+        let item = Item::failed(name, self.error);
+        Item { code: self.code, ..item }
+    }
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.error)
+    }
+}
+
+impl From<Error> for Flaw {
+    fn from(err: Error) -> Self {
+        let code = match &err {
+            Error::Refused(fault) => of_fault(fault.code),
+            Error::NoSuchPath(_) => Some("path_not_found"),
+            Error::NoShell => Some("no_shell"),
+            Error::NotRunning { .. } => Some("not_running"),
+            Error::GuestLost { .. } => Some("guest_lost"),
+            Error::Unsupported { .. } => Some("unsupported"),
+            _ => None,
+        };
+        Self { code, error: err.to_string() }
+    }
+}
+
+fn of_fault(code: FaultCode) -> Option<&'static str> {
+    match code {
+        FaultCode::Invalid | FaultCode::TooLong => Some("invalid_input"),
+        FaultCode::NotFound | FaultCode::NoDirectory | FaultCode::NoProgram => Some("path_not_found"),
+        FaultCode::Exists | FaultCode::WrongKind => Some("path_exists"),
+        FaultCode::NoShell => Some("no_shell"),
+        _ => None,
+    }
+}

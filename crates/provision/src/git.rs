@@ -1,1 +1,0 @@
-//! The person's git configuration (containers.md 5.6).

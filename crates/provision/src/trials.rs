@@ -1,0 +1,105 @@
+//! A place to try steps in: a container of the fake, whose commands are programs of this machine.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use coracle_runtime::link::LinkSettings;
+use coracle_runtime::{
+    Command, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Exit, FakeRuntime, GitRules,
+    GitUrl, GuestOn, Ids, ImageAct, ImageRef, NetworkOn, Policy, admit,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::Place;
+
+/// A running container, and the place that it is.
+pub(crate) struct Trial {
+    pub(crate) fake: FakeRuntime,
+    pub(crate) id: ContainerId,
+    pub(crate) place: Place,
+    /// Its root directory on the host.
+    pub(crate) root: PathBuf,
+}
+
+pub(crate) fn path(text: &str) -> ContainerPath {
+    ContainerPath::parse(text).unwrap()
+}
+
+impl Trial {
+    pub(crate) async fn new() -> Self {
+        let fake = FakeRuntime::with_programs();
+        let image = ImageRef::parse(coracle_runtime::fake::LOCAL_IMAGE).unwrap();
+        let found = fake.image(ImageAct::Find(vec![image.clone()])).await.unwrap();
+        let spec = CreateSpec::new(ContainerName::parse("trial").unwrap(), image);
+        let guest = GuestOn::Bound { program: "/".into(), link: "/".into() };
+        let spec = admit(spec, &Policy::everything()).unwrap().guided(Some(guest));
+        let id = fake.create(&spec.on(found[0].id.clone(), NetworkOn::EngineDefault)).await.unwrap();
+        fake.start(&id).await.unwrap();
+        let link = fake.link(&id, None, LinkSettings::default()).await.unwrap();
+        let root = fake.root(&id).unwrap();
+        for dir in ["home/agent", "workspace"] {
+            std::fs::create_dir_all(root.join(dir)).unwrap();
+        }
+        let home = root.join("home/agent").display().to_string();
+        let place = Place {
+            link,
+            user: Ids::ROOT,
+            home: path("/home/agent"),
+            workdir: path("/workspace"),
+            bound: false,
+            // A program of this machine sees its files: of those that it may touch, the home is one.
+            user_env: BTreeMap::from([("HOME".to_owned(), home)]),
+            root_env: BTreeMap::new(),
+            clone_timeout: Duration::from_secs(60),
+            timeout: Duration::from_secs(60),
+            deadline: Instant::now() + Duration::from_secs(300),
+            grace: Duration::from_millis(100),
+            cancel: CancellationToken::new(),
+        };
+        Self { fake, id, place, root }
+    }
+
+    /// A repository with these files, at that URL for the git inside.
+    pub(crate) async fn remote(&mut self, name: &str, files: &[(&str, &str)]) -> GitUrl {
+        let dir = format!("remotes/{name}");
+        for (file, text) in files {
+            self.write(&format!("{dir}/{file}"), text);
+        }
+        self.write(&format!("{dir}/README"), name);
+        let remotes = format!("file://{}/remotes/", self.root.display());
+        let config = [("COUNT", "1"), ("KEY_0", &format!("url.{remotes}.insteadOf")), ("VALUE_0", "https://git.test/")];
+        let env = config.map(|(name, value)| (format!("GIT_CONFIG_{name}"), value.to_owned()));
+        self.place.user_env.extend(env);
+        let script = "git init -q -b main . && git add -A && git -c user.name=n -c user.email=e commit -qm one";
+        let exec = self.place.exec(Command::Shell(script.into()), &path(&format!("/{dir}")), Duration::from_secs(60));
+        let made = self.place.link.exec(exec).await.unwrap();
+        assert_eq!(made.exit, Exit::Code(0), "{made:?}");
+        GitUrl::parse(&format!("https://git.test/{name}"), GitRules::default()).unwrap()
+    }
+
+    /// What is in a file of the container.
+    pub(crate) fn read(&self, path: &str) -> String {
+        std::fs::read_to_string(self.root.join(path)).unwrap()
+    }
+
+    pub(crate) fn write(&self, path: &str, text: &str) {
+        let path = self.root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn steps_may_go_from_thread_to_thread() {
+    fn may(_: impl Future<Output = crate::Step> + Send) {}
+    let Trial { place, .. } = Trial::new().await;
+    let url = GitUrl::parse("https://git.test/x", GitRules::default()).unwrap();
+    let dotfiles = crate::Dotfiles { url, branch: None, target: path("/x"), script: None };
+    let protected = crate::Protected::default();
+    may(crate::repos(&place, &[], None));
+    may(crate::dotfiles(&place, &dotfiles, None));
+    may(crate::dotfiles_inline(&place, &[], &protected));
+    may(crate::config_files(&place, &[], &protected));
+    may(crate::setup(&coracle_runtime::Inside::Guest(place.link.clone()), &crate::Setup::at(&place, &[])));
+}

@@ -1,0 +1,136 @@
+//! What `create` gives (containers.md 4.5).
+
+use coracle_images::profile::Purpose;
+use coracle_lifecycle::{Found, hint};
+use coracle_provision::Report;
+use coracle_runtime::{Container, ContainerName, ContainerPath, Ids, Limits, PublishedPort};
+use serde::Serialize;
+
+use super::image::{ImageSource, Imaged};
+use super::provision::PutIn;
+use crate::failure::Failure;
+use crate::ops::preflight::Ready;
+use crate::ops::words::connect_command;
+use crate::reach::Warning;
+use crate::resolve::Request;
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct Created {
+    container: ContainerName,
+    container_id: String,
+    id: String,
+    image: String,
+    image_id: String,
+    image_source: ImageSource,
+    purpose: Option<String>,
+    requested_purpose: Option<String>,
+    connect_command: String,
+    coracle_command: String,
+    workdir: ContainerPath,
+    home: ContainerPath,
+    user: Ids,
+    env_vars_injected: usize,
+    persistent: bool,
+    cache_used: bool,
+    reused: bool,
+    provisioning_report: Report,
+    provisioning_ok: bool,
+    network: String,
+    ports: Vec<PublishedPort>,
+    compose_project: Option<String>,
+    main_job_id: Option<String>,
+    repo_path: Option<ContainerPath>,
+    limits: LimitsAnswer,
+    expires_at: Option<String>,
+    warnings: Vec<Warning>,
+    pub(super) duration_ms: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct LimitsAnswer {
+    memory: Option<u64>,
+    cpus: Option<f64>,
+    pids: Option<u32>,
+    enforced: Vec<&'static str>,
+}
+
+impl LimitsAnswer {
+    /// A limit is enforced if the engine tells it back.
+    pub(crate) fn of(limits: &Limits) -> Self {
+        let given =
+            [("memory", limits.memory.is_some()), ("cpus", limits.cpus.is_some()), ("pids", limits.pids.is_some())];
+        let enforced = given.iter().filter(|it| it.1).map(|it| it.0).collect();
+        Self { memory: limits.memory.map(|it| it.0), cpus: limits.cpus, pids: limits.pids, enforced }
+    }
+}
+
+/// A container that is ready, and how it came about.
+pub(super) struct Made<'a> {
+    pub(super) found: Found,
+    pub(super) request: &'a Request,
+    pub(super) imaged: Imaged,
+    pub(super) report: Report,
+    pub(super) filled: PutIn,
+    pub(super) ready: &'a Ready,
+}
+
+/// Tells it.
+pub(super) fn answer(made: Made<'_>) -> Result<Created, Failure> {
+    let Made { found, request, imaged, report, filled, ready } = made;
+    let Container { id, ports, limits, networks, .. } = found.present()?.clone();
+    let connect_command = connect_command(found.runtime.kind(), &hint(&found, false)?);
+    let record = found.record;
+    let mut limits = LimitsAnswer::of(&limits);
+    limits.enforced.retain(|it| !ready.ignored_limits.iter().any(|ignored| ignored == it));
+    let named = |it: &Option<Purpose>| it.as_ref().map(ToString::to_string);
+    Ok(Created {
+        container_id: id.short().to_owned(),
+        id: id.to_string(),
+        image: record.image.clone(),
+        image_id: imaged.image.id.to_string(),
+        image_source: imaged.source,
+        purpose: named(&request.chosen.purpose),
+        requested_purpose: named(&request.chosen.requested),
+        connect_command,
+        coracle_command: format!("coracle shell {}", record.name),
+        home: record.home.unwrap_or_else(ContainerPath::root),
+        user: record.exec_user.unwrap_or(Ids::ROOT),
+        env_vars_injected: filled.variables,
+        persistent: record.persistent,
+        cache_used: imaged.source == ImageSource::Cache,
+        reused: false,
+        provisioning_ok: report.ok(),
+        provisioning_report: report,
+        network: networks.first().cloned().unwrap_or_else(|| "none".into()),
+        ports,
+        compose_project: None,
+        main_job_id: None,
+        repo_path: filled.repo_path,
+        limits,
+        expires_at: None,
+        warnings: warnings(record.guest.is_some(), request, imaged.warnings, ready),
+        duration_ms: 0,
+        workdir: record.workdir,
+        container: record.name,
+    })
+}
+
+fn warnings(guest: bool, request: &Request, of_image: Vec<Warning>, ready: &Ready) -> Vec<Warning> {
+    let mut warnings = of_image;
+    if !guest {
+        warnings.push(Warning::new("no_guest", "commands run through the engine's own exec: no jobs, no secrets"));
+    }
+    let insecure = request.provisioning.repos.iter().filter(|it| it.url.insecure());
+    let insecure: Vec<_> = insecure.map(|it| it.url.to_string()).collect();
+    if !insecure.is_empty() {
+        let message = format!("whoever is on the way can change what is cloned from {}", insecure.join(", "));
+        warnings.push(Warning::new("insecure_url", message));
+    }
+    let ignored = ready
+        .ignored_limits
+        .iter()
+        .map(|it| Warning::new("limit_not_enforced", format!("this engine ignores the limit of {it}")));
+    warnings.extend(ignored);
+    warnings
+}

@@ -1,0 +1,153 @@
+//! What `create` takes.
+
+use std::collections::BTreeMap;
+
+use coracle_images::profile::Purpose;
+use coracle_provision::UserAsk;
+use coracle_runtime::{Access, ByteSize, ContainerName, ContainerPath, ImageRef, Protocol};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::content::Content;
+use crate::args::{Name, Passthrough, Script, Size};
+use crate::config::Pull;
+
+/// Make a container: the image, the person's working directory, limits, ports, setup commands; answered with a report of
+/// what was done and seen to work.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Create {
+    /// Its name: letters, digits, `_`, `.`, `-`. Without one it gets a fresh name.
+    #[schemars(with = "Option<Name>")]
+    pub(crate) name: Option<ContainerName>,
+    /// What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `clean`, `amplifier`, `try-repo`, or one that the
+    /// person configured. It decides image, packages and setup, which are kept as an image for the next time.
+    #[schemars(with = "Option<String>")]
+    pub(crate) purpose: Option<Purpose>,
+    /// With `try-repo`: the repository to try, by its https URL, or a directory of the host.
+    pub(crate) repo_url: Option<String>,
+    /// Image to start from. Without one it is the configured default; where no registry answers, a Debian made here.
+    #[schemars(with = "Option<String>")]
+    pub(crate) image: Option<ImageRef>,
+    /// System packages to install (Debian's names), beside those of the purpose.
+    pub(crate) packages: Option<Vec<String>>,
+    /// Build the image of the purpose anew.
+    #[schemars(extend("default" = false))]
+    pub(crate) cache_bust: Option<bool>,
+    /// When to fetch the image: `missing`, `always` or `never`.
+    #[schemars(with = "Option<String>")]
+    pub(crate) pull: Option<Pull>,
+    /// Where commands run, and where the working directory is mounted. Made if missing.
+    #[schemars(with = "Option<String>", extend("default" = "/workspace"))]
+    pub(crate) workdir: Option<ContainerPath>,
+    /// Mount the person's working directory at `workdir`. The default is to, if the policy allows it.
+    pub(crate) mount_cwd: Option<bool>,
+    /// Further host directories or files to mount. Host paths lie beneath directories that the person allows.
+    pub(crate) mounts: Option<Vec<MountArg>>,
+    /// Ports to publish on the host's loopback address.
+    pub(crate) ports: Option<Vec<PortArg>>,
+    /// Variables for the command or commands. Their values are kept in memory alone.
+    pub(crate) env: Option<BTreeMap<String, Value>>,
+    /// Which variables of the host go in: `auto` (by the person's patterns), `all`, `none`, or a list of names.
+    #[schemars(with = "Option<Script>")]
+    pub(crate) env_passthrough: Option<Passthrough>,
+    /// Give it the person's git configuration, without anything secret. The default is the person's to set, mostly yes.
+    pub(crate) forward_git: Option<bool>,
+    /// Give it GitHub's token. The default is the person's to set, mostly yes.
+    pub(crate) forward_gh: Option<bool>,
+    /// Give it keys for ssh. The person has to allow it.
+    pub(crate) forward_ssh: Option<bool>,
+    /// Repository with dotfiles, cloned and set up in the home.
+    pub(crate) dotfiles_repo: Option<String>,
+    /// Script in it that sets them up; else the usual names are looked for.
+    pub(crate) dotfiles_script: Option<String>,
+    /// Branch of it.
+    pub(crate) dotfiles_branch: Option<String>,
+    /// Where it goes; `~/.dotfiles`.
+    pub(crate) dotfiles_target: Option<String>,
+    /// Files below the home: path to content.
+    pub(crate) dotfiles_inline: Option<BTreeMap<String, Content>>,
+    /// No dotfiles of either kind.
+    #[schemars(extend("default" = false))]
+    pub(crate) dotfiles_skip: Option<bool>,
+    /// Repositories to clone.
+    pub(crate) repos: Option<Vec<RepoArg>>,
+    /// Files to write: path (absolute, `~/…`, or relative to `workdir`) to content: a text, or an object of `content` or
+    /// `content_base64`, and `mode`.
+    pub(crate) config_files: Option<BTreeMap<String, Content>>,
+    /// Commands that make the container ready, run in order as root in `workdir`. A failure is reported and does not
+    /// stop the next.
+    pub(crate) setup_commands: Option<Vec<Script>>,
+    /// Who runs commands: a name, a uid, or `uid:gid`. The default is the person's uid when a host directory is mounted,
+    /// else root.
+    #[schemars(with = "Option<String>")]
+    pub(crate) user: Option<UserAsk>,
+    /// Memory, in bytes or as `512m`, `4g`. No swap is added.
+    #[schemars(with = "Option<Size>")]
+    pub(crate) memory_limit: Option<ByteSize>,
+    /// Cores, also parts of one.
+    pub(crate) cpu_limit: Option<f64>,
+    /// Processes and threads.
+    pub(crate) pids_limit: Option<u32>,
+    /// Give all GPUs of the host.
+    pub(crate) gpu: Option<bool>,
+    /// `bridge` (a way out, no other container in reach), `none`, or the name of a network of ours.
+    #[schemars(extend("default" = "bridge"))]
+    pub(crate) network: Option<String>,
+    /// Lines for the hosts file: `name:ip` or `name:host-gateway`.
+    pub(crate) add_hosts: Option<Vec<String>>,
+    /// It outlives the session, and is started again when it stopped.
+    #[schemars(extend("default" = false))]
+    pub(crate) persistent: Option<bool>,
+    /// Labels of the caller's own.
+    pub(crate) labels: Option<BTreeMap<String, String>>,
+    /// With `amplifier`: its version.
+    pub(crate) amplifier_version: Option<String>,
+    /// With `amplifier`: the bundle to add.
+    pub(crate) amplifier_bundle: Option<String>,
+}
+
+/// A host path to mount.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MountArg {
+    /// Path on the host: absolute, `~/…`, or relative to the working directory.
+    pub(crate) host: String,
+    /// Path inside.
+    #[schemars(with = "String")]
+    pub(crate) container: ContainerPath,
+    /// `rw` (default) or `ro`.
+    #[schemars(with = "Option<String>")]
+    pub(crate) mode: Option<Access>,
+}
+
+/// A port to publish.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PortArg {
+    /// Port inside.
+    pub(crate) container: u16,
+    /// Port on the host; 0 or absent for a free one.
+    pub(crate) host: Option<u16>,
+    /// `tcp` (default) or `udp`.
+    #[schemars(with = "Option<String>")]
+    pub(crate) protocol: Option<Protocol>,
+}
+
+/// A repository to clone.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RepoArg {
+    /// Its URL: https, or ssh with `forward_ssh`.
+    pub(crate) url: String,
+    /// Where it goes: absolute, `~/…`, or relative to `workdir`. The default is its name there, or in the home when
+    /// `workdir` is the person's directory.
+    pub(crate) path: Option<String>,
+    /// Branch or tag.
+    pub(crate) branch: Option<String>,
+    /// Command to run in it.
+    pub(crate) install: Option<Script>,
+    /// Run that as root.
+    pub(crate) as_root: Option<bool>,
+}

@@ -1,0 +1,204 @@
+//! Recipes: cooked in a bare container that becomes an image, or, where that failed, in the caller's own
+//! (containers.md 8.1, 8.2).
+
+use std::collections::BTreeMap;
+
+use coracle_images::cache::{Built, Cached, Wanted as WantedImage};
+use coracle_images::cook::{self, Cooking, OnFailure, Ran, cook as cook_recipe};
+use coracle_images::{Base, Error as ImageError};
+use coracle_lifecycle::{Draft, Making, Role, begin};
+use coracle_provision::certs;
+use coracle_provision::env::{Session, Source, Sources};
+use coracle_provision::{Item, Place, Status, Step};
+use coracle_runtime::{
+    ContainerId, ContainerName, ContainerPath, CreateSpec, Ids, NetworkAsk, Policy, Secret, admit, random_hex,
+};
+
+use super::image::{Imaged, Kitchen};
+use crate::config::NetworkGrant;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::resolve::{Request, Wanted};
+use crate::{guest, session};
+
+/// What came of a recipe.
+pub(super) enum Cooked {
+    /// An image that is kept.
+    Kept(Box<Cached>),
+    /// Nothing that may be kept, and why.
+    Spoiled(String),
+}
+
+/// Cooks a recipe on a base, in a container of its own that has nothing of the caller's, and keeps what came of it. The
+/// container is handed to `bench` as soon as it is intended, so that whoever gives this up can undo it.
+pub(super) async fn cook<'a>(
+    kitchen: &Kitchen<'_, 'a>,
+    bench: &mut Option<Making<'a>>,
+    base: &Base,
+    wanted: &WantedImage,
+) -> Result<Cooked, Failure> {
+    let (cx, runtime) = (kitchen.cx, &*kitchen.ready.runtime);
+    let Some(program) = guest::program(cx, runtime, &base.image)? else {
+        return Ok(Cooked::Spoiled("this container has no guest, and recipes are cooked by one".into()));
+    };
+    let draft = draft(cx)?;
+    cx.progress.message(format!("making the image of `{}`", purpose(kitchen.request))).await;
+    let spec = spec(cx, draft.name.clone(), base);
+    let making = bench.insert(begin(runtime, kitchen.store, draft).await?);
+    let admitted = admit(spec, &Policy { allow_root: true, ..cx.policy()? })?;
+    let container = making.make(admitted, (&base.image, base.reference.as_str()), Some(&program)).await?;
+    let link = making.meet(cx.links(), &container).await?;
+    let place = session::place(cx, making.record(), &link)?;
+    let cooked = match on_the_bench(kitchen, &place, (base, wanted)).await?.fault() {
+        Some(why) => Cooked::Spoiled(why),
+        None => keep(kitchen, &container.id, (base, wanted)).await?,
+    };
+    cx.links().forget(&container.id);
+    if let Some(bench) = bench.take() {
+        for err in bench.undo().await {
+            tracing::warn!(%err, "a container that an image was made of stays");
+        }
+    }
+    Ok(cooked)
+}
+
+/// The certificates first, so that what the recipe fetches can be had.
+async fn on_the_bench(
+    kitchen: &Kitchen<'_, '_>,
+    place: &Place,
+    (base, wanted): (&Base, &WantedImage),
+) -> Result<cook::Cooked, Failure> {
+    let trusted = match &kitchen.certs {
+        Wanted::Yes(found) => certs::trust(place, found).await.variables,
+        Wanted::No(_) => BTreeMap::new(),
+    };
+    let recipe = wanted.recipe_on(base);
+    let cooking = Cooking {
+        env: environment(kitchen.cx, base, trusted, recipe.env.clone()),
+        limit: kitchen.cx.config.images.build_timeout.0,
+        on_failure: OnFailure::Stop,
+        cancel: kitchen.cx.cancel.clone(),
+    };
+    Ok(cook_recipe(&place.link, &recipe, &cooking, &kitchen.progress()).await?)
+}
+
+async fn keep(
+    kitchen: &Kitchen<'_, '_>,
+    container: &ContainerId,
+    (base, wanted): (&Base, &WantedImage),
+) -> Result<Cooked, Failure> {
+    kitchen.cx.progress.message("keeping the image").await;
+    let max_bytes = Some(kitchen.cx.config.images.cache_max_bytes);
+    let replaces = kitchen.request.chosen.cache_bust;
+    match kitchen.cache.keep(&*kitchen.ready.runtime, &Built { container, base, wanted, replaces, max_bytes }).await {
+        Ok(cached) => Ok(Cooked::Kept(Box::new(cached))),
+        Err(ImageError::Unfit { what }) => Ok(Cooked::Spoiled(what)),
+        Err(err) => Err(err.into()),
+    }
+}
+
+/// Cooks in the container itself, command by command, what could not be kept as an image.
+pub(super) async fn cook_here(
+    cx: &Context,
+    (request, imaged, why): (&Request, &Imaged, &str),
+    place: &Place,
+    certificates: &BTreeMap<String, String>,
+) -> Step {
+    if !cx.config.security.allow_root {
+        return Step::flawed("packages", Status::Failed, "not installed", "root is not granted here")
+            .code("policy_denied");
+    }
+    cx.progress.message("no image could be made; installing in the container itself").await;
+    let sources =
+        Sources { certificates: certificates.clone(), profile: imaged.recipe.env.clone(), ..Sources::default() };
+    let cooking = Cooking {
+        env: plain(&Session::of(sources)),
+        limit: place.left(),
+        on_failure: OnFailure::GoOn,
+        cancel: cx.cancel.clone(),
+    };
+    let progress = cx.progress.clone();
+    let cooked = match cook_recipe(&place.link, &imaged.recipe, &cooking, &move |text: &str| progress.note(text)).await
+    {
+        Ok(cooked) => cooked,
+        Err(err) => return Step::flawed("packages", Status::Failed, "not installed", err.to_string()),
+    };
+    let detail = format!(
+        "the recipe of `{}` was run in the container itself, for no image could be made: {why}",
+        purpose(request)
+    );
+    if cooked.no_manager {
+        return Step::flawed("packages", Status::Failed, detail, cooked.fault().unwrap_or_default())
+            .code("unsupported");
+    }
+    let missing = cooked.missing.iter().map(|it| Item::failed(it, "not found on PATH"));
+    let items = cooked.commands.into_iter().map(item).chain(missing).collect();
+    Step::of_items("packages", detail, "each command ended with 0, and its programs are found", items)
+}
+
+fn item(ran: Ran) -> Item {
+    let cook::Ran { name, exit, output, error } = ran;
+    let item = match error {
+        None => Item::success(name),
+        Some(error) => Item::failed(name, error),
+    };
+    item.with("exit_code", exit).with("output", output)
+}
+
+fn purpose(request: &Request) -> String {
+    request.chosen.purpose.as_ref().map_or_else(|| request.chosen.profile.image.to_string(), ToString::to_string)
+}
+
+fn draft(cx: &Context) -> Result<Draft, Failure> {
+    let name = format!("{}-build-{}", cx.config.label_namespace, random_hex::<3>());
+    Ok(Draft {
+        name: ContainerName::parse(name)?,
+        role: Role::Build,
+        session: String::new(),
+        purpose: None,
+        persistent: false,
+        workdir: ContainerPath::root(),
+        mount_cwd: false,
+        spec_sha256: String::new(),
+        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        protected: Vec::new(),
+        max_containers: usize::MAX,
+        max_containers_total: usize::MAX,
+    })
+}
+
+/// Nothing of the caller's: no mount, no variable, no label.
+fn spec(cx: &Context, name: ContainerName, base: &Base) -> CreateSpec {
+    let network = match cx.config.security.network {
+        NetworkGrant::Open => NetworkAsk::Bridge,
+        NetworkGrant::None => NetworkAsk::None,
+    };
+    let limits = cx.config.default_limits();
+    CreateSpec { network, limits, exec_user: Ids::ROOT, ..CreateSpec::new(name, base.reference.clone()) }
+}
+
+/// What the commands of a recipe see: certificates, proxies, and the profile's own variables.
+fn environment(
+    cx: &Context,
+    base: &Base,
+    certificates: BTreeMap<String, String>,
+    profile: BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let of_image = base.image.env.iter().filter_map(|it| it.split_once('='));
+    let before = of_image.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let mut env = plain(&Session::of(Sources { before, certificates, profile, ..Sources::default() }));
+    let proxies = ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"];
+    let given = |name: &&str| Some((name.to_string(), proxy(cx.host.env.get(*name)?)?));
+    env.extend(proxies.iter().filter_map(given));
+    env
+}
+
+fn plain(session: &Session) -> BTreeMap<String, String> {
+    [Source::CaCertificates, Source::Profile].iter().flat_map(|it| session.plain(*it)).collect()
+}
+
+/// The address of a proxy; one with a user part stays on the host.
+fn proxy(value: &Secret) -> Option<String> {
+    let text = String::from_utf8(value.reveal().to_vec()).ok()?;
+    (!text.contains('@')).then_some(text)
+}

@@ -1,0 +1,133 @@
+//! Dotfiles, repositories, files and commands: what the caller brings into a container.
+
+use coracle_provision::{
+    Dotfiles, FileToPut, InlineFile, Protected, Setup, SetupCommand, Step, config_files, dotfiles, dotfiles_inline,
+    repos, setup,
+};
+use coracle_runtime::{Command, ContainerPath, Inside};
+
+use super::content::Content;
+use super::provision::Filling;
+use super::try_repo;
+use crate::failure::Failure;
+use crate::resolve::{PathInside, Repo, Wanted};
+
+impl Filling<'_> {
+    pub(super) async fn dotfiles(&mut self) -> Result<(), Failure> {
+        let put_in = &self.request.provisioning;
+        let step = match &put_in.dotfiles {
+            Wanted::No(why) => Step::skipped("dotfiles", why),
+            Wanted::Yes(asked) => {
+                self.cx.progress.message("setting up the dotfiles").await;
+                let wanted = Dotfiles {
+                    url: asked.url.clone(),
+                    branch: asked.branch.clone(),
+                    target: self.inside(&asked.target)?,
+                    script: asked.script.clone(),
+                };
+                dotfiles(&self.place, &wanted, Some(&self.reporting.live())).await
+            }
+        };
+        self.reporting.add(step).await;
+        if !put_in.inline.is_empty() {
+            let file = |(path, it): (&String, &Content)| InlineFile {
+                path: path.strip_prefix("~/").unwrap_or(path).to_owned(),
+                content: it.bytes.clone(),
+                mode: it.mode.unwrap_or(0o644),
+            };
+            let files: Vec<_> = put_in.inline.iter().map(file).collect();
+            let step = dotfiles_inline(&self.place, &files, &self.protected()).await;
+            self.reporting.add(step).await;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn repositories(&mut self, tried: Option<&ContainerPath>) -> Result<(), Failure> {
+        let asked: Vec<_> =
+            self.request.provisioning.repos.iter().map(|it| self.repo(it)).collect::<Result<_, Failure>>()?;
+        let clone = try_repo::repo(self.request, tried);
+        let all: Vec<_> = clone.into_iter().chain(asked).collect();
+        if !all.is_empty() {
+            self.cx.progress.message("cloning repositories").await;
+        }
+        let mut step = repos(&self.place, &all, Some(&self.reporting.live())).await;
+        if let Some(item) = try_repo::copied(self.cx, self.request, &self.found, tried).await {
+            step = step.with_first(item);
+        }
+        self.reporting.add(step).await;
+        Ok(())
+    }
+
+    /// Where a clone goes: where it was said, else by its name in the work directory, or in the home if that is the
+    /// person's.
+    pub(super) fn repo(&self, asked: &Repo) -> Result<coracle_provision::Repo, Failure> {
+        let above = if self.place.bound { &self.place.home } else { &self.place.workdir };
+        let path = match &asked.path {
+            Some(path) => self.inside(path)?,
+            None => above.join(asked.url.repository())?,
+        };
+        Ok(coracle_provision::Repo {
+            url: asked.url.clone(),
+            path,
+            branch: asked.branch.clone(),
+            install: asked.install.clone(),
+            as_root: asked.as_root,
+        })
+    }
+
+    pub(super) async fn files(&mut self) -> Result<(), Failure> {
+        let file = |(path, it): &(PathInside, Content)| {
+            let (path, mode) = (self.inside(path)?, it.mode.unwrap_or(0o644));
+            Ok(FileToPut { path, content: it.bytes.clone(), mode })
+        };
+        let files: Vec<_> = self.request.provisioning.files.iter().map(file).collect::<Result<_, Failure>>()?;
+        let step = config_files(&self.place, &files, &self.protected()).await;
+        self.reporting.add(step).await;
+        Ok(())
+    }
+
+    /// The bundle, what the caller wants, and what the kind of project suggests.
+    pub(super) async fn commands(&mut self, repo: Option<&ContainerPath>) {
+        let put_in = &self.request.provisioning;
+        let bundle = put_in.bundle.iter().map(|uri| SetupCommand {
+            command: Command::Argv(["amplifier", "bundle", "add", "--", uri].map(str::to_owned).into()),
+            as_root: false,
+            hint: false,
+            alternative: None,
+        });
+        let given = put_in.setup.iter().map(|command| SetupCommand {
+            command: command.clone(),
+            as_root: true,
+            hint: false,
+            alternative: None,
+        });
+        let commands: Vec<_> = bundle.chain(given).collect();
+        let hints = try_repo::hints(self.request);
+        match commands.len() + hints.len() {
+            0 => {}
+            1 => self.cx.progress.message("running the setup command").await,
+            n => self.cx.progress.message(format!("running {n} setup commands")).await,
+        }
+        let inside = Inside::Guest(self.place.link.clone());
+        let in_repo = repo.unwrap_or(&self.place.workdir);
+        let run = async |commands: &[SetupCommand], workdir| {
+            let live = Some(self.reporting.live());
+            setup(&inside, &Setup { workdir, live, ..Setup::at(&self.place, commands) }).await
+        };
+        let step = match (commands.is_empty(), hints.is_empty()) {
+            (_, true) => run(&commands, &self.place.workdir).await,
+            (true, _) => run(&hints, in_repo).await,
+            _ => run(&commands, &self.place.workdir).await.and(run(&hints, in_repo).await),
+        };
+        self.reporting.add(step).await;
+    }
+
+    fn inside(&self, path: &PathInside) -> Result<ContainerPath, Failure> {
+        path.resolve(&self.place.home, &self.place.workdir)
+    }
+
+    fn protected(&self) -> Protected {
+        let roots = self.request.spec.mounts.iter().map(|it| it.at.clone()).collect();
+        Protected { roots, names: self.cx.config.workspace.protected.clone() }
+    }
+}

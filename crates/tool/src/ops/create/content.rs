@@ -1,0 +1,114 @@
+//! The content of a file as a call gives it.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// A larger one is copied in.
+const MAX_BYTES: usize = 1 << 20;
+
+/// Bytes of a file, and its permission bits if they were given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Content {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) mode: Option<u32>,
+}
+
+/// The long form.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Described {
+    content: Option<String>,
+    content_base64: Option<String>,
+    mode: Option<serde_json::Value>,
+}
+
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let read = match serde_json::Value::deserialize(from)? {
+            serde_json::Value::String(text) => Self { bytes: text.into_bytes(), mode: None },
+            value @ serde_json::Value::Object(_) => Described::deserialize(value).map_err(D::Error::custom)?.read()?,
+            _ => return Err(D::Error::custom("expected a text, or an object of `content` or `content_base64`")),
+        };
+        if read.bytes.len() > MAX_BYTES {
+            return Err(D::Error::custom("a file of more than 1 MiB; use `copy_in` after `create`"));
+        }
+        Ok(read)
+    }
+}
+
+impl Described {
+    fn read<E: Error>(self) -> Result<Content, E> {
+        let bytes = match (self.content, self.content_base64) {
+            (Some(text), None) => text.into_bytes(),
+            (None, Some(text)) => STANDARD.decode(text).map_err(|err| E::custom(format!("content_base64: {err}")))?,
+            _ => return Err(E::custom("expected either `content` or `content_base64`")),
+        };
+        let mode = self.mode.filter(|it| !it.is_null()).map(|it| mode(&it).ok_or_else(wrong_mode)).transpose()?;
+        Ok(Content { bytes, mode })
+    }
+}
+
+/// A number would be read as decimal by some and as octal by others.
+fn mode(given: &serde_json::Value) -> Option<u32> {
+    let digits = given.as_str()?;
+    let octal = (3..=4).contains(&digits.len()) && digits.bytes().all(|it| it.is_ascii_digit());
+    octal.then(|| u32::from_str_radix(digits, 8).ok()).flatten().filter(|it| *it <= 0o777)
+}
+
+fn wrong_mode<E: Error>() -> E {
+    E::custom("mode: expected octal digits as text, at most `\"0777\"`")
+}
+
+impl JsonSchema for Content {
+    fn schema_name() -> Cow<'static, str> {
+        "Content".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "object"] })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::Content;
+
+    fn read(value: Value) -> Result<(Vec<u8>, Option<u32>), String> {
+        serde_json::from_value::<Content>(value).map(|it| (it.bytes, it.mode)).map_err(|err| err.to_string())
+    }
+
+    #[test]
+    fn bytes_come_as_text_or_base64_with_or_without_a_mode() {
+        assert_eq!(read(json!("a\n")).unwrap(), (b"a\n".to_vec(), None));
+        assert_eq!(read(json!({ "content": "a", "mode": "0755" })).unwrap(), (b"a".to_vec(), Some(0o755)));
+        assert_eq!(read(json!({ "content_base64": "/wA=", "mode": null })).unwrap(), (vec![255, 0], None));
+    }
+
+    #[test]
+    fn what_says_no_bytes_or_too_many_or_an_odd_mode_is_refused() {
+        for (value, why) in [
+            (json!(7), "expected a text"),
+            (json!({}), "expected either"),
+            (json!({ "content": "a", "content_base64": "" }), "expected either"),
+            (json!({ "content_base64": "?" }), "content_base64"),
+            (json!({ "content": "a", "mod": "644" }), "unknown field"),
+            (json!({ "content": "a", "mode": 644 }), "octal digits as text"),
+            (json!({ "content": "a", "mode": "4755" }), "octal digits as text"),
+            (json!({ "content": "a", "mode": "9" }), "octal digits as text"),
+            (json!("x".repeat(1 << 21)), "1 MiB"),
+        ] {
+            assert!(read(value.clone()).unwrap_err().contains(why), "{value}");
+        }
+    }
+}

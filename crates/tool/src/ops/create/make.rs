@@ -1,0 +1,125 @@
+//! From an image to a ready record. Whatever fails here is undone by the caller.
+
+use coracle_lifecycle::{Found, Making, Store};
+use coracle_provision::{Prepared, Step, UserAsk, Workspace, accounts, prepare};
+use coracle_runtime::{Container, ContainerName, ContainerRuntime, CreateSpec, Ids, Inside, admit, random_hex};
+
+use super::answer::{Created, Made, answer};
+use super::image::{self, Imaged};
+use super::person::{Asked, Person};
+use super::provision::Filling;
+use super::report::Reporting;
+use super::unguided::unguided;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::guest;
+use crate::ops::preflight::Ready;
+use crate::resolve::{self, Request};
+use crate::session;
+
+/// Makes the container and fills it.
+pub(super) async fn make<'a>(
+    cx: &Context,
+    (ready, store): (&'a Ready, &'a Store),
+    (making, bench): (&mut Making<'_>, &mut Option<Making<'a>>),
+    request: &Request,
+) -> Result<Created, Failure> {
+    let put_in = &request.provisioning;
+    let asked = Asked { git: &put_in.git, gh: &put_in.gh, ssh: &put_in.ssh, settings: put_in.amplifier };
+    // What the host has of the person's is looked at while the image is.
+    let (imaged, person) = tokio::join!(image::ensure(cx, (ready, store), bench, request), Person::look(cx, asked));
+    let imaged = imaged?;
+    let mut reporting = Reporting::new(cx.progress.clone());
+    reporting.add(image_step(&imaged, request)).await;
+    reporting.add(Step::skipped("compose", "no stack was asked for")).await;
+    let (container, inside) = start(cx, (ready, request), making, &imaged).await?;
+    let bound = request.bound;
+    let binds = request.spec.mounts.iter().map(|it| it.at.clone()).collect();
+    let workspace = Workspace { path: request.draft.workdir.clone(), bound, binds };
+    let user = making.record().exec_user.unwrap_or(Ids::ROOT);
+    let Prepared { name, home, shell, user, workspace } = prepare(&inside, user, &workspace).await?;
+    making.is_user(name, home, shell);
+    reporting.add(user).await;
+    reporting
+        .add(match &request.unmounted {
+            None => workspace,
+            Some(why) => Step::skipped("workspace", format!("the working directory is not mounted: {why}")),
+        })
+        .await;
+    let filled = match &inside {
+        Inside::Guest(link) => {
+            let place = session::place(cx, making.record(), link)?;
+            let found = found(ready, making, &container);
+            let reporting = &mut reporting;
+            Filling { cx, request, imaged: &imaged, person: &person, place, found, reporting }.fill(making).await?
+        }
+        Inside::Plain(..) => {
+            unguided(cx, request, making, (found(ready, making, &container), &inside, &mut reporting)).await?
+        }
+    };
+    let report = reporting.end();
+    let record = making.ready(serde_json::to_value(&report).map_err(Failure::internal)?)?;
+    let found = Found { runtime: ready.runtime.clone(), record, container: Some(container) };
+    answer(Made { found, request, imaged, report, filled, ready })
+}
+
+/// Of what is tried the step says what it was taken for, too.
+fn image_step(imaged: &Imaged, request: &Request) -> Step {
+    let mut step = imaged.step.clone();
+    if let Some(seen) = &request.chosen.seen {
+        let found = match (&seen.unseen, seen.detected.marker) {
+            (Some(why), _) => format!("the repository was not looked at ({why})"),
+            (None, Some(marker)) => format!("`{marker}` was found"),
+            (None, None) => "no file that tells was found".to_owned(),
+        };
+        step.detail = format!("{}; {found}, so it is taken for `{}`", step.detail, seen.detected.purpose);
+    }
+    step
+}
+
+fn found(ready: &Ready, making: &Making<'_>, container: &Container) -> Found {
+    Found { runtime: ready.runtime.clone(), record: making.record().clone(), container: Some(container.clone()) }
+}
+
+/// Makes and starts it, and meets its guest.
+async fn start(
+    cx: &Context,
+    (ready, request): (&Ready, &Request),
+    making: &mut Making<'_>,
+    imaged: &Imaged,
+) -> Result<(Container, Inside), Failure> {
+    let runtime = &*ready.runtime;
+    let guest = guest::program(cx, runtime, &imaged.image)?;
+    if guest.is_none() {
+        resolve::no_secret(&request.env, "leave it out: this container has no guest, so it would be seen on the host")?;
+    }
+    let exec_user = exec_user(cx, runtime, making, (request, imaged)).await?;
+    cx.progress.message(format!("making {}", request.draft.name)).await;
+    let spec = CreateSpec { exec_user, image: imaged.reference.clone(), ..request.spec.clone() };
+    let admitted = admit(spec, &cx.policy()?)?;
+    let container = making.make(admitted, (&imaged.image, imaged.reference.as_str()), guest.as_ref()).await?;
+    let inside = match &guest {
+        Some(_) => Inside::Guest(making.meet(cx.links(), &container).await?),
+        None => Inside::Plain(ready.runtime.clone(), container.id.clone()),
+    };
+    Ok((container, inside))
+}
+
+/// Numbers are taken as they are; a name or a bare uid is looked up in the image's own passwd file.
+async fn exec_user(
+    cx: &Context,
+    runtime: &dyn ContainerRuntime,
+    making: &mut Making<'_>,
+    (request, imaged): (&Request, &Imaged),
+) -> Result<Ids, Failure> {
+    if let UserAsk::Ids(ids) = request.user {
+        return Ok(ids);
+    }
+    let name = format!("{}-peek-{}", cx.config.label_namespace, random_hex::<3>());
+    let name = ContainerName::parse(name).map_err(Failure::internal)?;
+    let bare = admit(resolve::bare(name, request.spec.image.clone()), &cx.policy()?)?;
+    let peek = making.peek(bare, &imaged.image).await?;
+    let known = accounts(runtime, &peek).await;
+    runtime.remove(&peek).await?;
+    Ok(known?.resolve(&request.user)?)
+}

@@ -1,0 +1,107 @@
+//! `create`: a container, made ready, with a report of what works.
+
+mod answer;
+mod args;
+mod bench;
+mod bring;
+mod content;
+mod image;
+mod make;
+mod person;
+mod provision;
+mod report;
+mod try_repo;
+mod unguided;
+
+use std::time::Instant;
+
+use coracle_lifecycle::{begin, reconcile};
+use coracle_provision::UserAsk;
+use coracle_runtime::{Capability, CreateSpec, Ids, admit};
+
+use self::answer::Created;
+pub(crate) use self::answer::LimitsAnswer;
+pub(crate) use self::args::{Create, PortArg, RepoArg};
+pub(crate) use self::content::Content;
+pub(crate) use self::image::cache;
+pub(crate) use self::person::{Asked, Person};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::op::Operation;
+use crate::resolve::{self, Request};
+
+impl Operation for Create {
+    const NAME: &'static str = "create";
+    type Answer = Created;
+
+    async fn run(self, cx: &Context) -> Result<Created, Failure> {
+        let begun = Instant::now();
+        // What a repository is for is found out only when all that needs no network is in order.
+        let request = resolve::create(&self, None, cx)?;
+        allowed(&request, cx)?;
+        let ready = super::preflight::ensure_ready(cx).await?;
+        if request.spec.gpu && !ready.gpu {
+            let (engine, capability) = (ready.runtime.kind(), Capability::Gpu);
+            return Err(coracle_runtime::Error::Unsupported { engine, capability }.into());
+        }
+        let request = match &request.chosen.tried {
+            None => request,
+            Some(tried) => {
+                let seen = cx.unless_cancelled(try_repo::look(cx, tried)).await?;
+                resolve::create(&self, Some(seen), cx)?
+            }
+        };
+        let store = cx.store()?;
+        reconcile(cx, &store, cx.config.lifecycle.gone_for.0).await?;
+        let mut making = begin(&*ready.runtime, &store, request.draft.clone()).await?;
+        let mut bench = None;
+        let made = make::make(cx, (&ready, &store), (&mut making, &mut bench), &request);
+        let made = cx.unless_cancelled(made).await;
+        let left = match bench {
+            Some(bench) => bench.undo().await,
+            None => Vec::new(),
+        };
+        match made {
+            Ok(mut created) => {
+                created.duration_ms = super::millis(begun.elapsed());
+                Ok(created)
+            }
+            Err(failure) => {
+                cx.progress.message("undoing what was made").await;
+                let left: Vec<_> = left.into_iter().chain(making.undo().await).collect();
+                Err(not_undone(failure, &left))
+            }
+        }
+    }
+}
+
+/// What the policy says before anything is made.
+fn allowed(request: &Request, cx: &Context) -> Result<(), Failure> {
+    let policy = cx.policy()?;
+    // The user may still be a name; what root needs is asked again once it is known.
+    let checked = CreateSpec { exec_user: known_ids(&request.user), ..request.spec.clone() };
+    admit(checked, &policy)?;
+    let put_in = &request.provisioning;
+    let as_root = !put_in.setup.is_empty() || put_in.repos.iter().any(|it| it.as_root && it.install.is_some());
+    if as_root && !policy.allow_root {
+        return Err(super::root_refused("root.setup", "setup commands as root are not granted"));
+    }
+    Ok(())
+}
+
+/// Who that is without looking into the image: enough to say whether root is asked for.
+fn known_ids(ask: &UserAsk) -> Ids {
+    match ask {
+        UserAsk::Ids(ids) => *ids,
+        UserAsk::Uid(uid) => Ids { uid: *uid, gid: *uid },
+        UserAsk::Name(_) => Ids { uid: 65534, gid: 65534 },
+    }
+}
+
+fn not_undone(failure: Failure, left: &[coracle_lifecycle::Error]) -> Failure {
+    if left.is_empty() {
+        return failure;
+    }
+    let left: Vec<_> = left.iter().map(ToString::to_string).collect();
+    failure.detail("left", left)
+}

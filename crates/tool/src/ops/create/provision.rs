@@ -1,0 +1,197 @@
+//! What is put into a container that runs, step by step (containers.md 5.1).
+
+use std::collections::BTreeMap;
+
+use coracle_lifecycle::{Found, Making};
+use coracle_provision::env::{Session, Sources, select};
+use coracle_provision::git::{self, GitConfig, Settings, known_hosts};
+use coracle_provision::{Place, Step, amplifier, certs, gh, ssh};
+use coracle_runtime::ContainerPath;
+
+use super::bench;
+use super::image::{Imaged, Packages};
+use super::person::Person;
+use super::report::Reporting;
+use super::try_repo;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::resolve::{Request, Wanted};
+use crate::session;
+
+/// What was put in.
+pub(super) struct PutIn {
+    pub(super) repo_path: Option<ContainerPath>,
+    /// Variables of the session.
+    pub(super) variables: usize,
+}
+
+/// A container with a guest that gets all that was asked for.
+pub(super) struct Filling<'a> {
+    pub(super) cx: &'a Context,
+    pub(super) request: &'a Request,
+    pub(super) imaged: &'a Imaged,
+    pub(super) person: &'a Person,
+    pub(super) place: Place,
+    pub(super) found: Found,
+    pub(super) reporting: &'a mut Reporting,
+}
+
+impl Filling<'_> {
+    /// All steps after the work directory, in their order.
+    pub(super) async fn fill(mut self, making: &mut Making<'_>) -> Result<PutIn, Failure> {
+        let repo_path = self.repo_path()?;
+        let trusted = self.certificates().await;
+        self.packages(&trusted).await;
+        let (session, given) = self.environment(making, trusted, repo_path.as_ref()).await?;
+        self.identity((&session, &given), repo_path.as_ref()).await;
+        self.dotfiles().await?;
+        self.repositories(repo_path.as_ref()).await?;
+        if let Some(path) = repo_path.as_ref().filter(|_| !self.request.workdir_given) {
+            making.works_in(path.clone());
+            self.place.workdir = path.clone();
+        }
+        self.files().await?;
+        self.settings().await;
+        self.commands(repo_path.as_ref()).await;
+        Ok(PutIn { repo_path, variables: session.names().count() })
+    }
+
+    async fn certificates(&mut self) -> BTreeMap<String, String> {
+        let (step, variables) = match &self.imaged.certs {
+            Wanted::No(why) => (certs::skipped(why), BTreeMap::new()),
+            Wanted::Yes(found) => {
+                let trusted = certs::trust(&self.place, found).await;
+                (trusted.step, trusted.variables)
+            }
+        };
+        self.reporting.add(step).await;
+        variables
+    }
+
+    async fn packages(&mut self, env: &BTreeMap<String, String>) {
+        let step = match &self.imaged.packages {
+            Packages::Told(step) => step.clone(),
+            Packages::Missing(why) => {
+                bench::cook_here(self.cx, (self.request, self.imaged, why), &self.place, env).await
+            }
+        };
+        self.reporting.add(step).await;
+    }
+
+    /// Brings the variables together, gives them to the guest and remembers what can be given again.
+    async fn environment(
+        &mut self,
+        making: &mut Making<'_>,
+        certificates: BTreeMap<String, String>,
+        repo: Option<&ContainerPath>,
+    ) -> Result<(Session, Step), Failure> {
+        let passthrough = select(&self.cx.host.env, &self.request.provisioning.env, &session::rules(self.cx)?)?;
+        let mut profile = self.request.chosen.profile.recipe.env.clone();
+        profile.extend(repo.map(|it| try_repo::variables(self.request, it)).unwrap_or_default());
+        let token = match &self.person.token {
+            Wanted::Yes(token) => Some(token.clone()),
+            Wanted::No(_) => None,
+        };
+        let asked = self.request.env.clone();
+        let sources = Sources { before: self.before(), certificates, profile, passthrough, token, asked };
+        let session = Session::of(sources.clone());
+        self.reporting.keep_out(session::redactor(&session, &self.request.env, self.person));
+        let step = session.give(&self.place.link).await;
+        self.reporting.add(step.clone()).await;
+        let run = self.place.link.run_id().await?;
+        let (keys, plain, held) = session::kept(&session, &sources, run, self.person)?;
+        for env in [&mut self.place.user_env, &mut self.place.root_env] {
+            env.retain(|name, _| !keys.contains(name));
+        }
+        making.has_session(keys, plain, held);
+        Ok((session, step))
+    }
+
+    /// What commands have before the session: the image's variables, and those that a guest sets.
+    fn before(&self) -> BTreeMap<String, String> {
+        let of_image = self.imaged.image.env.iter().filter_map(|it| it.split_once('='));
+        let mut before: BTreeMap<String, String> =
+            of_image.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        // The guest puts the home's own directory in front by itself.
+        before.entry("PATH".into()).or_insert_with(|| PATH.into());
+        before.entry("LANG".into()).or_insert_with(|| "C.UTF-8".into());
+        before.extend(self.place.user_env.clone());
+        before
+    }
+
+    /// Files of the person's identity. They touch nothing of each other, so they go in together.
+    async fn identity(&mut self, (session, given): (&Session, &Step), repo: Option<&ContainerPath>) {
+        let config = self.git_config(repo);
+        let keys = &self.person.keys;
+        let hosts = self.known_hosts();
+        let git = async {
+            match &self.person.git {
+                Wanted::No(why) if config.helper_for.is_none() && config.known_hosts.is_empty() => {
+                    Step::skipped("forward_git", why)
+                }
+                Wanted::No(_) => git::forward(&self.place, &config, git::Skipped::NotRequested).await,
+                Wanted::Yes(_) => git::forward(&self.place, &config, git::Skipped::NoConfig).await,
+            }
+        };
+        let gh = async {
+            match &self.person.token {
+                Wanted::No(why) => Step::skipped("forward_gh", why),
+                Wanted::Yes(_) => gh::forwarded(&self.place, session, given).await,
+            }
+        };
+        let ssh = async {
+            match keys {
+                Wanted::No(why) => Step::skipped("forward_ssh", why),
+                Wanted::Yes(keys) => ssh::forward(&self.place, keys, &hosts).await,
+            }
+        };
+        let (git, gh, ssh) = tokio::join!(git, gh, ssh);
+        for step in [git, gh, ssh] {
+            self.reporting.add(step).await;
+        }
+    }
+
+    fn git_config(&self, repo: Option<&ContainerPath>) -> GitConfig {
+        let auto = &self.cx.config.auto_passthrough;
+        let settings = match &self.person.git {
+            Wanted::Yes(printed) => Some(Settings::read(printed, &auto.git_keys)),
+            Wanted::No(_) => None,
+        };
+        let clones = self.request.provisioning.repos.iter().filter_map(|it| Some(self.repo(it).ok()?.path));
+        let safe = [self.place.workdir.clone()].into_iter().chain(clones).chain(repo.cloned()).collect();
+        let helper_for = matches!(self.person.token, Wanted::Yes(_)).then(|| auto.gh_host.clone());
+        // With keys they go where the keys are.
+        let of_keys = matches!(&self.person.keys, Wanted::Yes(keys) if !keys.is_empty());
+        let known_hosts = if of_keys { Vec::new() } else { self.known_hosts() };
+        GitConfig { settings, safe, helper_for, known_hosts }
+    }
+
+    /// The host's lines for the hosts of this call, and those that the person named.
+    fn known_hosts(&self) -> Vec<u8> {
+        let put_in = &self.request.provisioning;
+        let urls = put_in.repos.iter().map(|it| &it.url);
+        let dotfiles = match &put_in.dotfiles {
+            Wanted::Yes(it) => Some(&it.url),
+            Wanted::No(_) => None,
+        };
+        let hosts = urls.chain(dotfiles).map(|it| it.host().to_owned());
+        let hosts: Vec<_> = hosts.chain(self.cx.config.auto_passthrough.known_hosts.iter().cloned()).collect();
+        known_hosts(&self.person.known_hosts, &hosts)
+    }
+
+    async fn settings(&mut self) {
+        if self.request.provisioning.amplifier {
+            let step = amplifier::forward(&self.place, &self.person.settings).await;
+            self.reporting.add(step).await;
+        }
+    }
+
+    /// Where what is tried goes: never the person's directory.
+    fn repo_path(&self) -> Result<Option<ContainerPath>, Failure> {
+        let above = if self.place.bound { self.place.home.clone() } else { ContainerPath::parse("/workspace")? };
+        Ok(self.request.chosen.tried.as_ref().map(|_| above.join("repo")).transpose()?)
+    }
+}
+
+/// Used when the image names no `PATH`.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

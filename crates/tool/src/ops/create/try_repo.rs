@@ -1,0 +1,99 @@
+//! A repository that is tried: what it is for, how it comes in, and what is run in it (containers.md 7.5, 7.6).
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use coracle_images::detect::{Detected, Hint, detect};
+use coracle_lifecycle::{CopyLimits, CopyRequest, Found, copy_in};
+use coracle_provision::{Item, Repo, SetupCommand};
+use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::host::git::{Git, HostGit, Remote};
+use coracle_runtime::{Command, ContainerPath};
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::resolve::{Request, Seen, Tried};
+
+/// A top directory with more names is not looked at any further.
+const MAX_NAMES: usize = 10_000;
+
+/// Looks at the top directory of a repository. One that cannot be looked at counts as `general`, and why is told.
+pub(super) async fn look(cx: &Context, tried: &Tried) -> Result<Seen, Failure> {
+    let names = match tried {
+        Tried::Directory(dir) => names(dir).map_err(|err| err.to_string()),
+        Tried::Url(url) => {
+            cx.progress.message(format!("looking at {url}")).await;
+            let allow_private = cx.config.images.git_allow_private;
+            let remote = Remote { url: url.clone(), branch: None, allow_private };
+            let seen = Git::of_this_host().top_level(&remote, &cx.state()?.scratch()).await;
+            seen.map_err(|err| err.to_string())
+        }
+    };
+    Ok(match names {
+        Ok(names) => Seen { detected: detect(names.iter().map(String::as_str)), unseen: None },
+        Err(why) => Seen { detected: detect([]), unseen: Some(why) },
+    })
+}
+
+fn names(dir: &Path) -> std::io::Result<Vec<String>> {
+    let entries = std::fs::read_dir(dir)?.take(MAX_NAMES);
+    entries.map(|it| Ok(it?.file_name().to_string_lossy().into_owned())).collect()
+}
+
+/// Variables of the session that lead to what the hints make.
+pub(super) fn variables(request: &Request, repo: &ContainerPath) -> BTreeMap<String, String> {
+    let Some((venv, bin)) = found_in(request).and_then(|it| it.python_env(repo)) else { return BTreeMap::new() };
+    [("VIRTUAL_ENV", venv), ("PATH", format!("{bin}:${{PATH}}"))].map(|(name, it)| (name.to_owned(), it)).into()
+}
+
+/// The clone, if what is tried has a URL.
+pub(super) fn repo(request: &Request, path: Option<&ContainerPath>) -> Option<Repo> {
+    let (Some(Tried::Url(url)), Some(path)) = (&request.chosen.tried, path) else { return None };
+    Some(Repo { url: url.clone(), path: path.clone(), branch: None, install: None, as_root: false })
+}
+
+/// The copy, if what is tried is a directory of the host: a part of the step `repos`.
+pub(super) async fn copied(
+    cx: &Context,
+    request: &Request,
+    found: &Found,
+    path: Option<&ContainerPath>,
+) -> Option<Item> {
+    let (Some(Tried::Directory(dir)), Some(path)) = (&request.chosen.tried, path) else { return None };
+    let name = dir.file_name().map_or_else(|| "/".into(), |it| it.to_string_lossy().into_owned());
+    let done = async {
+        let copy = CopyRequest {
+            host: HostPath::open(dir).map_err(coracle_lifecycle::Error::from)?,
+            host_name: None,
+            container: path.clone(),
+            into_directory: false,
+            overwrite: false,
+            limits: CopyLimits { max_bytes: cx.config.copy.max_bytes.0, max_entries: cx.config.copy.max_entries },
+            protected: Vec::new(),
+            scratch: cx.state()?.scratch(),
+        };
+        Ok::<_, Failure>(copy_in(found, copy).await?)
+    };
+    Some(match done.await {
+        Ok(copied) => Item::success(name).with("path", path.as_str()).with("files", copied.moved.files),
+        Err(failure) => {
+            Item::failed(name, failure.message).with("code", failure.code.word()).with("path", path.as_str())
+        }
+    })
+}
+
+/// What the kind of project suggests to run in it.
+pub(super) fn hints(request: &Request) -> Vec<SetupCommand> {
+    let argv = |words: &[&str]| Command::Argv(words.iter().map(|it| (*it).to_owned()).collect());
+    let hint = |Hint { argv: words, otherwise }: &Hint| SetupCommand {
+        command: argv(words),
+        as_root: false,
+        hint: true,
+        alternative: otherwise.map(argv),
+    };
+    found_in(request).map(|it| it.commands.iter().map(hint).collect()).unwrap_or_default()
+}
+
+fn found_in(request: &Request) -> Option<&Detected> {
+    request.chosen.seen.as_ref().map(|it| &it.detected)
+}

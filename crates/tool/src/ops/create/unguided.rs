@@ -1,0 +1,68 @@
+//! A container without a guest: commands and plain variables, by the engine's own exec.
+
+use std::time::Instant;
+
+use coracle_lifecycle::{Found, Held, Making, session};
+use coracle_provision::{Setup, SetupCommand, Status, Step, setup};
+use coracle_runtime::Inside;
+
+use super::provision::PutIn;
+use super::report::Reporting;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::resolve::{Request, Wanted};
+
+/// What can be done there is done; for the rest the report says that it takes a guest.
+pub(super) async fn unguided(
+    cx: &Context,
+    request: &Request,
+    making: &mut Making<'_>,
+    (found, inside, reporting): (Found, &Inside, &mut Reporting),
+) -> Result<PutIn, Failure> {
+    let put_in = &request.provisioning;
+    making.has_session(request.env.keys().cloned().collect(), request.env.clone(), Held::default());
+    let wanted = |name, is: bool| if is { needs_guest(name) } else { Step::skipped(name, "not requested") };
+    let chosen = &request.chosen;
+    for step in [
+        Step::skipped("ca_certificates", "this container has no guest"),
+        wanted("packages", !chosen.profile.recipe.is_empty()),
+        Step::skipped("env_passthrough", "this container has no guest: only plain values of `env` go in"),
+        wanted("forward_git", put_in.git == Wanted::Yes(())),
+        wanted("forward_gh", put_in.gh == Wanted::Yes(())),
+        wanted("forward_ssh", put_in.ssh == Wanted::Yes(())),
+        wanted("dotfiles", matches!(put_in.dotfiles, Wanted::Yes(_)) || !put_in.inline.is_empty()),
+        wanted("repos", !put_in.repos.is_empty() || chosen.tried.is_some()),
+        wanted("config_files", !put_in.files.is_empty()),
+    ] {
+        reporting.add(step).await;
+    }
+    if put_in.amplifier {
+        reporting.add(needs_guest("amplifier_settings")).await;
+    }
+    let commands: Vec<_> = put_in
+        .setup
+        .iter()
+        .cloned()
+        .map(|command| SetupCommand { command, as_root: true, hint: false, alternative: None })
+        .collect();
+    let found = Found { record: making.record().clone(), ..found };
+    let (user, root) = (session(&found, false)?, session(&found, true)?);
+    let how = Setup {
+        commands: &commands,
+        workdir: &root.workdir,
+        user: user.user,
+        user_env: &user.env,
+        root_env: &root.env,
+        timeout: cx.config.setup.timeout.0,
+        deadline: Instant::now() + cx.config.setup.total.0,
+        grace: cx.config.exec.grace.0,
+        cancel: cx.cancel.clone(),
+        live: Some(reporting.live()),
+    };
+    reporting.add(setup(inside, &how).await).await;
+    Ok(PutIn { repo_path: None, variables: request.env.len() })
+}
+
+fn needs_guest(name: &'static str) -> Step {
+    Step::flawed(name, Status::Failed, "not done", "it takes a guest, and this container has none").code("unsupported")
+}

@@ -1,0 +1,147 @@
+//! Which profile a call means, and what it adds to it.
+
+use std::path::PathBuf;
+
+use coracle_images::Recipe;
+use coracle_images::detect::Detected;
+use coracle_images::packages::PackageName;
+use coracle_images::profile::{self, Profile, ProfileError, Purpose};
+use coracle_runtime::{GitRules, GitUrl, ImageRef};
+
+use super::host_paths::{copyable, host_path};
+use super::provisioning::git_url;
+use crate::config::Config;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::ops::create::Create;
+
+/// The profile of a container.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    /// The word given.
+    pub(crate) requested: Option<Purpose>,
+    /// The profile's name: of `try-repo` that of what was found.
+    pub(crate) purpose: Option<Purpose>,
+    pub(crate) profile: Profile,
+    pub(crate) cache_bust: bool,
+    /// What is tried.
+    pub(crate) tried: Option<Tried>,
+    /// What was found in it.
+    pub(crate) seen: Option<Seen>,
+}
+
+/// A repository that is tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Tried {
+    Url(GitUrl),
+    /// A directory of the host, which is copied.
+    Directory(PathBuf),
+}
+
+/// What its top directory says.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) detected: Detected,
+    /// Why it could not be looked at; then it counts as `general`.
+    pub(crate) unseen: Option<String>,
+}
+
+impl Chosen {
+    /// Whether that is its purpose.
+    pub(crate) fn is(&self, purpose: &str) -> bool {
+        self.purpose.as_ref().is_some_and(|it| it.as_str() == purpose)
+    }
+}
+
+/// What is tried counts as this until it was looked at.
+const UNSEEN: &str = "general";
+
+/// Finds the profile and lays the call's own packages and image over it.
+pub(super) fn choose(args: &Create, seen: Option<Seen>, cx: &Context) -> Result<Chosen, Failure> {
+    let config = &cx.config;
+    let tried = tried(args, cx)?;
+    let purpose = match (&tried, &seen) {
+        (None, _) => args.purpose.clone(),
+        (Some(_), Some(seen)) => Some(seen.detected.purpose.clone()),
+        (Some(_), None) => Some(Purpose::parse(UNSEEN)?),
+    };
+    let mut profile = match &purpose {
+        Some(purpose) => configured(purpose, args, config)?,
+        None => bare(config.default_image.clone()),
+    };
+    if let Some(image) = &args.image {
+        profile.image = image.clone();
+    }
+    let packages = args.packages.as_deref().unwrap_or_default();
+    if packages.len() > 100 {
+        return Err(Failure::invalid("packages", "at most 100 packages"));
+    }
+    let packages: Vec<_> = packages
+        .iter()
+        .map(PackageName::parse)
+        .collect::<Result<_, _>>()
+        .map_err(|err| Failure::invalid("packages", err.to_string()))?;
+    profile.recipe = profile.recipe.with(packages);
+    let cache_bust = args.cache_bust.unwrap_or(false);
+    Ok(Chosen { requested: args.purpose.clone(), purpose, profile, cache_bust, tried, seen })
+}
+
+fn configured(purpose: &Purpose, args: &Create, config: &Config) -> Result<Profile, Failure> {
+    let mut settings = config.profiles.clone();
+    if let Some(own) = settings.get_mut(purpose).filter(|_| profile::is_new(purpose)) {
+        own.image.get_or_insert_with(|| config.default_image.clone());
+    }
+    profile::of(purpose, &settings, args.amplifier_version.as_deref()).map_err(|err| match &err {
+        ProfileError::Unknown { purpose, known } => {
+            let known: Vec<_> = known.iter().map(Purpose::as_str).collect();
+            let hint = format!("one of {}; the person adds others as `[profiles.{purpose}]`", known.join(", "));
+            Failure::invalid("purpose", format!("there is no purpose `{purpose}`")).detail("allowed", known).hint(hint)
+        }
+        ProfileError::Version(_) => Failure::invalid("amplifier_version", err.to_string()),
+        ProfileError::NoImage(name) => Failure::config(format!("profiles.{name}.image"), None, err.to_string()),
+        ProfileError::Detected(_) => Failure::internal(err),
+    })
+}
+
+/// Of a container without a purpose.
+fn bare(image: ImageRef) -> Profile {
+    Profile {
+        image,
+        recipe: Recipe::default(),
+        bootstrap: Recipe::default(),
+        env_passthrough: None,
+        forward_git: None,
+        forward_gh: None,
+        forward_ssh: None,
+        dotfiles: None,
+    }
+}
+
+fn tried(args: &Create, cx: &Context) -> Result<Option<Tried>, Failure> {
+    let trying = args.purpose.as_ref().is_some_and(Purpose::is_detected);
+    match (&args.repo_url, trying) {
+        (None, false) => Ok(None),
+        (None, true) => {
+            Err(Failure::conflicting(&["purpose", "repo_url"], "`try-repo` needs the `repo_url` that is to be tried")
+                .hint("give `repo_url`: an https URL, or a directory of the host"))
+        }
+        (Some(_), false) => {
+            Err(Failure::conflicting(&["purpose", "repo_url"], "`repo_url` goes with `purpose: try-repo` only")
+                .hint("to clone a repository into another container, use `repos`"))
+        }
+        (Some(text), true) => source(text, cx).map(Some),
+    }
+}
+
+/// A URL, or a directory that may be copied. What looks like a URL is never taken for a path.
+fn source(text: &str, cx: &Context) -> Result<Tried, Failure> {
+    let rules = GitRules { allow_private: cx.config.images.git_allow_private, ssh: false };
+    if text.contains(':') || text.starts_with('-') {
+        return git_url("repo_url", text, rules).map(Tried::Url);
+    }
+    let opened = copyable(&host_path(text, cx), cx)?;
+    if !opened.is_dir() {
+        return Err(Failure::invalid("repo_url", format!("`{}` is no directory", text.escape_debug())));
+    }
+    Ok(Tried::Directory(opened.real().to_owned()))
+}

@@ -1,0 +1,74 @@
+//! A person who is not root: Podman without root is another engine, and every process of a test has to be that person's.
+//!
+//! `cargo xtask engines up podman-rootless` makes the account. A test of root's runs itself once more as that person, on
+//! that engine only: tests are processes of their own, and know nothing of it. For a person who is not root already,
+//! it is the same engine as `podman`.
+
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Once;
+
+use super::{ran, variable};
+
+pub(super) const ROOTLESS: &str = "podman-rootless";
+
+/// The account, as `xtask` names it.
+const PERSON: &str = "coracle-test";
+
+/// Set for the second run.
+const SECOND: &str = "CORACLE_TESTS_AS_PERSON";
+
+pub(crate) fn is_root() -> bool {
+    rustix::process::getuid().is_root()
+}
+
+/// Whether this is the second run, where root's has seen to the fake.
+pub(super) fn is_second_run() -> bool {
+    variable(SECOND).is_some()
+}
+
+/// Whether no other engine is asked for.
+pub(super) fn is_alone() -> bool {
+    variable("CORACLE_ENGINES").is_some_and(|it| it.trim() == ROOTLESS)
+}
+
+/// Runs this test once more as the person. It does so once, however many checks it makes.
+pub(super) fn runs_this_test() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let person = Person::find().unwrap_or_else(|| {
+            panic!("CORACLE_ENGINES names {ROOTLESS}: `cargo xtask engines up {ROOTLESS}` makes its account {PERSON}")
+        });
+        // The person may append, and not make it.
+        std::os::unix::fs::fchown(ran::file("ran.txt"), Some(person.uid), None).unwrap();
+        let status = person.this_test().status().expect("the directory of this program is open to others");
+        assert!(status.success(), "the test failed for {PERSON}: {status}");
+    });
+}
+
+struct Person {
+    uid: u32,
+    gid: u32,
+    home: PathBuf,
+}
+
+impl Person {
+    fn find() -> Option<Self> {
+        let passwd = std::fs::read_to_string("/etc/passwd").unwrap();
+        let line = passwd.lines().find_map(|it| it.strip_prefix(PERSON)?.strip_prefix(':'))?;
+        let fields: Vec<_> = line.split(':').collect();
+        Some(Self { uid: fields[1].parse().ok()?, gid: fields[2].parse().ok()?, home: fields[4].into() })
+    }
+
+    /// This program with the words that it was started with, which name the test.
+    #[expect(clippy::disallowed_methods, reason = "a test that runs itself")]
+    fn this_test(&self) -> Command {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(std::env::args_os().skip(1)).uid(self.uid).gid(self.gid).stdin(Stdio::null());
+        command.env_clear().env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin").env(SECOND, "1");
+        command.env("CORACLE_ENGINES", ROOTLESS).env("HOME", &self.home).env("TMPDIR", self.home.join("tmp"));
+        command.env("XDG_RUNTIME_DIR", format!("/run/user/{}", self.uid)).current_dir(&self.home);
+        command
+    }
+}

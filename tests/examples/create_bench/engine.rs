@@ -1,0 +1,181 @@
+//! An engine, with containers that its own program makes and those of a person.
+#![expect(clippy::disallowed_methods, reason = "the engines' own programs are what is compared with")]
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::Measured;
+use crate::person::Person;
+
+/// By what a container is made and removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// The engine's own program.
+    Engine,
+    /// `coracle`, which puts nothing in.
+    Bare,
+    /// `coracle`, which puts in what a person has.
+    Full,
+}
+
+impl Way {
+    const ALL: [Self; 3] = [Self::Engine, Self::Bare, Self::Full];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Engine => "engine",
+            Self::Bare => "bare",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// An engine, and whose containers are on it.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) name: &'static str,
+    pub(crate) version: String,
+    /// That of the purpose, kept after the first `create`.
+    image: String,
+    /// Containers of the engine's own program that are still there.
+    own: RefCell<Vec<String>>,
+    /// Goes first: its containers are of the other's image.
+    bare: Person,
+    full: Person,
+}
+
+impl Engine {
+    /// Makes the image, which takes minutes. Both persons have looked at the engine when this is done, and have a container
+    /// that stays: it is the next one that is measured, not the one that a shared network is made for.
+    pub(crate) fn open(name: &str, coracle: &Path, measured: &mut Measured) -> Self {
+        let (name, field) = match name {
+            "docker" => ("docker", "Server"),
+            "podman" => ("podman", "Client"),
+            _ => panic!("no engine `{name}`"),
+        };
+        let version = said(Command::new(name).args(["version", "--format", &format!("{{{{.{field}.Version}}}}")])).0;
+        let (full, bare) = (Person::with_all(coracle, name), Person::with_nothing(coracle, name));
+        let (first, took) = full.call(&for_the_purpose());
+        assert_eq!(first["cache_used"], false, "{first:#}");
+        eprintln!("{name}: the image was made in {:.1} s", took.as_secs_f64());
+        measured.add(name, "first", Way::Full.name(), took);
+        let image = text(&first, "image");
+        let it = Self { name, version, image, own: RefCell::default(), full, bare };
+        it.bare.call(&it.bare_call());
+        it
+    }
+
+    /// Makes a container in each way, and removes them. Another way begins each time: what one leaves behind for the
+    /// engine to do is not always the same other's burden.
+    pub(crate) fn round(&self, round: usize, measured: &mut Measured) {
+        let mut ways = Way::ALL;
+        ways.rotate_left(round % Way::ALL.len());
+        let made = ways.map(|way| (way, self.create(way, measured)));
+        for (way, container) in made {
+            measured.add(self.name, "destroy", way.name(), self.destroy(way, &container));
+        }
+    }
+
+    fn create(&self, way: Way, measured: &mut Measured) -> String {
+        let (container, took) = match way {
+            Way::Engine => {
+                let words = ["run", "--detach", &self.image, "sleep", "1000000"];
+                let (id, took) = said(Command::new(self.name).args(words));
+                self.own.borrow_mut().push(id.clone());
+                (id, took)
+            }
+            Way::Bare => {
+                let (answer, took) = self.bare.call(&self.bare_call());
+                assert!(put_in(&answer).all(|it| it["status"] == "skipped"), "{answer:#}");
+                (text(&answer, "container"), took)
+            }
+            Way::Full => {
+                let (answer, took) = self.full.call(&for_the_purpose());
+                assert!(answer["cache_used"] == true && answer["provisioning_ok"] == true, "{answer:#}");
+                self.steps(&answer, measured);
+                (text(&answer, "container"), took)
+            }
+        };
+        measured.add(self.name, "create", way.name(), took);
+        container
+    }
+
+    /// How long each step says that it took, and all together that put something in.
+    fn steps(&self, answer: &Value, measured: &mut Measured) {
+        let done = |it: &&Value| it["status"] != "skipped";
+        for must in ["env_passthrough", "forward_git"] {
+            assert!(put_in(answer).filter(done).any(|it| it["name"] == must), "{answer:#}");
+        }
+        let took = |it: &Value| Duration::from_millis(it["duration_ms"].as_u64().unwrap());
+        for step in report(answer).iter().filter(done) {
+            measured.add(self.name, "step", &text(step, "name"), took(step));
+        }
+        measured.add(self.name, "steps", Way::Full.name(), put_in(answer).map(took).sum());
+    }
+
+    fn destroy(&self, way: Way, container: &str) -> Duration {
+        let call = json!({ "operation": "destroy", "container": container });
+        match way {
+            Way::Engine => {
+                let (_, took) = said(&mut self.removal(container));
+                self.own.borrow_mut().retain(|it| it != container);
+                took
+            }
+            Way::Bare => self.bare.call(&call).1,
+            Way::Full => self.full.call(&call).1,
+        }
+    }
+
+    fn bare_call(&self) -> Value {
+        json!({ "operation": "create", "image": self.image, "mount_cwd": false })
+    }
+
+    fn removal(&self, container: &str) -> Command {
+        let mut command = Command::new(self.name);
+        command.args(["rm", "--force"]);
+        if self.name == "podman" {
+            command.arg("--time=0"); // Docker kills at once; Podman would send TERM and wait
+        }
+        command.arg(container);
+        command
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // They go before the person's images, which they use.
+        for container in self.own.take() {
+            let _ = self.removal(&container).stdin(Stdio::null()).output();
+        }
+    }
+}
+
+fn for_the_purpose() -> Value {
+    json!({ "operation": "create", "purpose": "python" })
+}
+
+fn report(answer: &Value) -> &[Value] {
+    answer["provisioning_report"].as_array().unwrap()
+}
+
+/// The steps after the work directory.
+fn put_in(answer: &Value) -> impl Iterator<Item = &Value> {
+    report(answer).iter().skip_while(|it| it["name"] != "workspace").skip(1)
+}
+
+fn text(value: &Value, name: &str) -> String {
+    value[name].as_str().unwrap().to_owned()
+}
+
+/// What a program printed, and how long it took.
+fn said(command: &mut Command) -> (String, Duration) {
+    let begun = Instant::now();
+    let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().unwrap();
+    let took = begun.elapsed();
+    assert!(status.success(), "{command:?}: {status}: {}", String::from_utf8_lossy(&stderr));
+    (String::from_utf8(stdout).unwrap().trim().to_owned(), took)
+}

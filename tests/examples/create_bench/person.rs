@@ -1,0 +1,100 @@
+//! Somebody who has containers made by `coracle`, with a home, a state directory and a name space of their own: to
+//! others on this machine the images are a stranger's, and theirs to this person.
+#![expect(clippy::disallowed_methods, reason = "the program is what is measured")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+#[derive(Debug)]
+pub(crate) struct Person {
+    coracle: PathBuf,
+    engine: &'static str,
+    namespace: &'static str,
+    root: TempDir,
+}
+
+const NOTHING: &str =
+    "[auto_passthrough]\nmode = \"none\"\nforward_git = false\nforward_gh = false\nca_certificates = false\n";
+
+const GIT: &str = "\
+[user]\n\tname = Ann Example\n\temail = ann@example.com\n[init]\n\tdefaultBranch = main\n[pull]\n\trebase = true\n\
+[alias]\n\tlg = log --graph --oneline\n\tst = status --short\n";
+
+/// Names that go in by themselves.
+const VARIABLES: [(&str, &str); 2] = [("EXAMPLE_API_KEY", "0123456789abcdef"), ("EXAMPLE_TOKEN", "fedcba9876543210")];
+
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+impl Person {
+    /// Whose identity, variables and certificates go in.
+    pub(crate) fn with_all(coracle: &Path, engine: &'static str) -> Self {
+        let it = Self::new(coracle, engine, "coracle-bench", "");
+        std::fs::write(it.root.path().join("home/.gitconfig"), GIT).unwrap();
+        it
+    }
+
+    /// Of whom nothing goes in.
+    pub(crate) fn with_nothing(coracle: &Path, engine: &'static str) -> Self {
+        Self::new(coracle, engine, "coracle-bench-bare", NOTHING)
+    }
+
+    fn new(coracle: &Path, engine: &'static str, namespace: &'static str, more: &str) -> Self {
+        let (coracle, root) = (coracle.canonicalize().unwrap(), tempfile::tempdir().unwrap());
+        let it = Self { coracle, engine, namespace, root };
+        for dir in ["home", "work", "tmp"] {
+            std::fs::create_dir(it.root.path().join(dir)).unwrap();
+        }
+        let config = format!("engine = \"{engine}\"\nlabel_namespace = \"{namespace}\"\n{more}");
+        std::fs::write(it.config(), config).unwrap();
+        it
+    }
+
+    /// The answer of a call that has to succeed, and how long the process took.
+    pub(crate) fn call(&self, call: &Value) -> (Value, Duration) {
+        let mut command = self.command(call);
+        let begun = Instant::now();
+        let output = command.output().unwrap();
+        let took = begun.elapsed();
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        assert_eq!(answer["success"], true, "{call}: {answer:#}{}", String::from_utf8_lossy(&output.stderr));
+        (answer, took)
+    }
+
+    fn command(&self, call: &Value) -> Command {
+        let root = self.root.path();
+        let mut command = Command::new(&self.coracle);
+        command.arg("call").arg(call.to_string()).env_clear().envs(VARIABLES).env("PATH", PATH);
+        command.env("HOME", root.join("home")).env("TMPDIR", root.join("tmp"));
+        command.env("XDG_STATE_HOME", root.join("state")).env("CORACLE_CONFIG", self.config());
+        command.current_dir(root.join("work")).stdin(Stdio::null());
+        command
+    }
+
+    fn config(&self) -> PathBuf {
+        self.root.path().join("config.toml")
+    }
+}
+
+impl Drop for Person {
+    fn drop(&mut self) {
+        let all = json!({ "operation": "destroy_all", "confirm": true });
+        for call in [all, json!({ "operation": "cache_clear" })] {
+            // What was measured stands, but whoever measured wants to know what is left.
+            let output = self.command(&call).output();
+            if !output.as_ref().is_ok_and(|it| it.status.success()) {
+                eprintln!("{call}: {output:?}");
+            }
+        }
+        // The network of a state directory stays for its next container, and this directory has none.
+        let engine = |words: &[&str]| Command::new(self.engine).args(words).stdin(Stdio::null()).output();
+        let filter = format!("--filter=name=^{}-lone-", self.namespace);
+        let networks = engine(&["network", "ls", "--quiet", &filter]).map(|it| it.stdout).unwrap_or_default();
+        for network in String::from_utf8_lossy(&networks).split_whitespace() {
+            let _ = engine(&["network", "rm", network]);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Users as images have them, and images that want something else (containers.md 4.16).
+
+use std::fs::File;
+use std::process::Stdio;
+
+use coracle_runtime::link::wire::{FaultCode, Settle};
+use coracle_runtime::{ContainerPath, Error, Exec, Handle, ImageAct, ImageId, Secret};
+use tar::{Builder, EntryType, Header};
+
+use super::{AGENT, argv, at, sh};
+use crate::engines::{Case, Running, Way, busybox_with, engine_program, with_real_engines};
+
+const WORK: &str = "/work/deep";
+
+/// A directory or a file that somebody owns.
+fn owned(tar: &mut Builder<&mut File>, kind: EntryType, path: &str, uid: u64) {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(0o755);
+    header.set_uid(uid);
+    header.set_gid(uid);
+    header.set_size(0);
+    tar.append_data(&mut header, path, &[][..]).unwrap();
+}
+
+/// A container of an image with that passwd line, and something at that path.
+async fn with_user<'a>(case: &'a Case, name: &str, line: &str, there: Option<(EntryType, &str, u64)>) -> Running<'a> {
+    let passwd = format!("root:x:0:0:root:/root:/bin/sh\n{line}\n");
+    let tar = busybox_with(&passwd, |tar| {
+        if let Some((kind, path, uid)) = there {
+            owned(tar, kind, path, uid);
+        }
+    });
+    let image = crate::conformance::import(case, &case.tag(name), tar).await;
+    case.run(Way::Socket, case.spec(name), &image.id).await
+}
+
+async fn settled(running: &Running<'_>) -> Result<coracle_runtime::link::wire::Settled, Error> {
+    running.link().settle(Settle { uid: 1000, gid: 1000, workdir: WORK.into(), bound: vec![] }).await
+}
+
+/// What a command of the agent sees of itself.
+async fn seen(running: &Running<'_>) -> String {
+    let script = sh("echo $HOME $USER $(id -u):$(id -g) $(pwd); touch file && rm file");
+    running.printed(Exec { user: AGENT, workdir: ContainerPath::parse(WORK).unwrap(), ..script }).await
+}
+
+#[tokio::test]
+async fn an_entry_of_the_image_is_used_as_it_is() {
+    with_real_engines(async |case| {
+        let (dir, none) = (EntryType::Directory, None);
+        for (name, line, there, expected, owner) in [
+            ("own", "node:x:1000:1000::/srv/node:/bin/sh", Some((dir, "srv/node", 1000)), "/srv/node node", 1000),
+            ("roots", "node:x:1000:1000::/srv/node:/bin/sh", Some((dir, "srv/node", 0)), "/srv/node node", 0),
+            ("missing", "node:x:1000:1000::/nonexistent:/bin/false", none, "/nonexistent node", 1000),
+            ("slash", "node:x:1000:1000::/:/sbin/nologin", none, "/ node", 0),
+            ("empty", "node:x:1000:1000:::", none, "/ node", 0),
+            ("relative", "node:x:1000:1000::srv/node:", none, "/ node", 0),
+            ("nobody", "node:x:1:1::/srv/node:/bin/sh", none, "/home/agent agent", 0),
+        ] {
+            let running = with_user(case, name, line, there).await;
+            let told = settled(&running).await.unwrap();
+            assert_eq!(format!("{} {}", told.home, told.name), expected, "{name}");
+            assert_eq!((&*told.shell, told.readable, told.writable), ("/bin/sh", true, true), "{name}");
+            assert_eq!(seen(&running).await, format!("{expected} 1000:1000 {WORK}\n"), "{name}");
+            let home = running.printed(argv(&["stat", "-c", "%u", &told.home])).await;
+            assert_eq!(home, format!("{owner}\n"), "{name}: what is there keeps its owner");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_home_that_is_a_file_is_told_and_the_file_stays() {
+    with_real_engines(async |case| {
+        let line = "node:x:1000:1000::/etc/file:/bin/sh";
+        let running = with_user(case, "file", line, Some((EntryType::Regular, "etc/file", 0))).await;
+        let Err(Error::Refused(fault)) = settled(&running).await else { panic!("it is no home") };
+        assert_eq!((fault.code, fault.message.contains("`/etc/file`")), (FaultCode::NoDirectory, true), "{fault}");
+        assert_eq!(running.printed(argv(&["stat", "-c", "%F", "/etc/file"])).await, "regular empty file\n");
+    })
+    .await;
+}
+
+/// An image that says of itself what nobody should believe.
+const CHANGES: [&str; 9] = [
+    r#"ENTRYPOINT ["/bin/false"]"#,
+    r#"CMD ["/bin/none"]"#,
+    "USER 4242:4242",
+    "WORKDIR /nowhere",
+    "VOLUME /home/agent",
+    "VOLUME /.coracle/run",
+    "ENV HOME=/evil",
+    "ENV USER=evil",
+    "ENV PATH=/evil",
+];
+
+async fn hostile(case: &Case) -> ImageId {
+    let tag = case.tag("hostile");
+    let tar = busybox_with("root:x:0:0:root:/root:/bin/sh\nagent:x:1000:1000::/home/agent:/bin/sh\n", |_| {});
+    let label = case.label();
+    let label = format!("LABEL {}={}", label.0, label.1);
+    let changes = CHANGES.into_iter().chain([&*label]).flat_map(|it| ["--change", it]);
+    let mut import = engine_program(case.engine().as_str());
+    import.arg("import").args(changes).args(["-", tag.as_str()]).stdin(tar).stdout(Stdio::null());
+    assert!(import.status().await.unwrap().success());
+    let found = case.runtime.image(ImageAct::Find(vec![tag])).await.unwrap();
+    found[0].id.clone()
+}
+
+#[tokio::test]
+async fn an_image_that_wants_another_start_user_or_place_has_no_say() {
+    with_real_engines(async |case| {
+        let running = case.run(Way::Socket, case.spec("hostile"), &hostile(case).await).await;
+        settled(&running).await.unwrap();
+        let words = ["/bin/busybox", "sh", "-c", "echo $HOME $USER $PATH $(/bin/id -u):$(/bin/id -g) $(pwd)"];
+        let command = Exec { user: AGENT, workdir: ContainerPath::parse(WORK).unwrap(), ..argv(&words) };
+        let expected = format!("/home/agent agent /home/agent/.local/bin:/evil 1000:1000 {WORK}\n");
+        assert_eq!(running.printed(command).await, expected);
+        assert_eq!(running.printed(argv(&["/bin/busybox", "cat", "/proc/1/comm"])).await, "guest\n");
+        let file = coracle_runtime::link::SecretFile {
+            name: "secret".into(),
+            user: AGENT,
+            mode: 0o600,
+            content: Secret::new(b"secret".to_vec()),
+        };
+        running.link().put_secret(file).await.unwrap();
+        assert_eq!(
+            running.printed(argv(&["/bin/busybox", "stat", "-f", "-c", "%T", "/.coracle/run"])).await,
+            "tmpfs\n"
+        );
+        assert!(running.link().stat(at(AGENT, "/.coracle/run/secret")).await.is_err());
+        let again = case.runtime.inspect(&Handle::from(&running.id)).await.unwrap();
+        assert!(again.running());
+    })
+    .await;
+}

@@ -1,0 +1,91 @@
+//! The variables of the person in every command, and nowhere else.
+
+use std::collections::BTreeMap;
+
+use coracle_provision::env::{DEFAULT_PATTERNS, EnvAsk, EnvRules, Remembered, Session, Sources, select};
+use coracle_provision::{Status, gh};
+use coracle_runtime::Secret;
+
+use super::{items, place, sh};
+use crate::engines::{with_a_guest, with_a_real_guest};
+
+fn rules() -> EnvRules {
+    let patterns: Vec<String> = DEFAULT_PATTERNS.iter().map(|it| (*it).to_owned()).collect();
+    EnvRules::new(&patterns, &[], &[], false).unwrap()
+}
+
+fn host(pairs: &[(&str, &str)]) -> BTreeMap<String, Secret> {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(value.as_bytes().to_vec()))).collect()
+}
+
+fn plain(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+#[tokio::test]
+async fn every_command_has_what_was_chosen_and_nothing_else_of_the_host() {
+    with_a_guest(async |running| {
+        let place = place(running).await;
+        let value = "canary 'one'\n\"two\" $HOME é";
+        let host = host(&[("NPM_TOKEN", value), ("OPENAI_API_KEY", "host"), ("SSH_API_KEY", "no"), ("EDITOR", "no")]);
+        let session = Session::of(Sources {
+            passthrough: select(&host, &EnvAsk::Auto, &rules()).unwrap(),
+            token: Some(Secret::new(b"gho_1".to_vec())),
+            profile: plain(&[("OPENAI_API_KEY", "profile"), ("FROM_PROFILE", "<${BEFORE}>")]),
+            before: plain(&[("BEFORE", "image")]),
+            asked: plain(&[("GITHUB_TOKEN", "mine")]),
+            ..Sources::default()
+        });
+        let step = session.give(&place.link).await;
+        assert_eq!(step.status, Status::Success, "{step:?}");
+        assert_eq!(step.detail, "5 variables: 1 profile, 2 passthrough, 1 gh, 1 env");
+        let names = ["from_profile", "gh_token", "github_token", "npm_token", "openai_api_key"];
+        assert_eq!(items(&step), names.map(|it| format!("{it} success")));
+        let asks = "printf '%s|' \"$NPM_TOKEN\" \"$OPENAI_API_KEY\" \"$FROM_PROFILE\" \"$GH_TOKEN\" \"$GITHUB_TOKEN\" \"$SSH_API_KEY\"";
+        assert_eq!(sh(&place, asks).await, format!("{value}|host|<image>|gho_1|mine||"));
+        let step = gh::forwarded(&place, &session, &step).await;
+        assert_eq!((step.status, step.detail.as_str()), (Status::Success, "GH_TOKEN of every command"), "{step:?}");
+        let seen = format!("{:?}", running.seen().await);
+        assert!(!seen.contains("canary") && !seen.contains("gho_1"), "{seen}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn after_a_restart_what_can_be_had_again_is_back_and_the_rest_is_named() {
+    with_a_real_guest(async |running| {
+        let place = place(running).await;
+        let had = host(&[("NPM_TOKEN", "first"), ("OLD_TOKEN", "old")]);
+        let sources = Sources {
+            passthrough: select(&had, &EnvAsk::Auto, &rules()).unwrap(),
+            asked: plain(&[("DB_PASSWORD", "x"), ("COLOUR", "blue")]),
+            ..Sources::default()
+        };
+        let session = Session::of(sources.clone());
+        session.give(&place.link).await;
+        let shown = "echo \"$NPM_TOKEN $OLD_TOKEN $COLOUR $DB_PASSWORD\"";
+        assert_eq!(sh(&place, shown).await, "first old blue x\n");
+        let remembered = Remembered::of(&session, &sources);
+        let again = remembered.again(&host(&[("NPM_TOKEN", "second")]), &rules(), Sources::default());
+        assert_eq!(again.missing, ["DB_PASSWORD", "OLD_TOKEN"]);
+        let step = again.session.give(&place.link).await;
+        assert_eq!(step.status, Status::Success, "{step:?}");
+        assert_eq!(sh(&place, shown).await, "second  blue \n");
+    })
+    .await;
+}
+
+/// A token that no command has is no success.
+#[tokio::test]
+async fn a_token_that_is_not_there_is_told() {
+    with_a_guest(async |running| {
+        let place = place(running).await;
+        let token = Some(Secret::new(b"gho_1".to_vec()));
+        let session = Session::of(Sources { token, ..Sources::default() });
+        let given = session.give(&place.link).await;
+        place.link.set_session(&[("GH_TOKEN".to_owned(), Secret::new(Vec::new()))]).await.unwrap();
+        let step = gh::forwarded(&place, &session, &given).await;
+        assert_eq!((step.status, step.probe), (Status::Failed, None), "{step:?}");
+    })
+    .await;
+}

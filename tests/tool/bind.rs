@@ -1,0 +1,86 @@
+//! What a container does to a directory that it has bound (containers.md 4.16).
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::{Tool, with_engine};
+use crate::engines::{is_root, ran};
+
+/// Owner, group and mode of one entry.
+type Owned = (u32, u32, u32);
+
+/// Everything below a directory that may be looked at, and the directory.
+fn owned(dir: &Path) -> BTreeMap<PathBuf, Owned> {
+    let (mut found, mut paths) = (BTreeMap::new(), vec![dir.to_owned()]);
+    while let Some(path) = paths.pop() {
+        let meta = path.symlink_metadata().unwrap();
+        if meta.is_dir() {
+            // One that is closed to its own owner is compared as it is.
+            paths.extend(std::fs::read_dir(&path).into_iter().flatten().map(|it| it.unwrap().path()));
+        }
+        found.insert(path, (meta.uid(), meta.gid(), meta.mode()));
+    }
+    found
+}
+
+/// Links of both kinds, also to what lies outside and to nothing, and modes that few programs make.
+fn plant(dir: &Path, outside: &Path) {
+    for (name, mode) in [("closed", 0o000), ("passable", 0o711), ("sticky", 0o1777), ("shared", 0o2775)] {
+        std::fs::create_dir(dir.join(name)).unwrap();
+        std::fs::write(dir.join(name).join("inside"), "x").unwrap();
+        std::fs::set_permissions(dir.join(name), PermissionsExt::from_mode(mode)).unwrap();
+    }
+    for (name, mode) in [("none", 0o000), ("read", 0o400), ("run", 0o755), ("all", 0o666), ("others", 0o007)] {
+        std::fs::write(dir.join(name), "x").unwrap();
+        std::fs::set_permissions(dir.join(name), PermissionsExt::from_mode(mode)).unwrap();
+    }
+    std::fs::hard_link(outside, dir.join("hard")).unwrap();
+    for (name, target) in [("soft", outside), ("dangling", Path::new("/nowhere")), ("up", Path::new(".."))] {
+        symlink(target, dir.join(name)).unwrap();
+    }
+}
+
+/// Files of others: root may give them away, and without root an engine that maps ids can.
+async fn give_away(tool: &Tool<'_>) {
+    let files = ["theirs", "linked"].map(|it| tool.work().join(it));
+    std::fs::write(&files[0], "x").unwrap();
+    symlink("theirs", &files[1]).unwrap();
+    if is_root() {
+        files.iter().for_each(|it| lchown(it, Some(12_345), Some(54_321)).unwrap());
+    } else if tool.case.is_rootless() {
+        let files = files.each_ref().map(|it| it.to_str().unwrap());
+        assert!(tool.engine(&["unshare", "chown", "--no-dereference", "5:6", files[0], files[1]]).await.0);
+    }
+}
+
+#[tokio::test]
+async fn s21_a_bound_tree_stays_as_it_is_and_what_is_made_in_it_is_the_persons() {
+    with_engine("", async |tool| {
+        let outside = tool.home().join("outside");
+        std::fs::write(&outside, "x").unwrap();
+        plant(&tool.work(), &outside);
+        give_away(tool).await;
+        let before = (owned(&tool.work()), owned(&outside));
+        let setup = json!(["find /workspace | wc -l", "touch /root/made && chown 7:7 /root/made"]);
+        let answer = tool.create(json!({ "mount_cwd": true, "setup_commands": setup })).await;
+        assert_eq!((&answer["success"], &answer["provisioning_ok"]), (&true.into(), &true.into()), "{answer:#}");
+        let name = answer["container"].as_str().unwrap();
+        tool.prints(name, "touch made passable/made && mkdir dir").await;
+        assert_eq!(tool.call(json!({ "operation": "destroy", "container": name })).await["success"], true);
+
+        let mut after = owned(&tool.work());
+        let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+        for made in ["made", "passable/made", "dir"] {
+            let (owner, group, _) = after.remove(&tool.work().join(made)).unwrap();
+            assert_eq!((owner, group), (uid, gid), "{made}");
+        }
+        assert_eq!((after, owned(&outside)), before);
+        // Else what is temporary could not be removed by a person.
+        std::fs::set_permissions(tool.work().join("closed"), PermissionsExt::from_mode(0o700)).unwrap();
+        ran("s21", tool.case.engine());
+    })
+    .await;
+}

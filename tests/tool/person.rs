@@ -1,0 +1,179 @@
+//! Who calls: the person's configuration, variables and programs, and how answers are read.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::Tool;
+use crate::engines::{Case, caught, on_every_engine, on_every_engine_and_rootless};
+
+/// What a person has before the first call.
+#[derive(Clone, Debug)]
+pub(crate) struct Person {
+    pub(super) config: String,
+    env: BTreeMap<String, String>,
+}
+
+/// Where the person's programs are, if nothing else is said.
+const PATH: &str = "/usr/bin:/bin";
+
+impl Person {
+    pub(crate) fn new(config: impl Into<String>) -> Self {
+        Self { config: config.into(), env: [("PATH".to_owned(), PATH.to_owned())].into() }
+    }
+
+    /// With a variable. `{work}` in its value is the working directory.
+    pub(crate) fn with_env(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.env.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// With programs before those of the system.
+    pub(crate) fn with_programs(self, programs: &Programs) -> Self {
+        self.with_env("PATH", format!("{}:{PATH}", programs.0.path().display()))
+    }
+
+    pub(super) fn env_in(&self, root: &Path) -> BTreeMap<String, String> {
+        let work = root.join("work").display().to_string();
+        self.env.iter().map(|(name, value)| (name.clone(), value.replace("{work}", &work))).collect()
+    }
+
+    /// Runs a check with a fresh state directory on every engine, and removes what is left.
+    pub(crate) async fn on_every_engine(&self, check: impl AsyncFn(&Tool<'_>)) {
+        on_every_engine(async |case| self.checked(case, &check).await).await;
+    }
+
+    /// As [`on_every_engine`](Self::on_every_engine), and where a test runs as somebody without root on Podman, there.
+    pub(crate) async fn on_every_engine_and_rootless(&self, check: impl AsyncFn(&Tool<'_>)) {
+        on_every_engine_and_rootless(async |case| self.checked(case, &check).await).await;
+    }
+
+    async fn checked(&self, case: &Case, check: &impl AsyncFn(&Tool<'_>)) {
+        let tool = Tool::new(case, self);
+        let checked = caught(check(&tool)).await;
+        let all = json!({ "operation": "destroy_all", "confirm": true, "scope": "all", "include_persistent": true });
+        tool.call(all).await;
+        if tool.state().join("images").exists() {
+            tool.call(json!({ "operation": "cache_clear" })).await;
+        }
+        if let Err(panic) = checked {
+            std::panic::resume_unwind(panic);
+        }
+    }
+
+    /// As [`on_every_engine`](Self::on_every_engine), on real engines only.
+    pub(crate) async fn on_real_engines(&self, check: impl AsyncFn(&Tool<'_>)) {
+        self.on_every_engine(async |tool| {
+            if tool.case.is_real() {
+                check(tool).await;
+            }
+        })
+        .await;
+    }
+}
+
+/// A directory of the person's own programs. Not below `/tmp`, where anybody could put one.
+#[derive(Debug)]
+pub(crate) struct Programs(TempDir);
+
+impl Programs {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        Self(dir)
+    }
+
+    /// With a script.
+    pub(crate) fn with(self, name: &str, script: &str) -> Self {
+        program(&self.0.path().join(name), script);
+        self
+    }
+
+    /// With a `gh` that is signed in.
+    pub(crate) fn with_gh(self, token: &str) -> Self {
+        let script = format!(
+            "case \"$*\" in\n'auth token'*) echo '{token}' ;;\n'auth status'*) echo 'signed in' ;;\n*) exit 1 ;;\nesac"
+        );
+        self.with("gh", &script)
+    }
+}
+
+/// Writes an executable script.
+pub(crate) fn program(path: &Path, script: &str) {
+    std::fs::write(path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+}
+
+/// A line of the report, which has to be there.
+pub(crate) fn step<'a>(answer: &'a Value, name: &str) -> &'a Value {
+    let steps = answer["provisioning_report"].as_array().unwrap_or_else(|| panic!("no report: {answer:#}"));
+    steps.iter().find(|it| it["name"] == name).unwrap_or_else(|| panic!("no `{name}`: {answer:#}"))
+}
+
+/// Where in the report a line stands.
+pub(crate) fn place_of(answer: &Value, name: &str) -> usize {
+    let steps = answer["provisioning_report"].as_array().unwrap_or_else(|| panic!("no report: {answer:#}"));
+    steps.iter().position(|it| it["name"] == name).unwrap_or_else(|| panic!("no `{name}`: {answer:#}"))
+}
+
+/// The codes of an answer's warnings.
+pub(crate) fn warnings(answer: &Value) -> Vec<&str> {
+    answer["warnings"].as_array().into_iter().flatten().filter_map(|it| it["code"].as_str()).collect()
+}
+
+impl Tool<'_> {
+    /// A `create` that has to succeed: its whole answer.
+    pub(crate) async fn made(&self, more: Value) -> Value {
+        let answer = self.create(more).await;
+        assert_eq!(answer["success"], true, "{answer:#}");
+        answer
+    }
+
+    pub(crate) async fn destroy(&self, container: &str) {
+        let answer = self.call(json!({ "operation": "destroy", "container": container })).await;
+        assert_eq!(answer["success"], true, "{answer:#}");
+    }
+
+    /// The bytes that a command prints, which has to end with 0.
+    pub(crate) async fn bytes(&self, container: &str, command: Value, more: Value) -> Vec<u8> {
+        let mut call = json!({ "operation": "exec", "container": container, "command": command,
+            "encoding": "base64", "max_output": "4m" });
+        super::merge(call.as_object_mut().unwrap(), more);
+        let answer = self.call(call).await;
+        assert_eq!((&answer["success"], &answer["exit_code"]), (&true.into(), &0.into()), "{answer:#}");
+        BASE64_STANDARD.decode(answer["stdout"].as_str().unwrap()).unwrap()
+    }
+
+    /// The environment of a command, which is given these variables beside.
+    pub(crate) async fn environ(&self, container: &str, env: Value) -> BTreeMap<String, String> {
+        let bytes = self.bytes(container, json!(["cat", "/proc/self/environ"]), json!({ "env": env })).await;
+        let text = String::from_utf8(bytes).unwrap();
+        let pairs = text.split_terminator('\0').filter_map(|it| it.split_once('='));
+        pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+
+    /// A program of the engine that has to end with 0: what it printed.
+    pub(crate) async fn engine_says(&self, words: &[&str]) -> String {
+        let (good, text) = self.engine(words).await;
+        assert!(good, "{words:?}: {text}");
+        text
+    }
+
+    /// Writes a file below the person's home.
+    pub(crate) fn at_home(&self, path: &str, content: &str) {
+        let file = self.home().join(path);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, content).unwrap();
+    }
+
+    /// Nothing that this test made is left: no record, no container.
+    pub(crate) async fn nothing_left(&self) {
+        assert_eq!(self.records(), Vec::<std::path::PathBuf>::new());
+        assert_eq!(self.case.runtime.list(&self.case.mine()).await.unwrap(), []);
+    }
+}

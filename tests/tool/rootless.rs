@@ -1,0 +1,119 @@
+//! Podman without root, with a directory bound: the person's ids are the same inside, and root's are subordinate ones.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::{Tool, with_engine};
+
+async fn with_rootless(check: impl AsyncFn(&Tool<'_>)) {
+    with_engine("", async |tool| {
+        if tool.case.is_rootless() {
+            check(tool).await;
+        }
+    })
+    .await;
+}
+
+fn me() -> (u32, u32) {
+    (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw())
+}
+
+fn owner(path: &Path) -> (u32, u32) {
+    let meta = path.symlink_metadata().unwrap();
+    (meta.uid(), meta.gid())
+}
+
+fn codes(answer: &Value) -> Vec<&str> {
+    let warnings = answer["warnings"].as_array().map(Vec::as_slice).unwrap_or_default();
+    warnings.iter().filter_map(|it| it["code"].as_str()).collect()
+}
+
+#[tokio::test]
+async fn a_person_has_the_same_ids_inside_a_home_and_its_own_files() {
+    with_rootless(async |tool| {
+        std::fs::write(tool.work().join("mine"), "before").unwrap();
+        let setup = json!(["id -u > /etc/setup-ran-as", "touch by-root"]);
+        let answer = tool.create(json!({ "mount_cwd": true, "setup_commands": setup })).await;
+        assert_eq!(answer["provisioning_ok"], true, "{answer:#}");
+        let name = answer["container"].as_str().unwrap();
+        let (uid, gid) = me();
+        assert_eq!(tool.prints(name, "id -u; id -g; cat /etc/setup-ran-as").await, format!("{uid}\n{gid}\n0"));
+        assert_eq!(tool.prints(name, "stat -c '%u %a' $HOME; touch $HOME/x && echo $HOME").await, {
+            format!("{uid} 700\n{}", answer["home"].as_str().unwrap())
+        });
+        assert_eq!(
+            tool.prints(name, "stat -c '%u:%g' mine; cat mine; echo after > mine").await,
+            format!("{uid}:{gid}\nbefore")
+        );
+        assert_eq!(std::fs::read_to_string(tool.work().join("mine")).unwrap(), "after\n");
+        // Root inside is nobody outside: what it makes is not the person's, but never root's.
+        let by_root = owner(&tool.work().join("by-root"));
+        assert!(by_root.0 >= 65_536 && by_root.1 >= 65_536, "{by_root:?}");
+        assert_eq!(tool.prints(name, "rm by-root && echo gone").await, "gone");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn jobs_and_copies_belong_to_the_person_as_commands_do() {
+    with_rootless(async |tool| {
+        let name = tool.created(json!({ "mount_cwd": true })).await;
+        let call = json!({ "operation": "exec_background", "container": name, "command": "id -u; echo x > from-job" });
+        let job = tool.call(call).await["job_id"].take();
+        let wait = json!({ "operation": "job_wait", "container": name, "job_id": job });
+        assert_eq!(tool.call(wait).await["output"], format!("{}\n", me().0));
+        let copy = async |operation: &str, host: &str, inside: &str| {
+            let call =
+                json!({ "operation": operation, "container": name, "host_path": host, "container_path": inside });
+            let answer = tool.call(call).await;
+            assert_eq!(answer["success"], true, "{answer:#}");
+        };
+        copy("copy_in", "from-job", "/tmp/copied").await;
+        assert_eq!(tool.prints(&name, "stat -c %u /tmp/copied; cat /tmp/copied").await, format!("{}\nx", me().0));
+        copy("copy_out", "back", "/tmp/copied").await;
+        for file in ["from-job", "back"] {
+            assert_eq!(owner(&tool.work().join(file)), me(), "{file}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn limits_that_the_kernel_does_not_give_to_a_person_are_told() {
+    with_rootless(async |tool| {
+        let answer = tool.create(json!({ "memory_limit": "64m", "pids_limit": 50 })).await;
+        let told = codes(&answer).iter().filter(|it| **it == "limit_not_enforced").count();
+        if tool.case.keeps_limits() {
+            return; // which of them were delegated is the machine's affair
+        }
+        assert_eq!(told, 3, "memory, processes, cores: {answer:#}");
+        assert_eq!(answer["limits"]["enforced"], json!([]), "{answer:#}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_root_inside_put_into_the_link_goes_or_is_set_aside() {
+    with_rootless(async |tool| {
+        let hides = [
+            ("touch /.coracle/link/file && mkdir /.coracle/link/empty && chmod 0 /.coracle/link/*", 0),
+            // A directory of an id that is not the person's, with something in it: only by `podman unshare` can it go.
+            ("mkdir -p /.coracle/link/full/of && chmod 700 /.coracle/link/full", 1),
+        ];
+        for (hide, left) in hides {
+            let name = tool.created(json!({ "mount_cwd": true })).await;
+            let call = json!({ "operation": "exec", "container": name, "command": hide, "as_root": true });
+            let answer = tool.call(call).await;
+            assert_eq!(answer["exit_code"], 0, "{answer:#}");
+            let destroyed = tool.call(json!({ "operation": "destroy", "container": name })).await;
+            assert_eq!((&destroyed["success"], tool.records().len()), (&true.into(), 0), "{destroyed:#}");
+            let links = std::fs::read_dir(tool.state().join("link")).unwrap();
+            let links: Vec<_> = links.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+            assert!(links.len() == left && links.iter().all(|it| it.starts_with(".trash-")), "{links:?}");
+        }
+        assert!(tool.engine(&["unshare", "rm", "-r", tool.state().join("link").to_str().unwrap()]).await.0);
+    })
+    .await;
+}

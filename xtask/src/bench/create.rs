@@ -1,0 +1,154 @@
+//! How containers are made and removed, as a page for the book.
+
+use std::fmt::Write as _;
+
+use super::report::{Report, Series, Target, number, ratio};
+
+pub(super) fn page(report: &Report, machine: &str) -> String {
+    let rounds = report.series.iter().filter(|it| it.case == "create").map(Series::count).max().unwrap_or_default();
+    let mut page = format!(
+        "# Making and removing containers: times\n\n\
+         Written by `cargo xtask bench create`. {machine}; {}{}.\n\n\
+         Milliseconds, median and quartiles of {rounds} rounds, in each of which all ways take turns. All containers \
+         are of one image, which the first `create` of the purpose `python` made.\n\n\
+         - the engine: its own `run --detach IMAGE sleep 1000000`, and `rm --force` (Podman: `--time=0`)\n\
+         - bare: a process `coracle call` with `create` of that `image` and `mount_cwd: false`, with nothing of the \
+         person's to put in, and one with `destroy`\n\
+         - full: the same with `purpose: \"python\"` alone, for a person with a git configuration, two variables that \
+         go in and, where the host has any, certificates of its own; the working directory is mounted\n\n\
+         | | the engine | `coracle`, bare | `coracle`, full |\n|---|--:|--:|--:|\n",
+        report.versions(),
+        load(report)
+    );
+    let cases: Vec<_> = report.cases.iter().collect();
+    report.rows(&mut page, &cases, &["engine", "bare", "full"], cell);
+    first(report, &mut page);
+    steps(report, &mut page);
+    report.targets(&mut page, TARGETS);
+    page
+}
+
+/// Whether others were at work while it was measured.
+fn load(report: &Report) -> String {
+    let bounds = report.load.iter().copied().reduce(f64::min).zip(report.load.iter().copied().reduce(f64::max));
+    bounds
+        .map_or(String::new(), |(least, most)| format!("; load of the last minute before the rounds {least} to {most}"))
+}
+
+fn first(report: &Report, page: &mut String) {
+    let first = report.engines.iter().filter_map(|it| Some((&it.name, report.of("first", "full", &it.name)?)));
+    let told: Vec<_> = first.map(|(name, it)| format!("{name} {:.0} s", it.median() / 1e3)).collect();
+    let _ = writeln!(
+        page,
+        "\nThe first `create` of the purpose, which made the image, was before the rounds: {}. No figure here counts it.",
+        told.join(", ")
+    );
+}
+
+/// What the report of the full one says of its steps.
+fn steps(report: &Report, page: &mut String) {
+    let mut names: Vec<&str> = Vec::new();
+    for it in report.series.iter().filter(|it| it.case == "step") {
+        if !names.contains(&it.way.as_str()) {
+            names.push(&it.way);
+        }
+    }
+    page.push_str(
+        "\n## Steps\n\nThe full one's own report: steps that had something to do, in whole milliseconds. To make and \
+         start the container is none of them.\n\n| |",
+    );
+    let _ = report.engines.iter().try_for_each(|it| write!(page, " {} |", it.name));
+    let _ = writeln!(page, "\n|---|{}", "--:|".repeat(report.engines.len()));
+    let rows = names.iter().map(|it| (format!("`{it}`"), "step", *it));
+    for (label, case, way) in rows.chain([("together, after `workspace`".to_owned(), "steps", "full")]) {
+        let cells = report.engines.iter().map(|it| cell(report.of(case, way, &it.name)));
+        let _ = writeln!(page, "| {label} | {} |", cells.collect::<Vec<_>>().join(" | "));
+    }
+}
+
+const TARGETS: &[Target] = &[
+    Target {
+        what: "make a full one: ms more than 1.3 × the engine",
+        aim: "at most 150",
+        measured: |it, engine| {
+            let (ours, own) = (it.of("create", "full", engine)?, it.of("create", "engine", engine)?);
+            Some(ours.median() - 1.3 * own.median())
+        },
+        met: |it| it <= 150.0,
+    },
+    Target {
+        what: "the same: ms more than a bare one",
+        aim: "at most 150",
+        measured: |it, engine| {
+            let (full, bare) = (it.of("create", "full", engine)?, it.of("create", "bare", engine)?);
+            Some(full.median() - bare.median())
+        },
+        met: |it| it <= 150.0,
+    },
+    Target {
+        what: "the same: ms of its steps after `workspace`",
+        aim: "at most 150",
+        measured: |it, engine| it.of("steps", "full", engine).map(Series::median),
+        met: |it| it <= 150.0,
+    },
+    Target {
+        what: "remove it: share of the engine's time",
+        aim: "at most 1.5",
+        measured: |it, engine| ratio(it.of("destroy", "full", engine), it.of("destroy", "engine", engine)),
+        met: |it| it <= 1.5,
+    },
+];
+
+fn cell(series: Option<&Series>) -> String {
+    series.map_or("–".to_owned(), |it| {
+        let (lower, upper) = it.quartiles();
+        format!("{} ({} to {})", number(it.median()), number(lower), number(upper))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn measured() -> Report {
+        let ms = |it: &[u64]| it.iter().map(|it| it * 1_000_000).collect::<Vec<_>>();
+        let series = |case: &str, way: &str, engine: &str, times: &[u64]| json!({ "case": case, "way": way, "engine": engine, "ns": ms(times) });
+        Report::read(&json!({
+            "cases": [{ "name": "create", "label": "make" }, { "name": "destroy", "label": "remove" }],
+            "engines": [{ "name": "docker", "version": "1.2" }, { "name": "podman", "version": "3.4" }],
+            "series": [
+                series("first", "full", "docker", &[150_000]),
+                series("create", "engine", "docker", &[100, 400, 200, 300]),
+                series("create", "bare", "docker", &[300]),
+                series("create", "full", "docker", &[420]),
+                series("create", "full", "podman", &[500]),
+                series("create", "bare", "podman", &[300]),
+                series("destroy", "engine", "docker", &[100]),
+                series("destroy", "full", "docker", &[160]),
+                series("step", "forward_git", "docker", &[7]),
+                series("steps", "full", "docker", &[20]),
+            ],
+            "load": [1.5, 0.25, 1.0],
+        }))
+        .expect("a report")
+    }
+
+    #[test]
+    fn the_page_has_quartiles_and_says_which_marks_are_met() {
+        let page = page(&measured(), "a machine");
+        assert!(
+            page.contains("a machine; docker 1.2, podman 3.4; load of the last minute before the rounds 0.25 to 1.5."),
+            "{page}"
+        );
+        assert!(page.contains("quartiles of 4 rounds"), "{page}");
+        assert!(page.contains("| docker: make | 200 (100 to 300) | 300 (300 to 300) | 420 (420 to 420) |"), "{page}");
+        assert!(page.contains("before the rounds: docker 150 s. No"), "{page}");
+        assert!(page.contains("| `forward_git` | 7.00 (7.00 to 7.00) | – |"), "{page}");
+        assert!(page.contains("than 1.3 × the engine | at most 150 | 160, fail | – |"), "{page}");
+        assert!(page.contains("than a bare one | at most 150 | 120, pass | 200, fail |"), "{page}");
+        assert!(page.contains("after `workspace` | at most 150 | 20.0, pass | – |"), "{page}");
+        assert!(page.contains("share of the engine's time | at most 1.5 | 1.60, fail | – |"), "{page}");
+    }
+}

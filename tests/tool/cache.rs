@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use super::debian::{derived, found};
 use super::person::{Person, step, warnings};
-use super::{Tool, with_engine, with_tool};
+use super::{Tool, with_rootful_engine, with_rootful_tool};
 use crate::engines::{GitServer, IMAGE, LABEL, ran};
 
 /// A profile of its own: its file, its image, and the random word in it keep tests apart that run side by side.
@@ -59,7 +59,7 @@ async fn images(tool: &Tool<'_>) -> Vec<Value> {
 #[tokio::test]
 async fn an_image_is_built_once_and_says_what_it_is() {
     let it = Tiny::new();
-    with_tool(&it.config, async |tool| {
+    with_rootful_tool(&it.config, async |tool| {
         let first = tiny(tool, json!({})).await;
         assert_eq!((&first["cache_used"], &first["image_source"]), (&false.into(), &"built".into()), "{first:#}");
         assert_eq!(step(&first, "packages")["status"], "success", "{first:#}");
@@ -93,7 +93,7 @@ async fn an_image_is_built_once_and_says_what_it_is() {
 #[tokio::test]
 async fn images_are_cleared_by_purpose_and_those_in_use_are_kept() {
     let it = Tiny::new();
-    with_tool(&it.config, async |tool| {
+    with_rootful_tool(&it.config, async |tool| {
         let nothing = tool.call(json!({ "operation": "cache_clear" })).await;
         assert_eq!((&nothing["success"], &nothing["cleared"]), (&true.into(), &json!([])), "{nothing:#}");
         let answer = tiny(tool, json!({})).await;
@@ -119,7 +119,7 @@ async fn images_are_cleared_by_purpose_and_those_in_use_are_kept() {
 #[tokio::test]
 async fn s23_a_cached_image_does_not_stand_in_for_one_that_is_named() {
     let it = Tiny::new();
-    with_engine(&it.config, async |tool| {
+    with_rootful_engine(&it.config, async |tool| {
         let other = derived(tool, IMAGE, "echo of the other >/which", &[]).await;
         let first = tiny(tool, json!({})).await;
         assert_eq!(tool.exec(first["container"].as_str().unwrap(), "cat /which").await["exit_code"], 1);
@@ -190,7 +190,7 @@ async fn s49_a_cached_image_holds_nothing_of_the_container_that_it_was_made_for(
 #[tokio::test]
 async fn s50_another_recipe_is_another_image_and_bust_replaces_one() {
     let it = Tiny::new();
-    with_tool(&it.config, async |tool| {
+    with_rootful_tool(&it.config, async |tool| {
         let first = tiny(tool, json!({})).await;
         let of_first = it.build(tool, &first).await;
         tool.destroy(first["container"].as_str().unwrap()).await;
@@ -207,7 +207,7 @@ async fn s50_another_recipe_is_another_image_and_bust_replaces_one() {
         ran("s50", tool.case.engine());
     })
     .await;
-    with_engine(&it.config, async |tool| {
+    with_rootful_engine(&it.config, async |tool| {
         let first = tiny(tool, json!({})).await;
         let (mut keys, other) = (vec![images(tool).await[0]["key"].clone()], Tiny::of(&["true"], ""));
         for (from, to) in
@@ -231,7 +231,7 @@ async fn s50_another_recipe_is_another_image_and_bust_replaces_one() {
 #[tokio::test]
 async fn s51_an_image_under_the_name_of_a_cached_one_is_not_used() {
     let it = Tiny::new();
-    with_engine(&it.config, async |tool| {
+    with_rootful_engine(&it.config, async |tool| {
         let first = tiny(tool, json!({})).await;
         let tag = first["image"].as_str().unwrap().to_owned();
         let labels = tool.engine_says(&["inspect", "--type=image", "--format={{json .Config.Labels}}", &tag]).await;
@@ -270,7 +270,7 @@ async fn s51_an_image_under_the_name_of_a_cached_one_is_not_used() {
 #[tokio::test]
 async fn s52_eight_creates_at_once_build_once() {
     let it = Tiny::new();
-    with_tool(&it.config, async |tool| {
+    with_rootful_tool(&it.config, async |tool| {
         let call = tool.create_call(json!({ "image": null, "purpose": "tiny" }));
         let answers = if tool.case.is_real() {
             let mut makers = JoinSet::new();
@@ -303,7 +303,7 @@ async fn s52_eight_creates_at_once_build_once() {
 async fn s52_a_recipe_that_fails_is_told_and_never_kept() {
     let mark = random_hex::<8>();
     let config = Tiny::of(&[&format!("echo 1 > first-{mark}"), "echo the reason >&2; exit 9"], "");
-    with_tool(&config, async |tool| {
+    with_rootful_tool(&config, async |tool| {
         for _ in 0..2 {
             let answer = tiny(tool, json!({})).await;
             assert_eq!(
@@ -325,7 +325,7 @@ async fn s52_a_recipe_that_fails_is_told_and_never_kept() {
         assert_eq!(images(tool).await, Vec::<Value>::new());
     })
     .await;
-    with_tool(&Tiny::of(&["exit 9"], ""), async |tool| {
+    with_rootful_tool(&Tiny::of(&["exit 9"], ""), async |tool| {
         let answer = tiny(tool, json!({})).await;
         assert_eq!(step(&answer, "packages")["status"], "failed", "{answer:#}");
         assert_eq!(tool.exec(answer["container"].as_str().unwrap(), "true").await["exit_code"], 0);
@@ -335,14 +335,14 @@ async fn s52_a_recipe_that_fails_is_told_and_never_kept() {
 
 #[tokio::test]
 async fn packages_without_a_package_manager_are_told_and_the_container_is_kept() {
-    with_engine("", async |tool| {
+    with_rootful_engine("", async |tool| {
         let answer = tool.made(json!({ "packages": ["git"] })).await;
         let report = step(&answer, "packages");
         assert_eq!((&report["status"], &report["code"]), (&"failed".into(), &"unsupported".into()), "{report:#}");
         assert_eq!(tool.exec(answer["container"].as_str().unwrap(), "true").await["exit_code"], 0);
     })
     .await;
-    with_tool("", async |tool| {
+    with_rootful_tool("", async |tool| {
         for package in ["--option", "a b", "a;b", "Git", "", "-y", "$(id)"] {
             let answer = tool.create(json!({ "packages": [package] })).await;
             assert_eq!(answer["code"], "invalid_input", "{package}: {answer:#}");
@@ -357,7 +357,7 @@ async fn packages_without_a_package_manager_are_told_and_the_container_is_kept()
 
 #[tokio::test]
 async fn s53_without_registry_and_mirror_the_image_cannot_be_had() {
-    with_engine("[images]\nfallback = \"fail\"\n", async |tool| {
+    with_rootful_engine("[images]\nfallback = \"fail\"\n", async |tool| {
         let answer = tool.create(json!({ "image": null, "purpose": "python" })).await;
         assert_eq!(answer["code"], "pull_failed", "{answer:#}");
         assert_eq!(
@@ -380,7 +380,7 @@ async fn s48_python_is_built_once_and_what_it_promises_works() {
     let project =
         "[project]\nname = \"app\"\nversion = \"1\"\n[build-system]\nrequires = []\nbuild-backend = \"none\"\n";
     server.repository("app", &[("pyproject.toml", project)]).await;
-    with_engine("[images]\ngit_allow_private = true\n[setup]\ntimeout = \"10m\"\n", async |tool| {
+    with_rootful_engine("[images]\ngit_allow_private = true\n[setup]\ntimeout = \"10m\"\n", async |tool| {
         let more = json!({ "image": null, "purpose": "python", "user": "1000", "repos": [
             { "url": server.url("app"), "install": "uv venv .venv && . .venv/bin/activate && python -V > installed" } ] });
         let first = tool.made(more).await;

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::debian::{debian, derived};
 use super::person::{place_of, step, warnings};
-use super::{Tool, with_engine, with_tool};
+use super::{Tool, with_rootful_engine, with_rootful_tool};
 use crate::engines::{GitServer, ran};
 
 /// The server of a test listens on this host, which has a private address and no certificate.
@@ -30,7 +30,7 @@ async fn s36_packages_are_there_before_repositories_need_them() {
     let server = GitServer::start();
     let commit = server.repository("app", &[("README.md", "hello\n")]).await;
     let config = format!("{PRIVATE}[profiles.slim]\nimage = \"ubuntu:24.04\"\npackages = [\"git\"]\n");
-    with_engine(&config, async |tool| {
+    with_rootful_engine(&config, async |tool| {
         let slim = "rm -f /usr/bin/git; dpkg --purge --force-depends git 2>&1; ! command -v git";
         let image = derived(tool, debian(tool.case).await, slim, &[]).await;
         let repos = json!([{ "url": server.url("app"), "install": "git log --format=%H > installed" }]);
@@ -56,7 +56,7 @@ async fn one_bad_repository_of_three_is_told_and_the_others_are_there() {
     let one = server.repository("one", &[("a", "1\n")]).await;
     server.repository("two", &[("a", "2\n")]).await;
     let branch = server.commit("two", "feature/x", &[("b", "of the branch\n")]).await;
-    with_engine(PRIVATE, async |tool| {
+    with_rootful_engine(PRIVATE, async |tool| {
         let repos = json!([
             { "url": server.url("one"), "install": ["sh", "-c", "id -u > who; exit 5"] },
             { "url": server.url("missing") },
@@ -83,7 +83,7 @@ async fn one_bad_repository_of_three_is_told_and_the_others_are_there() {
 async fn a_repository_goes_to_the_home_where_the_workdir_is_the_persons_and_over_nothing() {
     let server = GitServer::start();
     server.repository("one", &[("a", "1\n")]).await;
-    with_engine(PRIVATE, async |tool| {
+    with_rootful_engine(PRIVATE, async |tool| {
         let more = json!({ "image": debian(tool.case).await, "mount_cwd": true, "user": "1000", "repos": [
             { "url": server.url("one") }, { "url": server.url("one"), "path": "/usr/share" } ] });
         let answer = tool.made(more).await;
@@ -99,7 +99,7 @@ async fn a_repository_goes_to_the_home_where_the_workdir_is_the_persons_and_over
 
 #[tokio::test]
 async fn urls_that_are_no_urls_of_git_are_refused_before_anything_is_made() {
-    with_tool(PRIVATE, async |tool| {
+    with_rootful_tool(PRIVATE, async |tool| {
         for url in [
             "--upload-pack=x",
             "ext::sh -c id",
@@ -124,7 +124,7 @@ async fn urls_that_are_no_urls_of_git_are_refused_before_anything_is_made() {
         tool.nothing_left().await;
     })
     .await;
-    with_tool("", async |tool| {
+    with_rootful_tool("", async |tool| {
         let answer = tool.create(json!({ "repos": [{ "url": "http://192.168.1.1/x.git" }] })).await;
         assert_eq!((&answer["code"], &answer["details"]["rule"]), (&"policy_denied".into(), &"repo.private".into()));
         assert_eq!(answer["details"]["setting"], "images.git_allow_private", "{answer:#}");
@@ -147,7 +147,7 @@ fn hard_files() -> Vec<(&'static str, Vec<u8>)> {
 
 #[tokio::test]
 async fn s37_files_arrive_byte_by_byte() {
-    with_tool("", async |tool| {
+    with_rootful_tool("", async |tool| {
         let bytes: Vec<u8> = (0..=255).cycle().take(1024).collect();
         let mut files: serde_json::Map<String, Value> = hard_files()
             .into_iter()
@@ -168,7 +168,7 @@ async fn s37_files_arrive_byte_by_byte() {
 
 #[tokio::test]
 async fn files_have_owner_and_mode_and_follow_no_link() {
-    with_engine("", async |tool| {
+    with_rootful_engine("", async |tool| {
         let image = derived(
             tool,
             crate::engines::IMAGE,
@@ -189,7 +189,7 @@ async fn files_have_owner_and_mode_and_follow_no_link() {
 
 #[tokio::test]
 async fn files_do_not_go_where_none_may() {
-    with_tool("", async |tool| {
+    with_rootful_tool("", async |tool| {
         for (path, content) in [
             ("/proc/x", json!("x")),
             ("/sys/x", json!("x")),
@@ -226,7 +226,7 @@ async fn s38_dotfiles_are_set_up_in_the_home_of_who_runs_commands() {
     server.repository("dots", &[("install.sh", "#!/bin/sh\nid -u > \"$HOME/x\"; pwd > \"$HOME/where\"\n")]).await;
     server.repository("broken", &[("install.sh", "#!/bin/sh\necho why >&2; exit 3\n")]).await;
     server.repository("links", &[(".bashrc", "# of the dotfiles\n"), (".vimrc", "set nu\n"), ("README", "")]).await;
-    with_engine(PRIVATE, async |tool| {
+    with_rootful_engine(PRIVATE, async |tool| {
         let image = debian(tool.case).await;
         let with = async |repo: &str, more: Value| {
             let mut call = json!({ "image": image, "user": "1000", "dotfiles_repo": server.url(repo) });
@@ -263,7 +263,7 @@ async fn s38_dotfiles_are_set_up_in_the_home_of_who_runs_commands() {
 
 #[tokio::test]
 async fn inline_dotfiles_stay_below_the_home() {
-    with_tool("", async |tool| {
+    with_rootful_tool("", async |tool| {
         for path in ["../x", "/etc/x", "a/../../x", "~other/x"] {
             let answer = tool.create(json!({ "dotfiles_inline": { path: "x" } })).await;
             assert_eq!(answer["code"], "invalid_input", "{path}: {answer:#}");
@@ -275,7 +275,7 @@ async fn inline_dotfiles_stay_below_the_home() {
 
 #[tokio::test]
 async fn s39_setup_commands_are_told_apart_by_their_codes() {
-    with_tool("", async |tool| {
+    with_rootful_tool("", async |tool| {
         let answer = tool.made(json!({ "setup_commands": ["true", "false"] })).await;
         assert_eq!((&answer["success"], &answer["provisioning_ok"]), (&true.into(), &false.into()), "{answer:#}");
         let report = step(&answer, "setup_commands");
@@ -294,7 +294,7 @@ async fn s39_setup_commands_are_told_apart_by_their_codes() {
 
 #[tokio::test]
 async fn setup_commands_are_roots_see_the_session_and_what_came_before() {
-    with_engine("[setup]\ntimeout = 2\n", async |tool| {
+    with_rootful_engine("[setup]\ntimeout = 2\n", async |tool| {
         let commands = json!([
             "id -u > /opt/who && pwd >> /opt/who && printf '%s' \"$OWN\" >> /opt/who && cat given >> /opt/who",
             "echo begun; setsid sleep 303 & sleep 303",
@@ -322,7 +322,7 @@ async fn setup_commands_are_roots_see_the_session_and_what_came_before() {
 #[tokio::test]
 async fn a_step_that_everything_needs_fails_the_call_by_name_and_leaves_nothing() {
     use std::os::unix::fs::PermissionsExt;
-    with_engine("", async |tool| {
+    with_rootful_engine("", async |tool| {
         std::fs::set_permissions(tool.work(), PermissionsExt::from_mode(0o700)).unwrap();
         let answer = tool.create(json!({ "mount_cwd": true, "user": "4321:4321" })).await;
         assert_eq!(answer["success"], false, "{answer:#}");

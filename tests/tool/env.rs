@@ -6,7 +6,7 @@ use coracle_runtime::ContainerId;
 use serde_json::{Value, json};
 
 use super::person::{Person, step, warnings};
-use super::with_tool;
+use super::with_rootful_tool;
 use crate::engines::{FROM_IMAGE, IMAGE, ran};
 
 /// What follows the name in each value: nothing of it may be read by anybody.
@@ -182,7 +182,7 @@ async fn a_command_has_a_path_a_language_and_the_words_of_its_profile() {
 
 #[tokio::test]
 async fn variables_that_cannot_be_are_refused_before_anything_is_made() {
-    with_tool("", async |tool| {
+    with_rootful_tool("", async |tool| {
         let long = "x".repeat((128 << 10) + 1);
         let many: Value = (0..9).map(|it| (format!("N{it}"), Value::from("x".repeat(120 << 10)))).collect();
         for env in [

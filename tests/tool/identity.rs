@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::debian::debian;
 use super::person::{Person, Programs, program, step};
-use super::{Tool, with_engine};
+use super::{Tool, with_rootful_engine};
 use crate::engines::{IMAGE, git, ran};
 
 /// Settings that go in, hard to write and to read.
@@ -66,7 +66,7 @@ async fn configured(tool: &Tool<'_>) -> String {
 
 #[tokio::test]
 async fn s40_git_is_configured_inside_as_outside_without_its_secrets() {
-    with_engine("", async |tool| {
+    with_rootful_engine("", async |tool| {
         let canary = configured(tool).await;
         let answer = tool.made(json!({ "image": debian(tool.case).await, "user": "1000" })).await;
         let (name, report) = (answer["container"].as_str().unwrap(), step(&answer, "forward_git"));
@@ -95,7 +95,7 @@ async fn s40_git_is_configured_inside_as_outside_without_its_secrets() {
 
 #[tokio::test]
 async fn a_host_without_git_configuration_and_a_call_without_git_are_skipped() {
-    with_engine("", async |tool| {
+    with_rootful_engine("", async |tool| {
         let answer = tool.made(json!({})).await;
         assert_eq!(step(&answer, "forward_git")["status"], "skipped", "{answer:#}");
         tool.at_home(".gitconfig", "[user]\n\tname = Ann\n");
@@ -112,7 +112,7 @@ async fn a_host_without_git_configuration_and_a_call_without_git_are_skipped() {
 
 #[tokio::test]
 async fn hosts_that_are_known_are_known_inside() {
-    with_engine("[auto_passthrough]\nknown_hosts = [\"github.com\"]\n", async |tool| {
+    with_rootful_engine("[auto_passthrough]\nknown_hosts = [\"github.com\"]\n", async |tool| {
         tool.at_home(
             ".ssh/known_hosts",
             "github.com ssh-ed25519 AAAAgithub\ninternal.example ssh-ed25519 AAAAinternal\n",
@@ -204,7 +204,7 @@ async fn s42_keys_for_ssh_need_the_persons_word_and_lie_in_memory() {
         tool.at_home(".ssh/config", "Host *\n  ServerAliveInterval 30\n");
         tool.at_home(".ssh/other.pem", &key);
     };
-    with_engine("", async |tool| {
+    with_rootful_engine("", async |tool| {
         plant(tool);
         let answer = tool.create(json!({ "forward_ssh": true })).await;
         assert_eq!((&answer["code"], &answer["details"]["rule"]), (&"policy_denied".into(), &"identity.ssh".into()));
@@ -212,7 +212,7 @@ async fn s42_keys_for_ssh_need_the_persons_word_and_lie_in_memory() {
         tool.nothing_left().await;
     })
     .await;
-    with_engine("[security]\nallow_ssh = true\n", async |tool| {
+    with_rootful_engine("[security]\nallow_ssh = true\n", async |tool| {
         plant(tool);
         let by_default = tool.made(json!({})).await;
         assert_eq!(step(&by_default, "forward_ssh")["status"], "skipped", "{by_default:#}");
@@ -270,7 +270,7 @@ async fn s46_a_clean_container_has_nothing_of_the_host() {
 #[tokio::test]
 async fn settings_of_amplifier_lie_in_memory() {
     let config = format!("[profiles.amplifier]\nimage = \"{IMAGE}\"\npackages = []\nsetup = []\n");
-    with_engine(&config, async |tool| {
+    with_rootful_engine(&config, async |tool| {
         let key = random_hex::<16>();
         tool.at_home(".amplifier/settings.yaml", &format!("api_key: {key}\n"));
         let answer = tool.made(json!({ "image": null, "purpose": "amplifier", "user": "1234" })).await;

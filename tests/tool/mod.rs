@@ -66,6 +66,16 @@ pub(crate) async fn with_engine(config: &str, check: impl AsyncFn(&Tool<'_>)) {
     .await;
 }
 
+/// As [`with_tool`], where engines have root: what goes into a container is tried there.
+pub(crate) async fn with_rootful_tool(config: &str, check: impl AsyncFn(&Tool<'_>)) {
+    Person::new(config).on_every_engine(check).await;
+}
+
+/// As [`with_engine`], where engines have root.
+pub(crate) async fn with_rootful_engine(config: &str, check: impl AsyncFn(&Tool<'_>)) {
+    Person::new(config).on_real_engines(check).await;
+}
+
 impl<'a> Tool<'a> {
     fn new(case: &'a Case, person: &Person) -> Self {
         let (root, config) = (tempfile::tempdir().unwrap(), &person.config);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::debian::{DEBIAN, debian};
 use super::person::step;
-use super::{Tool, with_engine, with_tool};
+use super::{Tool, with_rootful_engine, with_rootful_tool};
 use crate::engines::{GitServer, Manner, git, ran};
 
 /// Profiles without a recipe: what is tried is how the repository is taken.
@@ -17,10 +17,10 @@ fn config(image: &str) -> String {
     format!("[images]\ngit_allow_private = true\n{profiles}")
 }
 
-/// As [`with_engine`], with those profiles on the test Debian.
+/// As [`with_rootful_engine`], with those profiles on the test Debian.
 async fn with_profiles(check: impl AsyncFn(&Tool<'_>)) {
-    with_engine("", async |tool| assert_eq!(debian(tool.case).await, DEBIAN)).await;
-    with_engine(&config(DEBIAN), check).await;
+    with_rootful_engine("", async |tool| assert_eq!(debian(tool.case).await, DEBIAN)).await;
+    with_rootful_engine(&config(DEBIAN), check).await;
 }
 
 async fn tried(tool: &Tool<'_>, more: Value) -> Value {
@@ -167,7 +167,7 @@ async fn s55_the_persons_directory_is_never_what_is_tried() {
 
 #[tokio::test]
 async fn s55_what_is_no_repository_is_refused() {
-    with_tool(&config("x"), async |tool| {
+    with_rootful_tool(&config("x"), async |tool| {
         for url in [
             "--upload-pack=x",
             "ext::sh -c id",

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::debian::{debian, derived};
-use super::{Tool, with_engine, with_tool};
+use super::{Tool, with_rootful_engine, with_rootful_tool};
 use crate::engines::{IMAGE, ran};
 
 /// Uid, gid, home, name and directory of a command.
@@ -19,7 +19,7 @@ async fn who(tool: &Tool<'_>, more: Value) -> String {
 
 #[tokio::test]
 async fn s20_a_uid_that_the_image_owns_keeps_its_name_and_home_and_gets_the_persons_git() {
-    with_engine("", async |tool| {
+    with_rootful_engine("", async |tool| {
         tool.at_home(".gitconfig", "[user]\n\tname = Ann O'Neil\n");
         let script = "echo 'ubuntu:x:1000:1000:Ubuntu:/home/ubuntu:/bin/bash' >>/etc/passwd; \
             echo 'ubuntu:x:1000:' >>/etc/group; mkdir /home/ubuntu; chown 1000:1000 /home/ubuntu";
@@ -40,7 +40,7 @@ async fn s20_a_uid_that_the_image_owns_keeps_its_name_and_home_and_gets_the_pers
 
 #[tokio::test]
 async fn s22_users_are_numbers_or_names_on_the_fake_too() {
-    with_tool("", async |tool| {
+    with_rootful_tool("", async |tool| {
         for (user, seen) in [("1000", "1000:1000"), ("1000:1000", "1000:1000"), ("root", "0:0"), ("agent", "1000:1000")]
         {
             let answer = tool.made(json!({ "user": user })).await;
@@ -60,7 +60,7 @@ async fn s22_users_are_numbers_or_names_on_the_fake_too() {
 
 #[tokio::test]
 async fn an_image_without_accounts_shells_or_tools_gets_what_a_command_needs() {
-    with_engine("", async |tool| {
+    with_rootful_engine("", async |tool| {
         let bare = derived(tool, IMAGE, "rm -rf /etc/passwd /etc/group /home /root", &[]).await;
         assert_eq!(who(tool, json!({ "image": bare, "user": "1000" })).await, "1000 1000 /home/agent agent agent /workspace");
         // Podman writes an entry for root itself, whose home is `/`.
@@ -86,7 +86,7 @@ async fn an_image_without_accounts_shells_or_tools_gets_what_a_command_needs() {
 
 #[tokio::test]
 async fn entrypoint_user_workdir_and_volumes_of_an_image_change_nothing() {
-    with_engine("", async |tool| {
+    with_rootful_engine("", async |tool| {
         let changes = [
             "ENTRYPOINT [\"/bin/false\"]",
             "CMD [\"--help\"]",
@@ -110,7 +110,7 @@ async fn entrypoint_user_workdir_and_volumes_of_an_image_change_nothing() {
 
 #[tokio::test]
 async fn a_home_that_is_a_trap_is_not_fallen_into() {
-    with_engine("", async |tool| {
+    with_rootful_engine("", async |tool| {
         let script = "echo 'me:x:1000:1000::/home/me:/bin/sh' >/etc/passwd; mkdir /precious; ln -s /precious /home/me";
         let image = derived(tool, IMAGE, script, &[]).await;
         let answer = tool.create(json!({ "image": image, "user": "1000" })).await;

@@ -10,7 +10,7 @@ use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
 use super::person::step;
-use super::{Tool, with_tool};
+use super::{Tool, with_rootful_tool};
 
 /// Values by hand, and what chance adds.
 fn values(more: usize) -> Vec<String> {
@@ -75,7 +75,7 @@ fn count(tool: &Tool<'_>) -> usize {
 
 #[tokio::test]
 async fn variables_are_the_same_inside() {
-    with_tool("", async |tool| {
+    with_rootful_tool("", async |tool| {
         let values = values(count(tool));
         let env: BTreeMap<String, &String> = values.iter().enumerate().map(|(at, it)| (format!("V{at}"), it)).collect();
         let of_create = tool.created(json!({ "env": env })).await;
@@ -95,7 +95,7 @@ async fn variables_are_the_same_inside() {
 
 #[tokio::test]
 async fn files_are_the_same_inside() {
-    with_tool("", async |tool| {
+    with_rootful_tool("", async |tool| {
         let texts = values(if tool.case.is_real() { 30 } else { 150 });
         let bytes = (0..=255u8).map(|it| vec![it; 3]).chain([(0..=255).collect::<Vec<u8>>().repeat(400)]);
         let encoded = bytes.clone().map(|it| json!({ "content_base64": BASE64_STANDARD.encode(it) }));
@@ -124,7 +124,7 @@ fn quoted(value: &str) -> String {
 
 #[tokio::test]
 async fn setup_commands_get_their_words_and_scripts_as_they_were_written() {
-    with_tool("", async |tool| {
+    with_rootful_tool("", async |tool| {
         for values in values(count(tool) / 4).chunks(45) {
             let words = values
                 .iter()
@@ -151,7 +151,7 @@ async fn setup_commands_get_their_words_and_scripts_as_they_were_written() {
 
 #[tokio::test]
 async fn words_and_input_of_a_command_are_the_same_inside() {
-    with_tool("", async |tool| {
+    with_rootful_tool("", async |tool| {
         let (name, values) = (tool.created(json!({})).await, values(count(tool)));
         // Programs get at most 128 KiB of words in all here, so the long one goes alone.
         for values in values.chunks(40) {

@@ -1,6 +1,6 @@
 //! From an image to a ready record. Whatever fails here is undone by the caller.
 
-use coracle_lifecycle::{Found, Making, Store};
+use coracle_lifecycle::{Found, Making, Store, guided_session};
 use coracle_provision::{Prepared, Step, UserAsk, Workspace, accounts, prepare};
 use coracle_runtime::{Container, ContainerName, ContainerRuntime, CreateSpec, Ids, Inside, admit, random_hex};
 
@@ -36,7 +36,7 @@ pub(super) async fn make<'a>(
     let bound = request.bound;
     let binds = request.spec.mounts.iter().map(|it| it.at.clone()).collect();
     let workspace = Workspace { path: request.draft.workdir.clone(), bound, binds };
-    let user = making.record().exec_user.unwrap_or(Ids::ROOT);
+    let user = guided_session(making.record(), false)?.user;
     let Prepared { name, home, shell, user, workspace } = prepare(&inside, user, &workspace).await?;
     making.is_user(name, home, shell);
     reporting.add(user).await;

@@ -227,6 +227,12 @@ pub fn of(
     Ok(profile)
 }
 
+/// Nothing on an image, and everything as it is configured for all.
+#[must_use]
+pub fn bare(image: ImageRef) -> Profile {
+    table::blank(image)
+}
+
 /// Whether it is nothing that is built in.
 #[must_use]
 pub fn is_new(purpose: &Purpose) -> bool {

@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
-use coracle_images::Recipe;
 use coracle_images::detect::Detected;
 use coracle_images::packages::PackageName;
 use coracle_images::profile::{self, Profile, ProfileError, Purpose};
-use coracle_runtime::{GitRules, GitUrl, ImageRef};
+use coracle_runtime::{GitRules, GitUrl};
 
 use super::host_paths::{copyable, host_path};
 use super::provisioning::git_url;
@@ -67,7 +66,7 @@ pub(super) fn choose(args: &Create, seen: Option<Seen>, cx: &Context) -> Result<
     };
     let mut profile = match &purpose {
         Some(purpose) => configured(purpose, args, config)?,
-        None => bare(config.default_image.clone()),
+        None => profile::bare(config.default_image.clone()),
     };
     if let Some(image) = &args.image {
         profile.image = image.clone();
@@ -101,20 +100,6 @@ fn configured(purpose: &Purpose, args: &Create, config: &Config) -> Result<Profi
         ProfileError::NoImage(name) => Failure::config(format!("profiles.{name}.image"), None, err.to_string()),
         ProfileError::Detected(_) => Failure::internal(err),
     })
-}
-
-/// Of a container without a purpose.
-fn bare(image: ImageRef) -> Profile {
-    Profile {
-        image,
-        recipe: Recipe::default(),
-        bootstrap: Recipe::default(),
-        env_passthrough: None,
-        forward_git: None,
-        forward_gh: None,
-        forward_ssh: None,
-        dotfiles: None,
-    }
 }
 
 fn tried(args: &Create, cx: &Context) -> Result<Option<Tried>, Failure> {

@@ -8,6 +8,7 @@ mod limits;
 mod networks;
 mod output;
 mod ports;
+mod stacks;
 
 use coracle_runtime::{
     Command, ContainerId, ContainerPath, CreateSpec, Exec, ExecOutput, Exit, Ids, NetworkOn, Placed, Policy, admit,

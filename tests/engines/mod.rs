@@ -18,7 +18,7 @@ use std::task::Poll;
 use coracle_runtime::cli::{CliRuntime, Dialect, EngineSettings};
 use coracle_runtime::{
     ContainerName, ContainerRuntime, CreateSpec, EngineKind, FakeRuntime, ImageAct, ImageId, ImageRef, LabelFilter,
-    NetworkAct, NetworkName, random_hex,
+    NetworkAct, NetworkName, VolumeAct, random_hex,
 };
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -106,6 +106,9 @@ impl Case {
         }
         for network in self.runtime.network(NetworkAct::List(self.mine())).await.unwrap() {
             self.runtime.network(NetworkAct::Remove(network.id)).await.unwrap();
+        }
+        for volume in self.runtime.volume(VolumeAct::List(self.mine())).await.unwrap() {
+            self.runtime.volume(VolumeAct::Remove(volume.name)).await.unwrap();
         }
         for image in self.runtime.image(ImageAct::List(self.mine())).await.unwrap() {
             self.runtime.image(ImageAct::Remove(image.id)).await.unwrap();

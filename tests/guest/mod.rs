@@ -13,6 +13,7 @@ mod setid;
 pub(crate) mod shell;
 mod takeover;
 mod users;
+mod walk;
 
 use std::path::Path;
 use std::time::Duration;

@@ -405,6 +405,7 @@ async fn s48_python_is_built_once_and_what_it_promises_works() {
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
         assert_eq!((&second["cache_used"], &second["image_source"]), (&true.into(), &"cache".into()), "{second:#}");
         assert!(tool.prints(second["container"].as_str().unwrap(), "uv --version; python3 -V; git --version").await.contains("git"));
+        super::stacks::an_app_reaches_its_services(tool, json!({ "image": null, "purpose": "python" })).await;
         ran("s48", tool.case.engine());
         ran("s53", tool.case.engine());
     })

@@ -7,7 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use self::search::{Canaries, Watch, files_below};
+pub(crate) use self::search::Canaries;
+use self::search::{Watch, files_below};
 use super::Tool;
 use super::debian::derived;
 use super::person::{Person, Programs, step};

@@ -1,13 +1,13 @@
 //! What a killed process leaves, and what many at once do (containers.md 14.8).
 
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use coracle_runtime::{LabelFilter, NetworkAct};
-use serde_json::json;
+use coracle_runtime::{ImageAct, LabelFilter, NetworkAct};
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::{Tool, with_engine};
+use super::{Tool, with_engine, with_rootful_engine};
 use crate::engines::ran;
 
 /// Of its own, so that what is left can be told from what other tests make.
@@ -76,6 +76,90 @@ async fn two_processes_that_make_twenty_at_once_lose_none() {
         assert_eq!(listed["count"], 20, "{listed:#}");
         assert_eq!(tool.records().len(), 20);
         assert_eq!(tool.case.runtime.list(&tool.case.mine()).await.unwrap().len(), 20);
+    })
+    .await;
+}
+
+/// How long a call takes that is left alone.
+async fn takes(tool: &Tool<'_>, call: Value) -> Duration {
+    let begun = Instant::now();
+    let answer = tool.call(call).await;
+    assert_eq!(answer["success"], true, "{answer:#}");
+    begun.elapsed()
+}
+
+/// Kills the program a while after it got a call.
+async fn killed(tool: &Tool<'_>, call: &Value, after: Duration) {
+    let mut command = tool.command(["call", &call.to_string()]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    tokio::time::sleep(after).await;
+    let _ = child.kill().await;
+}
+
+const POINTS: u32 = 7;
+
+#[tokio::test]
+async fn a_destroy_killed_anywhere_is_finished_by_the_next_and_loses_no_work() {
+    with_rootful_engine(&format!("label_namespace = \"{NAMESPACE}-destroy\"\n"), async |tool| {
+        let with_work = async || {
+            let name = tool.created(json!({})).await;
+            tool.prints(&name, "echo it > /workspace/work").await;
+            name
+        };
+        let destroy = |name: &str| json!({ "operation": "destroy", "container": name });
+        let whole = takes(tool, destroy(&with_work().await)).await;
+        for point in 0..POINTS {
+            let name = with_work().await;
+            killed(tool, &destroy(&name), whole * point / (POINTS - 1)).await;
+            let again = tool.call(destroy(&name)).await;
+            assert_eq!(again["success"], true, "point {point}: {again:#}");
+            let saved: Value =
+                serde_json::from_slice(&tool.run(["saved", "list", "--json"], b"").await.stdout).unwrap();
+            assert!(saved.to_string().contains(&name), "point {point}: {saved:#}");
+        }
+        super::eventually("nothing is left", Duration::from_secs(20), async || {
+            tool.call(json!({ "operation": "list" })).await;
+            left(tool).await.is_empty()
+        })
+        .await;
+        let links: Vec<_> = std::fs::read_dir(tool.state().join("link")).unwrap().collect();
+        assert!(links.is_empty(), "{links:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_snapshot_killed_anywhere_is_whole_or_not_there() {
+    let namespace = format!("{NAMESPACE}-snapshot");
+    with_rootful_engine(&format!("label_namespace = \"{namespace}\"\n"), async |tool| {
+        let name = tool.created(json!({})).await;
+        tool.prints(&name, "head -c 30000000 /dev/urandom > /big").await;
+        let snapshot = |snapshot: &str| json!({ "operation": "snapshot", "container": name, "name": snapshot });
+        let whole = takes(tool, snapshot("whole")).await;
+        for point in 0..POINTS {
+            killed(tool, &snapshot(&format!("killed-{point}")), whole * point / (POINTS - 1)).await;
+            // The engine's program outlives its caller, and has the container paused until it is done.
+            super::eventually("the container runs", Duration::from_secs(30), async || {
+                tool.exec(&name, "wc -c < /big").await["stdout"] == "30000000\n"
+            })
+            .await;
+        }
+        let listed = tool.call(json!({ "operation": "snapshots" })).await;
+        for it in listed["snapshots"].as_array().unwrap() {
+            let made = tool.call(json!({ "operation": "restore", "snapshot": it["name"], "mount_cwd": false })).await;
+            assert_eq!(made["success"], true, "{made:#}");
+            let copy = made["container"].as_str().unwrap();
+            assert_eq!(tool.prints(copy, "wc -c < /big").await, "30000000");
+            tool.destroy(copy).await;
+        }
+        tool.destroy(&name).await;
+        let prune = json!({ "operation": "prune", "dry_run": false, "kinds": ["snapshots", "images"] });
+        super::eventually("no image is left", Duration::from_secs(30), async || {
+            tool.call(prune.clone()).await;
+            let kind = LabelFilter(vec![(format!("{namespace}.kind"), None)]);
+            tool.case.runtime.image(ImageAct::List(kind)).await.unwrap().is_empty()
+        })
+        .await;
     })
     .await;
 }

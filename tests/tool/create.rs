@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 
 use serde_json::{Value, json};
 
-use super::{with_engine, with_tool};
+use super::{with_engine, with_rootful_tool, with_tool};
 use crate::engines::{IMAGE, ran};
 
 #[tokio::test]
@@ -226,6 +226,34 @@ async fn s16_without_an_engine_nothing_is_made() {
         assert!(answer["message"].as_str().unwrap().contains("not ready"));
         assert!(answer["details"]["preflight"]["checks"].is_array(), "{answer:#}");
         ran("s16", tool.case.engine());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn s34_a_container_is_used_again_if_it_was_asked_for_in_the_same_words() {
+    with_rootful_tool("", async |tool| {
+        let call = |more: Value| {
+            let mut call = json!({ "name": tool.case.name("again").to_string(), "env": { "A": "1" } });
+            super::merge(call.as_object_mut().unwrap(), more);
+            tool.create(call)
+        };
+        let first = call(json!({ "if_exists": "reuse" })).await;
+        assert_eq!((&first["success"], &first["reused"]), (&true.into(), &false.into()), "{first:#}");
+        let again = call(json!({ "if_exists": "reuse" })).await;
+        assert_eq!((&again["success"], &again["reused"]), (&true.into(), &true.into()), "{again:#}");
+        for field in ["id", "image_id", "provisioning_report", "workdir", "connect_command"] {
+            assert_eq!(again[field], first[field], "{field}");
+        }
+        let other = call(json!({ "if_exists": "reuse", "env": { "A": "2" } })).await;
+        assert_eq!(
+            (&other["code"], &other["details"]["differs"]),
+            (&"name_taken".into(), &json!(["env"])),
+            "{other:#}"
+        );
+        let taken = call(json!({})).await;
+        assert_eq!((&taken["code"], &taken["details"]["ours"]), (&"name_taken".into(), &true.into()), "{taken:#}");
+        ran("s34", tool.case.engine());
     })
     .await;
 }

@@ -20,8 +20,7 @@ pub(crate) async fn debian(case: &Case) -> &'static str {
     if !case.is_real() {
         return IMAGE;
     }
-    let lock = File::create(std::env::temp_dir().join(format!("coracle-test-debian-{}.lock", case.engine()))).unwrap();
-    let _lock = tokio::task::spawn_blocking(move || lock.lock().map(|()| lock)).await.unwrap().unwrap();
+    let _lock = lock(case, "debian").await;
     let tag = ImageRef::parse(DEBIAN).unwrap();
     if case.runtime.image(ImageAct::Find(vec![tag])).await.unwrap().is_empty() {
         let tool = Tool::new(case, &Person::new(CONFIG));
@@ -30,6 +29,31 @@ pub(crate) async fn debian(case: &Case) -> &'static str {
         tool.destroy(answer["container"].as_str().unwrap()).await;
     }
     DEBIAN
+}
+
+/// A Postgres and a Redis, of Debian's packages.
+pub(crate) const SERVICES: &str = "localhost/coracle-test-services:1";
+
+/// Makes the image of the services, once for all tests.
+pub(crate) async fn services(tool: &Tool<'_>) {
+    let from = debian(tool.case).await;
+    let lock = lock(tool.case, "services").await;
+    let tag = ImageRef::parse(SERVICES).unwrap();
+    if tool.case.runtime.image(ImageAct::Find(vec![tag])).await.unwrap().is_empty() {
+        let install = "export DEBIAN_FRONTEND=noninteractive; apt-get update -qq > /dev/null \
+            && apt-get install -qq -y --no-install-recommends postgresql redis-server > /dev/null 2>&1";
+        let name = tool.case.name("services").to_string();
+        tool.engine_says(&["run", "--name", &name, "--user=0:0", from, "sh", "-c", install]).await;
+        tool.engine_says(&["commit", &name, SERVICES]).await;
+        tool.engine_says(&["rm", &name]).await;
+    }
+    drop(lock);
+}
+
+/// Held by one test at a time, whichever process it is in.
+async fn lock(case: &Case, what: &str) -> File {
+    let lock = File::create(std::env::temp_dir().join(format!("coracle-test-{what}-{}.lock", case.engine()))).unwrap();
+    tokio::task::spawn_blocking(move || lock.lock().map(|()| lock)).await.unwrap().unwrap()
 }
 
 /// An image of another one: what a command changes in it as root, and directives such as `USER 7`. Gone with its case.

@@ -12,14 +12,14 @@ use super::{Tool, with_engine};
 use crate::engines::ran;
 
 /// A client in the fewest lines that the protocol allows.
-struct Client {
-    child: Child,
-    stdin: ChildStdin,
+pub(super) struct Client {
+    pub(super) child: Child,
+    pub(super) stdin: ChildStdin,
     stdout: tokio::io::Lines<BufReader<ChildStdout>>,
 }
 
 impl Client {
-    async fn start(command: &mut Command) -> Self {
+    pub(super) async fn start(command: &mut Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut it = Self { stdin: child.stdin.take().unwrap(), stdout, child };
@@ -35,7 +35,7 @@ impl Client {
     }
 
     /// The next message that answers something.
-    async fn answer(&mut self) -> Value {
+    pub(super) async fn answer(&mut self) -> Value {
         loop {
             let line = self.stdout.next_line().await.unwrap().expect("the server goes on");
             let message: Value = serde_json::from_str(&line).unwrap();
@@ -45,7 +45,7 @@ impl Client {
         }
     }
 
-    async fn call(&mut self, id: usize, arguments: &Value) {
+    pub(super) async fn call(&mut self, id: usize, arguments: &Value) {
         let params = json!({ "name": "containers", "arguments": arguments });
         self.send(json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params })).await;
     }

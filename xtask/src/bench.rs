@@ -1,12 +1,13 @@
 //! `cargo xtask bench exec [ROUNDS]`: commands and files in containers over the link, and containers made and removed,
 //! beside the engines' own programs and a spawn on the host. `bench create [ROUNDS]`: containers of a kept image, made
-//! ready for a person and removed, beside the engines' own programs.
+//! ready for a person and removed, beside the engines' own programs. `bench list [ROUNDS]`: a hundred containers told.
 //!
 //! Each is measured by an example of `tests/examples`; its page in `docs/bench` is written from what that measured and
 //! nothing else. `bench page NAME` writes it once more.
 
 mod create;
 mod exec;
+mod list;
 mod plot;
 mod report;
 
@@ -30,9 +31,10 @@ struct Bench {
     plot: Option<fn(&Report) -> String>,
 }
 
-const BENCHES: [Bench; 2] = [
+const BENCHES: [Bench; 3] = [
     Bench { name: "exec", example: "link_bench", rounds: 30, page: exec::page, plot: Some(plot::svg) },
     Bench { name: "create", example: "create_bench", rounds: 12, page: create::page, plot: None },
+    Bench { name: "list", example: "list_bench", rounds: 15, page: list::page, plot: None },
 ];
 
 pub(crate) fn run(words: &[String]) -> Result<()> {
@@ -42,7 +44,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         ["page", name] if let Some(bench) = named(name) => bench.write(),
         [name] if let Some(bench) = named(name) => bench.run(bench.rounds),
         [name, rounds] if let Some(bench) = named(name) => bench.run(rounds.parse().context("ROUNDS is a number")?),
-        _ => bail!("usage: cargo xtask bench exec|create [ROUNDS], or bench page exec|create"),
+        _ => bail!("usage: cargo xtask bench exec|create|list [ROUNDS], or bench page NAME"),
     }
 }
 

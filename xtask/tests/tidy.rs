@@ -36,13 +36,17 @@ const REVEALING: &[(&str, usize)] = &[
     ("crates/runtime/src/labels.rs", 3),
     // What a guest is given.
     ("crates/runtime/src/link/session.rs", 3),
+    // What files are searched for.
+    ("crates/runtime/src/link/walk.rs", 1),
     // What is looked for in texts, to take it out.
     ("crates/runtime/src/redact/mod.rs", 1),
     // The environment of the person's own GitHub program.
     ("crates/runtime/src/host/gh.rs", 1),
     // What no variable can hold, what a profile says, and what may stand in a record.
     ("crates/provision/src/env/select.rs", 1),
-    ("crates/provision/src/env/session.rs", 2),
+    ("crates/provision/src/env/session.rs", 3),
+    // The lines of a key, to look for them in files.
+    ("crates/provision/src/ssh.rs", 1),
     // The search path, and the address of a proxy.
     ("crates/tool/src/ops/create/person.rs", 1),
     ("crates/tool/src/ops/create/bench.rs", 1),

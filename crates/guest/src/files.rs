@@ -16,8 +16,10 @@ mod list;
 mod place;
 mod put;
 mod remove;
+mod sought;
 #[cfg(test)]
 mod tests;
+mod walk;
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -33,8 +35,10 @@ use self::fault::Asked;
 pub(crate) use self::place::temporary_name;
 use self::place::{Find, Root, Spot, reopen};
 pub(crate) use self::put::{How, Writing};
+pub(crate) use self::sought::Sought;
+pub(crate) use self::walk::Walker;
 use crate::machine::Ids;
-use crate::wire::{At, Entry, Fault, FaultCode};
+use crate::wire::{At, Entry, Fault, FaultCode, Walk, Who};
 
 /// The files beneath a root.
 #[derive(Debug)]
@@ -100,6 +104,22 @@ impl Files {
             let spot = self.root.spot(&asked, Find::of(at), how.parents)?;
             Writing::begin(ids.clone(), asked.clone(), spot, how)
         })
+    }
+
+    /// Begins to go through what is below a directory, for files that hold one of these values if some are given.
+    ///
+    /// # Errors
+    /// [`FaultCode::WrongKind`] for what is no directory, and as for [`Files::stat`].
+    pub(crate) fn walk(&self, walk: &Walk, sought: Option<Sought>) -> Result<Walker, Fault> {
+        let at = At { user: Who::Ids { uid: 0, gid: None }, path: walk.root.clone(), follow: false };
+        let asked = Asked::there(&at)?;
+        let there = self.root.find(&asked, Find::Itself)?;
+        let inside = self.root.inside(&asked, there.as_fd())?;
+        let stat = fstat(&there).map_err(|it| asked.fault(it))?;
+        if !FileType::from_raw_mode(stat.st_mode).is_dir() {
+            return Err(asked.wrong("is no directory"));
+        }
+        Walker::begin(&there, (asked.path(), inside), walk, sought).map_err(|it| asked.fault(it))
     }
 
     /// The entries of a directory by name, at most `limit` or 100,000, and whether there are more.

@@ -4,7 +4,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: coracle-guest init | connect | shell PROGRAM | version";
+const USAGE: &str = "usage: coracle-guest init | connect | shell PROGRAM | port [ADDRESS:]PORT | version";
 
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args().skip(1).collect();
@@ -13,6 +13,7 @@ fn main() -> ExitCode {
         ["init"] => run(coracle_guest::init::init(environment())),
         ["connect"] => run(coracle_guest::init::connect()),
         ["shell", program] => coracle_guest::shell::shell(program, &environment()).map(|never| match never {}),
+        ["port", port] => run(coracle_guest::port::port(port)),
         ["version"] => {
             eprintln!("coracle-guest {}, protocol {}", env!("CARGO_PKG_VERSION"), coracle_guest::wire::VERSION);
             Ok(())

@@ -43,7 +43,8 @@ pub(crate) async fn put_secret(
     out.say_result(put.await).await;
 }
 
-async fn within(first: Vec<u8>, bytes: u32, inbox: &mut Inbox) -> Result<Vec<u8>, Fault> {
+/// All bytes that were announced, if they are not too many.
+pub(crate) async fn within(first: Vec<u8>, bytes: u32, inbox: &mut Inbox) -> Result<Vec<u8>, Fault> {
     let all = bytes as usize;
     if all > MAX_SESSION {
         return Err(Fault::new(FaultCode::TooLong, format!("{all} bytes, above {MAX_SESSION}")));

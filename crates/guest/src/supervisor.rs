@@ -104,7 +104,7 @@ impl Supervisor {
         if uid == 0 || settled == Some(uid) { self.session() } else { Session::default() }
     }
 
-    fn session(&self) -> Session {
+    pub(crate) fn session(&self) -> Session {
         self.session.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

@@ -121,7 +121,7 @@ async fn idle(job: &Job, idle_ms: Option<u64>) {
 }
 
 /// A static program has no resolver, so the host is an address, or `localhost`.
-fn address(text: &str) -> Result<(String, u16), Fault> {
+pub(crate) fn address(text: &str) -> Result<(String, u16), Fault> {
     let invalid = || Fault::new(FaultCode::Invalid, format!("`{text}` is no port and no `address:port`"));
     let (host, port) = text.rsplit_once(':').unwrap_or(("127.0.0.1", text));
     let host = match host.trim_matches(['[', ']']) {

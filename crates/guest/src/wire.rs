@@ -36,6 +36,9 @@ pub const MAX_SESSION: usize = 1 << 20;
 /// Bytes of one variable with its name and a NUL, at most: the kernel's own limit.
 pub const MAX_VARIABLE: usize = 128 << 10;
 
+/// Bytes of what a walk tells, at most.
+pub const MAX_WALKED: usize = 8 << 20;
+
 /// Frames of an unknown type that a connection survives.
 pub const MAX_UNKNOWN: usize = 16;
 
@@ -177,6 +180,9 @@ pub enum Ask {
         /// With all that is in it.
         recursive: bool,
     },
+    /// Looks for files below a directory: [`Answer::Walked`], then the entries as [`Say::Data`]: JSON, an array of
+    /// [`Walked`]. Payload: what is searched for.
+    Walk(Walk),
     /// A type that this version does not know. It is counted and skipped.
     #[default]
     Unknown,
@@ -206,7 +212,7 @@ pub enum Say {
     },
     /// The command ended, or is left to run. The last word of its channel.
     End(End),
-    /// The answer. The last word of its channel, but for `Get`, where data follows.
+    /// The answer. The last word of its channel, but for `Get` and `Walk`, where data follows.
     Answer(Answer),
     /// Why not. The last word of its channel.
     Failed(Fault),
@@ -461,6 +467,11 @@ pub enum Answer {
         /// There are more.
         more: bool,
     },
+    /// What a walk met follows as data.
+    Walked {
+        /// A limit was reached, or something could not be looked at: there may be more.
+        more: bool,
+    },
     /// It is done.
     Done,
 }
@@ -666,6 +677,62 @@ pub struct At {
     pub path: String,
     /// What a link at its end leads to, not the link itself.
     pub follow: bool,
+}
+
+/// Goes through what is below a directory, as root: files and links, never through a link, and never into what is mounted
+/// there. `/proc`, `/sys` and `/.coracle` are not entered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Walk {
+    /// The directory: an absolute path, with no link at its end.
+    pub root: String,
+    /// Only what was changed at this time or later, in milliseconds since 1970: content, permissions, owner or name.
+    pub since_ms: Option<i64>,
+    /// Names of directories that are not entered.
+    pub prune: Vec<String>,
+    /// How far down; 1 is what is in the directory itself.
+    pub depth: Option<u32>,
+    /// Only what has one of these names; then directories, too.
+    pub names: Option<Vec<String>>,
+    /// Only files that hold one of some values.
+    pub holding: Option<Holding>,
+    /// At most so many entries.
+    pub max_entries: u64,
+    /// Milliseconds after which what was met is told.
+    pub within_ms: u64,
+}
+
+/// What is searched for in files: values of at least 8 bytes, in every form in which programs write them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holding {
+    /// Bytes of values in the payload and what follows by [`Ask::More`], at most [`MAX_SESSION`]: each has its length
+    /// before it, as four bytes, the greatest first.
+    pub bytes: u32,
+    /// Names of the session's variables whose values are searched for, too.
+    pub session: Vec<String>,
+    /// Files of more bytes are not searched, and not told.
+    pub max_file: u64,
+}
+
+/// What a walk met.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Walked {
+    /// Its path, as text.
+    pub path: String,
+    /// The path has bytes that no text can say: by this one it cannot be reached.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub odd: bool,
+    /// What it is.
+    pub kind: Kind,
+    /// Bytes.
+    pub size: u64,
+    /// Permission bits.
+    pub mode: u32,
+    /// When its content changed last, in nanoseconds since 1970.
+    pub changed_ns: i64,
+}
+
+fn is_false(it: &bool) -> bool {
+    !it
 }
 
 /// What is at a path.

@@ -38,7 +38,7 @@ pub enum Error {
         #[source]
         source: BuildError,
     },
-    /// What was built holds more than its recipe, and is not kept.
+    /// What was built holds more than it may, and is not kept.
     #[error("the image that was built is not kept: {what}")]
     Unfit {
         /// What is wrong with it.

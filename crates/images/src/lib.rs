@@ -2,7 +2,8 @@
 //!
 //! [`ensure`] takes a [`Want`] and gives a [`Base`]; a [`Bootstrap`] says how one is made without a registry: from the
 //! packages that are installed on this host, else from a Debian mirror. A [`profile`] puts a [`Recipe`] on a base:
-//! [`cook`] runs it in a container, and the [`cache`] keeps what came of it and finds it again.
+//! [`cook`] runs it in a container, and the [`cache`] keeps what came of it and finds it again. A [`snapshot`] keeps the
+//! files of a container that somebody worked in.
 //!
 //! **Invariant:** an image that the caller named is never replaced by another.
 //! **Invariant:** nothing of the host but what its packages brought gets into a base, save public certificates and the
@@ -18,12 +19,14 @@ pub mod cook;
 pub mod detect;
 mod ensure;
 mod error;
+mod fit;
 pub mod key;
 mod lock;
 pub mod packages;
 pub mod profile;
 mod recipe;
 mod registry;
+pub mod snapshot;
 
 pub use base::Bootstrap;
 pub(crate) use ensure::find;

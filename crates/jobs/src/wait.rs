@@ -153,9 +153,17 @@ impl Port {
     }
 }
 
+impl Port {
+    /// Where that is.
+    #[must_use]
+    pub fn at(&self) -> std::net::SocketAddr {
+        std::net::SocketAddr::new(self.address, self.port)
+    }
+}
+
 impl fmt::Display for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        std::net::SocketAddr::new(self.address, self.port).fmt(f)
+        self.at().fmt(f)
     }
 }
 

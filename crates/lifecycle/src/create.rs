@@ -1,19 +1,22 @@
 //! The making of a container: intent, engine, record; or undone.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use coracle_runtime::link::Link;
 use coracle_runtime::{
     Access, Admitted, Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, Handle, Ids, Image,
-    LabelFilter, LabelNamespace, Mount, NetworkOn, Problem, ProcessId, RecordId, Refused, random_hex,
+    LabelFilter, LabelNamespace, Mount, NetworkOn, Problem, ProcessId, ProjectName, RecordId, Refused, mounts_over,
+    random_hex,
 };
 use serde_json::{Map, Value};
 
 use crate::destroy::remove_all;
 use crate::guest::{GuestProgram, Links};
+use crate::lease::{Lease, Moment};
 use crate::lock::Lock;
 use crate::network::{now, place};
-use crate::record::{Held, Record, RecordedMount, Role, State};
+use crate::record::{Held, MadeFrom, Record, RecordedMount, Role, State};
 use crate::shares::shared_problem;
 use crate::store::Loaded;
 use crate::{Error, Result, Store, protect};
@@ -35,10 +38,20 @@ pub struct Draft {
     pub workdir: ContainerPath,
     /// The working directory of the host is among the mounts.
     pub mount_cwd: bool,
-    /// Hash of the resolved request.
-    pub spec_sha256: String,
+    /// Keyed digests of what was asked for, by field.
+    pub asked: BTreeMap<String, String>,
     /// Version of the tool.
     pub tool_version: String,
+    /// The stack beside it.
+    pub compose_project: Option<ProjectName>,
+    /// That stack is another container's.
+    pub compose_joined: bool,
+    /// The file of that stack, if one was named.
+    pub compose_file: Option<PathBuf>,
+    /// The snapshot that it is made from.
+    pub snapshot: Option<MadeFrom>,
+    /// The process whose end is the end of its session, if there is one.
+    pub owner: Option<ProcessId>,
     /// Names that lie read-only over writable binds.
     pub protected: Vec<String>,
     /// At most this many containers of this session.
@@ -151,9 +164,18 @@ fn record_of(runtime: &dyn ContainerRuntime, store: &Store, draft: Draft) -> Rec
         guest: None,
         jobs: Vec::new(),
         networks: Vec::new(),
+        compose_project: draft.compose_project,
+        compose_joined: draft.compose_joined,
+        compose_file: draft.compose_file,
+        compose_network: None,
+        snapshot: draft.snapshot,
+        filled: None,
+        owner: draft.owner,
+        lease: Lease { used: Some(Moment::now()), ..Lease::default() },
         placeholders: Vec::new(),
         provisioning_report: Value::Null,
-        spec_sha256: draft.spec_sha256,
+        asked: draft.asked,
+        answer: Map::new(),
         maker: ProcessId::current(),
         tool_version: draft.tool_version,
         later: Map::new(),
@@ -240,24 +262,19 @@ impl Making<'_> {
                 what: format!("cannot protect `{}`", bind.host.real().join(".git").display()),
                 source,
             })?;
-            over.extend(protect::mounts_over(bind, &self.protected));
+            over.extend(mounts_over(bind, &self.protected));
         }
         self.store.save(&self.record)?;
         Ok(over)
     }
 
-    /// A container inherits the labels of its image, so those of ours are signed along. An image with labels of ours
-    /// that our key did not sign is somebody's attempt to look like us.
+    /// A container inherits the labels of its image, so those of ours are signed along.
     fn labels(&self, role: Role, exec_user: Option<Ids>, image: &Image) -> Result<BTreeMap<String, String>> {
         let (signer, record) = (self.store.signer(), &self.record);
         let prefix = signer.key("");
         let mut labels: BTreeMap<_, _> =
             image.labels.clone().into_iter().filter(|it| it.0.starts_with(&prefix)).collect();
-        if !labels.is_empty() && !self.store.signed(self.runtime.kind(), &image.labels) {
-            let value = image.id.to_string();
-            let message = format!("the image carries labels of `{prefix}` that are not signed by this coracle");
-            return Err(Refused { problems: vec![Problem { rule: "image", setting: None, value, message }] }.into());
-        }
+        self.store.trust_labels(self.runtime.kind(), image)?;
         let own = [
             ("managed", "true".to_owned()),
             ("id", record.record_id.to_string()),
@@ -270,6 +287,8 @@ impl Making<'_> {
             ("exec_user", exec_user.map(|it| it.to_string()).unwrap_or_default()),
             ("workdir", record.workdir.to_string()),
             ("guest", record.guest.as_ref().map(|it| it.label().to_owned()).unwrap_or_default()),
+            ("compose_project", record.compose_project.as_ref().map(ToString::to_string).unwrap_or_default()),
+            ("compose_joined", record.compose_joined.to_string()),
             ("version", record.tool_version.clone()),
         ]
         .map(|(name, value)| (signer.key(name), value));
@@ -283,6 +302,17 @@ impl Making<'_> {
         self.record.id = Some(id);
         self.record.state = State::Created;
         // Better no container than one that nobody remembers: the caller undoes when this fails.
+        Ok(self.store.save(&self.record)?)
+    }
+
+    /// The stack beside it is brought up from here on. It goes with all else if this is undone, also what the engine
+    /// makes of it later.
+    ///
+    /// # Errors
+    /// When the record cannot be written.
+    pub fn begin_stack(&mut self, network: Option<String>) -> Result<()> {
+        self.told = true;
+        self.record.compose_network = network;
         Ok(self.store.save(&self.record)?)
     }
 
@@ -307,8 +337,10 @@ impl Making<'_> {
     ///
     /// # Errors
     /// When the record cannot be written; then the caller calls [`undo`](Self::undo).
-    pub fn ready(&mut self, report: Value) -> Result<Record> {
+    pub fn ready(&mut self, report: Value, answer: Map<String, Value>) -> Result<Record> {
         self.record.provisioning_report = report;
+        self.record.answer = answer;
+        self.record.filled = Some(now());
         self.record.state = State::Ready;
         self.store.save(&self.record)?;
         Ok(self.record.clone())

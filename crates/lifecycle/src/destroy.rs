@@ -2,43 +2,86 @@
 
 mod link;
 
-use coracle_runtime::{ContainerRuntime, LabelFilter, Removed};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME};
+use coracle_runtime::{ContainerRuntime, ImageAct, LabelFilter, ProjectName, Removed};
 
 use crate::network::drop_shared;
-use crate::record::{Record, State};
+use crate::record::{MadeFrom, Record, State};
+use crate::save::Saver;
+use crate::stack::remove_stack;
 use crate::store::Loaded;
-use crate::{Error, Result, Store, protect};
+use crate::{Error, Links, Result, SaveLimits, Saved, Store, StoreError, protect};
 
 /// What a removal found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destroyed {
     /// The container was gone from the engine before.
     pub already_gone: bool,
+    /// What was kept of it.
+    pub saved: Vec<Saved>,
 }
 
-/// Removes a container of ours, its networks and its placeholders, and buries its record.
+/// What becomes of work that only the container has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saving {
+    /// It is kept on the host before anything is removed.
+    Keep(SaveLimits),
+    /// It goes, by the word of who may say so.
+    Discard,
+}
+
+/// How a container is removed.
+#[derive(Clone, Copy, Debug)]
+pub struct Removing<'a> {
+    /// Connections to guests.
+    pub links: &'a Links,
+    /// What becomes of unsaved work.
+    pub saving: Saving,
+    /// Time between TERM and KILL of commands that still run.
+    pub grace: Duration,
+}
+
+/// Saves what only this container has, removes it with its networks and its placeholders, and buries its record.
 ///
-/// What does not depend on a step that failed is done all the same; the record then stays as `destroying`, and the next
-/// call goes on from there.
+/// A record is `destroying` from when all is saved, so that whoever goes on with it has nothing to save any more. What
+/// does not depend on a step that failed is done all the same; the record then stays so, and the next call goes on.
 ///
 /// # Errors
-/// [`Error::Several`] with every failure.
-pub async fn destroy(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<Destroyed> {
-    let _lock = store.lock(&record.name).await?;
-    match store.load(&record.name)? {
-        // While we waited it was destroyed, and another of the same name was made.
-        Loaded::Record(now) if now.record_id != record.record_id => Ok(Destroyed { already_gone: true }),
-        // What was read before the lock may know less: of the id, of what lies beneath its binds.
-        Loaded::Record(now) => destroy_locked(runtime, store, &now).await,
-        _ => destroy_locked(runtime, store, record).await,
-    }
-}
-
-pub(crate) async fn destroy_locked(
+/// [`Error::SaveFailed`]: it is stopped and nothing was removed. [`Error::Several`] with every failure.
+pub async fn destroy(
     runtime: &dyn ContainerRuntime,
     store: &Store,
     record: &Record,
+    removing: &Removing<'_>,
 ) -> Result<Destroyed> {
+    let _lock = store.lock(&record.name).await?;
+    let record = match store.load(&record.name)? {
+        // While we waited it was destroyed, and another of the same name was made.
+        Loaded::Record(now) if now.record_id != record.record_id => {
+            return Ok(Destroyed { already_gone: true, saved: Vec::new() });
+        }
+        // What was read before the lock may know less: of the id, of what lies beneath its binds.
+        Loaded::Record(now) => *now,
+        _ => record.clone(),
+    };
+    let Removing { links, saving, grace } = *removing;
+    let saved = match saving {
+        // One that was never ready holds nobody's work.
+        Saving::Keep(limits) if record.state == State::Ready => {
+            Saver { runtime, store, links, limits, grace }.save(&record).await?
+        }
+        _ => Vec::new(),
+    };
+    let already_gone = destroy_locked(runtime, store, &record).await?;
+    record.id.iter().for_each(|id| links.forget(id));
+    Ok(Destroyed { already_gone, saved })
+}
+
+/// Removes what has nothing to save, or was saved. Whether the container was gone before.
+pub(crate) async fn destroy_locked(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<bool> {
     let record = Record { state: State::Destroying, ..record.clone() };
     store.save(&record)?;
     let removal = remove_all(runtime, store, &record).await;
@@ -47,7 +90,7 @@ pub(crate) async fn destroy_locked(
     }
     store.bury(&record.name, record.id.clone())?;
     store.forget(&record.name)?;
-    Ok(Destroyed { already_gone: !removal.found })
+    Ok(!removal.found)
 }
 
 fn one_or_several(mut failed: Vec<Error>) -> Error {
@@ -75,17 +118,46 @@ pub(crate) async fn remove_all(runtime: &dyn ContainerRuntime, store: &Store, re
             return removal;
         }
     }
+    if let Some(project) = own_stack(record) {
+        match remove_stack(runtime, store, project).await {
+            Ok(found) => removal.found |= found,
+            Err(err) => removal.failed.push(err),
+        }
+    }
     if record.guest.is_some() {
         clear_link(store, record).await;
     }
     if let Err(err) = clear_placeholders(store, record).await {
         removal.failed.push(err);
     }
+    if let Err(err) = drop_own_snapshot(runtime, store, record).await {
+        // Something was made of it meanwhile, say: then it is listed like any other, and can be deleted later.
+        tracing::warn!(%err, "the snapshot of the container stays");
+    }
     if let Err(err) = drop_shared(runtime, store, record).await {
         // The container is gone; a network that somebody else put a container on is no reason to say otherwise.
         tracing::warn!(%err, "the shared network stays");
     }
     removal
+}
+
+/// The stack that was made with it and goes with it.
+fn own_stack(record: &Record) -> Option<&ProjectName> {
+    record.compose_project.as_ref().filter(|_| !record.compose_joined)
+}
+
+/// Removes the snapshot that was made for this container alone, found by its labels: a call that died before it knew the
+/// image's id may have made it.
+async fn drop_own_snapshot(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<()> {
+    let Some(MadeFrom { name, own: true }) = &record.snapshot else { return Ok(()) };
+    let label = |key: &str, value: &str| (store.signer().key(key), Some(value.to_owned()));
+    let its = LabelFilter(vec![label("kind", SNAPSHOT), label(SNAPSHOT_NAME, name.as_str())]);
+    for image in runtime.image(ImageAct::List(its)).await? {
+        if store.signed(runtime.kind(), &image.labels) {
+            runtime.image(ImageAct::Remove(image.id)).await?;
+        }
+    }
+    Ok(())
 }
 
 /// What the container left in it is its own business: that some of it stays is no reason to keep the record.
@@ -95,6 +167,14 @@ async fn clear_link(store: &Store, record: &Record) {
     if let Err(err) = cleared {
         tracing::warn!(%err, "the link of the container stays");
     }
+}
+
+/// Removes a directory of ours with all that is in it.
+pub(crate) async fn clear_directory(above: PathBuf, name: String) -> Result<()> {
+    let path = above.join(&name);
+    let cleared = tokio::task::spawn_blocking(move || link::remove(&above, &name, link::MAX_ENTRIES)).await;
+    let cleared = cleared.map_err(std::io::Error::from).and_then(|it| it.map_err(std::io::Error::from));
+    Ok(cleared.map_err(StoreError::io(&path))?)
 }
 
 /// Takes away what only this container needed beneath its binds. Another container that has the same directory may be
@@ -111,8 +191,17 @@ async fn clear_placeholders(store: &Store, record: &Record) -> Result<()> {
     Ok(())
 }
 
+/// Removes what a call that was given up may have made since.
+pub(crate) async fn sweep(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<()> {
+    remove_containers(runtime, store, record).await?;
+    if let Some(project) = own_stack(record) {
+        remove_stack(runtime, store, project).await?;
+    }
+    Ok(())
+}
+
 /// Whether there were any.
-pub(crate) async fn remove_containers(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<bool> {
+async fn remove_containers(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<bool> {
     let mut found = false;
     for id in containers_of(runtime, store, record).await? {
         found |= runtime.remove(&id).await? == Removed::Now;

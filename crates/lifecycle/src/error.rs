@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use coracle_runtime::{ContainerName, ContainerPath, Refused, archive};
+use coracle_runtime::{ContainerName, ContainerPath, NetworkName, Refused, archive};
 
 use crate::StoreError;
 
@@ -59,6 +59,34 @@ pub enum Error {
         /// It runs.
         running: Option<bool>,
     },
+    /// The name of a network belongs to something else already.
+    #[error("a network named `{name}` already exists{}", if *.ours { "" } else { " and is not ours" })]
+    NetworkTaken {
+        /// The name.
+        name: NetworkName,
+        /// It is one of ours.
+        ours: bool,
+        /// In what it differs from what was asked for.
+        differs: Vec<&'static str>,
+    },
+    /// Containers still use it.
+    #[error("{kind} `{name}` is used by {}", .containers.join(", "))]
+    InUse {
+        /// What it is.
+        kind: Kind,
+        /// Its name.
+        name: String,
+        /// Who uses it.
+        containers: Vec<String>,
+    },
+    /// It is ours, and comes and goes with something else.
+    #[error("{kind} `{name}` goes with what it was made for")]
+    Belongs {
+        /// What it is.
+        kind: Kind,
+        /// Its name.
+        name: String,
+    },
     /// Another call holds the container.
     #[error("`{name}` is held by another call")]
     Busy {
@@ -98,6 +126,14 @@ pub enum Error {
     /// A transfer ended early.
     #[error("the copy ended early")]
     Copy(#[source] archive::Error),
+    /// Work that only the container has cannot be kept: it was stopped, and nothing was removed.
+    #[error("unsaved work in `{}` cannot be saved: {reason}", paths.join("`, `"))]
+    SaveFailed {
+        /// Where it lies.
+        paths: Vec<String>,
+        /// Why.
+        reason: String,
+    },
     /// The state directory cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -7,13 +7,15 @@ use async_trait::async_trait;
 use coracle_runtime::link::Link;
 use coracle_runtime::{
     Container, ContainerName, ContainerPath, ContainerRuntime, EngineKind, Handle, Ids, LabelFilter, ProcessId,
-    RecordId,
+    ProjectName, RecordId,
 };
 use serde_json::{Map, Value};
 
 use crate::guest::GuestRecord;
+use crate::lease::{Lease, Moment};
 use crate::network::now;
 use crate::record::{Held, Record, RecordedMount, Role, State};
+use crate::stack::service;
 use crate::store::Loaded;
 use crate::{Error, Kind, Links, Result, Store};
 
@@ -69,7 +71,10 @@ pub async fn find(engines: &dyn Engines, store: &Store, handle: &Handle) -> Resu
     let runtime = engines.preferred().await?;
     match runtime.inspect(handle).await {
         Ok(container) => {
-            let record = rebuild(&*runtime, store, &container).await?;
+            let record = match service(store, &*runtime, &container)? {
+                Some(service) => Some(service),
+                None => rebuild(&*runtime, store, &container).await?,
+            };
             let name = handle.to_string();
             let record = record.ok_or(Error::NotManaged { kind: Kind::Container, name })?;
             Ok(Found { runtime, record, container: Some(container) })
@@ -194,9 +199,18 @@ fn read_labels(runtime: &dyn ContainerRuntime, store: &Store, container: &Contai
         guest: it("guest").and_then(GuestRecord::of_label),
         jobs: Vec::new(),
         networks: Vec::new(),
+        compose_project: it("compose_project").and_then(|it| ProjectName::parse(it).ok()),
+        compose_joined: it("compose_joined") == Some("true"),
+        compose_file: None,
+        compose_network: None,
+        snapshot: None,
+        filled: None,
+        owner: None,
+        lease: Lease { used: Some(Moment::now()), ..Lease::default() },
         placeholders: Vec::new(),
         provisioning_report: Value::Null,
-        spec_sha256: String::new(),
+        asked: BTreeMap::new(),
+        answer: Map::new(),
         maker: ProcessId::current(),
         tool_version: it("version").unwrap_or_default().to_owned(),
         later: Map::new(),

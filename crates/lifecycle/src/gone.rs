@@ -1,6 +1,9 @@
 //! What was ours and is destroyed: remembered a while, so that a second `destroy` succeeds quietly.
 
-use coracle_runtime::{ContainerId, ContainerName, Handle};
+use std::io;
+use std::path::PathBuf;
+
+use coracle_runtime::{ContainerId, ContainerName, Handle, NetworkName};
 use serde::{Deserialize, Serialize};
 
 use crate::store::{Store, StoreError, key_of, read_own, write_whole};
@@ -11,6 +14,14 @@ pub(crate) struct Gone {
     pub(crate) name: ContainerName,
     pub(crate) id: Option<ContainerId>,
     pub(crate) at: jiff::Timestamp,
+}
+
+/// A network that was removed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct GoneNetwork {
+    name: NetworkName,
+    id: String,
+    at: jiff::Timestamp,
 }
 
 impl Store {
@@ -35,8 +46,48 @@ impl Store {
         Ok(found.map(|it| it.name))
     }
 
+    /// Remembers a network that was ours and is removed.
+    pub(crate) fn bury_network(&self, name: &NetworkName, id: &str) -> Result<(), StoreError> {
+        let gone = GoneNetwork { name: name.clone(), id: id.to_owned(), at: jiff::Timestamp::now() };
+        let bytes = serde_json::to_vec(&gone).expect("names and times serialise");
+        write_whole(&self.network_grave(name), &bytes)
+    }
+
+    /// It is there again.
+    pub(crate) fn unbury_network(&self, name: &NetworkName) -> Result<(), StoreError> {
+        let file = self.network_grave(name);
+        match std::fs::remove_file(&file) {
+            Err(err) if err.kind() != io::ErrorKind::NotFound => Err(StoreError::io(&file)(err)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a network of that name was ours and is removed.
+    ///
+    /// # Errors
+    /// When the state directory cannot be read.
+    pub fn network_destroyed(&self, name: &NetworkName) -> Result<bool, StoreError> {
+        Ok(read_own(&self.network_grave(name))?.is_some())
+    }
+
+    fn network_grave(&self, name: &NetworkName) -> PathBuf {
+        self.root().join("gone/network").join(format!("{name}.json"))
+    }
+
+    fn networks_gone(&self) -> Result<Vec<GoneNetwork>, StoreError> {
+        let dir = self.root().join("gone/network");
+        let entries = std::fs::read_dir(&dir).map_err(StoreError::io(&dir))?;
+        let read = |path: PathBuf| Ok(read_own(&path)?.and_then(|it| serde_json::from_slice(&it).ok()));
+        let found: Result<Vec<Option<GoneNetwork>>, StoreError> =
+            entries.filter_map(|it| Some(read(it.ok()?.path()))).collect();
+        Ok(found?.into_iter().flatten().collect())
+    }
+
     /// Forgets what was destroyed before that time.
     pub(crate) fn forget_gone(&self, before: jiff::Timestamp) -> Result<(), StoreError> {
+        for network in self.networks_gone()?.iter().filter(|it| it.at < before) {
+            self.unbury_network(&network.name)?;
+        }
         for gone in self.all_gone()?.iter().filter(|it| it.at < before) {
             let file = self.graves().join(format!("{}.json", key_of(&gone.name)));
             std::fs::remove_file(&file).map_err(StoreError::io(&file))?;

@@ -200,6 +200,33 @@ impl Links {
         Ok(Inside::Guest(link))
     }
 
+    /// The link to the guest of a container that runs, if it has one that answers.
+    pub(crate) async fn link_of(
+        &self,
+        runtime: &dyn ContainerRuntime,
+        store: &Store,
+        (record, container): (&Record, &Container),
+    ) -> Option<Link> {
+        let guest = record.guest.as_ref()?;
+        let now =
+            Record { guest: Some(GuestRecord { pid1: guest.pid1_of(container), ..guest.clone() }), ..record.clone() };
+        let link = runtime.link(&container.id, store.socket(&now).as_ref(), self.settings).await;
+        let opened = async {
+            let link = link?;
+            link.open().await.map(|()| link)
+        };
+        match opened.await {
+            Ok(link) => {
+                self.hold(&container.id, &link);
+                Some(link)
+            }
+            Err(err) => {
+                tracing::debug!(container = %record.name, %err, "its guest does not answer");
+                None
+            }
+        }
+    }
+
     /// Waits until the guest of a container that was just started answers.
     pub(crate) async fn meet(
         &self,

@@ -10,6 +10,8 @@
 //! left is found and removed by the next one.
 //! **Invariant:** without a known exec user a command is refused, never run as root.
 //! **Invariant:** no record holds a secret.
+//! **Invariant:** a container that was ready is removed by [`destroy`] alone, which saves what only it has, unless somebody
+//! who may says otherwise.
 
 #![warn(missing_docs)]
 
@@ -21,27 +23,45 @@ mod exec;
 mod find;
 mod gone;
 mod guest;
+mod health;
+mod lease;
 mod list;
 mod lock;
 mod network;
+mod networks;
 mod protect;
+mod prune;
+mod reap;
 mod reconcile;
 mod record;
 mod restart;
+mod save;
 mod shares;
+mod stack;
 mod store;
 
 pub use copy::{Copied, CopyLimits, CopyRequest, copy_in, copy_out};
 pub use create::{Draft, Making, begin, fresh_name};
-pub use destroy::{Destroyed, destroy};
+pub use destroy::{Destroyed, Removing, Saving, destroy};
 pub use error::{Error, Kind, Result};
 pub use exec::{Hint, Session, guided_session, hint, session};
 pub use find::{Engines, Found, at_hand, find};
 pub use guest::{GuestProgram, GuestRecord, Links};
+pub use health::{Check, Patience, Probe, Tried, Waited, wait_healthy};
+pub use lease::{Lease, Moment, Terms, expires_at};
+pub(crate) use list::asked;
 pub use list::{Listed, Listing, list};
 pub use lock::Lock;
+pub use networks::{NewNetwork, OwnNetwork, create_network, destroy_network, drop_networks, find_network, networks};
 pub use protect::DEFAULT_PROTECTED;
+pub use prune::{Prunable, Prune, Thing, prunable, prune};
+pub use reap::reap;
 pub use reconcile::reconcile;
-pub use record::{Held, Record, RecordedJob, RecordedMount, Role, State};
+pub use record::{Held, MadeFrom, Record, RecordedJob, RecordedMount, Role, State};
 pub use restart::restart;
+pub use save::{
+    Bundle, Commits, Item, LeftOut, Manifest, Names, Omission, Part, Restored, SAVE_TIME, SAVED_REFS, Save, SaveLimits,
+    Saved, SavedKind, Target, What,
+};
+pub use stack::StackPart;
 pub use store::{Store, StoreError};

@@ -7,6 +7,7 @@ use coracle_runtime::{Container, ContainerRuntime, EngineKind, LabelFilter};
 
 use crate::find::rebuild;
 use crate::record::{Record, Role};
+use crate::stack::service;
 use crate::{Engines, Result, Store};
 
 /// One container of ours.
@@ -33,18 +34,9 @@ pub struct Listing {
 /// When one of these engines does not answer: what it holds would be told as missing.
 pub async fn list(engines: &dyn Engines, store: &Store) -> Result<Listing> {
     let records = store.records()?;
-    let mut asked: BTreeMap<(EngineKind, String), Arc<dyn ContainerRuntime>> = BTreeMap::new();
-    let preferred = engines.preferred().await?;
-    asked.insert((preferred.kind(), preferred.endpoint().address), preferred);
-    for record in &records {
-        let key = (record.engine, record.endpoint.clone());
-        if let std::collections::btree_map::Entry::Vacant(slot) = asked.entry(key) {
-            slot.insert(engines.of(record.engine, &record.endpoint).await?);
-        }
-    }
     let mut listing = Listing::default();
     let mut seen: Vec<(Arc<dyn ContainerRuntime>, Container)> = Vec::new();
-    for runtime in asked.values() {
+    for runtime in asked(engines, &records).await? {
         let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
         seen.extend(runtime.list(&managed).await?.into_iter().map(|it| (runtime.clone(), it)));
     }
@@ -56,6 +48,9 @@ pub async fn list(engines: &dyn Engines, store: &Store) -> Result<Listing> {
         }
     }
     for (runtime, container) in seen {
+        if service(store, &*runtime, &container)?.is_some() {
+            continue;
+        }
         match rebuild(&*runtime, store, &container).await? {
             Some(record) if !listing.containers.iter().any(|it| it.record.name == record.name) => {
                 listing.containers.push(Listed { record, container: Some(container) });
@@ -67,4 +62,18 @@ pub async fn list(engines: &dyn Engines, store: &Store) -> Result<Listing> {
     }
     listing.containers.sort_by_key(|it| it.record.created);
     Ok(listing)
+}
+
+/// The preferred engine, and every engine that a record names.
+pub(crate) async fn asked(engines: &dyn Engines, records: &[Record]) -> Result<Vec<Arc<dyn ContainerRuntime>>> {
+    let mut asked: BTreeMap<(EngineKind, String), Arc<dyn ContainerRuntime>> = BTreeMap::new();
+    let preferred = engines.preferred().await?;
+    asked.insert((preferred.kind(), preferred.endpoint().address), preferred);
+    for record in records {
+        let key = (record.engine, record.endpoint.clone());
+        if let std::collections::btree_map::Entry::Vacant(slot) = asked.entry(key) {
+            slot.insert(engines.of(record.engine, &record.endpoint).await?);
+        }
+    }
+    Ok(asked.into_values().collect())
 }

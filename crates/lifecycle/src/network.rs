@@ -6,6 +6,7 @@ use coracle_runtime::{
     ContainerRuntime, EngineKind, Error as Engine, NetworkAct, NetworkAsk, NetworkName, NetworkOn, random_hex,
 };
 
+use crate::networks::LONE;
 use crate::record::Record;
 use crate::{Error, Kind, Result, Store};
 
@@ -39,7 +40,11 @@ async fn shared(runtime: &dyn ContainerRuntime, store: &Store, name: &NetworkNam
     if let Ok(id) = ours(runtime, store, name).await {
         return Ok(id);
     }
-    let _lock = store.common_lock("network").await?;
+    let _lock = match store.common_lock("network").await {
+        // Many came at once, and each looks while it holds the lock: whoever was first has made it long ago.
+        Err(Error::Busy { .. }) => return ours(runtime, store, name).await,
+        lock => lock?,
+    };
     match ours(runtime, store, name).await {
         Err(Error::NotFound { .. }) => make(runtime, store, name).await,
         other => other,
@@ -64,7 +69,7 @@ async fn make(runtime: &dyn ContainerRuntime, store: &Store, name: &NetworkName)
     let mut labels = BTreeMap::from([
         (signer.key("managed"), "true".to_owned()),
         (signer.key("id"), random_hex::<16>()),
-        (signer.key("kind"), "lone".to_owned()),
+        (signer.key("kind"), LONE.to_owned()),
         (signer.key("created"), now().to_string()),
     ]);
     signer.sign(runtime.kind(), &mut labels);

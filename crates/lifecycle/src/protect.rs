@@ -4,9 +4,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{Access, Mount};
-
 /// What is protected unless the configuration says otherwise.
 pub const DEFAULT_PROTECTED: &[&str] = &[
     ".git/config",
@@ -76,70 +73,12 @@ pub(crate) fn clear(placeholders: &[PathBuf]) {
     }
 }
 
-/// Mounts over a writable bind: each protected path read-only, and every directory above one over itself, since a
-/// directory that is a mount point cannot be renamed away.
-pub(crate) fn mounts_over(bind: &Mount, protected: &[String]) -> Vec<Mount> {
-    let mut over: Vec<Mount> = Vec::new();
-    if bind.access == Access::ReadOnly || !bind.host.is_dir() {
-        return over;
-    }
-    for path in protected {
-        let Some(target) = plain(bind, path) else { continue };
-        let parents: Vec<_> = Path::new(path).ancestors().skip(1).filter(|it| !it.as_os_str().is_empty()).collect();
-        for parent in parents.iter().rev().filter_map(|it| it.to_str()) {
-            let Some(host) = plain(bind, parent) else { continue };
-            let at = bind.at.join(parent).expect("a protected path is plain");
-            if !over.iter().any(|it| it.at == at) {
-                over.push(Mount { host, at, access: Access::ReadWrite });
-            }
-        }
-        let at = bind.at.join(path).expect("a protected path is plain");
-        over.push(Mount { host: target, at, access: Access::ReadOnly });
-    }
-    over
-}
-
-/// What lies there, if no link leads to it: a link is not followed out, and what it leads to is not protected by it.
-fn plain(bind: &Mount, path: &str) -> Option<HostPath> {
-    let wanted = bind.host.real().join(path);
-    HostPath::open(&wanted).ok().filter(|it| it.real() == wanted)
-}
-
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::ContainerPath;
-
     use super::*;
 
     fn protected() -> Vec<String> {
         DEFAULT_PROTECTED.iter().map(|it| (*it).to_owned()).collect()
-    }
-
-    fn over(dir: &Path, access: Access) -> Vec<String> {
-        let bind = Mount { host: HostPath::open(dir).unwrap(), at: ContainerPath::parse("/w").unwrap(), access };
-        let show = |it: Mount| format!("{} {}", it.at, if it.access == Access::ReadOnly { "ro" } else { "rw" });
-        mounts_over(&bind, &protected()).into_iter().map(show).collect()
-    }
-
-    #[test]
-    fn a_git_tree_is_covered_parents_first() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(dir.path().join(".git/hooks")).unwrap();
-        std::fs::write(dir.path().join(".git/config"), "").unwrap();
-        std::fs::write(dir.path().join(".envrc"), "").unwrap();
-        assert_eq!(
-            over(dir.path(), Access::ReadWrite),
-            ["/w/.git rw", "/w/.git/config ro", "/w/.git/hooks ro", "/w/.envrc ro"]
-        );
-        assert_eq!(over(dir.path(), Access::ReadOnly), [""; 0]);
-    }
-
-    #[test]
-    fn what_a_link_leads_to_is_not_mounted() {
-        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        std::fs::write(other.path().join("config"), "").unwrap();
-        std::os::unix::fs::symlink(other.path(), dir.path().join(".git")).unwrap();
-        assert_eq!(over(dir.path(), Access::ReadWrite), [""; 0]);
     }
 
     #[test]

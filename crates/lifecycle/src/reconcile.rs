@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use coracle_runtime::ContainerRuntime;
 
-use crate::destroy::{destroy_locked, remove_all, remove_containers};
+use crate::destroy::{destroy_locked, remove_all, sweep};
 use crate::record::{Record, State};
 use crate::store::Loaded;
 use crate::{Engines, Result, Store};
@@ -50,7 +50,7 @@ const DOOMED_FOR: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
 async fn sweep_doomed(engines: &dyn Engines, store: &Store) -> Result<()> {
     for record in store.doomed()? {
         let swept = match engines.of(record.engine, &record.endpoint).await {
-            Ok(runtime) => remove_containers(&*runtime, store, &record).await.map(|_| ()),
+            Ok(runtime) => sweep(&*runtime, store, &record).await,
             Err(err) => Err(err),
         };
         if let Err(err) = swept {
@@ -74,7 +74,7 @@ fn needs_healing(record: &Record) -> bool {
 async fn heal(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<()> {
     tracing::info!(container = %record.name, state = ?record.state, "healing what a dead process left");
     if record.state == State::Destroying {
-        return destroy_locked(runtime, store, record).await.map(|_| ());
+        return destroy_locked(runtime, store, record).await.map(drop);
     }
     if record.state == State::Intent {
         store.doom(&Record { last_used: jiff::Timestamp::now(), ..record.clone() })?;

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 
 use coracle_runtime::{
     Access, ContainerId, ContainerName, ContainerPath, EngineKind, Ids, ImageId, JobId, LabelNamespace, ProcessId,
-    PublishedPort, RecordId,
+    ProjectName, PublishedPort, RecordId, SnapshotName,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use crate::guest::GuestRecord;
+use crate::lease::Lease;
 
 /// The version of the format.
 const SCHEMA: u32 = 1;
@@ -37,6 +38,8 @@ pub enum Role {
     /// For whoever asked for it.
     #[default]
     Primary,
+    /// A service of a stack, which stands beside another and has no record of its own.
+    Service,
     /// To make an image of: nobody's, gone when that is done, and counted nowhere.
     Build,
 }
@@ -47,6 +50,7 @@ impl Role {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Primary => "primary",
+            Self::Service => "service",
             Self::Build => "build",
         }
     }
@@ -77,6 +81,15 @@ pub struct RecordedMount {
     pub container: ContainerPath,
     /// What may be done with it.
     pub mode: Access,
+}
+
+/// The snapshot that a container was made from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MadeFrom {
+    /// Its name.
+    pub name: SnapshotName,
+    /// It was made for this container alone and goes with it.
+    pub own: bool,
 }
 
 /// A background job that was started: told as lost when the run of the guest that knew it is over.
@@ -162,15 +175,43 @@ pub struct Record {
     /// The newest background jobs.
     #[serde(default)]
     pub jobs: Vec<RecordedJob>,
-    /// Networks that only this container uses: none, until there are stacks.
+    /// Networks that only this container uses.
     pub networks: Vec<String>,
+    /// The stack beside it that was made with it.
+    #[serde(default)]
+    pub compose_project: Option<ProjectName>,
+    /// That stack is another container's, which this one joined.
+    #[serde(default)]
+    pub compose_joined: bool,
+    /// The file of that stack, if one was named.
+    #[serde(default)]
+    pub compose_file: Option<PathBuf>,
+    /// The network of that stack that the container is on.
+    #[serde(default)]
+    pub compose_network: Option<String>,
+    /// The snapshot that it was made from.
+    #[serde(default)]
+    pub snapshot: Option<MadeFrom>,
+    /// When filling it ended: what was written since is the agent's work.
+    #[serde(default)]
+    pub filled: Option<jiff::Timestamp>,
+    /// The process whose end is the end of its session; missing for sessions that are known by their use.
+    #[serde(default)]
+    pub owner: Option<ProcessId>,
+    /// What is noted to end it in time.
+    #[serde(default)]
+    pub lease: Lease,
     /// Files that we put beneath its binds, to be taken away with it.
     #[serde(default)]
     pub placeholders: Vec<PathBuf>,
     /// What was done when it was made.
     pub provisioning_report: Value,
-    /// Hash of the resolved request.
-    pub spec_sha256: String,
+    /// Keyed digests of what was asked for, by field.
+    #[serde(default)]
+    pub asked: BTreeMap<String, String>,
+    /// What was answered when it was made, without the report.
+    #[serde(default)]
+    pub answer: Map<String, Value>,
     /// The process that makes it.
     pub maker: ProcessId,
     /// Version of the tool that wrote this.
@@ -277,9 +318,18 @@ pub(crate) mod tests {
             guest: None,
             jobs: vec![],
             networks: vec![],
+            compose_project: None,
+            compose_joined: false,
+            compose_file: None,
+            compose_network: None,
+            snapshot: None,
+            filled: None,
+            owner: None,
+            lease: Lease::default(),
             placeholders: vec![],
             provisioning_report: Value::Array(vec![]),
-            spec_sha256: String::new(),
+            asked: BTreeMap::new(),
+            answer: Map::new(),
             maker: ProcessId::current(),
             tool_version: "0".into(),
             later: Map::new(),

@@ -3,6 +3,21 @@
 use coracle_runtime::{Access, Mount, Problem, Refused};
 
 use crate::record::Record;
+use crate::{Result, Store};
+
+impl Store {
+    /// Refuses a path strictly beneath one that a container of ours has writable: what that one exchanges there would be
+    /// followed.
+    ///
+    /// # Errors
+    /// [`Error::Refused`](crate::Error::Refused) under the rule `mount.shared`.
+    pub fn refuse_shared(&self, mounts: &[Mount]) -> Result<()> {
+        match shared_problem(mounts, &self.records()?) {
+            Some(refused) => Err(refused.into()),
+            None => Ok(()),
+        }
+    }
+}
 
 /// A path strictly beneath one that another container of ours holds writable: that container could swap it for a link
 /// while it is resolved. The same directory may be bound into any number of containers.

@@ -71,7 +71,18 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when it belongs to somebody else, is a link, or keeps no locks.
     pub fn open(root: &Path, namespace: LabelNamespace) -> Result<Self, StoreError> {
-        for dir in ["", "containers", "gone", "gone/container", "gone/making", "locks", "scratch", "engine", "link"] {
+        for dir in [
+            "",
+            "containers",
+            "gone",
+            "gone/container",
+            "gone/network",
+            "gone/making",
+            "locks",
+            "scratch",
+            "engine",
+            "link",
+        ] {
             own_directory(&root.join(dir))?;
         }
         let probe = root.join("locks/probe");
@@ -99,7 +110,10 @@ impl Store {
     }
 
     /// Waits for the lock of one container.
-    pub(crate) async fn lock(&self, name: &ContainerName) -> Result<Lock> {
+    ///
+    /// # Errors
+    /// [`Error::Busy`](crate::Error::Busy) when another call holds it for 10 s.
+    pub async fn lock(&self, name: &ContainerName) -> Result<Lock> {
         Lock::take(&self.lock_file("container", &key_of(name)), name.as_str()).await
     }
 

@@ -47,6 +47,16 @@ pub fn read(dir: &Path, patterns: &PatternSet) -> SecretFiles {
     SecretFiles::read(dir, |name| name == "config" || patterns.matches(name) && !NO_KEYS.contains(&name))
 }
 
+/// The lines of a key by which it is known when it lies somewhere: without its frame and, of several, without the first,
+/// which is the same in all keys of a kind.
+#[must_use]
+pub fn key_lines(key: &Secret) -> Vec<Secret> {
+    let lines = key.reveal().split(|it| matches!(it, b'\n' | b'\r')).map(<[u8]>::trim_ascii);
+    let body: Vec<_> = lines.filter(|it| !it.is_empty() && !it.starts_with(b"-----")).collect();
+    let known = if body.len() > 1 { &body[1..] } else { &body[..] };
+    known.iter().map(|it| Secret::new(it.to_vec())).collect()
+}
+
 /// Puts keys, and lines for `known_hosts`, where `~/.ssh` then leads. A `.ssh` that the image has is kept as `.ssh.orig`.
 pub async fn forward(place: &Place, keys: &SecretFiles, known_hosts: &[u8]) -> Step {
     let begun = Instant::now();
@@ -110,5 +120,16 @@ mod tests {
             let found = read(dir.path(), &PatternSet::new(&patterns).unwrap());
             assert_eq!(found.files.iter().map(|it| it.0.as_str()).collect::<Vec<_>>(), expected);
         }
+    }
+
+    #[test]
+    fn a_key_is_known_by_the_lines_that_others_of_its_kind_have_not() {
+        let lines = |key: &str| key_lines(&Secret::from(key));
+        assert_eq!(
+            lines("-----BEGIN X-----\nb3BlbnNzaC1rZXk\nabcd\r\nefgh\n-----END X-----\n"),
+            ["abcd", "efgh"].map(Secret::from)
+        );
+        assert_eq!(lines("-----BEGIN X-----\nalone\n-----END X-----"), [Secret::from("alone")]);
+        assert_eq!(lines(""), []);
     }
 }

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use crate::link::{Link, LinkSettings, SocketAt};
 use crate::{
     Container, ContainerId, ContainerPath, EngineInfo, EngineKind, Exec, ExecOutput, Handle, Image, ImageConfig,
-    ImageId, ImageRef, Network, NetworkName, Placed, Result,
+    ImageId, ImageRef, Network, NetworkName, Placed, Result, Stacks, Usage,
 };
 
 /// A container engine in our verbs. Every implementation passes the conformance suite.
@@ -17,7 +17,7 @@ use crate::{
 /// Deadlines of single calls (containers.md 1.12) are kept by the implementation and end in
 /// [`Error::TimedOut`](crate::Error::TimedOut): the effect is then unknown and has to be asked for.
 #[async_trait]
-pub trait ContainerRuntime: fmt::Debug + Send + Sync {
+pub trait ContainerRuntime: Stacks + fmt::Debug + Send + Sync {
     /// Which engine this is. Known without asking it.
     fn kind(&self) -> EngineKind;
 
@@ -50,6 +50,9 @@ pub trait ContainerRuntime: fmt::Debug + Send + Sync {
 
     /// Containers that carry all of these labels, running or not.
     async fn list(&self, filter: &LabelFilter) -> Result<Vec<Container>>;
+
+    /// What it uses at the moment; `None` where that cannot be seen from here, or it does not run.
+    async fn usage(&self, id: &ContainerId) -> Result<Option<Usage>>;
 
     /// Kills and removes it with its anonymous volumes. One that is gone is no error, so undo need not ask first.
     async fn remove(&self, id: &ContainerId) -> Result<Removed>;

@@ -164,6 +164,10 @@ pub enum Capability {
     HostNetwork,
     /// Keep the members of one network apart.
     PartedNetwork,
+    /// Bring up stacks of services.
+    Compose,
+    /// Run the health check of the image.
+    HealthCheck,
 }
 
 impl fmt::Display for Capability {
@@ -173,6 +177,8 @@ impl fmt::Display for Capability {
             Self::Guest => "guest",
             Self::HostNetwork => "host network",
             Self::PartedNetwork => "keeping the members of one network apart",
+            Self::Compose => "compose",
+            Self::HealthCheck => "health check of the image",
         })
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ContainerId, ImageId, ImageRef, Limits, Protocol};
+use crate::{ContainerId, Health, ImageId, ImageRef, Limits, Protocol};
 
 /// The engines we drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -120,6 +120,10 @@ pub struct Container {
     pub started_at: Option<String>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
+    /// Who its PID 1 runs as, in the words of its configuration; empty for root.
+    pub user: String,
+    /// Where its PID 1 was started; empty for the root.
+    pub workdir: String,
     /// Environment of its configuration.
     pub env: Vec<String>,
     /// Ports published on the host.
@@ -130,6 +134,10 @@ pub struct Container {
     pub networks: Vec<String>,
     /// Limits in force.
     pub limits: Limits,
+    /// Commands that the engine runs in it: not those of its guest.
+    pub execs: usize,
+    /// What its image's health check said last, if it has one.
+    pub health: Option<Health>,
 }
 
 impl Container {

@@ -7,6 +7,12 @@ use sha2::Sha256;
 
 use crate::{EngineKind, LabelNamespace, Secret};
 
+/// What the label `<ns>.kind` says of the image of a snapshot.
+pub const SNAPSHOT: &str = "snapshot";
+
+/// The label that says which one, behind the namespace.
+pub const SNAPSHOT_NAME: &str = "snapshot.name";
+
 /// Signs and checks labels under the key of one state directory.
 #[derive(Clone, Debug)]
 pub struct Signer {

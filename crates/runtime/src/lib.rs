@@ -32,10 +32,12 @@ mod name;
 mod path;
 mod policy;
 mod process;
+mod protect;
 mod redact;
 mod secret;
 mod size;
 mod spec;
+mod stacks;
 mod user;
 
 pub use address::{Unresolved, addresses_public, is_public};
@@ -51,14 +53,16 @@ pub use info::{Container, EngineInfo, EngineKind, Image, ImageConfig, MountPoint
 pub use inside::Inside;
 pub use link::{Link, LinkSettings, SocketAt, Transport};
 pub use name::{
-    ContainerId, ContainerName, Handle, ImageId, ImageRef, InvalidName, JobId, LabelNamespace, NetworkName, RecordId,
-    random_hex,
+    ContainerId, ContainerName, Handle, ImageId, ImageRef, InvalidName, JobId, LabelNamespace, NetworkName,
+    ProjectName, RecordId, SnapshotName, random_hex,
 };
 pub use path::{ContainerPath, InvalidPath};
 pub use policy::{Admitted, PatternSet, Placed, Policy, Problem, Refused, admit};
 pub use process::ProcessId;
+pub use protect::{leads_to_protected, mounts_over};
 pub use redact::Redactor;
 pub use secret::Secret;
 pub use size::{ByteSize, InvalidSize};
 pub use spec::{Access, CreateSpec, GuestOn, HostEntry, Limits, Mount, NetworkAsk, NetworkOn, Port, Protocol};
+pub use stacks::{Health, StackSource, StackUp, Stacks, Usage, Volume, VolumeAct};
 pub use user::Ids;

@@ -90,6 +90,22 @@ checked! {
     is_name
 }
 checked! {
+    /// A snapshot's name, of the same grammar as a container's.
+    SnapshotName,
+    "a snapshot name",
+    "letters, digits, `_`, `.` and `-`, first a letter or digit, at most 63, and not 12 or more hex digits",
+    is_name
+}
+checked! {
+    /// The name of a stack of services: Compose's own grammar.
+    ProjectName,
+    "a project name",
+    "lower-case letters, digits, `_` and `-`, first a letter or digit, at most 63",
+    |it| it.len() <= 63
+        && it.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
+        && it.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c))
+}
+checked! {
     /// An engine's full id of a container.
     ContainerId,
     "a container id",

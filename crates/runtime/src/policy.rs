@@ -280,18 +280,26 @@ impl Policy {
         }
     }
 
-    /// Whether a real path of the host may be used; `act` is `mount` or `copy`.
+    /// Whether a real path of the host may be used; `act` is `mount`, `copy` or `compose`.
     #[must_use]
     pub fn host_path_problem(&self, act: &'static str, real: &Path) -> Option<Problem> {
         let value = real.display().to_string();
         if self.is_denied(real) {
             let message = format!("`{value}` is, lies in, or contains a directory that is never shared");
-            let rule = if act == "copy" { "copy.denied" } else { "mount.denied" };
+            let rule = match act {
+                "copy" => "copy.denied",
+                "compose" => "compose.denied",
+                _ => "mount.denied",
+            };
             return Some(problem(rule, None, value, &message));
         }
         if !self.allow_roots.iter().any(|root| real.starts_with(root)) {
             let message = format!("`{value}` lies outside the directories that may be shared");
-            let rule = if act == "copy" { "copy.root" } else { "mount.root" };
+            let rule = match act {
+                "copy" => "copy.root",
+                "compose" => "compose.root",
+                _ => "mount.root",
+            };
             return Some(problem(rule, Some("workspace.allow_roots"), value, &message));
         }
         None

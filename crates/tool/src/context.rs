@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use async_trait::async_trait;
 use coracle_lifecycle::{Links, Store};
 use coracle_runtime::link::{LinkSettings, wire::Keep};
-use coracle_runtime::{CliRuntime, ContainerName, ContainerRuntime, EngineKind, FakeRuntime, Input, Policy};
+use coracle_runtime::{CliRuntime, ContainerName, ContainerRuntime, EngineKind, FakeRuntime, Input, Policy, ProcessId};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, Config, CrossSession, Engine, Exec};
@@ -129,6 +129,12 @@ impl Context {
     #[must_use]
     pub fn cross_session(&self) -> CrossSession {
         if self.mouth == Mouth::Cli { CrossSession::All } else { self.config.security.cross_session }
+    }
+
+    /// The process whose end is the end of this session. Sessions of the command line end by not being used.
+    #[must_use]
+    pub fn owner(&self) -> Option<ProcessId> {
+        (self.mouth == Mouth::Mcp).then(ProcessId::current)
     }
 
     /// The engine that makes containers: that of a kept verdict of preflight, else the first that answers. It stays the

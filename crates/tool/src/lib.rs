@@ -32,6 +32,7 @@ pub mod schema;
 mod session;
 pub mod setup;
 mod state;
+mod upkeep;
 
 pub use args::{Script, Seconds};
 pub use cli::main;

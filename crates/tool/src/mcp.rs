@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::host::Host;
 use crate::op::Input;
 use crate::progress::{Event, Progress};
-use crate::{mouth, ops, schema};
+use crate::{mouth, ops, schema, upkeep};
 
 /// Output is told at most this often.
 const OUTPUT_EVERY: Duration = Duration::from_millis(250);
@@ -33,6 +33,8 @@ pub(crate) async fn run(host: Host, options: &Options) -> Result<(), Failure> {
     mouth::log(&cx);
     mouth::cancel_on_signals(cx.cancel.clone()).map_err(Failure::internal)?;
     let calls = TaskTracker::new();
+    // Preflight has found no engine yet, and nobody waits for this.
+    calls.spawn(upkeep::keep_up(cx.clone()));
     let server = Server { cx: cx.clone(), tool: Arc::new(tool()), calls: calls.clone() };
     serve(server, &cx).await?;
     cx.cancel.cancel();

@@ -1,7 +1,11 @@
 //! From the `container` of a call to a container that this session may act on.
 
-use coracle_lifecycle::{Found, Record, Session, at_hand, find, guided_session, restart, session as plain_session};
-use coracle_runtime::{Handle, Inside};
+use coracle_images::snapshot::Snapshot;
+use coracle_lifecycle::{
+    Found, Record, Role, Session, at_hand, find, guided_session, restart, session as plain_session,
+};
+use coracle_provision::UserAsk;
+use coracle_runtime::{Handle, Ids, Inside};
 use serde::Serialize;
 
 use crate::config::CrossSession;
@@ -14,6 +18,8 @@ use crate::session;
 pub(crate) enum Act {
     /// Commands, copies, a look.
     Use,
+    /// To make others of it.
+    Keep,
     /// Its end.
     Destroy,
 }
@@ -35,6 +41,7 @@ impl Warning {
 pub(crate) async fn reach(cx: &Context, handle: &Handle, act: Act) -> Result<Found, Failure> {
     let found = find(cx, &cx.store()?, handle).await?;
     allowed(cx, &found.record.session, found.record.name.as_str(), act)?;
+    touched(cx, &found.record);
     Ok(found)
 }
 
@@ -43,7 +50,7 @@ pub(crate) async fn reach_running(cx: &Context, handle: &Handle) -> Result<(Foun
     let found = reach(cx, handle, Act::Use).await?;
     let container = found.present()?;
     if container.running() {
-        return Ok((found, Vec::new()));
+        return Ok((with_user(found).await?, Vec::new()));
     }
     if !found.record.persistent {
         let stopped = coracle_runtime::Error::NotRunning {
@@ -56,6 +63,29 @@ pub(crate) async fn reach_running(cx: &Context, handle: &Handle) -> Result<(Foun
     }
     let found = restart(found, &cx.store()?, cx.links()).await?;
     Ok((found, vec![Warning::new("restarted", "the container had stopped and was started again")]))
+}
+
+/// Commands in a service run as the image's user: one that is told by name is looked up in the service's own files.
+async fn with_user(mut found: Found) -> Result<Found, Failure> {
+    let named = found.record.user_name.clone().filter(|_| found.record.role == Role::Service);
+    let (None, Some(name)) = (found.record.exec_user, named) else { return Ok(found) };
+    let user = UserAsk::parse(&name)?;
+    let id = &found.present()?.id;
+    let accounts = coracle_provision::accounts(&*found.runtime, id).await?;
+    found.record.exec_user = Some(accounts.resolve(&user)?);
+    Ok(found)
+}
+
+/// A service has no guest that keeps set-id files off the host. Where root inside is root outside, one may have a writable
+/// directory of the host because it does not run as root, and then no command in it does.
+fn root_may_enter(found: &Found) -> Result<(), Failure> {
+    let service = found.record.role == Role::Service && found.record.exec_user != Some(Ids::ROOT);
+    let writes = found.container.iter().flat_map(|it| &it.mounts).any(|it| it.writable);
+    if service && writes && !found.runtime.endpoint().rootless {
+        let message = "a service that writes to mounts and does not run as root is not entered as root";
+        return Err(crate::ops::root_refused("root.exec", message));
+    }
+    Ok(())
 }
 
 /// A container that commands run in, and how.
@@ -76,11 +106,15 @@ pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -
     let store = cx.store()?;
     if let Some((mut record, link)) = at_hand(&store, cx.links(), handle).await? {
         allowed(cx, &record.session, record.name.as_str(), Act::Use)?;
+        touched(cx, &record);
         let warnings = session::ensure(cx, &store, &mut record, &link).await?.into_iter().collect();
         let session = guided_session(&record, as_root)?;
         return Ok(Reached { inside: Inside::Guest(link), session, record, warnings });
     }
     let (mut found, mut warnings) = reach_running(cx, handle).await?;
+    if as_root {
+        root_may_enter(&found)?;
+    }
     let inside = cx.links().inside(&store, &mut found).await?;
     if let Inside::Guest(link) = &inside {
         warnings.extend(session::ensure(cx, &store, &mut found.record, link).await?);
@@ -90,6 +124,24 @@ pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -
         Inside::Plain(..) => plain_session(&found, as_root)?,
     };
     Ok(Reached { inside, session, record: found.record, warnings })
+}
+
+/// Whether this session may make containers of a snapshot, see it and remove it: those that it made in any case, others
+/// unless sessions are to see nothing of each other. A snapshot is there for later sessions.
+pub(crate) fn may_use_snapshot(cx: &Context, snapshot: &Snapshot) -> Result<(), Failure> {
+    let session = snapshot.of.session.as_str();
+    if session == cx.session.as_str() || cx.cross_session() != CrossSession::None {
+        return Ok(());
+    }
+    Err(other_session(session, snapshot.name.as_str()))
+}
+
+/// A container that is used is kept. That it cannot be noted is no reason not to use it.
+fn touched(cx: &Context, record: &Record) {
+    let noted = cx.store().and_then(|store| Ok(store.touch(record)?));
+    if let Err(failure) = noted {
+        tracing::warn!(container = %record.name, "its use is not noted: {}", failure.message);
+    }
 }
 
 /// Whether this session may do that to a container of that session.
@@ -103,9 +155,13 @@ pub(crate) fn allowed(cx: &Context, session: &str, name: &str, act: Act) -> Resu
     if may {
         return Ok(());
     }
-    Err(Failure::new(Code::OtherSession, format!("`{name}` belongs to session `{session}`"))
+    Err(other_session(session, name))
+}
+
+fn other_session(session: &str, name: &str) -> Failure {
+    Failure::new(Code::OtherSession, format!("`{name}` belongs to session `{session}`"))
         .detail("session", session)
         .detail("setting", "security.cross_session")
         .detail("rule", "session.other")
-        .hint("use a container of your own; only the person can change `security.cross_session`"))
+        .hint("use one of your own; only the person can change `security.cross_session`")
 }

@@ -6,6 +6,8 @@ mod jobs;
 mod marks;
 mod preflight;
 mod report;
+mod saved;
+mod snapshots;
 mod status;
 mod tables;
 
@@ -33,6 +35,14 @@ pub(crate) fn print(text: &str) {
 /// Prints to standard error.
 pub(crate) fn note(text: &str) {
     let _ = writeln!(anstream::stderr().lock(), "{text}");
+}
+
+/// The answers of `coracle saved`.
+pub(crate) fn saved(verb: &str, answer: &Value) -> String {
+    match verb {
+        "list" => saved::list(answer, jiff::Timestamp::now()),
+        _ => saved::restored(answer),
+    }
 }
 
 /// A failed call, on standard error.
@@ -80,6 +90,7 @@ fn complaint(answer: &Map<String, Value>) -> String {
     for result in list_of(answer, "results").iter().filter(|it| it["success"] == false) {
         lines.push(format!("  `{}`: {}", text(result, "container"), text(result, "error")));
     }
+    lines.extend(text(answer, "last_error").lines().map(|line| format!("  {line}")));
     for left in list_of(&answer["details"], "left") {
         lines.push(format!("  not undone: {}", plain(left.as_str().unwrap_or_default())));
     }
@@ -108,11 +119,19 @@ impl Answered<'_> {
         let Self { call, answer, marks, .. } = self;
         match self.operation {
             "list" => tables::containers(answer, jiff::Timestamp::now()),
+            "create_network" => done::network(answer, "was there already"),
+            "destroy_network" => done::network(answer, "was gone already"),
+            "networks" => tables::networks(answer, jiff::Timestamp::now()),
+            "prune" => tables::pruned(answer),
             "images" => tables::images(answer, jiff::Timestamp::now()),
             "cache_clear" => done::cleared(answer, marks),
             "preflight" => preflight::checks(answer, marks),
-            "create" => report::created(answer, marks, self.told),
+            "create" | "restore" | "fork" => report::created(answer, marks, self.told),
+            "snapshot" => snapshots::kept(answer),
+            "snapshots" => snapshots::table(answer, jiff::Timestamp::now()),
+            "snapshot_delete" => snapshots::deleted(answer),
             "status" => status::of_one(answer, marks, jiff::Timestamp::now()),
+            "wait_healthy" => done::healthy(answer),
             "copy_in" => done::copied_in(call, answer, marks),
             "copy_out" => done::copied_out(call, answer, marks),
             "destroy" => done::destroyed(answer),

@@ -7,6 +7,7 @@ mod network;
 mod profile;
 mod protected;
 mod provisioning;
+mod stack;
 
 use std::collections::BTreeMap;
 
@@ -20,13 +21,14 @@ use coracle_runtime::{
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
-use crate::ops::create::Create;
+use crate::ops::create::{Create, OriginSeen};
 
 pub(crate) use self::env::{no_secret, resolve as plain_env};
 pub(crate) use self::host_paths::{copyable, host_path, mountable};
 pub(crate) use self::inside_path::PathInside;
 pub(crate) use self::profile::{Chosen, Seen, Tried};
 pub(crate) use self::provisioning::{Provisioning, Repo, Wanted};
+pub(crate) use self::stack::{NewStack, StackAsk};
 
 /// A `create` with nothing left to decide. After it no `Option` means "default".
 #[derive(Debug)]
@@ -48,15 +50,38 @@ pub(crate) struct Request {
     /// `env` of the call.
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) provisioning: Provisioning,
+    pub(crate) stack: StackAsk,
 }
 
-/// Decides everything. `seen` is what is known of a repository that is tried.
-pub(crate) fn create(args: &Create, seen: Option<Seen>, cx: &Context) -> Result<Request, Failure> {
+/// What a container is made from, as far as it is known when everything else is decided.
+#[derive(Debug)]
+pub(crate) enum Basis {
+    /// An image; and what is known of a repository that is tried.
+    Image(Option<Seen>),
+    /// A snapshot.
+    Origin(OriginSeen),
+    /// A snapshot that nobody has looked for yet: what is decided is only looked through for faults.
+    Unknown,
+}
+
+impl Basis {
+    fn origin(&self) -> Option<&OriginSeen> {
+        if let Self::Origin(origin) = self { Some(origin) } else { None }
+    }
+}
+
+/// Decides everything.
+pub(crate) fn create(args: &Create, basis: Basis, cx: &Context) -> Result<Request, Failure> {
     let config = &cx.config;
-    let workdir = args.workdir.clone().unwrap_or_else(|| ContainerPath::parse("/workspace").expect("a plain path"));
+    let of_origin = basis.origin().map(|it| it.workdir.clone());
+    let usual = || ContainerPath::parse("/workspace").expect("a plain path");
+    let workdir = args.workdir.clone().or(of_origin).unwrap_or_else(usual);
     target("workdir", &workdir)?;
-    let chosen = profile::choose(args, seen, cx)?;
-    let (mounts, mount_cwd, unmounted) = mounts(args, (&workdir, chosen.tried.is_none()), cx)?;
+    let origin = basis.origin().cloned();
+    let chosen = profile::choose(args, basis, cx)?;
+    // What a snapshot has at the work directory is not to vanish behind a mount that its container did not have.
+    let mounted = origin.as_ref().map_or(chosen.tried.is_none(), |it| it.mount_cwd);
+    let (mounts, mount_cwd, unmounted) = mounts(args, (&workdir, mounted), cx)?;
     let env = env::resolve(&args.env)?;
     let name = match args.name.clone() {
         Some(name) if name.as_str().len() == 1 => return Err(too_short(&name)),
@@ -64,6 +89,7 @@ pub(crate) fn create(args: &Create, seen: Option<Seen>, cx: &Context) -> Result<
             given.unwrap_or_else(|| fresh_name(&config.label_namespace, chosen.purpose.as_ref().map(Purpose::as_str)))
         }
     };
+    let stack = stack::resolve(args, &name, cx)?;
     let user = args.user.clone().unwrap_or_else(|| default_user(&mounts, cx));
     let provisioning = provisioning::decide(args, &chosen, config)?;
     let bound = mounts.iter().any(|it| it.at == workdir);
@@ -71,12 +97,12 @@ pub(crate) fn create(args: &Create, seen: Option<Seen>, cx: &Context) -> Result<
     let spec = CreateSpec {
         mounts,
         ports: ports(args)?,
-        network: network::resolve(args.network.as_deref(), config)?,
+        network: network::resolve(stack::network(args)?, config)?,
         limits: limits(args, config)?,
         gpu: args.gpu.unwrap_or(false),
         add_hosts: hosts(args)?,
         labels: labels(args, config)?,
-        ..CreateSpec::new(name.clone(), chosen.profile.image.clone())
+        ..CreateSpec::new(name.clone(), origin.as_ref().map_or(&chosen.profile.image, |it| &it.reference).clone())
     };
     let draft = Draft {
         name,
@@ -86,8 +112,13 @@ pub(crate) fn create(args: &Create, seen: Option<Seen>, cx: &Context) -> Result<
         persistent: args.persistent.unwrap_or(false),
         workdir,
         mount_cwd,
-        spec_sha256: digest(args, cx)?,
+        asked: crate::ops::create::asked(args, cx)?,
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        compose_project: stack.project().cloned(),
+        compose_joined: matches!(stack, StackAsk::Join(_)),
+        compose_file: if let StackAsk::Make(it) = &stack { it.file.clone() } else { None },
+        snapshot: origin.map(|it| it.made_from),
+        owner: cx.owner(),
         protected: config.workspace.protected.clone(),
         max_containers: config.max_containers as usize,
         max_containers_total: config.max_containers_total as usize,
@@ -104,6 +135,7 @@ pub(crate) fn create(args: &Create, seen: Option<Seen>, cx: &Context) -> Result<
         chosen,
         env,
         provisioning,
+        stack,
     })
 }
 
@@ -112,12 +144,6 @@ fn too_short(name: &ContainerName) -> Failure {
     Failure::new(Code::InvalidName, format!("`{name}` is too short for a container's name"))
         .detail("field", "name")
         .hint("give it two characters or more")
-}
-
-/// Keyed: a plain hash of a secret would let who reads the record try guesses.
-fn digest(args: &Create, cx: &Context) -> Result<String, Failure> {
-    let asked = serde_json::to_string(args).map_err(Failure::internal)?;
-    Ok(cx.store()?.signer().digest(format!("{asked}\0{}", cx.config.default_image).as_bytes()))
 }
 
 fn pull(asked: Option<crate::config::Pull>, config: &Config) -> coracle_images::Pull {

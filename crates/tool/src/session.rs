@@ -116,6 +116,33 @@ pub(crate) fn place(cx: &Context, record: &Record, link: &Link) -> Result<Place,
     })
 }
 
+/// What came from the host and must not be kept.
+#[derive(Debug)]
+pub(crate) struct Live {
+    /// Names of the session's variables whose values only the guest has.
+    pub(crate) variables: Vec<String>,
+    /// What is secret in files on the tmpfs.
+    pub(crate) values: Vec<Secret>,
+}
+
+/// Of a container of that record.
+pub(crate) async fn live(cx: &Context, record: &Record) -> Live {
+    let remembered: Remembered = serde_json::from_value(record.held.session.clone()).unwrap_or_default();
+    let no = Wanted::No(String::new());
+    let ssh = if record.held.ssh { Wanted::Yes(()) } else { no.clone() };
+    let person = Person::look(cx, Asked { git: &no, gh: &no, ssh: &ssh, settings: record.held.settings }).await;
+    // Their public halves and the configuration may lie anywhere.
+    let is_key = |name: &str| name != "config" && !name.ends_with(".pub");
+    let keys = match &person.keys {
+        Wanted::Yes(keys) => {
+            keys.files.iter().filter(|it| is_key(&it.0)).flat_map(|it| ssh::key_lines(&it.1)).collect()
+        }
+        Wanted::No(_) => Vec::new(),
+    };
+    let settings = person.settings.files.iter().flat_map(|it| env::secrets_in(&it.1));
+    Live { variables: remembered.secret_names(), values: keys.into_iter().chain(settings).collect() }
+}
+
 /// Takes out of texts what commands of a container may print and nobody else may read.
 pub(crate) fn redactor(session: &Session, env: &BTreeMap<String, String>, person: &Person) -> Redactor {
     let live = session.secrets().map(|(name, value)| (name.to_owned(), value.clone()));

@@ -39,7 +39,7 @@ impl StateDir {
         let root = make().map_err(|err| refuse(err.to_string()))?;
         private(&root, host.uid).map_err(|err| refuse(err.to_string()))?;
         let state = Self { root };
-        for dir in [state.scratch(), state.audit(), state.engine_config()] {
+        for dir in [state.scratch(), state.empty(), state.audit(), state.engine_config()] {
             DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|err| refuse(err.to_string()))?;
         }
         Ok(state)
@@ -55,6 +55,12 @@ impl StateDir {
     #[must_use]
     pub fn scratch(&self) -> PathBuf {
         self.root.join("scratch")
+    }
+
+    /// A directory with nothing in it.
+    #[must_use]
+    pub fn empty(&self) -> PathBuf {
+        self.root.join("empty")
     }
 
     /// The audit trail.

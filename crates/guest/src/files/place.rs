@@ -137,7 +137,7 @@ impl Root {
     /// Where an open file is, as a path from the root, when it may be touched at all.
     ///
     /// The kernel is asked for the place of what *was* opened, so that neither links nor swapped names matter.
-    fn inside(&self, asked: &Asked, fd: BorrowedFd<'_>) -> Result<Vec<u8>, Fault> {
+    pub(super) fn inside(&self, asked: &Asked, fd: BorrowedFd<'_>) -> Result<Vec<u8>, Fault> {
         let fault = |it| asked.fault(it);
         let magic = u64::try_from(fstatfs(fd).map_err(fault)?.f_type).unwrap_or_default();
         let (root, path) = (real(self.0.as_fd()).map_err(fault)?, real(fd).map_err(fault)?);
@@ -160,7 +160,7 @@ impl Root {
 }
 
 /// Opens anew what is open already, for reading or writing.
-pub(super) fn reopen(fd: &OwnedFd, flags: OFlags) -> io::Result<OwnedFd> {
+pub(super) fn reopen(fd: impl AsFd, flags: OFlags) -> io::Result<OwnedFd> {
     open(own(fd.as_fd()), flags | OFlags::CLOEXEC, Mode::empty())
 }
 
@@ -223,7 +223,7 @@ fn beneath(root: &[u8], path: &[u8]) -> Option<Vec<u8>> {
     (rest.is_empty() || rest.starts_with(b"/")).then(|| rest.to_vec())
 }
 
-fn is_hidden(path: &[u8]) -> bool {
+pub(super) fn is_hidden(path: &[u8]) -> bool {
     let first = path.split(|it| *it == b'/').find(|it| !it.is_empty());
     first.is_some_and(|it| HIDDEN.contains(&it))
 }

@@ -1,17 +1,12 @@
 //! From a container in which a recipe was cooked to a cached image (containers.md 8.2, 8.3, 8.7, 8.8).
 
-use std::collections::BTreeSet;
-
 use coracle_runtime::{
     ByteSize, Container, ContainerId, ContainerRuntime, Image, ImageAct, ImageId, LabelFilter, RecordId,
 };
 
 use super::{Cache, Cached, KIND, Wanted, digest};
+use crate::fit::{OF_ONE_CONTAINER, check_env, check_image, unfit};
 use crate::{Base, Error};
-
-/// Labels that say something of the container that was built in, and of whoever asked for it.
-const OF_ONE_CONTAINER: [&str; 8] =
-    ["role", "name", "purpose", "persistent", "session", "exec_user", "workdir", "guest"];
 
 /// A container of a base in which every command of the recipe ended with 0.
 #[derive(Clone, Debug)]
@@ -90,7 +85,7 @@ impl Cache {
         if let Some((label, _)) = container.labels.iter().find(foreign) {
             return unfit(format!("the container has a label `{label}`"));
         }
-        check_env(&container.env, base, &OF_THE_ENGINE)
+        check_env(&container.env, base)
     }
 
     /// Those that the new one takes the place of go, and then the longest unused, until the rest is small enough. One
@@ -133,33 +128,4 @@ impl Cache {
         }
         removed.is_ok()
     }
-}
-
-fn check_image(image: &Image, base: &Image) -> Result<(), Error> {
-    check_env(&image.env, base, &OF_THE_ENGINE)?;
-    if image.config != base.config {
-        return unfit("it does not start as its base does");
-    }
-    if image.volumes != base.volumes { unfit("it has volumes that its base has not") } else { Ok(()) }
-}
-
-/// What an engine gives each container by itself. A base that was committed once may have them, too; they say nothing.
-const OF_THE_ENGINE: [&str; 4] = ["HOME", "HOSTNAME", "TERM", "container"];
-
-fn check_env(env: &[String], base: &Image, but_for: &[&str]) -> Result<(), Error> {
-    let listed = |env: &[String]| -> BTreeSet<String> {
-        let name = |it: &str| it.split('=').next().unwrap_or_default().to_owned();
-        env.iter().filter(|it| !but_for.contains(&name(it).as_str())).cloned().collect()
-    };
-    let (here, there) = (listed(env), listed(&base.env));
-    // Names alone: a value may be what must not be told.
-    let differs = here.symmetric_difference(&there).next().and_then(|it| it.split_once('=')).map(|it| it.0);
-    match differs {
-        Some(name) => unfit(format!("its environment differs from its base's in `{name}`")),
-        None => Ok(()),
-    }
-}
-
-fn unfit<T>(what: impl Into<String>) -> Result<T, Error> {
-    Err(Error::Unfit { what: what.into() })
 }

@@ -25,7 +25,8 @@ pub(super) fn clear(above: &Path, name: &str, most: usize) {
     tracing::warn!(path = %above.join(left).display(), %errno, "what a container left in its link stays");
 }
 
-fn remove(above: &Path, name: &str, most: usize) -> Result<()> {
+/// The same, without setting anything aside.
+pub(super) fn remove(above: &Path, name: &str, most: usize) -> Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let above = openat(CWD, above, flags, Mode::empty())?;
     match Level::open(above.as_fd(), name.as_bytes()) {

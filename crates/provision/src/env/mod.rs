@@ -6,4 +6,4 @@ mod session;
 
 pub use recall::{Again, Remembered};
 pub use select::{BadPattern, DEFAULT_PATTERNS, EnvAsk, EnvRules, Excess, NEVER, Selected, is_name, select};
-pub use session::{Session, Source, Sources, is_plain};
+pub use session::{Session, Source, Sources, is_plain, secrets_in};

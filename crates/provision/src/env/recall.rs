@@ -51,6 +51,14 @@ impl Remembered {
         }
     }
 
+    /// Names whose values came from the host, or may be secrets of the caller's.
+    #[must_use]
+    pub fn secret_names(&self) -> Vec<String> {
+        let tokens = gh::NAMES.iter().filter(|_| self.token).map(|it| (*it).to_owned());
+        let all: BTreeSet<String> = self.passthrough.iter().chain(&self.hidden).cloned().chain(tokens).collect();
+        all.into_iter().collect()
+    }
+
     /// The session anew: names from the host as it is now, the token from its source, `env` as far as it was kept.
     ///
     /// `before` and `profile` are those of [`Sources`].

@@ -224,6 +224,16 @@ pub fn is_plain<'a>(name: &str, value: &str, mut secrets: impl Iterator<Item = &
     !SECRET_WORDS.iter().any(|it| upper.contains(it)) && !secrets.any(holds)
 }
 
+/// Values in a file of settings whose names are those of secrets, line by line: `api_key: "…"`, `TOKEN=…`.
+#[must_use]
+pub fn secrets_in(settings: &Secret) -> Vec<Secret> {
+    let text = String::from_utf8_lossy(settings.reveal());
+    let lines = text.lines().filter_map(|it| it.split_once([':', '=']));
+    let secret = lines.filter(|(name, _)| !is_plain(name, "", std::iter::empty()));
+    let values = secret.map(|(_, value)| value.trim().trim_matches(['"', '\'', ',']));
+    values.filter(|it| it.len() >= MIN_SECRET).map(Secret::from).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -343,5 +353,13 @@ mod tests {
         ] {
             assert_eq!(is_plain(name, value, live.iter()), keep, "{name}={value}");
         }
+    }
+
+    #[test]
+    fn secrets_of_settings_are_those_whose_names_say_so() {
+        let settings =
+            "api_key: \"sk-0123456789\"\nmodel: something-plain\n  TOKEN=abcdefgh12\nshort_key: x\nno line\n";
+        let found = secrets_in(&secret(settings));
+        assert_eq!(found, [secret("sk-0123456789"), secret("abcdefgh12")]);
     }
 }

@@ -10,8 +10,8 @@ use std::io;
 
 use serde::Serialize;
 
-pub use read::unpack;
-pub use write::Writer;
+pub use read::{plain_name, unpack};
+pub use write::{Growing, Writer};
 
 /// Bounds of one transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -139,6 +139,18 @@ impl Unpack<'_> {
 
 /// The path below the archive's first part, or `None` when it is no plain relative path.
 fn within(told: &Path) -> Option<String> {
+    let parts = plain_parts(told)?;
+    (!parts.is_empty()).then(|| parts[1..].join("/"))
+}
+
+/// A name of an archive, without its dots, or `None` when it is no plain relative path: absolute, climbing, too deep, or
+/// with bytes that no text can say.
+#[must_use]
+pub fn plain_name(told: &Path) -> Option<String> {
+    plain_parts(told).map(|it| it.join("/"))
+}
+
+fn plain_parts(told: &Path) -> Option<Vec<&str>> {
     let mut parts = Vec::new();
     for part in told.components() {
         match part {
@@ -147,7 +159,7 @@ fn within(told: &Path) -> Option<String> {
             _ => return None,
         }
     }
-    (!parts.is_empty() && parts.len() <= MAX_DEPTH).then(|| parts[1..].join("/"))
+    (parts.len() <= MAX_DEPTH).then_some(parts)
 }
 
 #[cfg(test)]
@@ -230,6 +242,34 @@ mod tests {
         assert_eq!(std::fs::read(&script).unwrap(), b"\0\xff bytes");
         assert_eq!(script.metadata().unwrap().mode() & 0o7777, 0o751, "set-id bits do not travel");
         assert_eq!(std::fs::read_link(dir.path().join("out/a/link")).unwrap(), Path::new("b/run.sh"));
+    }
+
+    #[test]
+    fn a_file_that_grows_is_whole_or_not_there() {
+        let mut writer = Writer::new(tempfile::tempfile().unwrap(), Ids::ROOT, LIMITS);
+        let long = format!("told/{}", "n".repeat(200));
+        for (path, pieces) in [("told/a", vec!["one", "two"]), (&long, vec![]), ("told/b", vec!["x"])] {
+            let mut growing = writer.begin(path, 0o4644, 7).unwrap();
+            pieces.iter().for_each(|it| growing.write(it.as_bytes()).unwrap());
+            growing.end().unwrap();
+            let mut given_up = writer.begin("told/never", 0o644, 0).unwrap();
+            given_up.write(&[0; 2000]).unwrap();
+        }
+        assert!(writer.link_within("told/l", "a").unwrap() && !writer.link_within("told/m", "../x").unwrap());
+        let mut growing = writer.begin("told/large", 0o644, 0).unwrap();
+        assert!(matches!(growing.write(&[0; 2 << 20]), Err(Error::TooLarge(_))));
+        drop(growing);
+        let (tar, sent) = writer.finish().unwrap();
+        assert_eq!((sent.files, sent.bytes), (4, 7));
+        let dir = tempfile::tempdir().unwrap();
+        let into = Dir::open_ambient_dir(dir.path(), ambient_authority()).unwrap();
+        assert_eq!(unpack(tar, &into, "out", LIMITS).unwrap().files, 4);
+        let read = |name: &str| std::fs::read_to_string(dir.path().join("out").join(name)).unwrap();
+        assert_eq!(
+            (read("a"), read(&long[5..]), read("b"), read("l")),
+            ("onetwo".into(), "".into(), "x".into(), "onetwo".into())
+        );
+        assert_eq!(names(dir.path()).len(), 5);
     }
 
     #[test]

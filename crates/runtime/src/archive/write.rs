@@ -1,7 +1,7 @@
 //! From files to a tar.
 
 use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt as _;
 
 use cap_std::fs::{Dir, MetadataExt as _, PermissionsExt as _};
@@ -28,6 +28,7 @@ impl std::fmt::Debug for Tar {
 }
 
 /// What stands in the header of an entry.
+#[derive(Debug)]
 struct Meta {
     kind: tar::EntryType,
     mode: u32,
@@ -60,6 +61,32 @@ impl Writer {
         self.moved.files += 1;
         let meta = Meta { kind: tar::EntryType::Regular, mode, size: bytes.len() as u64, mtime: 0 };
         self.append(path, &meta, bytes)
+    }
+
+    /// A file whose content comes in pieces. It is in the archive when it is ended, and not before.
+    ///
+    /// # Errors
+    /// As [`dir`](Self::dir).
+    pub fn begin(&mut self, path: &str, mode: u32, mtime: u64) -> Result<Growing<'_>, Error> {
+        let meta = Meta { kind: tar::EntryType::Regular, mode, size: 0, mtime };
+        let start = self.tar.0.get_mut().stream_position().map_err(io_error(path))?;
+        let growing = Growing { writer: self, path: path.to_owned(), meta, start, ended: false };
+        // The length is written over this one, which is as long, when it is known.
+        growing.writer.head(path, &growing.meta)?;
+        Ok(growing)
+    }
+
+    /// A symbolic link, if it stays inside: the first part of `path` names the tree. Whether it did.
+    ///
+    /// # Errors
+    /// As [`dir`](Self::dir).
+    pub fn link_within(&mut self, path: &str, target: &str) -> Result<bool, Error> {
+        let Some((_, inner)) = path.split_once('/') else { return Ok(false) };
+        let parent = inner.rsplit_once('/').map_or("", |it| it.0);
+        if !stays_inside(parent, target) {
+            return Ok(false);
+        }
+        self.link(path, target).map(|()| true)
     }
 
     /// A file of the host, or a directory with all that lies below it, under the name `path`.
@@ -156,6 +183,12 @@ impl Writer {
         self.tar.0.append_data(&mut header, path, data).map_err(io_error(path))
     }
 
+    /// Name and numbers of an entry, without its content.
+    fn head(&mut self, path: &str, meta: &Meta) -> Result<(), Error> {
+        let mut header = self.header(meta);
+        self.tar.0.append_data(&mut header, path, io::empty()).map_err(io_error(path))
+    }
+
     fn header(&self, meta: &Meta) -> tar::Header {
         let mut header = tar::Header::new_gnu();
         header.set_entry_type(meta.kind);
@@ -165,5 +198,63 @@ impl Writer {
         header.set_uid(self.owner.uid.into());
         header.set_gid(self.owner.gid.into());
         header
+    }
+}
+
+/// A file on its way into an archive. One that is dropped has never been in it.
+#[derive(Debug)]
+pub struct Growing<'a> {
+    writer: &'a mut Writer,
+    path: String,
+    meta: Meta,
+    /// Where its header begins.
+    start: u64,
+    ended: bool,
+}
+
+impl Growing<'_> {
+    /// More of its content.
+    ///
+    /// # Errors
+    /// [`Error`] when a bound is reached or the archive cannot be written.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.meta.size += bytes.len() as u64;
+        self.writer.moved.count(&self.writer.limits, bytes.len() as u64)?;
+        self.writer.tar.0.get_mut().write_all(bytes).map_err(io_error(&self.path))
+    }
+
+    /// Ends the file, and gives its length.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn end(mut self) -> Result<u64, Error> {
+        self.writer.moved.files += 1;
+        self.writer.moved.count(&self.writer.limits, 0)?;
+        let size = self.meta.size;
+        let padding = vec![0; usize::try_from(size.next_multiple_of(512) - size).unwrap_or(0)];
+        self.seal(&padding).map_err(io_error(&self.path))?;
+        self.ended = true;
+        Ok(size)
+    }
+
+    fn seal(&mut self, padding: &[u8]) -> io::Result<()> {
+        let file = self.writer.tar.0.get_mut();
+        file.write_all(padding)?;
+        let end = file.stream_position()?;
+        file.seek(SeekFrom::Start(self.start))?;
+        self.writer.head(&self.path, &self.meta).map_err(io::Error::other)?;
+        self.writer.tar.0.get_mut().seek(SeekFrom::Start(end)).map(drop)
+    }
+}
+
+impl Drop for Growing<'_> {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        self.writer.moved.bytes -= self.meta.size;
+        let file = self.writer.tar.0.get_mut();
+        // Where this fails too the archive is lost, and whoever writes next to it is told.
+        let _ = file.set_len(self.start).and_then(|()| file.seek(SeekFrom::Start(self.start)));
     }
 }

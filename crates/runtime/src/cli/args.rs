@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use serde_json::Value;
+
 use crate::{
     Access, ContainerId, ContainerPath, CreateSpec, Exec, GuestOn, Handle, Ids, ImageConfig, ImageRef, LabelFilter,
     NetworkOn, Placed, Port,
@@ -83,16 +85,16 @@ impl Words {
         Self(words.split(' ').map(OsString::from).collect())
     }
 
-    fn word(mut self, word: impl Into<OsString>) -> Self {
+    pub(super) fn word(mut self, word: impl Into<OsString>) -> Self {
         self.0.push(word.into());
         self
     }
 
-    fn words(self, words: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+    pub(super) fn words(self, words: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         words.into_iter().fold(self, Self::word)
     }
 
-    fn flag(self, name: &str, value: impl std::fmt::Display) -> Self {
+    pub(super) fn flag(self, name: &str, value: impl std::fmt::Display) -> Self {
         self.word(format!("--{name}={value}"))
     }
 
@@ -273,6 +275,11 @@ pub(super) fn on(verb: &str, subjects: impl IntoIterator<Item = impl Into<OsStri
     Words::verb(verb).word("--").words(subjects)
 }
 
+/// As `inspect`, with the size of what it wrote, which the engine counts file by file.
+pub(super) fn sized(id: &ContainerId) -> Words {
+    on("container inspect --size", [id.as_str()])
+}
+
 pub(super) fn remove(dialect: Dialect, id: &ContainerId) -> Words {
     match dialect {
         Dialect::Docker => on("rm --force --volumes", [id.as_str()]),
@@ -371,6 +378,17 @@ pub(super) fn create_network(
         (Dialect::Podman, _) => it.flag("opt", "isolate=true"),
     };
     it.word("--").word(name)
+}
+
+/// A model as the engine has to get it.
+pub(super) fn stack(dialect: Dialect, mut model: Value) -> Value {
+    let networks = model.get_mut("networks").and_then(Value::as_object_mut).into_iter().flatten();
+    let made = networks.map(|it| it.1).filter(|it| dialect == Dialect::Podman && it["external"] != true);
+    for network in made.filter_map(Value::as_object_mut) {
+        // As for networks that we make ourselves.
+        network.insert("driver_opts".into(), serde_json::json!({ "isolate": "true" }));
+    }
+    model
 }
 
 #[cfg(test)]

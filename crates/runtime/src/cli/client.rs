@@ -26,6 +26,7 @@ pub(super) struct Client {
     env: BTreeMap<String, OsString>,
     endpoint: String,
     temp_dir: PathBuf,
+    home: PathBuf,
 }
 
 impl Client {
@@ -36,11 +37,36 @@ impl Client {
         };
         let (endpoint, prefix) = endpoint(dialect, settings);
         let env = environment(dialect, settings)?;
-        Ok(Self { dialect, program, prefix, env, endpoint, temp_dir: settings.temp_dir.clone() })
+        Ok(Self {
+            dialect,
+            program,
+            prefix,
+            env,
+            endpoint,
+            temp_dir: settings.temp_dir.clone(),
+            home: settings.home.clone(),
+        })
     }
 
     pub(super) fn endpoint(&self) -> &str {
         &self.endpoint
+    }
+
+    /// The person's home.
+    pub(super) fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// What its program sees.
+    pub(super) fn env(&self) -> &BTreeMap<String, OsString> {
+        &self.env
+    }
+
+    /// A directory for temporary files, of ours alone.
+    pub(super) fn temp_dir(&self, what: &str) -> Result<tempfile::TempDir> {
+        let made = tempfile::Builder::new().prefix(&format!("coracle-{what}-")).tempdir_in(&self.temp_dir);
+        let what = || format!("cannot make a directory in `{}`", self.temp_dir.display());
+        made.map_err(|source| Error::Host { what: what(), source })
     }
 
     /// The engine runs on this host, as far as its address tells.
@@ -85,8 +111,7 @@ impl Client {
         stdin: Stdin,
         within: Duration,
     ) -> Result<Finished> {
-        let what = || format!("cannot make a directory in `{}`", self.temp_dir.display());
-        let temp = tempfile::tempdir_in(&self.temp_dir).map_err(|source| Error::Host { what: what(), source })?;
+        let temp = self.temp_dir("copy")?;
         let mut invocation = self.invocation(words);
         invocation.env.insert("TMPDIR".into(), temp.path().into());
         let ended = process::run(verb, &invocation, stdin, (within, ANSWER_BYTES)).await?;

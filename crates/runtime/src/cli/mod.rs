@@ -2,12 +2,14 @@
 
 mod args;
 mod client;
+mod compose;
 pub mod conf;
 pub mod detect;
 mod dialect;
 mod exec;
 mod link;
 mod read;
+mod stacks;
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -19,12 +21,13 @@ use async_trait::async_trait;
 use self::args::{Facts, Words};
 use self::client::Client;
 pub use self::dialect::Dialect;
+use crate::host::cgroup;
 use crate::host::process::{Finished, Stdin};
 use crate::link::{Link, LinkSettings, SocketAt};
 use crate::{
     Capability, Container, ContainerId, ContainerPath, ContainerRuntime, Endpoint, EngineInfo, EngineKind, Error, Exec,
     ExecOutput, Handle, Image, ImageAct, ImageId, ImageRef, LabelFilter, Network, NetworkAct, NetworkOn, Placed,
-    Removed, Result,
+    Removed, Result, Usage,
 };
 
 /// How to reach an engine. Decided once, from configuration and host.
@@ -57,6 +60,7 @@ mod deadline {
     use std::time::Duration;
 
     pub(super) const READ: Duration = Duration::from_secs(10);
+    pub(super) const SIZE: Duration = Duration::from_secs(5);
     pub(super) const MAKE: Duration = Duration::from_secs(60);
     pub(super) const REMOVE: Duration = Duration::from_secs(30);
     pub(super) const NETWORK: Duration = Duration::from_secs(15);
@@ -155,11 +159,7 @@ impl ContainerRuntime for CliRuntime {
         let info = read::info(self.dialect, &ended.stdout.bytes(), self.client.endpoint());
         // `docker info` without a daemon exits 0 in some versions, with an answer that lacks the server's half.
         let Ok(mut info) = info else { return Err(self.client.unavailable(&ended)) };
-        if self.dialect == Dialect::Docker {
-            let compose =
-                self.client.ask("compose version", Words::verb("compose version --short"), deadline::READ).await;
-            info.compose_version = compose.ok().map(|it| it.stdout.text().trim().to_owned());
-        }
+        info.compose_version = self.compose_version().await;
         Ok(info)
     }
 
@@ -216,6 +216,17 @@ impl ContainerRuntime for CliRuntime {
     async fn list(&self, filter: &LabelFilter) -> Result<Vec<Container>> {
         let ended = self.client.ask("ps", args::with_labels(args::ids(), filter), deadline::READ).await?;
         self.inspect_ids(&read::ids(&ended.stdout.bytes())).await
+    }
+
+    async fn usage(&self, id: &ContainerId) -> Result<Option<Usage>> {
+        let Some(pid) = self.inspect(&id.into()).await?.pid else { return Ok(None) };
+        let size = self.client.ask("inspect", args::sized(id), deadline::SIZE);
+        let (used, size) = tokio::join!(cgroup::used(pid, id.as_str()), size);
+        let Some(used) = used else { return Ok(None) };
+        // Counting takes the longer the more it wrote; the rest is worth telling all the same.
+        let disk_bytes = size.ok().and_then(|it| read::written_bytes(&it.stdout.bytes()).ok().flatten());
+        let cgroup::Used { memory_bytes, pids, cpu_percent } = used;
+        Ok(Some(Usage { memory_bytes, pids, cpu_percent, disk_bytes }))
     }
 
     async fn remove(&self, id: &ContainerId) -> Result<Removed> {

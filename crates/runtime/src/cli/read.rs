@@ -1,5 +1,7 @@
 //! From an engine's JSON to our types. Pure.
 
+mod stack;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -7,10 +9,11 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+pub(super) use self::stack::{escaped, stack_model, volumes};
 use super::Dialect;
 use crate::{
-    ByteSize, Container, ContainerId, EngineInfo, EngineKind, Error, Image, ImageConfig, ImageId, Limits, MountPoint,
-    Network, Protocol, PublishedPort, Result, Status,
+    ByteSize, Container, ContainerId, EngineInfo, EngineKind, Error, Health, Image, ImageConfig, ImageId, Limits,
+    MountPoint, Network, Protocol, PublishedPort, Result, Status,
 };
 
 /// Containers of an `inspect`. What the engine cannot say of one is an error, never a guess.
@@ -24,6 +27,12 @@ pub(super) fn wanted_ports(json: &[u8]) -> Result<Vec<u16>> {
     let bindings = containers.into_iter().flat_map(|it| it.host_config.port_bindings.unwrap_or_default());
     let ports = bindings.flat_map(|(_, hosts)| hosts.unwrap_or_default());
     Ok(ports.filter_map(|it| it.host_port.parse().ok()).filter(|port| *port != 0).collect())
+}
+
+/// Bytes of a container's own layer, where they were asked for.
+pub(super) fn written_bytes(json: &[u8]) -> Result<Option<u64>> {
+    let all = array::<SizedJson>("inspect", json)?;
+    Ok(all.into_iter().next().and_then(|it| it.size_rw))
 }
 
 pub(super) fn images(json: &[u8]) -> Result<Vec<Image>> {
@@ -83,6 +92,8 @@ struct ContainerJson {
     network_settings: NetworkSettingsJson,
     #[serde(default)]
     mounts: Vec<MountJson>,
+    #[serde(rename = "ExecIDs")]
+    exec_ids: Option<Vec<serde::de::IgnoredAny>>,
 }
 
 #[derive(Deserialize)]
@@ -96,6 +107,35 @@ struct StateJson {
     #[serde(default, rename = "OOMKilled")]
     oom_killed: bool,
     started_at: Option<String>,
+    /// Docker's word, and Podman's since version 5.
+    health: Option<HealthJson>,
+    /// Podman's word before.
+    healthcheck: Option<HealthJson>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct SizedJson {
+    size_rw: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct HealthJson {
+    #[serde(default)]
+    status: String,
+}
+
+impl HealthJson {
+    /// Neither word is told for an image without a check.
+    fn read(self) -> Option<Health> {
+        match self.status.as_str() {
+            "starting" => Some(Health::Starting),
+            "healthy" => Some(Health::Healthy),
+            "unhealthy" => Some(Health::Unhealthy),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -103,6 +143,10 @@ struct StateJson {
 struct ConfigJson {
     labels: Option<BTreeMap<String, String>>,
     env: Option<Vec<String>>,
+    #[serde(default)]
+    user: String,
+    #[serde(default)]
+    working_dir: String,
 }
 
 #[derive(Deserialize)]
@@ -164,11 +208,15 @@ impl ContainerJson {
             // Both engines say "year 1" for never.
             started_at: self.state.started_at.filter(|it| !it.is_empty() && !it.starts_with("0001-")),
             labels: self.config.labels.unwrap_or_default(),
+            user: self.config.user,
+            workdir: self.config.working_dir,
             env: self.config.env.unwrap_or_default(),
             ports: self.network_settings.ports.iter().flatten().flat_map(published).collect(),
             mounts: self.mounts.into_iter().map(MountJson::read).collect(),
             networks: networks(self.network_settings.networks, &self.host_config.network_mode),
             limits: self.host_config.limits(),
+            execs: self.exec_ids.map_or(0, |it| it.len()),
+            health: self.state.health.or(self.state.healthcheck).and_then(HealthJson::read),
         })
     }
 }

@@ -1,5 +1,6 @@
 //! Containers of the fake engine: how they come, run, end and go.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, Weak};
 
 use coracle_guest::Supervisor;
@@ -11,8 +12,8 @@ use super::images::Stored;
 use super::ports::{self, Held};
 use super::{FakeRuntime, State, Verb, now, off_thread, programs, random_id, refused};
 use crate::{
-    Access, Capability, Container, ContainerId, EngineKind, Error, Handle, LabelFilter, MountPoint, Placed, Removed,
-    Result, Status,
+    Access, Capability, Container, ContainerId, EngineKind, Error, Handle, LabelFilter, MountPoint, Placed, Port,
+    Removed, Result, Status,
 };
 
 /// A container: what `inspect` shows of it, and what it holds.
@@ -20,17 +21,54 @@ use crate::{
 pub(super) struct Machine {
     pub(super) seen: Container,
     pub(super) files: Arc<Files>,
-    pub(super) placed: Placed,
+    /// Ports that it holds while it runs, and on which address.
+    published: (IpAddr, Vec<Port>),
+    /// It gets a guest when it starts.
+    guided: bool,
     /// Its PID 1, while it runs, if it was made with one.
     pub(super) guest: Option<Arc<Supervisor>>,
     ports: Vec<Held>,
     /// Commands in it may be programs of the host, which end with it.
     programs: bool,
+    /// What the PID 1 of a service printed.
+    pub(super) log: String,
     /// Fires when its PID 1 ends.
     pub(super) life: CancellationToken,
 }
 
 impl Machine {
+    /// One that runs nothing and was not started.
+    fn new(seen: Container, files: Arc<Files>, published: (IpAddr, Vec<Port>)) -> Self {
+        let life = CancellationToken::new();
+        let (ports, log) = (Vec::new(), String::new());
+        Self { seen, files, published, guided: false, guest: None, ports, programs: false, log, life }
+    }
+
+    /// A service of a stack.
+    pub(super) fn service(seen: Container, files: Arc<Files>, ports: Vec<Port>) -> Self {
+        Self::new(seen, files, (Ipv4Addr::LOCALHOST.into(), ports))
+    }
+
+    /// Starts a service: `true` and `false` end at once, as does `exit CODE`, and everything else goes on.
+    pub(super) fn start_service(&mut self, command: &[String]) -> Result<()> {
+        self.ports = ports::hold(self.published.0, &self.published.1)?;
+        self.seen.ports = self.ports.iter().map(|it| it.published.clone()).collect();
+        self.seen.status = Status::Running;
+        self.seen.started_at = Some(now());
+        let words: Vec<_> = command.iter().flat_map(|it| it.split_whitespace()).collect();
+        let code = match words.as_slice() {
+            ["true"] => Some(0),
+            ["false"] => Some(1),
+            [.., "exit", code] => code.parse().ok(),
+            _ => None,
+        };
+        if let Some(code) = code {
+            self.log = format!("it ended with {code}\n");
+            self.end(code);
+        }
+        Ok(())
+    }
+
     /// The error that a command gets in a container that does not run.
     pub(super) fn not_running(&self) -> Error {
         let Container { status, exit_code, oom_killed, .. } = self.seen;
@@ -67,11 +105,11 @@ impl FakeRuntime {
         let files = Arc::new(off_thread(move || Files::make(layer, mounts)).await?);
         let id = ContainerId::parse(random_id()).expect("64 hex digits are an id");
         let seen = seen(&id, placed, &image, network);
-        let (placed, life) = (placed.clone(), CancellationToken::new());
+        let published = (placed.ports_bind(), placed.spec().ports.clone());
         self.with(|state| {
-            state.check(&placed)?;
-            let machine =
-                Machine { seen, files, placed, guest: None, ports: Vec::new(), programs: state.programs, life };
+            state.check(placed)?;
+            let mut machine = Machine::new(seen, files, published);
+            (machine.guided, machine.programs) = (placed.guest().is_some(), state.programs);
             state.containers.insert(id.clone(), machine);
             Ok(id)
         })
@@ -108,9 +146,9 @@ impl State {
         self.started += 1;
         let pid = BEYOND_ANY_PID + self.started;
         let machine = self.machine_mut(id)?;
-        machine.ports = ports::hold(machine.placed.ports_bind(), &machine.placed.spec().ports)?;
+        machine.ports = ports::hold(machine.published.0, &machine.published.1)?;
         machine.life = CancellationToken::new();
-        machine.guest = machine.placed.guest().map(|_| {
+        machine.guest = machine.guided.then(|| {
             let container = (id.clone(), machine.files.clone());
             Played::supervisor(engine, container, (machine.seen.env.clone(), machine.programs))
         });
@@ -173,10 +211,14 @@ fn seen(id: &ContainerId, placed: &Placed, image: &Stored, network: String) -> C
         created: now(),
         started_at: None,
         labels,
+        user: String::new(),
+        workdir: "/".into(),
         env: image.image.env.clone(),
         ports: Vec::new(),
         mounts: spec.mounts.iter().map(mount).collect(),
         networks: vec![network],
         limits: spec.limits,
+        execs: 0,
+        health: None,
     }
 }

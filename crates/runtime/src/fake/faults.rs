@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::{FakeRuntime, refused};
-use crate::{ContainerId, EngineKind, Error, Excerpt, ImageAct, NetworkAct, Result};
+use crate::{ContainerId, EngineKind, Error, Excerpt, ImageAct, NetworkAct, Result, VolumeAct};
 
 /// What can be asked of the engine: the verbs of the trait, with the acts on images and networks one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,11 +32,18 @@ pub enum Verb {
     CreateNetwork,
     ListNetworks,
     RemoveNetwork,
+    ReadStack,
+    StackUp,
+    StackDown,
+    Logs,
+    CheckHealth,
+    ListVolumes,
+    RemoveVolume,
 }
 
 impl Verb {
     /// All of them, for tests that let each fail in turn.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 27] = [
         Self::Info,
         Self::Create,
         Self::Start,
@@ -57,6 +64,13 @@ impl Verb {
         Self::CreateNetwork,
         Self::ListNetworks,
         Self::RemoveNetwork,
+        Self::ReadStack,
+        Self::StackUp,
+        Self::StackDown,
+        Self::Logs,
+        Self::CheckHealth,
+        Self::ListVolumes,
+        Self::RemoveVolume,
     ];
 
     /// The word that errors name it by.
@@ -83,6 +97,13 @@ impl Verb {
             Self::CreateNetwork => "create network",
             Self::ListNetworks => "list networks",
             Self::RemoveNetwork => "remove network",
+            Self::ReadStack => "compose config",
+            Self::StackUp => "compose up",
+            Self::StackDown => "compose down",
+            Self::Logs => "logs",
+            Self::CheckHealth => "check health",
+            Self::ListVolumes => "list volumes",
+            Self::RemoveVolume => "remove volume",
         }
     }
 
@@ -106,16 +127,25 @@ impl Verb {
         }
     }
 
+    pub(super) fn of_volume(act: &VolumeAct) -> Self {
+        match act {
+            VolumeAct::List(_) => Self::ListVolumes,
+            VolumeAct::Remove(_) => Self::RemoveVolume,
+        }
+    }
+
     /// How long an answer may take (containers.md 1.12); `None` where the call brings its own limit or has none.
     fn deadline(self) -> Option<Duration> {
         let seconds = match self {
-            Self::Exec | Self::Upload | Self::Download | Self::Pull | Self::Import => return None,
+            Self::Exec | Self::Upload | Self::Download | Self::Pull | Self::Import | Self::StackUp => return None,
+            Self::StackDown | Self::CheckHealth => 120,
             Self::Commit => 300,
             Self::Create | Self::Start => 60,
-            Self::Stop | Self::Remove | Self::RemoveImage => 30,
+            Self::Stop | Self::Remove | Self::RemoveImage | Self::RemoveVolume | Self::ReadStack => 30,
             Self::CreateNetwork | Self::RemoveNetwork => 15,
             Self::Info | Self::Inspect | Self::List | Self::FindImage => 10,
             Self::ListImages | Self::FindNetwork | Self::ListNetworks => 10,
+            Self::Logs | Self::ListVolumes => 10,
         };
         Some(Duration::from_secs(seconds))
     }

@@ -23,9 +23,11 @@ mod guest;
 mod images;
 #[cfg(test)]
 mod invariants;
+mod model;
 mod networks;
 mod ports;
 mod programs;
+mod stacks;
 #[cfg(test)]
 mod trials;
 
@@ -40,7 +42,7 @@ use async_trait::async_trait;
 use crate::link::{Link, LinkSettings, SocketAt};
 use crate::{
     Container, ContainerId, ContainerPath, ContainerRuntime, Endpoint, EngineInfo, EngineKind, Error, Exec, ExecOutput,
-    Handle, Image, ImageAct, LabelFilter, Network, NetworkAct, Placed, Removed, Result, random_hex,
+    Handle, Image, ImageAct, LabelFilter, Network, NetworkAct, Placed, Removed, Result, Usage, Volume, random_hex,
 };
 
 pub use exec::Reply;
@@ -59,6 +61,7 @@ struct State {
     containers: BTreeMap<ContainerId, containers::Machine>,
     images: Vec<images::Stored>,
     networks: Vec<Network>,
+    volumes: Vec<Volume>,
     registry: BTreeSet<String>,
     pull_takes: Duration,
     replies: BTreeMap<String, VecDeque<Reply>>,
@@ -128,7 +131,7 @@ impl ContainerRuntime for FakeRuntime {
             arch: arch().into(),
             cgroup: 2,
             data_root: PathBuf::from("/nonexistent/coracle-fake"),
-            compose_version: None,
+            compose_version: Some("2.26.1".into()),
             gpu: false,
             selinux: false,
             ignored_limits: Vec::new(),
@@ -160,6 +163,11 @@ impl ContainerRuntime for FakeRuntime {
     async fn list(&self, filter: &LabelFilter) -> Result<Vec<Container>> {
         self.enter(Verb::List).await?;
         Ok(self.with(|state| state.list(filter)))
+    }
+
+    async fn usage(&self, id: &ContainerId) -> Result<Option<Usage>> {
+        self.with(|state| state.machine(id).map(drop))?;
+        Ok(None)
     }
 
     async fn remove(&self, id: &ContainerId) -> Result<Removed> {

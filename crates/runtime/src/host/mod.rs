@@ -1,5 +1,6 @@
 //! The host's side: files held open and programs started.
 
+pub(crate) mod cgroup;
 pub mod drain;
 pub mod fs;
 pub mod gh;

@@ -50,8 +50,8 @@ pub(super) enum Talk {
         /// Bytes that may come with it.
         payload: u64,
     },
-    /// [`Answer::File`], then so many bytes at most.
-    Content(u64),
+    /// One answer of a kind, then so many bytes at most.
+    Content { fits: fn(&Answer) -> bool, most: u64 },
 }
 
 /// Something that was said, with its payload.
@@ -258,12 +258,13 @@ impl Slot {
             }
             (Talk::Command(_), Say::End(_)) if bytes == 0 => Ok(true),
             (Talk::Answer { fits, payload }, Say::Answer(answer)) if fits(answer) && bytes <= payload => Ok(true),
-            (Talk::Content(_), Say::Answer(Answer::File(_))) if !self.begun && bytes == 0 => {
+            (Talk::Content { fits, .. }, Say::Answer(answer)) if fits(answer) && !self.begun && bytes == 0 => {
                 self.begun = true;
                 Ok(false)
             }
-            (Talk::Content(most), Say::Data { last }) if self.begun => {
-                self.talk = Talk::Content(most.checked_sub(bytes).ok_or(Breach::Unasked(channel))?);
+            (Talk::Content { fits, most }, Say::Data { last }) if self.begun => {
+                let most = most.checked_sub(bytes).ok_or(Breach::Unasked(channel))?;
+                self.talk = Talk::Content { fits, most };
                 self.charge(channel, bytes).map(|()| *last)
             }
             _ => Err(Breach::Unasked(channel)),

@@ -58,7 +58,8 @@ impl Link {
     }
 
     async fn first_of_content(&self, ask: Ask, limit: u64) -> Result<Result<(Entry, Content), Broken>> {
-        let opened = self.connection().await?.open(ask, Vec::new(), Talk::Content(limit)).await;
+        let talk = Talk::Content { fits: |it| matches!(it, Answer::File(_)), most: limit };
+        let opened = self.connection().await?.open(ask, Vec::new(), talk).await;
         let mut channel = match opened {
             Ok(channel) => channel,
             Err(broken) => return Ok(Err(broken)),

@@ -23,6 +23,7 @@ mod script;
 mod session;
 #[cfg(test)]
 mod trials;
+mod walk;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,6 +40,7 @@ pub(crate) use self::dial::by_socket;
 pub use self::dial::{Dial, Dialled, SocketAt, Transport};
 pub use self::files::{Content, Put};
 pub use self::session::SecretFile;
+pub use self::walk::{Walk, Walked};
 use crate::{Error, ProcessId, Result};
 
 /// How a guest is spoken to.

@@ -1,6 +1,5 @@
 //! Takes secrets out of what we write: errors, reports, logs, audit (security.md 4.7, containers.md 1.7).
 
-mod forms;
 mod tokens;
 
 use std::fmt;
@@ -8,11 +7,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
+use coracle_guest::forms::{self, MIN_BYTES};
 
 use crate::Secret;
-
-/// Shorter values are found in any text by chance.
-const MIN_BYTES: usize = 8;
 
 /// Takes live secrets out of a text, in the forms that programs write them in.
 ///

@@ -36,7 +36,7 @@ pub(super) fn command(table: &[Entry], words: &[OsString]) -> Command {
         .args(global())
         .after_help(help::ROOT);
     let row = |entry: &Entry| if one && !named(entry) { Command::new(word(entry.name)) } else { operation(entry) };
-    for command in table.iter().map(row).chain([shell(), setup(), call(), mcp()]) {
+    for command in table.iter().map(row).chain([shell(), saved(), setup(), call(), mcp()]) {
         let word = command.get_name().to_owned();
         root = root.subcommand(command.display_order(help::order(&word)).after_help(help::examples(&word)));
     }
@@ -68,6 +68,18 @@ fn shell() -> Command {
     let name = Arg::new("name").value_name("CONTAINER").required(true).help("Its name, or an id of at least 12 digits");
     let root = Arg::new("as-root").long("as-root").action(ArgAction::SetTrue).help("As root inside");
     Command::new("shell").about("Open a shell in a container, for a person at a terminal").args([name, root])
+}
+
+fn saved() -> Command {
+    let json = || Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
+    let name = Arg::new("name").value_name("CONTAINER").help("Only of this container");
+    let list = Command::new("list").about("List what was saved of containers that are gone").args([name, json()]);
+    let save = Arg::new("save").value_name("CONTAINER[/TIME]").required(true);
+    let save = save.help("What to restore; without a time the newest of that container");
+    let into = option("into", "CONTAINER|DIRECTORY", "A container, or a directory (written with a `/`) that is empty");
+    let restore = Command::new("restore").about("Put saved work back").args([save, into.required(true), json()]);
+    let about = "Show and restore the work that was saved when containers were removed";
+    Command::new("saved").about(about).subcommand_required(true).subcommands([list, restore])
 }
 
 fn setup() -> Command {
@@ -115,10 +127,12 @@ pub(super) fn as_word(name: &str) -> String {
     format!(" {name}")
 }
 
-/// Fields that can stand as bare words: required ones, but flags cannot, and a container also where it may be left out.
+/// Fields that can stand as bare words: required ones, but flags cannot, and a container or a snapshot also where it may be
+/// left out.
 pub(super) fn words(arguments: &Arguments) -> impl Iterator<Item = &String> {
     let required = arguments.required.iter().filter(|it| !is(&arguments.properties[*it], "boolean"));
-    let free = |it: &&String| it.as_str() == "container" && !arguments.required.contains(it);
+    let named = |it: &str| ["container", "snapshot"].contains(&it);
+    let free = move |it: &&String| named(it) && !arguments.required.contains(it);
     required.chain(arguments.properties.keys().filter(free))
 }
 

@@ -35,7 +35,20 @@ const GROUPS: &[(&str, &[&str])] = &[
     ),
     ("How it is reached", &["ports", "network", "add_hosts"]),
     ("How commands run", &["workdir", "user", "as_root"]),
-    ("What is waited for", &["until", "pattern", "port", "idle"]),
+    (
+        "What is waited for",
+        &[
+            "until",
+            "pattern",
+            "health_command",
+            "port",
+            "health_check",
+            "idle",
+            "interval",
+            "retries",
+            "attempt_timeout",
+        ],
+    ),
     ("What is read", &["stream", "offset", "line", "limit", "ignore_case", "context", "max_matches", "lines"]),
     ("Limits", &["timeout", "silence_timeout", "on_timeout", "max_output", "memory_limit", "cpu_limit", "pids_limit"]),
 ];
@@ -71,8 +84,10 @@ const VALUES: &[(&str, &str)] = &[
     ("on_timeout", "WHAT"),
     ("until", "EVENT"),
     ("pattern", "REGEX"),
+    ("health_command", "COMMAND"),
     ("port", "[ADDRESS:]PORT"),
     ("stream", "STREAM"),
+    ("snapshot", "SNAPSHOT"),
 ];
 
 /// Subcommands in the order in which a person meets them; others come last.
@@ -88,12 +103,23 @@ const ORDER: &[&str] = &[
     "exec-cancel",
     "list",
     "status",
+    "wait-healthy",
     "copy-in",
     "copy-out",
+    "snapshot",
+    "snapshots",
+    "restore",
+    "fork",
+    "snapshot-delete",
+    "create-network",
+    "networks",
+    "destroy-network",
     "images",
     "cache-clear",
+    "prune",
     "destroy",
     "destroy-all",
+    "saved",
     "exec-interactive-hint",
     "preflight",
     "setup",
@@ -134,7 +160,11 @@ pub(super) fn examples(word: &str) -> &'static str {
         "job-read" => JOB_READ,
         "copy-in" => COPY_IN,
         "copy-out" => COPY_OUT,
+        "snapshot" => "Examples:\n  coracle snapshot web with-tools\n  coracle snapshot web with-tools --replace",
+        "restore" => "Examples:\n  coracle restore with-tools --name web2",
+        "fork" => "Examples:\n  coracle fork web --name experiment",
         "destroy-all" => "Examples:\n  coracle destroy-all --confirm",
+        "saved" => SAVED,
         "call" => CALL,
         "mcp" => MCP,
         _ => "",
@@ -216,6 +246,12 @@ const COPY_OUT: &str = "\
 Examples:
   coracle copy-out web /workspace/report.html .
   coracle copy-out web /var/log logs      a directory";
+
+const SAVED: &str = "\
+Examples:
+  coracle saved list
+  coracle saved restore web --into web2            into a container, where its work was
+  coracle saved restore web/20261122T101500.000Z --into ./web-work";
 
 const CALL: &str = "\
 Examples:

@@ -6,6 +6,7 @@ mod help;
 mod job;
 mod phrase;
 mod present;
+mod saved;
 mod shell;
 mod short;
 mod stdin;
@@ -101,6 +102,7 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
             let mut out = anstream::stderr();
             code(setup::run(matches.get_flag("yes"), &host, &mut out).await)
         }
+        "saved" => saved::run(matches, host, &options).await,
         "shell" => match shell::run(matches, host, &options).await {
             Ok(never) => match never {},
             Err(failure) => told(&failure),

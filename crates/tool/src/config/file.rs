@@ -67,9 +67,15 @@ impl Config {
         let kept = "must be at least 64k";
         refuse(self.exec.keep_bytes.0 < 64 << 10, "exec.keep_bytes", kept);
         refuse(self.exec.keep_total < self.exec.keep_bytes, "exec.keep_total", "must not be below `exec.keep_bytes`");
+        refuse(self.compose.timeout.0.is_zero(), "compose.timeout", "must be more than 0");
+        refuse(self.compose.max_services == 0, "compose.max_services", "must be at least 1");
+        let some = "must be more than 0";
+        refuse(self.lifecycle.idle.0.is_zero(), "lifecycle.idle", some);
+        refuse(self.lifecycle.orphan_grace.0.is_zero(), "lifecycle.orphan_grace", some);
         refuse(self.jobs.max_running == 0, "jobs.max_running", "must be at least 1");
         refuse(self.jobs.wait_max.0.is_zero(), "jobs.wait_max", "must be more than 0");
         refuse(!(1..=1000).contains(&self.jobs.poll_lines), "jobs.poll_lines", "must be from 1 to 1000");
+        refuse(self.lifecycle.save_max.0 < 1 << 20, "lifecycle.save_max", "must be at least 1m");
         refuse(self.exec.timeout.0.is_zero(), "exec.timeout", "must be more than 0");
         refuse(self.exec.timeout > self.exec.timeout_max, "exec.timeout", "must not be above `exec.timeout_max`");
         if let Err(pattern) = PatternSet::new(&self.security.images) {
@@ -197,7 +203,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_with_key_and_line() {
-        assert_snapshot!(check("engine = \"podman\"\nengin = 1\n"), @r#"the configuration cannot be used, `engin` in line 2: unknown field `engin`, expected one of `policy`, `engine`, `engine_path`, `engine_host`, `allow_remote_engine`, `guest`, `label_namespace`, `state_dir`, `default_image`, `max_containers`, `max_containers_total`, `workspace`, `auto_passthrough`, `dotfiles`, `security`, `images`, `profiles`, `exec`, `jobs`, `setup`, `copy`, `lifecycle`, `log` | "engin" 2"#);
+        assert_snapshot!(check("engine = \"podman\"\nengin = 1\n"), @r#"the configuration cannot be used, `engin` in line 2: unknown field `engin`, expected one of `policy`, `engine`, `engine_path`, `engine_host`, `allow_remote_engine`, `guest`, `label_namespace`, `state_dir`, `default_image`, `max_containers`, `max_containers_total`, `workspace`, `auto_passthrough`, `dotfiles`, `security`, `images`, `profiles`, `exec`, `jobs`, `setup`, `copy`, `compose`, `lifecycle`, `log` | "engin" 2"#);
         assert_snapshot!(check("[security]\nmemory_max = \"lots\"\n"), @r#"the configuration cannot be used, `security.memory_max` in line 2: `lots` is not a size: bytes as an integer, or text such as `512m` or `4g` | "security.memory_max" 2"#);
         assert_snapshot!(check("[exec]\n\ntimeout = \"soon\"\n"), @r#"the configuration cannot be used, `exec.timeout` in line 3: invalid value: string "soon", expected seconds as a number, or text such as `90s`, `10m`, `24h`, `7d` | "exec.timeout" 3"#);
         assert_snapshot!(check("[security]\nimages = [\"[\"]\n"), @r#"the configuration cannot be used, `security.images` in line 2: `[` is not a pattern | "security.images" 2"#);

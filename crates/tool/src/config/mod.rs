@@ -13,13 +13,13 @@ use std::path::PathBuf;
 
 pub use coracle_images::Pull;
 use coracle_images::profile::{ProfileSettings, Purpose};
-use coracle_lifecycle::DEFAULT_PROTECTED;
+use coracle_lifecycle::{DEFAULT_PROTECTED, Terms};
 use coracle_runtime::{ByteSize, ImageRef, LabelNamespace};
 use serde::Deserialize;
 
 pub use self::passthrough::{AutoPassthrough, Dotfiles};
 pub use self::policy::policy;
-pub use self::words::{CrossSession, Engine, Fallback, Guest, Level, NetworkGrant, Preset};
+pub use self::words::{CrossSession, Engine, Fallback, Guest, Level, NetworkGrant, Preset, SnapshotSecrets};
 use crate::args::Seconds;
 
 /// The whole file, with the defaults of `standard`.
@@ -68,6 +68,8 @@ pub struct Config {
     pub setup: Setup,
     /// Copies.
     pub copy: Copy,
+    /// Stacks of services.
+    pub compose: Compose,
     /// How long things are remembered.
     pub lifecycle: Lifecycle,
     /// The log.
@@ -98,6 +100,7 @@ impl Default for Config {
             jobs: Jobs::default(),
             setup: Setup::default(),
             copy: Copy::default(),
+            compose: Compose::default(),
             lifecycle: Lifecycle::default(),
             log: Log::default(),
         }
@@ -157,6 +160,8 @@ pub struct Security {
     pub allow_env_all: bool,
     /// What a session may do to containers of another.
     pub cross_session: CrossSession,
+    /// What becomes of a snapshot while a secret lies in a file.
+    pub snapshot_secrets: SnapshotSecrets,
     /// Images that may be named.
     pub images: Vec<String>,
     /// The lowest host port that may be published.
@@ -165,6 +170,8 @@ pub struct Security {
     pub ports_bind: IpAddr,
     /// Whether a network with a way out may be used.
     pub network: NetworkGrant,
+    /// A container may be removed without saving what only it has.
+    pub allow_discard: bool,
 }
 
 impl Default for Security {
@@ -185,10 +192,12 @@ impl Default for Security {
             allow_ssh: false,
             allow_env_all: false,
             cross_session: CrossSession::Use,
+            snapshot_secrets: SnapshotSecrets::Refuse,
             images: vec!["*".to_owned()],
             port_min: 1024,
             ports_bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
             network: NetworkGrant::Open,
+            allow_discard: false,
         }
     }
 }
@@ -331,17 +340,62 @@ impl Default for Copy {
     }
 }
 
+/// `compose.*`
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Compose {
+    /// Stacks may be brought up.
+    pub enabled: bool,
+    /// Time until all services of a stack are good.
+    pub timeout: Seconds,
+    /// Containers of one stack.
+    pub max_services: u32,
+    /// Services may be built.
+    pub allow_build: bool,
+}
+
+impl Default for Compose {
+    fn default() -> Self {
+        Self { enabled: true, timeout: Seconds::new(300), max_services: 20, allow_build: false }
+    }
+}
+
 /// `lifecycle.*`
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Lifecycle {
+    /// How long a container of a named session is kept that nobody uses.
+    pub idle: Seconds,
+    /// How long a container is kept whose MCP process ended without its session's end.
+    pub orphan_grace: Seconds,
+    /// Containers with running jobs outlive their session.
+    pub keep_jobs: bool,
     /// How long a destroyed container is remembered.
     pub gone_for: Seconds,
+    /// What is saved of one container, at most.
+    pub save_max: ByteSize,
+    /// How long what was saved is kept.
+    pub save_keep: Seconds,
+}
+
+impl Lifecycle {
+    /// How long things are kept.
+    #[must_use]
+    pub fn terms(&self) -> Terms {
+        Terms { idle: self.idle.0, orphan_grace: self.orphan_grace.0, gone_for: self.gone_for.0 }
+    }
 }
 
 impl Default for Lifecycle {
     fn default() -> Self {
-        Self { gone_for: Seconds::new(7 * 86400) }
+        Self {
+            idle: Seconds::new(86400),
+            orphan_grace: Seconds::new(15 * 60),
+            keep_jobs: true,
+            gone_for: Seconds::new(7 * 86400),
+            save_max: ByteSize::mib(512),
+            save_keep: Seconds::new(14 * 86400),
+        }
     }
 }
 

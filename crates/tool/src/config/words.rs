@@ -58,6 +58,16 @@ words! {
     }
 }
 words! {
+    /// `security.snapshot_secrets`
+    SnapshotSecrets {
+        /// No snapshot while a secret lies in a file.
+        #[default]
+        Refuse,
+        /// A warning that names the files.
+        Warn,
+    }
+}
+words! {
     /// `security.network`
     NetworkGrant {
         /// A bridge with a way out may be used.

@@ -121,6 +121,9 @@ fn sentence(err: &Error) -> String {
 fn without(capability: Capability) -> &'static str {
     match capability {
         Capability::Gpu => "leave `gpu` out; `preflight` shows what the engine can give",
+        Capability::HealthCheck => {
+            "nothing runs an image's own health check in this container: say `health_command` or `port`"
+        }
         Capability::HostNetwork => "leave `network` out",
         _ => "`preflight` shows what this engine can do",
     }

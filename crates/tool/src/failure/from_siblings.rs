@@ -24,6 +24,17 @@ impl From<lifecycle::Error> for Failure {
                 .detail("ours", ours)
                 .detail("running", running)
                 .hint(if ours { TAKEN_BY_US } else { "leave `name` out to get a fresh one, or choose another" }),
+            Error::NetworkTaken { ours, differs, .. } => Self::new(Code::NameTaken, message)
+                .detail("kind", "network")
+                .detail("ours", ours)
+                .detail("differs", differs)
+                .hint(if ours { "choose another name; `networks` shows what is there" } else { "choose another name" }),
+            Error::InUse { kind, containers, .. } => Self::new(Code::InUse, message)
+                .detail("kind", kind.to_string())
+                .detail("containers", containers)
+                .hint("`destroy` these containers first"),
+            Error::Belongs { .. } => Self::invalid("name", message)
+                .hint("it goes by itself: with its stack, or with the last container that needs it"),
             Error::Busy { name } => {
                 Self::new(Code::Busy, message).detail("holder", name).hint("try again in a few seconds")
             }
@@ -46,6 +57,12 @@ impl From<lifecycle::Error> for Failure {
             Error::Copy(source) => {
                 let failure = Self::from(coracle_runtime::Error::Archive(source));
                 Self { message: format!("{message}: {}", failure.message), ..failure }
+            }
+            Error::SaveFailed { paths, reason } => {
+                Self::new(Code::SaveFailed, message).detail("paths", paths).detail("reason", reason).hint(
+                    "the container is stopped and kept. Make room, or ask the person: `coracle destroy NAME --discard` \
+                     gives its work up",
+                )
             }
             Error::Store(err) => err.into(),
             Error::NoEngine(source) => match source.downcast::<Self>() {

@@ -3,9 +3,11 @@
 //! **Invariant:** hints are written in `failure` and its parts, and in no crate below.
 
 mod code;
+mod from_compose;
 mod from_jobs;
 mod from_runtime;
 mod from_siblings;
+mod from_snapshots;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};

@@ -2,28 +2,36 @@
 
 use std::sync::Arc;
 
-use coracle_lifecycle::{Error, Record, at_hand, reconcile};
-use coracle_runtime::{ContainerName, ContainerRuntime, Handle};
+use coracle_lifecycle::{Error, Record, Role, Saved, Store, at_hand, reconcile};
+use coracle_runtime::{ContainerName, ContainerRuntime, Handle, ProjectName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::args::Name;
 use crate::context::Context;
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
 use crate::op::Operation;
+use crate::ops::removing;
 use crate::reach::{Act, allowed, reach};
 
-/// Remove a container with all that only it used. A second time succeeds quietly.
+/// Remove a container with all that only it used. Work that only it has is saved on the host first. A second time
+/// succeeds quietly.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Destroy {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]
     container: Handle,
-    /// End its processes at once.
-    #[expect(dead_code, reason = "no work is saved yet, so nothing is waited for: processes go with their container")]
+    /// End its commands at once, without a chance to clean up. Work is saved all the same.
     #[schemars(extend("default" = false))]
     force: Option<bool>,
+    /// The stack's project. With a file it is the name that it gets, without one a running project that the container
+    /// joins; to `destroy`, the stack that goes with the container.
+    #[schemars(with = "Option<String>")]
+    compose_project: Option<ProjectName>,
+    /// Save no work: what only the container has is lost. The person has to grant it.
+    #[schemars(extend("default" = false))]
+    discard: Option<bool>,
 }
 
 /// The answer (containers.md 14.3).
@@ -32,8 +40,8 @@ pub(crate) struct Destroyed {
     container: ContainerName,
     detail: &'static str,
     already_gone: bool,
-    saved: Vec<String>,
-    compose_project: Option<String>,
+    saved: Vec<Saved>,
+    compose_project: Option<ProjectName>,
 }
 
 impl Operation for Destroy {
@@ -42,6 +50,7 @@ impl Operation for Destroy {
 
     async fn run(self, cx: &Context) -> Result<Destroyed, Failure> {
         let store = cx.store()?;
+        let removing = removing(cx, self.discard.unwrap_or(false), self.force.unwrap_or(false))?;
         reconcile(cx, &store, cx.config.lifecycle.gone_for.0).await?;
         let (runtime, record) = match reach_to_destroy(cx, &self.container).await {
             Ok(found) => found,
@@ -50,14 +59,15 @@ impl Operation for Destroy {
                 let unknown = matches!(failure.code, crate::failure::Code::NotFound | crate::failure::Code::NotManaged);
                 // One that was ours is gone for good, also when a stranger took its name since.
                 return match gone.filter(|_| unknown) {
-                    Some(container) => Ok(answer(container, true)),
+                    Some(container) => Ok(answer(container, true, (Vec::new(), None))),
                     None => Err(failure),
                 };
             }
         };
-        let done = coracle_lifecycle::destroy(&*runtime, &store, &record).await?;
-        record.id.iter().for_each(|id| cx.links().forget(id));
-        Ok(answer(record.name, done.already_gone))
+        let record = with_its_stack(&store, record, self.compose_project.as_ref())?;
+        let done = coracle_lifecycle::destroy(&*runtime, &store, &record, &removing).await;
+        let done = done.map_err(|err| Failure::from(err).known("container", &record.name))?;
+        Ok(answer(record.name, done.already_gone, (done.saved, record.compose_project)))
     }
 }
 
@@ -71,6 +81,37 @@ async fn reach_to_destroy(cx: &Context, handle: &Handle) -> Result<(Arc<dyn Cont
     Ok((found.runtime, found.record))
 }
 
-fn answer(container: ContainerName, already_gone: bool) -> Destroyed {
-    Destroyed { container, detail: "Destroyed", already_gone, saved: Vec::new(), compose_project: None }
+/// The container whose end is the end of the stack: a service goes with the one that it stands beside, and only when that
+/// is what was said.
+fn with_its_stack(store: &Store, record: Record, asked: Option<&ProjectName>) -> Result<Record, Failure> {
+    let project = record.compose_project.clone();
+    match (asked, &project) {
+        (Some(asked), project) if project.as_ref() != Some(asked) => {
+            Err(Failure::not_found("compose project", asked.as_str(), &[]).detail("container", &record.name))
+        }
+        (None, Some(project)) if record.role == Role::Service => {
+            let message = format!("`{}` is a service and goes with its stack `{project}`", record.name);
+            Err(Failure::invalid("compose_project", message)
+                .hint("give `compose_project` to destroy the whole stack with the container that it was made with"))
+        }
+        (_, Some(project)) if !record.compose_joined => {
+            let joined = store.joined(project)?;
+            if !joined.is_empty() {
+                return Err(Failure::new(Code::InUse, format!("containers have joined the stack `{project}`"))
+                    .detail("kind", "compose project")
+                    .detail("containers", joined)
+                    .hint("`destroy` those first"));
+            }
+            Ok(store.stack_owner(project)?.unwrap_or(record))
+        }
+        _ => Ok(record),
+    }
+}
+
+fn answer(
+    container: ContainerName,
+    already_gone: bool,
+    (saved, compose_project): (Vec<Saved>, Option<ProjectName>),
+) -> Destroyed {
+    Destroyed { container, detail: "Destroyed", already_gone, saved, compose_project }
 }

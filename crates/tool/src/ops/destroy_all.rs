@@ -1,6 +1,6 @@
 //! `destroy_all`: the containers of this session, or of all.
 
-use coracle_lifecycle::{Listed, list, reconcile};
+use coracle_lifecycle::{Listed, OwnNetwork, Removing, Saved, Store, drop_networks, list, reconcile};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -8,8 +8,9 @@ use crate::config::CrossSession;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
+use crate::ops::removing;
 
-/// Remove all containers of this session.
+/// Remove all containers of this session. Work that only they have is saved on the host first.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DestroyAll {
@@ -22,6 +23,9 @@ pub(crate) struct DestroyAll {
     /// Persistent ones too.
     #[schemars(extend("default" = false))]
     include_persistent: Option<bool>,
+    /// Save no work: what only the container has is lost. The person has to grant it.
+    #[schemars(extend("default" = false))]
+    discard: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -46,7 +50,7 @@ struct One {
     container: String,
     detail: &'static str,
     kept: bool,
-    saved: Vec<String>,
+    saved: Vec<Saved>,
     error: Option<String>,
     code: Option<Code>,
 }
@@ -70,26 +74,34 @@ impl Operation for DestroyAll {
             .hint("leave `scope` out to destroy those of this session"));
         }
         let mine = |it: &Listed| scope == Scope::All || it.record.session == cx.session.as_str();
-        all(cx, mine, self.include_persistent.unwrap_or(false)).await
+        let unused = |it: &OwnNetwork| scope == Scope::All || it.session.as_deref() == Some(cx.session.as_str());
+        let removing = removing(cx, self.discard.unwrap_or(false), false)?;
+        all(cx, mine, unused, (self.include_persistent.unwrap_or(false), &removing)).await
     }
 }
 
-/// Removes every container that is meant; all are tried.
+/// Removes every container that is meant, and then the networks that are meant and that nothing uses any more; all are
+/// tried.
 pub(super) async fn all(
     cx: &Context,
     meant: impl Fn(&Listed) -> bool,
-    persistent_too: bool,
+    unused: impl Fn(&OwnNetwork) -> bool,
+    (persistent_too, removing): (bool, &Removing<'_>),
 ) -> Result<AllDestroyed, Failure> {
     let store = cx.store()?;
     reconcile(cx, &store, cx.config.lifecycle.gone_for.0).await?;
     let mut results = Vec::new();
     for it in list(cx, &store).await?.containers.into_iter().filter(|it| meant(it)) {
         let kept = it.record.persistent && !persistent_too;
-        results.push(if kept { one(&it, "Kept: persistent", true, None) } else { destroy(cx, &store, &it).await });
+        results.push(match kept {
+            true => one(&it, "Kept: persistent", true, Ok(Vec::new())),
+            false => destroy(cx, &store, &it, removing).await,
+        });
     }
     let destroyed = results.iter().filter(|it| it.success && !it.kept).count();
     let failed = results.iter().filter(|it| !it.success).count();
-    let answer = AllDestroyed { destroyed, results, networks_removed: Vec::new() };
+    let networks_removed = drop_networks(cx, &store, unused).await?;
+    let answer = AllDestroyed { destroyed, results, networks_removed };
     if failed == 0 {
         return Ok(answer);
     }
@@ -97,27 +109,30 @@ pub(super) async fn all(
         .detail("failed", failed)
         .known("destroyed", answer.destroyed)
         .known("results", &answer.results)
+        .known("networks_removed", &answer.networks_removed)
         .hint("`results` say why; the next call goes on from there"))
 }
 
-async fn destroy(cx: &Context, store: &coracle_lifecycle::Store, it: &Listed) -> One {
+async fn destroy(cx: &Context, store: &Store, it: &Listed, removing: &Removing<'_>) -> One {
     let done = async {
         let runtime = cx.runtime_for(it.record.engine, &it.record.endpoint)?;
-        Ok::<_, Failure>(coracle_lifecycle::destroy(&*runtime, store, &it.record).await?)
+        Ok::<_, Failure>(coracle_lifecycle::destroy(&*runtime, store, &it.record, removing).await?.saved)
     };
-    match done.await {
-        Ok(_) => one(it, "Destroyed", false, None),
-        Err(failure) => one(it, "Not destroyed", false, Some(failure)),
-    }
+    let done = done.await;
+    one(it, if done.is_ok() { "Destroyed" } else { "Not destroyed" }, false, done)
 }
 
-fn one(it: &Listed, detail: &'static str, kept: bool, failure: Option<Failure>) -> One {
+fn one(it: &Listed, detail: &'static str, kept: bool, done: Result<Vec<Saved>, Failure>) -> One {
+    let (saved, failure) = match done {
+        Ok(saved) => (saved, None),
+        Err(failure) => (Vec::new(), Some(failure)),
+    };
     One {
         success: failure.is_none(),
         container: it.record.name.to_string(),
         detail,
         kept,
-        saved: Vec::new(),
+        saved,
         code: failure.as_ref().map(|it| it.code),
         error: failure.map(|it| it.message),
     }

@@ -160,13 +160,22 @@ fn noteworthy(output: &ExecOutput) -> Vec<Warning> {
 }
 
 /// A link that breaks for good mostly does so because its container ended: that is the better answer.
-async fn lost_with_container(cx: &Context, handle: &Handle, err: coracle_runtime::Error) -> coracle_runtime::Error {
-    use coracle_runtime::Error::{GuestLost, NotRunning};
-    let GuestLost { reason, output } = err else { return err };
+pub(super) async fn lost_with_container(
+    cx: &Context,
+    handle: &Handle,
+    err: coracle_runtime::Error,
+) -> coracle_runtime::Error {
+    use coracle_runtime::Error::{GuestFailed, GuestLost, NotRunning};
+    if !matches!(err, GuestLost { .. } | GuestFailed { .. }) {
+        return err;
+    }
     let there = crate::reach::reach(cx, handle, Act::Use).await;
     match there.ok().and_then(|it| it.container).filter(|it| !it.running()) {
-        Some(it) => NotRunning { status: it.status, exit_code: it.exit_code, oom_killed: it.oom_killed, output },
-        None => GuestLost { reason, output },
+        Some(it) => {
+            let output = if let GuestLost { output, .. } = err { output } else { None };
+            NotRunning { status: it.status, exit_code: it.exit_code, oom_killed: it.oom_killed, output }
+        }
+        None => err,
     }
 }
 

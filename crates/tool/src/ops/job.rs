@@ -1,5 +1,7 @@
 //! What the operations on jobs share.
 
+use std::time::Duration;
+
 use coracle_jobs::{Job, State};
 use coracle_lifecycle::{Record, RecordedJob, Session};
 use coracle_runtime::{Handle, JobId, Link};
@@ -23,6 +25,20 @@ pub(super) async fn guided(cx: &Context, handle: &Handle, as_root: bool) -> Resu
     let Reached { record, inside, session, warnings } = reach_inside(cx, handle, as_root).await?;
     let link = inside.link().map_err(|_| Failure::without_guest(record.name.as_str()))?.clone();
     Ok(Guided { record, link, session, warnings })
+}
+
+/// A guest that has not told its jobs by then is not waited for.
+const SOON: Duration = Duration::from_millis(500);
+
+/// Background jobs that run; none where no guest answers at once.
+pub(super) async fn running(cx: &Context, record: &Record) -> usize {
+    let Ok(store) = cx.store() else { return 0 };
+    let ask = async {
+        let link = cx.links().at_hand(&store, record).await?;
+        coracle_jobs::list(&link).await.ok()
+    };
+    let jobs = tokio::time::timeout(SOON, ask).await.ok().flatten().unwrap_or_default();
+    jobs.iter().filter(|it| it.running() && !it.foreground).count()
 }
 
 impl Guided {

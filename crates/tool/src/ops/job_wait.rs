@@ -121,7 +121,7 @@ impl JsonSchema for Until {
 /// A number, or `address:port`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Value")]
-struct PortAsk(Port);
+pub(super) struct PortAsk(pub(super) Port);
 
 impl TryFrom<Value> for PortAsk {
     type Error = String;

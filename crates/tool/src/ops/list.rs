@@ -1,10 +1,14 @@
 //! `list`: the containers there are.
 
-use coracle_lifecycle::Listed;
-use coracle_runtime::{ContainerPath, Ids, PublishedPort};
+use std::collections::BTreeMap;
+
+use coracle_lifecycle::{Listed, Record};
+use coracle_runtime::{ContainerPath, Ids, ProjectName, PublishedPort, RecordId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
 
+use super::job::running;
 use crate::config::CrossSession;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -39,8 +43,8 @@ struct Row {
     session: String,
     workdir: ContainerPath,
     exec_user: Option<Ids>,
-    compose_project: Option<String>,
-    jobs_running: u32,
+    compose_project: Option<ProjectName>,
+    jobs_running: usize,
     expires_at: Option<String>,
 }
 
@@ -50,12 +54,31 @@ impl Operation for List {
     type Answer = Listing;
 
     async fn run(self, cx: &Context) -> Result<Listing, Failure> {
-        let listing = coracle_lifecycle::list(cx, &cx.store()?).await?;
+        let store = cx.store()?;
+        let records = store.records().map_err(coracle_lifecycle::Error::from)?;
+        // The guests are asked while the engine is: their answers come first.
+        let (listing, jobs) = tokio::join!(coracle_lifecycle::list(cx, &store), jobs_running(cx, &records));
+        let listing = listing?;
         let all = cx.cross_session() != CrossSession::None;
         let seen = |it: &Listed| all || it.record.session == cx.session.as_str();
-        let containers: Vec<_> = listing.containers.into_iter().filter(seen).map(row).collect();
+        let told = |it: Listed| {
+            let running = jobs.get(&it.record.record_id).copied().unwrap_or(0);
+            let expires_at = super::expiry(cx, &it.record);
+            Row { jobs_running: running, expires_at, ..row(it) }
+        };
+        let containers: Vec<_> = listing.containers.into_iter().filter(seen).map(told).collect();
         Ok(Listing { count: containers.len(), containers, unverified: listing.unverified })
     }
+}
+
+/// Background jobs by container, of all that answer at once.
+async fn jobs_running(cx: &Context, records: &[Record]) -> BTreeMap<RecordId, usize> {
+    let mut asked = JoinSet::new();
+    for record in records {
+        let (cx, record) = (cx.clone(), record.clone());
+        asked.spawn(async move { (record.record_id.clone(), running(&cx, &record).await) });
+    }
+    asked.join_all().await.into_iter().collect()
 }
 
 fn row(it: Listed) -> Row {
@@ -77,7 +100,7 @@ fn row(it: Listed) -> Row {
         session: record.session,
         workdir: record.workdir,
         exec_user: record.exec_user,
-        compose_project: None,
+        compose_project: record.compose_project,
         jobs_running: 0,
         expires_at: None,
     }

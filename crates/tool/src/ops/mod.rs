@@ -3,13 +3,16 @@
 mod cache_clear;
 mod copy;
 pub(crate) mod create;
+mod create_network;
 mod destroy;
 mod destroy_all;
+mod destroy_network;
 mod exec;
 mod exec_background;
 mod exec_cancel;
 mod exec_interactive_hint;
 mod exec_poll;
+mod fork;
 mod images;
 mod input;
 mod job;
@@ -17,16 +20,24 @@ mod job_read;
 mod job_wait;
 mod jobs;
 mod list;
+mod networks;
 mod preflight;
+mod prune;
+mod restore;
+mod snapshot;
+mod snapshot_delete;
+mod snapshots;
 mod status;
+mod wait_healthy;
 mod words;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_runtime::{ContainerRuntime, Problem, Refused};
+use coracle_lifecycle::{Record, Removing, SAVE_TIME, SaveLimits, Saving};
+use coracle_runtime::{ContainerRuntime, Problem, RecordId, Refused};
 
-use crate::context::Context;
+use crate::context::{Context, Mouth};
 use crate::failure::Failure;
 use crate::op::Entry;
 
@@ -44,21 +55,52 @@ pub const ALL: &[Entry] = &[
     Entry::of::<jobs::Jobs>(),
     Entry::of::<list::List>(),
     Entry::of::<status::StatusOf>(),
+    Entry::of::<wait_healthy::WaitHealthy>(),
     Entry::of::<copy::CopyIn>(),
     Entry::of::<copy::CopyOut>(),
+    Entry::of::<snapshot::Snapshot>(),
+    Entry::of::<snapshots::Snapshots>(),
+    Entry::of::<snapshot_delete::SnapshotDelete>(),
+    Entry::of::<create::WithOrigin<restore::OfSnapshot>>(),
+    Entry::of::<create::WithOrigin<fork::OfContainer>>(),
+    Entry::of::<create_network::CreateNetwork>(),
+    Entry::of::<networks::Networks>(),
+    Entry::of::<destroy_network::DestroyNetwork>(),
     Entry::of::<images::Images>(),
     Entry::of::<cache_clear::CacheClear>(),
+    Entry::of::<prune::PruneAll>(),
     Entry::of::<destroy::Destroy>(),
     Entry::of::<destroy_all::DestroyAll>(),
 ];
 
 /// What a session leaves behind when its connection ends: containers that are to outlive it stay (containers.md 14.9).
 pub(crate) async fn end_session(cx: &Context) {
-    let mine = |it: &coracle_lifecycle::Listed| it.record.session == cx.session.as_str();
-    match destroy_all::all(cx, mine, false).await {
+    let busy = if cx.config.lifecycle.keep_jobs { busy(cx).await } else { Vec::new() };
+    let mine = |it: &coracle_lifecycle::Listed| {
+        it.record.session == cx.session.as_str() && !busy.contains(&it.record.record_id)
+    };
+    let unused = |it: &coracle_lifecycle::OwnNetwork| it.session.as_deref() == Some(cx.session.as_str());
+    let ended = async {
+        let removing = removing(cx, false, false)?;
+        destroy_all::all(cx, mine, unused, (false, &removing)).await
+    };
+    match ended.await {
         Ok(_) => tracing::debug!(session = %cx.session, "the session ended"),
         Err(failure) => tracing::warn!(session = %cx.session, "the session left something: {}", failure.message),
     }
+}
+
+/// The containers of this session in which background jobs run.
+async fn busy(cx: &Context) -> Vec<RecordId> {
+    let Ok(store) = cx.store() else { return Vec::new() };
+    let mut busy = Vec::new();
+    for record in store.records().unwrap_or_default().into_iter().filter(|it| it.session == cx.session.as_str()) {
+        if job::running(cx, &record).await > 0 {
+            tracing::info!(container = %record.name, "it outlives its session: jobs run in it");
+            busy.push(record.record_id);
+        }
+    }
+    busy
 }
 
 /// The engine of a verdict of preflight that still holds.
@@ -66,10 +108,33 @@ pub(crate) fn kept_engine(cx: &Context) -> Option<Arc<dyn ContainerRuntime>> {
     preflight::kept(cx).map(|it| it.runtime)
 }
 
+/// How a container is removed in this process: what only it has is saved first, unless somebody who may says otherwise.
+///
+/// # Errors
+/// `policy_denied` when what is unsaved may not be discarded.
+pub(crate) fn removing<'a>(cx: &'a Context, discard: bool, force: bool) -> Result<Removing<'a>, Failure> {
+    if discard && !cx.config.security.allow_discard && cx.mouth != Mouth::Cli {
+        let message = "unsaved work may not be discarded".to_owned();
+        let setting = Some("security.allow_discard");
+        let problems = vec![Problem { rule: "discard", setting, value: "true".into(), message }];
+        return Err(Refused { problems }.into());
+    }
+    let limits = SaveLimits { max_bytes: cx.config.lifecycle.save_max.0, time: SAVE_TIME };
+    let saving = if discard { Saving::Discard } else { Saving::Keep(limits) };
+    let grace = if force { Duration::ZERO } else { cx.config.exec.grace.0 };
+    Ok(Removing { links: cx.links(), saving, grace })
+}
+
 /// Root inside is the person's to grant.
 pub(crate) fn root_refused(rule: &'static str, message: &str) -> Failure {
     let setting = Some("security.allow_root");
     Refused { problems: vec![Problem { rule, setting, value: "root".into(), message: message.into() }] }.into()
+}
+
+/// When the reaper may take a container at the earliest.
+fn expiry(cx: &Context, record: &Record) -> Option<String> {
+    let at = coracle_lifecycle::expires_at(record, &cx.config.lifecycle.terms(), jiff::Timestamp::now());
+    at.map(|it| it.to_string())
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -1,17 +1,26 @@
 //! `status`: all that is known of one container.
 
-use coracle_lifecycle::{GuestRecord, Record};
-use coracle_runtime::{ContainerPath, Handle, Ids, PublishedPort};
+use std::time::Duration;
+
+use coracle_compose::Service;
+use coracle_lifecycle::{GuestRecord, Record, Role};
+use coracle_runtime::{
+    Container, ContainerPath, ContainerRuntime, Handle, Ids, LinkSettings, ProjectName, PublishedPort, Usage,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::create::LimitsAnswer;
+use super::job::running;
 use crate::args::Name;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
 use crate::reach::{Act, reach};
+
+/// A guest that has not answered by then is lost.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Tell all that is known of one container.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -20,7 +29,7 @@ pub(crate) struct StatusOf {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]
     container: Handle,
-    /// Ask for health as well.
+    /// Ask for health as well; of `wait_healthy`, wait for the health check that the image brings.
     #[schemars(extend("default" = false))]
     health_check: Option<bool>,
 }
@@ -36,7 +45,9 @@ pub(crate) struct Known {
     started_at: Option<String>,
     image: String,
     image_id: Option<String>,
-    metadata: Value,
+    /// Not of a service: nothing is remembered of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<Value>,
     exit_code: Option<i64>,
     oom_killed: bool,
     exec_user: Option<Ids>,
@@ -46,14 +57,26 @@ pub(crate) struct Known {
     limits: Option<LimitsAnswer>,
     /// How commands run: by a guest (`bound` or `uploaded`), or `none`.
     guest: &'static str,
-    usage: Option<Value>,
+    usage: Option<Usage>,
     jobs_running: usize,
     /// Variables that were lost when the container was started anew.
     env_missing: Vec<String>,
     session: String,
     expires_at: Option<String>,
+    compose_project: Option<ProjectName>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    health: Option<Value>,
+    compose_services: Option<Vec<Service>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    health: Option<HealthAnswer>,
+}
+
+/// How it stands, by those who know.
+#[derive(Debug, Serialize)]
+struct HealthAnswer {
+    /// `ok`, `lost` or `none`.
+    guest: &'static str,
+    /// Of the image's own check: `healthy`, `unhealthy`, `starting` or `none`.
+    image: Value,
 }
 
 impl Operation for StatusOf {
@@ -63,18 +86,34 @@ impl Operation for StatusOf {
 
     async fn run(self, cx: &Context) -> Result<Known, Failure> {
         let found = reach(cx, &self.container, Act::Use).await?;
-        let (record, container) = (found.record, found.container);
+        let (runtime, record, container) = (found.runtime, found.record, found.container);
         let mut metadata = serde_json::to_value(&record).map_err(Failure::internal)?;
         if let Value::Object(fields) = &mut metadata {
-            fields.remove("env_plain");
-            fields.remove("held");
+            for inner in ["env_plain", "held", "asked", "answer"] {
+                fields.remove(inner);
+            }
         }
+        let metadata = (record.role == Role::Primary).then_some(metadata);
+        let compose_services = match &record.compose_project {
+            Some(project) => Some(coracle_compose::services(&*runtime, project).await?),
+            None => None,
+        };
         let there = container.as_ref();
-        let jobs_running = jobs_running(cx, &record).await;
-        let health = self
-            .health_check
-            .unwrap_or(false)
-            .then(|| json!({ "guest": record.guest.as_ref().map_or("none", GuestRecord::label), "image": "none" }));
+        let health = async {
+            match self.health_check.unwrap_or(false) {
+                true => Some(health(cx, &*runtime, &record, there).await),
+                false => None,
+            }
+        };
+        let usage = async {
+            match there.filter(|it| it.running()) {
+                // What cannot be told is left out: all else that is known is worth the answer.
+                Some(it) => runtime.usage(&it.id).await.unwrap_or_default(),
+                None => None,
+            }
+        };
+        let (jobs_running, usage, health) = tokio::join!(running(cx, &record), usage, health);
+        let expires_at = super::expiry(cx, &record);
         Ok(Known {
             status: super::list::status(there),
             running: there.is_some_and(coracle_runtime::Container::running),
@@ -93,20 +132,51 @@ impl Operation for StatusOf {
             metadata,
             exec_user: record.exec_user,
             workdir: record.workdir,
-            usage: None,
+            usage,
             jobs_running,
             env_missing: record.held.missing,
             session: record.session,
-            expires_at: None,
+            expires_at,
+            compose_project: record.compose_project,
+            compose_services,
             health,
         })
     }
 }
 
-/// Background jobs that run; none where no guest answers at once.
-async fn jobs_running(cx: &Context, record: &Record) -> usize {
-    let Ok(store) = cx.store() else { return 0 };
-    let Some(link) = cx.links().at_hand(&store, record).await else { return 0 };
-    let jobs = coracle_jobs::list(&link).await.unwrap_or_default();
-    jobs.iter().filter(|it| it.running() && !it.foreground).count()
+async fn health(
+    cx: &Context,
+    runtime: &dyn ContainerRuntime,
+    record: &Record,
+    container: Option<&Container>,
+) -> HealthAnswer {
+    let running = container.filter(|it| it.running());
+    let image = match running {
+        Some(it) => runtime.check_health(&it.id).await.ok().flatten(),
+        None => None,
+    };
+    let image = image.map_or_else(|| json!("none"), |it| json!(it));
+    HealthAnswer { guest: guest(cx, runtime, record, running).await, image }
+}
+
+/// Whether the guest answers.
+async fn guest(
+    cx: &Context,
+    runtime: &dyn ContainerRuntime,
+    record: &Record,
+    running: Option<&Container>,
+) -> &'static str {
+    if record.guest.is_none() {
+        return "none";
+    }
+    let Some(container) = running else { return "lost" };
+    let ask = async {
+        let store = cx.store().ok()?;
+        let link = match cx.links().at_hand(&store, record).await {
+            Some(link) => link,
+            None => runtime.link(&container.id, None, LinkSettings::default()).await.ok()?,
+        };
+        link.jobs().await.ok()
+    };
+    if tokio::time::timeout(PATIENCE, ask).await.ok().flatten().is_some() { "ok" } else { "lost" }
 }

@@ -36,6 +36,18 @@ pub(super) fn ago(text: &str, now: Timestamp) -> String {
     }
 }
 
+/// How long until a time, or nothing when there is none.
+pub(super) fn until(text: &str, now: Timestamp) -> String {
+    let Ok(then) = text.parse::<Timestamp>() else { return String::new() };
+    let span = match then.as_second().saturating_sub(now.as_second()) {
+        ..60 => return "any moment, unless it is used".to_owned(),
+        seconds @ 60..3600 => format!("{} min", seconds / 60),
+        seconds @ 3600..172_800 => format!("{} h", seconds / 3600),
+        seconds => format!("{} days", seconds / 86_400),
+    };
+    format!("in {span}, unless it is used")
+}
+
 #[cfg(test)]
 mod tests {
     use super::{ago, bytes, took};

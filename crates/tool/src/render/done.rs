@@ -33,24 +33,51 @@ fn copied(answer: &Value, to: &str, marks: &Marks) -> String {
 pub(super) fn destroyed(answer: &Value) -> String {
     let gone = if answer["already_gone"] == true { "was gone already" } else { "destroyed" };
     let mut lines = vec![format!("{NAME}{}{NAME:#} {gone}", text(answer, "container"))];
+    lines.extend(super::saved::lines(answer));
     for entry in list_of(answer, "review") {
         lines.push(format!("  {DOUBTFUL}review{DOUBTFUL:#} {} ({})", text(entry, "path"), text(entry, "change")));
     }
     lines.join("\n")
 }
 
+/// One that became ready.
+pub(super) fn healthy(answer: &Value) -> String {
+    let attempts = count(answer["attempts"].as_u64().unwrap_or(0), "attempt", "attempts");
+    let took = took(answer["duration_ms"].as_u64().unwrap_or(0));
+    format!("{NAME}{}{NAME:#} is healthy, after {attempts} in {took}", text(answer, "container"))
+}
+
+/// A network that was made or removed, or was so before.
+pub(super) fn network(answer: &Value, before: &str) -> String {
+    let name = text(answer, "network");
+    match (&answer["created"], &answer["removed"]) {
+        (Value::Bool(true), _) if answer["internal"] == true => {
+            format!("{NAME}{name}{NAME:#} created, without a way out")
+        }
+        (Value::Bool(true), _) => format!("{NAME}{name}{NAME:#} created"),
+        (_, Value::Bool(true)) => format!("{NAME}{name}{NAME:#} removed"),
+        _ => format!("{NAME}{name}{NAME:#} {before}"),
+    }
+}
+
 /// All of a session.
 pub(super) fn all_destroyed(answer: &Value, marks: &Marks) -> String {
     let results = list_of(answer, "results");
-    if results.is_empty() {
+    let networks = list_of(answer, "networks_removed");
+    if results.is_empty() && networks.is_empty() {
         return "no containers to destroy".to_owned();
     }
     let line = |it: &Value| {
         let status = if it["kept"] == true { "skipped" } else { "success" };
         let what = if it["kept"] == true { "kept: it is persistent" } else { "destroyed" };
-        format!("{} {NAME}{}{NAME:#} {what}", marks.of_status(status), text(it, "container"))
+        let line = format!("{} {NAME}{}{NAME:#} {what}", marks.of_status(status), text(it, "container"));
+        [line].into_iter().chain(super::saved::lines(it)).collect::<Vec<_>>().join("\n")
     };
-    results.iter().map(line).collect::<Vec<_>>().join("\n")
+    let network = |it: &Value| {
+        let name = plain(it.as_str().unwrap_or_default());
+        format!("{} network {NAME}{name}{NAME:#} removed", marks.of_status("success"))
+    };
+    results.iter().map(line).chain(networks.iter().map(network)).collect::<Vec<_>>().join("\n")
 }
 
 /// Images that went, and those that did not.

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::amounts::took;
+use super::snapshots::left_out;
 use super::{DIM, DOUBTFUL, Marks, NAME, facts, list_of, plain, text, words};
 
 /// Lines of a failed command's output that are shown.
@@ -74,13 +75,31 @@ pub(super) fn created(answer: &Value, marks: &Marks, told: &[String]) -> String 
     let ports: Vec<String> = list_of(answer, "ports").iter().map(port).collect();
     lines.extend(facts(&[
         ("id", text(answer, "container_id")),
+        ("fork of", text(answer, "forked_from")),
         ("image", text(answer, "image")),
         ("user", text(answer, "user")),
         ("workdir", text(answer, "workdir")),
         ("ports", ports.join(", ")),
+        ("services", services(answer)),
         ("next", format!("coracle exec {name} -- COMMAND, or {}", text(answer, "coracle_command"))),
     ]));
+    lines.extend(left_out(answer));
     lines.join("\n")
+}
+
+/// The services of its stack: how each is, and where it answers.
+pub(super) fn services(answer: &Value) -> String {
+    let one = |it: &Value| {
+        let state = match (it["health"].as_str(), it["exit_code"].as_i64()) {
+            (Some(health), _) => plain(health),
+            (None, Some(code)) => format!("ended with {code}"),
+            (None, None) => text(it, "state"),
+        };
+        let ports: Vec<String> = list_of(it, "ports").iter().map(port).collect();
+        let at = if ports.is_empty() { String::new() } else { format!(" at {}", ports.join(", ")) };
+        format!("{} ({state}){at}", text(it, "service"))
+    };
+    list_of(answer, "compose_services").iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
 /// A published port.
@@ -98,6 +117,16 @@ mod tests {
     use serde_json::{Value, json};
 
     use crate::render::{Marks, bare};
+
+    #[test]
+    fn services_are_told_with_how_they_are_and_where() {
+        let port = json!({ "address": "127.0.0.1", "host": 32768, "container": 5432, "protocol": "tcp" });
+        let answer = json!({ "compose_services": [
+            { "service": "db", "state": "running", "health": "healthy", "exit_code": null, "ports": [port] },
+            { "service": "once", "state": "exited", "health": null, "exit_code": 0, "ports": [] },
+        ] });
+        assert_snapshot!(super::services(&answer), @"db (healthy) at 127.0.0.1:32768 -> 5432; once (ended with 0)");
+    }
 
     fn answer() -> Value {
         let failed = json!({ "name": "apt-get update", "status": "failed", "error": "exit 100", "duration_ms": 6400, "output": "E: no\u{7} network\n" });

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::amounts::{ago, bytes};
+use super::amounts::{ago, bytes, count, until};
 use super::report::{port, step};
 use super::{BAD, DOUBTFUL, GOOD, Marks, NAME, facts, list_of, text};
 
@@ -22,12 +22,16 @@ pub(super) fn of_one(answer: &Value, marks: &Marks, now: Timestamp) -> String {
         ("workdir", text(answer, "workdir")),
         ("mounts", joined("mounts", mount).join(", ")),
         ("ports", ports.join(", ")),
+        ("services", super::report::services(answer)),
         ("network", text(answer, "network")),
         ("limits", limits(&answer["limits"])),
         ("env", joined("env_keys", |it| super::plain(it.as_str().unwrap_or_default())).join(", ")),
         ("session", text(answer, "session")),
         ("persistent", if metadata["persistent"] == true { "yes".into() } else { String::new() }),
-        ("health", if answer["health"].is_object() { answer["health"].to_string() } else { String::new() }),
+        ("expires", until(&text(answer, "expires_at"), now)),
+        ("uses", usage(&answer["usage"])),
+        ("jobs", jobs(&answer["jobs_running"])),
+        ("health", health(&answer["health"])),
     ]));
     let report = list_of(metadata, "provisioning_report").iter();
     let wrong = report.filter(|it| it["status"] == "failed" || it["status"] == "partial");
@@ -50,6 +54,29 @@ fn user(answer: &Value) -> String {
         "" => text(answer, "exec_user"),
         name => format!("{name} ({})", text(answer, "exec_user")),
     }
+}
+
+fn usage(usage: &Value) -> String {
+    let memory = usage["memory_bytes"].as_u64().map(|it| format!("{} of memory", bytes(it)));
+    let pids = usage["pids"].as_u64().map(|it| count(it, "process", "processes"));
+    let cpu = usage["cpu_percent"].as_f64().map(|it| format!("{it} % of a core"));
+    let disk = usage["disk_bytes"].as_u64().map(|it| format!("{} written", bytes(it)));
+    [memory, pids, cpu, disk].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn jobs(running: &Value) -> String {
+    running.as_u64().filter(|it| *it > 0).map(|it| format!("{} running", count(it, "job", "jobs"))).unwrap_or_default()
+}
+
+fn health(health: &Value) -> String {
+    if !health.is_object() {
+        return String::new();
+    }
+    let image = match text(health, "image").as_str() {
+        "none" => String::new(),
+        word => format!(", image {word}"),
+    };
+    format!("guest {}{image}", text(health, "guest"))
 }
 
 fn mount(it: &Value) -> String {
@@ -99,6 +126,20 @@ mod tests {
           env      A, B
           session  default
         ✗ setup commands 0/1 commands succeeded: `x`: exit 1
+        ");
+    }
+
+    #[test]
+    fn what_it_uses_and_when_it_goes_is_told() {
+        let answer = json!({ "container": "web", "running": true, "status": "running", "started_at": "2026-11-22T11:59:50Z",
+            "usage": { "memory_bytes": 1 << 20, "pids": 2, "cpu_percent": 1.5, "disk_bytes": 4096 }, "jobs_running": 1,
+            "health": { "guest": "ok", "image": "none" }, "expires_at": "2026-11-23T11:00:00.000Z" });
+        assert_snapshot!(check(&answer), @r"
+        web running, started just now
+          expires  in 23 h, unless it is used
+          uses     1 MiB of memory, 2 processes, 1.5 % of a core, 4 KiB written
+          jobs     1 job running
+          health   guest ok
         ");
     }
 

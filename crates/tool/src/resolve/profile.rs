@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
+use coracle_images::Recipe;
 use coracle_images::detect::Detected;
 use coracle_images::packages::PackageName;
 use coracle_images::profile::{self, Profile, ProfileError, Purpose};
 use coracle_runtime::{GitRules, GitUrl};
 
+use super::Basis;
 use super::host_paths::{copyable, host_path};
 use super::provisioning::git_url;
 use crate::config::Config;
@@ -56,8 +58,13 @@ impl Chosen {
 const UNSEEN: &str = "general";
 
 /// Finds the profile and lays the call's own packages and image over it.
-pub(super) fn choose(args: &Create, seen: Option<Seen>, cx: &Context) -> Result<Chosen, Failure> {
+pub(super) fn choose(args: &Create, basis: Basis, cx: &Context) -> Result<Chosen, Failure> {
     let config = &cx.config;
+    let seen = match basis {
+        Basis::Image(seen) => seen,
+        Basis::Origin(origin) => return of_origin(args, origin.purpose, cx),
+        Basis::Unknown => return of_origin(args, None, cx),
+    };
     let tried = tried(args, cx)?;
     let purpose = match (&tried, &seen) {
         (None, _) => args.purpose.clone(),
@@ -83,6 +90,29 @@ pub(super) fn choose(args: &Create, seen: Option<Seen>, cx: &Context) -> Result<
     profile.recipe = profile.recipe.with(packages);
     let cache_bust = args.cache_bust.unwrap_or(false);
     Ok(Chosen { requested: args.purpose.clone(), purpose, profile, cache_bust, tried, seen })
+}
+
+/// The profile of a snapshot: its variables, since what they speak of is in the files; of one that is asked for only what
+/// it says of the person's identity. Its recipe is in the files, or not wanted.
+fn of_origin(args: &Create, kept: Option<Purpose>, cx: &Context) -> Result<Chosen, Failure> {
+    if args.purpose.as_ref().is_some_and(Purpose::is_detected) {
+        return Err(Failure::invalid("purpose", "`try-repo` looks at a repository, and a snapshot is made already")
+            .hint("leave `purpose` out to have that of the snapshot"));
+    }
+    let image = &cx.config.default_image;
+    // A profile that is not configured any more has nothing to say.
+    let known = kept.as_ref().and_then(|it| configured(it, args, &cx.config).ok());
+    let purpose = args.purpose.clone().or_else(|| kept.filter(|_| known.is_some()));
+    let variables = known.as_ref().map(|it| it.recipe.env.clone()).unwrap_or_default();
+    let mut profile = match (&args.purpose, known) {
+        (Some(purpose), _) => configured(purpose, args, &cx.config)?,
+        (None, Some(known)) => known,
+        (None, None) => profile::bare(image.clone()),
+    };
+    profile.recipe = Recipe { env: variables, ..Recipe::default() };
+    profile.bootstrap = Recipe::default();
+    let requested = args.purpose.clone();
+    Ok(Chosen { requested, purpose, profile, cache_bust: false, tried: None, seen: None })
 }
 
 fn configured(purpose: &Purpose, args: &Create, config: &Config) -> Result<Profile, Failure> {

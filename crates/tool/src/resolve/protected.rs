@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use coracle_provision::Protected;
-use coracle_runtime::{Access, ContainerPath, Mount, Problem, Refused};
+use coracle_runtime::{Access, ContainerPath, Mount, Problem, Refused, leads_to_protected};
 
 use super::inside_path::PathInside;
 use crate::failure::Failure;
@@ -55,8 +55,7 @@ pub(super) fn files(
 
 /// A host path whose end is the begin of a protected path, or which lies in one, wherever the tree begins.
 fn around(real: &Path, protected: &[String]) -> Option<Problem> {
-    let ends = real.ancestors().filter_map(|it| real.strip_prefix(it).ok()).filter(|it| !it.as_os_str().is_empty());
-    let hit = ends.into_iter().any(|end| protected.iter().any(|path| touches(end, Path::new(path))));
+    let hit = leads_to_protected(real, protected);
     let value = real.display().to_string();
     let message = format!("`{value}` is, or leads to, a protected path: mount it read-only, or the directory above it");
     hit.then_some(Problem { rule: "files.protected", setting: Some("workspace.protected"), value, message })

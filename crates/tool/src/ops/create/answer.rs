@@ -1,13 +1,16 @@
 //! What `create` gives (containers.md 4.5).
 
+use coracle_compose::Service;
 use coracle_images::profile::Purpose;
 use coracle_lifecycle::{Found, hint};
 use coracle_provision::Report;
-use coracle_runtime::{Container, ContainerName, ContainerPath, Ids, Limits, PublishedPort};
+use coracle_runtime::{Container, ContainerName, ContainerPath, Ids, Limits, ProjectName, PublishedPort};
 use serde::Serialize;
 
 use super::image::{ImageSource, Imaged};
+use super::origin::Forked;
 use super::provision::PutIn;
+use super::stack::Stacked;
 use crate::failure::Failure;
 use crate::ops::preflight::Ready;
 use crate::ops::words::connect_command;
@@ -38,11 +41,18 @@ pub(crate) struct Created {
     provisioning_ok: bool,
     network: String,
     ports: Vec<PublishedPort>,
-    compose_project: Option<String>,
+    compose_project: Option<ProjectName>,
+    compose_services: Option<Vec<Service>>,
     main_job_id: Option<String>,
     repo_path: Option<ContainerPath>,
     limits: LimitsAnswer,
     expires_at: Option<String>,
+    /// The container that it is a fork of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forked_from: Option<ContainerName>,
+    /// What of that one it has not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_included: Option<Vec<String>>,
     warnings: Vec<Warning>,
     pub(super) duration_ms: u64,
 }
@@ -70,14 +80,18 @@ pub(super) struct Made<'a> {
     pub(super) found: Found,
     pub(super) request: &'a Request,
     pub(super) imaged: Imaged,
+    pub(super) stacked: Stacked,
     pub(super) report: Report,
     pub(super) filled: PutIn,
     pub(super) ready: &'a Ready,
+    pub(super) forked: Option<Forked>,
+    pub(super) expires_at: Option<String>,
 }
 
 /// Tells it.
 pub(super) fn answer(made: Made<'_>) -> Result<Created, Failure> {
-    let Made { found, request, imaged, report, filled, ready } = made;
+    let Made { found, request, imaged, stacked, report, filled, ready, forked, expires_at } = made;
+    let (forked_from, not_included) = forked.map(|it| (it.from, it.not_included)).unzip();
     let Container { id, ports, limits, networks, .. } = found.present()?.clone();
     let connect_command = connect_command(found.runtime.kind(), &hint(&found, false)?);
     let record = found.record;
@@ -104,12 +118,15 @@ pub(super) fn answer(made: Made<'_>) -> Result<Created, Failure> {
         provisioning_report: report,
         network: networks.first().cloned().unwrap_or_else(|| "none".into()),
         ports,
-        compose_project: None,
+        compose_project: record.compose_project.clone(),
+        compose_services: stacked.services,
         main_job_id: None,
         repo_path: filled.repo_path,
         limits,
-        expires_at: None,
-        warnings: warnings(record.guest.is_some(), request, imaged.warnings, ready),
+        expires_at,
+        forked_from,
+        not_included,
+        warnings: warnings(record.guest.is_some(), request, [imaged.warnings, stacked.warnings].concat(), ready),
         duration_ms: 0,
         workdir: record.workdir,
         container: record.name,

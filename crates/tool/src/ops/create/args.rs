@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use coracle_images::profile::Purpose;
 use coracle_provision::UserAsk;
-use coracle_runtime::{Access, ByteSize, ContainerName, ContainerPath, ImageRef, Protocol};
+use coracle_runtime::{Access, ByteSize, ContainerName, ContainerPath, ImageRef, ProjectName, Protocol};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -18,9 +18,13 @@ use crate::config::Pull;
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Create {
-    /// Its name: letters, digits, `_`, `.`, `-`. Without one it gets a fresh name.
+    /// Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
     #[schemars(with = "Option<Name>")]
     pub(crate) name: Option<ContainerName>,
+    /// When a container of ours has that name: `error`, or `reuse`, which gives it as it is if it was asked for in the same
+    /// words.
+    #[schemars(with = "Option<String>", extend("default" = "error"))]
+    pub(crate) if_exists: Option<IfExists>,
     /// What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `clean`, `amplifier`, `try-repo`, or one that the
     /// person configured. It decides image, packages and setup, which are kept as an image for the next time.
     #[schemars(with = "Option<String>")]
@@ -102,10 +106,30 @@ pub(crate) struct Create {
     pub(crate) persistent: Option<bool>,
     /// Labels of the caller's own.
     pub(crate) labels: Option<BTreeMap<String, String>>,
+    /// A stack of services beside it: the text of a Compose file.
+    pub(crate) compose_content: Option<String>,
+    /// The same from a file of the host.
+    pub(crate) compose_file: Option<String>,
+    /// The stack's project. With a file it is the name that it gets, without one a running project that the container
+    /// joins; to `destroy`, the stack that goes with the container.
+    #[schemars(with = "Option<String>")]
+    pub(crate) compose_project: Option<ProjectName>,
+    /// Every published port of the stack gets a free host port, so that one file runs many times side by side. Without it
+    /// only those that are taken are moved.
+    #[schemars(extend("default" = false))]
+    pub(crate) namespace: Option<bool>,
     /// With `amplifier`: its version.
     pub(crate) amplifier_version: Option<String>,
     /// With `amplifier`: the bundle to add.
     pub(crate) amplifier_bundle: Option<String>,
+}
+
+/// What to do with a name that a container of ours has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum IfExists {
+    Error,
+    Reuse,
 }
 
 /// A host path to mount.

@@ -41,6 +41,7 @@ pub(crate) enum ImageSource {
     Cache,
     Built,
     Bootstrap,
+    Snapshot,
 }
 
 /// What became of the packages and the setup of a profile.

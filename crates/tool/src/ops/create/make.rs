@@ -3,12 +3,15 @@
 use coracle_lifecycle::{Found, Making, Store, guided_session};
 use coracle_provision::{Prepared, Step, UserAsk, Workspace, accounts, prepare};
 use coracle_runtime::{Container, ContainerName, ContainerRuntime, CreateSpec, Ids, Inside, admit, random_hex};
+use serde_json::{Map, Value};
 
 use super::answer::{Created, Made, answer};
 use super::image::{self, Imaged};
+use super::origin::Had;
 use super::person::{Asked, Person};
 use super::provision::Filling;
 use super::report::Reporting;
+use super::stack::{self, Stack, Stacked};
 use super::unguided::unguided;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -22,17 +25,24 @@ pub(super) async fn make<'a>(
     cx: &Context,
     (ready, store): (&'a Ready, &'a Store),
     (making, bench): (&mut Making<'_>, &mut Option<Making<'a>>),
-    request: &Request,
+    (request, stack, had): (&Request, Stack, Option<&Had>),
 ) -> Result<Created, Failure> {
     let put_in = &request.provisioning;
     let asked = Asked { git: &put_in.git, gh: &put_in.gh, ssh: &put_in.ssh, settings: put_in.amplifier };
     // What the host has of the person's is looked at while the image is.
-    let (imaged, person) = tokio::join!(image::ensure(cx, (ready, store), bench, request), Person::look(cx, asked));
+    let image = async {
+        match had {
+            Some(had) => Ok(had.imaged(cx, request)),
+            None => image::ensure(cx, (ready, store), bench, request).await,
+        }
+    };
+    let (imaged, person) = tokio::join!(image, Person::look(cx, asked));
     let imaged = imaged?;
     let mut reporting = Reporting::new(cx.progress.clone());
     reporting.add(image_step(&imaged, request)).await;
-    reporting.add(Step::skipped("compose", "no stack was asked for")).await;
-    let (container, inside) = start(cx, (ready, request), making, &imaged).await?;
+    let stacked = stack::bring_up(cx, (ready, store), making, stack).await?;
+    reporting.add(stacked.step.clone()).await;
+    let (container, inside) = start(cx, (ready, request), making, (&imaged, &stacked)).await?;
     let bound = request.bound;
     let binds = request.spec.mounts.iter().map(|it| it.at.clone()).collect();
     let workspace = Workspace { path: request.draft.workdir.clone(), bound, binds };
@@ -58,9 +68,24 @@ pub(super) async fn make<'a>(
         }
     };
     let report = reporting.end();
-    let record = making.ready(serde_json::to_value(&report).map_err(Failure::internal)?)?;
-    let found = Found { runtime: ready.runtime.clone(), record, container: Some(container) };
-    answer(Made { found, request, imaged, report, filled, ready })
+    let told = serde_json::to_value(&report).map_err(Failure::internal)?;
+    let found = found(ready, making, &container);
+    let forked = had.and_then(|it| it.forked.clone());
+    let expires_at = crate::ops::expiry(cx, &found.record);
+    let created = answer(Made { found, request, imaged, stacked, report, filled, ready, forked, expires_at })?;
+    making.ready(told, kept(&created)?)?;
+    Ok(created)
+}
+
+/// The answer, for whoever asks for the same container again. The report is kept beside it.
+fn kept(created: &Created) -> Result<Map<String, Value>, Failure> {
+    match serde_json::to_value(created).map_err(Failure::internal)? {
+        Value::Object(mut fields) => {
+            fields.remove("provisioning_report");
+            Ok(fields)
+        }
+        _ => Err(Failure::internal("the answer of `create` is no object")),
+    }
 }
 
 /// Of what is tried the step says what it was taken for, too.
@@ -86,7 +111,7 @@ async fn start(
     cx: &Context,
     (ready, request): (&Ready, &Request),
     making: &mut Making<'_>,
-    imaged: &Imaged,
+    (imaged, stacked): (&Imaged, &Stacked),
 ) -> Result<(Container, Inside), Failure> {
     let runtime = &*ready.runtime;
     let guest = guest::program(cx, runtime, &imaged.image)?;
@@ -95,7 +120,8 @@ async fn start(
     }
     let exec_user = exec_user(cx, runtime, making, (request, imaged)).await?;
     cx.progress.message(format!("making {}", request.draft.name)).await;
-    let spec = CreateSpec { exec_user, image: imaged.reference.clone(), ..request.spec.clone() };
+    let network = stacked.network.clone().unwrap_or_else(|| request.spec.network.clone());
+    let spec = CreateSpec { exec_user, image: imaged.reference.clone(), network, ..request.spec.clone() };
     let admitted = admit(spec, &cx.policy()?)?;
     let container = making.make(admitted, (&imaged.image, imaged.reference.as_str()), guest.as_ref()).await?;
     let inside = match &guest {

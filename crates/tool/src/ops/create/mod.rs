@@ -5,74 +5,124 @@ mod args;
 mod bench;
 mod bring;
 mod content;
+mod existing;
 mod image;
 mod make;
+mod origin;
 mod person;
 mod provision;
 mod report;
+mod stack;
 mod try_repo;
 mod unguided;
 
 use std::time::Instant;
 
-use coracle_lifecycle::{begin, reconcile};
+use coracle_lifecycle::begin;
 use coracle_provision::UserAsk;
 use coracle_runtime::{Capability, CreateSpec, Ids, admit};
+use serde::Serialize;
 
 use self::answer::Created;
 pub(crate) use self::answer::LimitsAnswer;
 pub(crate) use self::args::{Create, PortArg, RepoArg};
 pub(crate) use self::content::Content;
+use self::existing::Reused;
+pub(crate) use self::existing::asked;
 pub(crate) use self::image::cache;
+use self::origin::Had;
+pub(crate) use self::origin::{Origin, OriginField, OriginSeen, WithOrigin};
 pub(crate) use self::person::{Asked, Person};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
-use crate::resolve::{self, Request};
+use crate::resolve::{self, Basis, Request};
+use crate::upkeep::upkeep;
 
 impl Operation for Create {
     const NAME: &'static str = "create";
-    type Answer = Created;
+    type Answer = Answered;
 
-    async fn run(self, cx: &Context) -> Result<Created, Failure> {
-        let begun = Instant::now();
-        // What a repository is for is found out only when all that needs no network is in order.
-        let request = resolve::create(&self, None, cx)?;
-        allowed(&request, cx)?;
-        let ready = super::preflight::ensure_ready(cx).await?;
-        if request.spec.gpu && !ready.gpu {
-            let (engine, capability) = (ready.runtime.kind(), Capability::Gpu);
-            return Err(coracle_runtime::Error::Unsupported { engine, capability }.into());
+    async fn run(self, cx: &Context) -> Result<Answered, Failure> {
+        create(&self, None, cx).await
+    }
+}
+
+impl Create {
+    /// Everything that can be said without an engine, of a container that is not made from an image.
+    pub(super) fn check(&self, cx: &Context) -> Result<(), Failure> {
+        allowed(&resolve::create(self, Basis::Unknown, cx)?, cx)
+    }
+}
+
+/// Makes a container, from an image or from what takes its place.
+pub(super) async fn create(args: &Create, origin: Option<Origin>, cx: &Context) -> Result<Answered, Failure> {
+    let begun = Instant::now();
+    // What a repository is for is found out only when all that needs no network is in order.
+    let basis = match &origin {
+        Some(origin) => Basis::Origin(origin.seen(cx)?),
+        None => Basis::Image(None),
+    };
+    let request = resolve::create(args, basis, cx)?;
+    allowed(&request, cx)?;
+    if let Some(reused) = existing::reused(args, request.draft.snapshot.as_ref(), cx).await? {
+        return Ok(Answered::Reused(reused));
+    }
+    let ready = super::preflight::ensure_ready(cx).await?;
+    if request.spec.gpu && !ready.gpu {
+        let (engine, capability) = (ready.runtime.kind(), Capability::Gpu);
+        return Err(coracle_runtime::Error::Unsupported { engine, capability }.into());
+    }
+    let request = match &request.chosen.tried {
+        None => request,
+        Some(tried) => {
+            let seen = cx.unless_cancelled(try_repo::look(cx, tried)).await?;
+            resolve::create(args, Basis::Image(Some(seen)), cx)?
         }
-        let request = match &request.chosen.tried {
-            None => request,
-            Some(tried) => {
-                let seen = cx.unless_cancelled(try_repo::look(cx, tried)).await?;
-                resolve::create(&self, Some(seen), cx)?
-            }
-        };
-        let store = cx.store()?;
-        reconcile(cx, &store, cx.config.lifecycle.gone_for.0).await?;
-        let mut making = begin(&*ready.runtime, &store, request.draft.clone()).await?;
-        let mut bench = None;
-        let made = make::make(cx, (&ready, &store), (&mut making, &mut bench), &request);
-        let made = cx.unless_cancelled(made).await;
-        let left = match bench {
-            Some(bench) => bench.undo().await,
-            None => Vec::new(),
-        };
-        match made {
-            Ok(mut created) => {
-                created.duration_ms = super::millis(begun.elapsed());
-                Ok(created)
-            }
-            Err(failure) => {
-                cx.progress.message("undoing what was made").await;
-                let left: Vec<_> = left.into_iter().chain(making.undo().await).collect();
-                Err(not_undone(failure, &left))
-            }
+    };
+    let store = cx.store()?;
+    let stack = cx.unless_cancelled(stack::prepare(cx, (&ready, &store), &request)).await?;
+    upkeep(cx).await?;
+    let mut making = begin(&*ready.runtime, &store, request.draft.clone()).await?;
+    let mut bench = None;
+    let made = match had(origin, cx).await {
+        Ok(had) => {
+            let made = make::make(cx, (&ready, &store), (&mut making, &mut bench), (&request, stack, had.as_ref()));
+            cx.unless_cancelled(made).await
+        }
+        Err(failure) => Err(failure),
+    };
+    let left = match bench {
+        Some(bench) => bench.undo().await,
+        None => Vec::new(),
+    };
+    match made {
+        Ok(mut created) => {
+            created.duration_ms = super::millis(begun.elapsed());
+            Ok(Answered::Created(Box::new(created)))
+        }
+        Err(failure) => {
+            cx.progress.message("undoing what was made").await;
+            let left: Vec<_> = left.into_iter().chain(making.undo().await).collect();
+            Err(not_undone(failure, &left))
         }
     }
+}
+
+/// Outside of what a cancel gives up: a commit that is broken off may leave its container paused.
+async fn had(origin: Option<Origin>, cx: &Context) -> Result<Option<Had>, Failure> {
+    match origin {
+        Some(origin) => origin.had(cx).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// A container that was made, or one that was there.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Answered {
+    Created(Box<Created>),
+    Reused(Reused),
 }
 
 /// What the policy says before anything is made.

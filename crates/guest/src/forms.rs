@@ -1,4 +1,4 @@
-//! The forms in which programs write a value.
+//! The forms in which programs write a value: what a search for a secret has to look for.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -6,12 +6,16 @@ use std::fmt::Write;
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD};
 
-use super::MIN_BYTES;
+/// Shorter values are found in any text by chance.
+pub const MIN_BYTES: usize = 8;
 
 /// A line of a longer value is looked for on its own from this length on: logs indent and number lines.
 const LINE_BYTES: usize = 24;
 
-pub(super) fn of(value: &[u8]) -> Vec<Vec<u8>> {
+/// All forms of at least [`MIN_BYTES`], the value itself among them: hexadecimal, base64 at each place, percent-encoded,
+/// escaped as in JSON, and the lines of a longer value.
+#[must_use]
+pub fn of(value: &[u8]) -> Vec<Vec<u8>> {
     let mut forms = BTreeSet::from([value.to_vec(), hex::encode(value).into(), hex::encode_upper(value).into()]);
     forms.extend(base64(value));
     forms.extend(percent(value));

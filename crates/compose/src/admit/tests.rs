@@ -1,0 +1,495 @@
+use std::collections::BTreeMap;
+
+use coracle_runtime::{Access, Protocol};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{AdmittedStack, Labelled};
+use crate::fixtures::{Person, all};
+
+/// A model of one service `app`, as Compose normalises it.
+fn model(app: Value) -> Value {
+    let mut service = json!({ "command": null, "entrypoint": null, "image": "x", "networks": { "default": null } });
+    let Value::Object(app) = app else { panic!("a service is a mapping") };
+    service.as_object_mut().unwrap().extend(app);
+    json!({ "name": "p", "services": { "app": service }, "networks": { "default": { "name": "p_default", "ipam": {} } } })
+}
+
+fn admitted(person: &Person, model: &Value) -> AdmittedStack {
+    person.admit(model).unwrap_or_else(|err| panic!("{err}"))
+}
+
+fn app(person: &Person, more: Value) -> Value {
+    admitted(person, &model(more)).model()["services"]["app"].clone()
+}
+
+fn rules(person: &Person, model: &Value) -> Vec<&'static str> {
+    person.admit(model).err().map_or_else(Vec::new, |it| it.problems.iter().map(|it| it.rule).collect())
+}
+
+fn broken(more: Value) -> Vec<&'static str> {
+    rules(&Person::new(), &model(more))
+}
+
+#[test]
+fn a_service_that_asks_for_nothing_gets_what_every_service_gets() {
+    assert_eq!(
+        app(&Person::new(), json!({})),
+        json!({
+            "image": "x",
+            "pull_policy": "never",
+            "restart": "no",
+            "mem_limit": (4_u64 << 30).to_string(),
+            "memswap_limit": (4_u64 << 30).to_string(),
+            "pids_limit": 1024,
+            "networks": { "default": {} },
+            "cap_drop": ["ALL"],
+            "cap_add": ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID"],
+            "security_opt": ["no-new-privileges"],
+            "logging": { "driver": "json-file", "options": { "max-size": "10m", "max-file": "3" } },
+        })
+    );
+}
+
+#[test]
+fn limits_are_lowered_to_the_ceilings_and_the_lower_ones_kept() {
+    let mut person = Person::new();
+    person.policy.cpus_max = Some(2.0);
+    let high = json!({ "mem_limit": "1099511627776", "cpus": 64, "pids_limit": 100_000, "shm_size": "1099511627776", "scale": 50 });
+    let high = app(&person, high);
+    assert_eq!((&high["mem_limit"], &high["memswap_limit"]), (&json!("17179869184"), &json!("17179869184")));
+    assert_eq!((&high["cpus"], &high["pids_limit"], &high["scale"]), (&json!(2.0), &json!(4096), &json!(5)));
+    assert_eq!(high["shm_size"], "17179869184");
+    let low = json!({ "deploy": { "replicas": 2, "resources": { "limits": { "cpus": 0.5, "memory": "1048576", "pids": 7 } } } });
+    let low = app(&person, low);
+    assert_eq!((&low["mem_limit"], &low["cpus"], &low["pids_limit"]), (&json!("1048576"), &json!(0.5), &json!(7)));
+    assert_eq!((&low["scale"], low.get("deploy")), (&json!(2), None));
+    let none = app(&person, json!({ "mem_limit": "0", "cpus": 0, "pids_limit": -1, "memswap_limit": "-1" }));
+    assert_eq!(
+        (&none["mem_limit"], &none["cpus"], &none["pids_limit"]),
+        (&json!("4294967296"), &json!(2.0), &json!(1024))
+    );
+    assert_eq!(none["memswap_limit"], none["mem_limit"]);
+}
+
+#[test]
+fn ports_are_on_the_loopback_and_taken_ones_move() {
+    let port = |target: u16, published: &str| json!({ "mode": "ingress", "host_ip": "0.0.0.0", "target": target, "published": published, "protocol": "tcp" });
+    let open = json!({ "mode": "ingress", "target": 53, "protocol": "udp" });
+    let ports = json!([port(1, "8080"), port(2, "8081"), port(3, "80"), port(4, "8080"), port(5, "9000-9010"), open]);
+    let mut person = Person { taken: 8081, ..Person::new() };
+    let stack = admitted(&person, &model(json!({ "ports": ports })));
+    let made = stack.model()["services"]["app"]["ports"].as_array().unwrap().clone();
+    assert!(made.iter().all(|it| it["host_ip"] == "127.0.0.1"), "{made:?}");
+    let published: Vec<_> = made.iter().map(|it| it["published"].as_str()).collect();
+    assert_eq!(published, [Some("8080"), None, None, None, None, None]);
+    let moved: Vec<_> = stack.moved_ports().iter().map(|it| (it.container, it.asked)).collect();
+    assert_eq!(moved, [(2, 8081), (3, 80), (4, 8080), (5, 9000)]);
+    assert_eq!(stack.moved_ports()[0].protocol, Protocol::Tcp);
+    person.namespaced = true;
+    let stack = admitted(&person, &model(json!({ "ports": [port(1, "8080")] })));
+    assert_eq!(stack.model()["services"]["app"]["ports"][0].get("published"), None);
+    let several = json!({ "ports": [port(1, "8080")], "scale": 2 });
+    assert_eq!(app(&Person::new(), several)["ports"][0].get("published"), None);
+    for bad in
+        [json!({ "target": 0 }), json!({ "target": 70_000 }), json!({ "target": 1, "protocol": "sctp" }), port(1, "x")]
+    {
+        assert_eq!(broken(json!({ "ports": [bad] })), ["compose.ports"], "{bad}");
+    }
+}
+
+#[test]
+fn names_of_the_file_do_not_leave_the_stack_and_still_lead_to_services() {
+    let person = Person::new();
+    let mut model =
+        model(json!({ "container_name": "my-db", "networks": { "front": { "aliases": ["a"], "priority": 3 } } }));
+    model["networks"] = json!({ "front": { "name": "mine", "driver": "bridge", "ipam": {}, "internal": true } });
+    model["volumes"] = json!({ "data": { "name": "theirs", "driver": "local" } });
+    let stack = admitted(&person, &model);
+    let made = stack.model();
+    assert_eq!(made["services"]["app"].get("container_name"), None);
+    assert_eq!(made["services"]["app"]["networks"], json!({ "front": { "aliases": ["a", "my-db"] } }));
+    assert_eq!(
+        (&made["networks"], &made["volumes"]),
+        (&json!({ "front": { "internal": true } }), &json!({ "data": {} }))
+    );
+    assert_eq!(stack.default_network().as_deref(), Some("p_front"));
+}
+
+#[test]
+fn the_default_network_is_the_one_with_services_on_it() {
+    let person = Person { ours: ["team".to_owned()].into(), ..Person::new() };
+    let network = |more: Value, networks: Value| {
+        let mut model = model(more);
+        model["networks"] = networks;
+        admitted(&person, &model).default_network()
+    };
+    assert_eq!(network(json!({}), json!({})).as_deref(), Some("p_default"));
+    assert_eq!(network(json!({ "network_mode": "bridge", "networks": null }), json!({})).as_deref(), Some("p_default"));
+    assert_eq!(network(json!({ "network_mode": "none", "networks": null }), json!({})), None);
+    let external = json!({ "default": { "external": true, "name": "team" } });
+    assert_eq!(network(json!({}), external).as_deref(), Some("team"));
+    assert_eq!(rules(&person, &model(json!({ "network_mode": "service:gone" }))), ["compose.network_mode"]);
+}
+
+#[test]
+fn binds_stay_beneath_the_roots_apart_from_the_host_and_without_root() {
+    let mut person = Person::new();
+    let work = person.work();
+    std::fs::create_dir_all(work.join(".git/hooks")).unwrap();
+    std::fs::write(work.join(".envrc"), "").unwrap();
+    std::fs::create_dir(work.join("data")).unwrap();
+    let bind = |source: &str, more: Value| {
+        let mut it = json!({ "type": "bind", "source": work.join(source), "target": "/w", "bind": { "create_host_path": true } });
+        it.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({ "volumes": [it] })
+    };
+    let with_user = |user: &str, mut it: Value| {
+        it["user"] = user.into();
+        it
+    };
+    for user in ["", "0", "root", "www-data", "0:0", "1000:0", "1000:root", "1:2:3", "-1", "4294967296"] {
+        assert_eq!(broken_for(&person, with_user(user, bind("data", json!({})))), ["compose.volumes"], "{user}");
+    }
+    let made = app(&person, with_user("1000", bind("", json!({}))));
+    assert_eq!(made["user"], "1000:1000", "a uid alone would get its groups from the image");
+    let shown: Vec<_> = made["volumes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| (it["target"].as_str().unwrap(), &it["read_only"]))
+        .collect();
+    assert_eq!(shown, [("/w", &json!(false)), ("/w/.envrc", &json!(true)), ("/w/.git", &json!(true))]);
+    assert!(
+        made["volumes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|it| it["bind"] == json!({ "create_host_path": false, "propagation": "rprivate" }))
+    );
+    assert_eq!(app(&person, bind("data", json!({ "read_only": true })))["volumes"][0]["read_only"], true);
+    assert_eq!(broken_for(&person, with_user("7:7", bind(".git/hooks", json!({})))), ["compose.volumes"]);
+    person.root_is_host = false;
+    let stack = admitted(&person, &model(bind("data", json!({}))));
+    let binds: Vec<_> = stack.binds().iter().map(|(name, it)| (name.as_str(), it.at.as_str(), it.access)).collect();
+    assert_eq!(binds, [("app", "/w", Access::ReadWrite)]);
+    person.policy.binds = false;
+    assert_eq!(broken_for(&person, bind("data", json!({ "read_only": true }))), ["compose.volumes"]);
+}
+
+fn broken_for(person: &Person, more: Value) -> Vec<&'static str> {
+    rules(person, &model(more))
+}
+
+#[test]
+fn nothing_is_mounted_twice_or_where_the_kernel_is() {
+    let tmpfs = |target: &str| json!({ "type": "tmpfs", "target": target });
+    for target in ["/", "/proc", "/proc/sys", "/sys/fs", "/dev", "/.coracle/x", "relative", "/a/../proc", "", "/a\nb"] {
+        assert_eq!(broken(json!({ "volumes": [tmpfs(target)] })), ["compose.volumes"], "{target}");
+    }
+    assert_eq!(broken(json!({ "volumes": [tmpfs("/a"), tmpfs("/a/")] })), ["compose.volumes"]);
+    assert_eq!(broken(json!({ "volumes": [tmpfs("/a")], "tmpfs": ["/a:size=1m"] })), ["compose.tmpfs"]);
+    assert_eq!(broken(json!({ "volumes": [tmpfs("/etc/app")], "tmpfs": ["/run"] })), [""; 0]);
+}
+
+#[test]
+fn a_protected_path_is_not_hidden_by_another_mount() {
+    let person = Person { root_is_host: false, ..Person::new() };
+    let bind = json!({ "type": "bind", "source": person.work(), "target": "/w" });
+    let over = |target: &str| json!({ "volumes": [bind, { "type": "volume", "target": target }] });
+    for target in ["/w/.git", "/w/.git/hooks", "/w/.envrc"] {
+        assert_eq!(broken_for(&person, over(target)), ["compose.volumes"], "{target}");
+    }
+    assert_eq!(broken_for(&person, over("/w/node_modules")), [""; 0]);
+}
+
+#[test]
+fn capabilities_are_few_and_those_given_up_stay_given_up() {
+    let caps = |more: Value| app(&Person::new(), more)["cap_add"].as_array().unwrap().len();
+    assert_eq!(caps(json!({ "cap_add": ["IPC_LOCK", "CAP_SYS_NICE", "chown"] })), 10);
+    assert_eq!(caps(json!({ "cap_drop": ["ALL"] })), 0);
+    assert_eq!(caps(json!({ "cap_drop": ["all"], "cap_add": ["NET_BIND_SERVICE"] })), 1);
+    assert_eq!(caps(json!({ "cap_drop": ["CHOWN"] })), 7);
+    for cap in ["NET_ADMIN", "MKNOD", "SETFCAP", "SYS_PTRACE", "NET_RAW", "ALL", "CAP_ALL", ""] {
+        assert_eq!(broken(json!({ "cap_add": [cap] })), ["compose.cap_add"], "{cap}");
+    }
+}
+
+#[test]
+fn texts_of_variables_come_from_the_call_alone() {
+    let mut person = Person::new();
+    person.env.insert("KEY".into(), "va$lue".into());
+    let mut model = model(json!({
+        "secrets": [{ "source": "s", "target": "/run/secrets/s" }, { "source": "s", "target": "other", "mode": 256 }],
+        "configs": [{ "source": "c" }],
+        "environment": { "A": "1", "B": null },
+    }));
+    model["secrets"] = json!({ "s": { "name": "p_s", "environment": "KEY" } });
+    model["configs"] = json!({ "c": { "name": "p_c", "content": "text" } });
+    let made = admitted(&person, &model).model().clone();
+    assert_eq!(made["configs"], json!({ "c": { "content": "text" }, "secret.s": { "content": "va$lue" } }));
+    assert_eq!(made.get("secrets"), None);
+    assert_eq!(
+        made["services"]["app"]["configs"],
+        json!([
+            { "source": "c", "target": "/c" },
+            { "source": "secret.s", "target": "/run/secrets/s" },
+            { "source": "secret.s", "target": "/run/secrets/other", "mode": 256 },
+        ])
+    );
+    assert_eq!(made["services"]["app"]["environment"], json!({ "A": "1" }), "a name alone is never filled in");
+    person.env.clear();
+    assert_eq!(rules(&person, &model), ["compose.secrets"]);
+    person.env.insert("KEY".into(), "x".into());
+    model["configs"]["secret.s"] = json!({ "content": "clash" });
+    assert_eq!(rules(&person, &model), ["compose.secrets"]);
+}
+
+#[test]
+fn what_the_policy_does_not_grant_names_its_setting() {
+    let setting = |change: fn(&mut Person), more: Value| {
+        let mut person = Person::new();
+        change(&mut person);
+        let refused = person.admit(&model(more)).unwrap_err();
+        (refused.problems[0].rule, refused.problems[0].setting)
+    };
+    assert_eq!(
+        setting(|it| it.policy.allow_gpu = false, json!({ "gpus": [{ "count": -1 }] })),
+        ("compose.gpus", Some("security.allow_gpu"))
+    );
+    assert_eq!(setting(|it| it.policy.open_network = false, json!({})), ("compose.networks", Some("security.network")));
+    assert_eq!(setting(|it| it.policy.allow_root = false, json!({})), ("compose.user", Some("security.allow_root")));
+    assert_eq!(
+        setting(|it| it.policy.images = coracle_runtime::PatternSet::default(), json!({})),
+        ("compose.image", Some("security.images"))
+    );
+    let hosts = json!({ "extra_hosts": ["up=host-gateway"] });
+    assert_eq!(
+        setting(|it| it.policy.allow_host_gateway = false, hosts),
+        ("compose.extra_hosts", Some("security.allow_host_gateway"))
+    );
+    assert_eq!(
+        setting(|_| {}, json!({ "build": { "context": "/x" } })),
+        ("compose.build", Some("compose.allow_build"))
+    );
+}
+
+#[test]
+fn a_built_image_takes_no_name() {
+    let person = Person { allow_build: true, ..Person::new() };
+    std::fs::write(person.work().join("Dockerfile"), "FROM x").unwrap();
+    let build =
+        json!({ "build": { "context": person.work(), "dockerfile": "Dockerfile", "args": { "A": "1", "B": null } } });
+    let stack = admitted(&person, &model(build));
+    assert!(stack.builds() && stack.images().is_empty());
+    let made = &stack.model()["services"]["app"];
+    assert_eq!((made.get("image"), made.get("pull_policy")), (None, None));
+    assert_eq!(
+        made["build"],
+        json!({ "context": person.work(), "dockerfile": person.work().join("Dockerfile"), "args": { "A": "1" } })
+    );
+}
+
+#[test]
+fn gpus_are_given_and_no_other_device() {
+    let mut person = Person::new();
+    person.policy.allow_gpu = true;
+    let device = json!({ "driver": "nvidia", "count": -1, "capabilities": ["gpu"] });
+    let stack =
+        admitted(&person, &model(json!({ "deploy": { "resources": { "reservations": { "devices": [device] } } } })));
+    assert!(stack.wants_gpu());
+    let kept = &stack.model()["services"]["app"]["deploy"]["resources"]["reservations"]["devices"][0];
+    assert_eq!(kept, &json!({ "driver": "nvidia", "count": "all", "capabilities": ["gpu"] }));
+    for device in [
+        json!({ "driver": "cdi", "capabilities": ["gpu"] }),
+        json!({ "capabilities": ["tpu"] }),
+        json!({ "capabilities": [] }),
+    ] {
+        assert_eq!(broken_for(&person, json!({ "gpus": [device] })), ["compose.devices"], "{device}");
+    }
+}
+
+#[test]
+fn what_is_no_mapping_where_one_is_due_is_refused() {
+    let person = Person::new();
+    for (part, rule) in [
+        ("services", "compose.services"),
+        ("networks", "compose.networks"),
+        ("volumes", "compose.volumes"),
+        ("configs", "compose.configs"),
+        ("secrets", "compose.secrets"),
+    ] {
+        for odd in [json!(["x"]), json!("x"), json!(7)] {
+            let mut model = model(json!({}));
+            model[part]["odd"] = odd.clone();
+            assert!(rules(&person, &model).contains(&rule), "{part} {odd}");
+            model[part] = odd;
+            assert!(rules(&person, &model).contains(&rule), "{part}");
+        }
+    }
+    for key in [
+        "deploy",
+        "healthcheck",
+        "logging",
+        "networks",
+        "depends_on",
+        "ulimits",
+        "ports",
+        "volumes",
+        "configs",
+        "secrets",
+    ] {
+        assert!(!broken(json!({ (key): 7 })).is_empty(), "{key}");
+    }
+    for key in ["cap_add", "cap_drop", "security_opt", "links", "tmpfs", "extra_hosts", "gpus", "network_mode", "image"]
+    {
+        assert!(!broken(json!({ (key): { "a": [{}] } })).is_empty(), "{key}");
+        assert!(!broken(json!({ (key): [{}] })).is_empty(), "{key}");
+    }
+}
+
+#[test]
+fn all_findings_are_told_with_service_and_key() {
+    let refused =
+        Person::new().admit(&model(json!({ "privileged": true, "pid": "host", "new_thing": 1 }))).unwrap_err();
+    let told: Vec<_> = refused.problems.iter().map(|it| (it.rule, it.message.as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            ("compose.key", "service `app`: `new_thing` is not allowed in a stack"),
+            ("compose.pid", "service `app`: `pid` is not allowed in a stack"),
+            ("compose.privileged", "service `app`: `privileged` is not allowed in a stack"),
+        ]
+    );
+}
+
+#[test]
+fn our_labels_are_on_everything_that_the_stack_makes() {
+    let person = Person { ours: ["team".to_owned()].into(), ..Person::new() };
+    let mut model = model(json!({ "labels": { "a": "b", "x": "theirs" } }));
+    model["networks"]["ext"] = json!({ "external": true, "name": "team" });
+    model["volumes"] = json!({ "data": { "name": "p_data" } });
+    let label = |kind: Labelled, name: &str| BTreeMap::from([("x".to_owned(), format!("{kind:?} {name}"))]);
+    let made = admitted(&person, &model).labelled(label).model().clone();
+    assert_eq!(made["services"]["app"]["labels"], json!({ "a": "b", "x": "Service app" }));
+    assert_eq!(made["networks"]["default"]["labels"], json!({ "x": "Network default" }));
+    assert_eq!(made["volumes"]["data"]["labels"], json!({ "x": "Volume data" }));
+    assert_eq!(made["networks"]["ext"], json!({ "external": true, "name": "team" }));
+}
+
+/// Keys of which none may be in a model that is brought up, at any depth where a key has a meaning.
+const FORBIDDEN: &[&str] = &[
+    "privileged",
+    "pid",
+    "ipc",
+    "uts",
+    "userns_mode",
+    "cgroup",
+    "cgroup_parent",
+    "runtime",
+    "device_cgroup_rules",
+    "volumes_from",
+    "sysctls",
+    "external_links",
+    "annotations",
+    "post_start",
+    "pre_stop",
+    "oom_kill_disable",
+    "oom_score_adj",
+    "driver_opts",
+    "ipam",
+    "container_name",
+    "group_add",
+    "credential_spec",
+    "use_api_socket",
+    "provider",
+    "extends",
+    "env_file",
+    "include",
+    "ssh",
+    "entitlements",
+    "isolation",
+    "a_key_of_tomorrow",
+];
+
+/// Whether a key stands anywhere but where names are the file's own.
+fn has_key(value: &Value, key: &str) -> bool {
+    const TEXTS: &[&str] = &["environment", "labels", "args", "content"];
+    const NAMED: &[&str] = &["services", "networks", "volumes", "configs", "secrets", "depends_on", "ulimits"];
+    match value {
+        Value::Array(list) => list.iter().any(|it| has_key(it, key)),
+        Value::Object(entries) => entries.iter().any(|(name, it)| match it {
+            _ if name == key => true,
+            _ if TEXTS.contains(&name.as_str()) => false,
+            Value::Object(named) if NAMED.contains(&name.as_str()) => named.values().any(|it| has_key(it, key)),
+            it => has_key(it, key),
+        }),
+        _ => false,
+    }
+}
+
+/// Puts a key into the n-th mapping of a model, counted over all depths.
+fn plant(value: &mut Value, at: &mut usize, key: &str, planted: &Value) {
+    match value {
+        Value::Array(list) => list.iter_mut().for_each(|it| plant(it, at, key, planted)),
+        Value::Object(entries) => {
+            if *at == 0 {
+                entries.insert(key.to_owned(), planted.clone());
+            }
+            *at = at.wrapping_sub(1);
+            entries.values_mut().for_each(|it| plant(it, at, key, planted));
+        }
+        _ => {}
+    }
+}
+
+fn junk() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(json!(true)),
+        Just(json!("host")),
+        Just(json!(["SYS_ADMIN"])),
+        Just(json!({ "file": "/etc/shadow" })),
+        Just(json!([{ "source": "/dev/sda", "target": "/dev/sda" }])),
+        Just(json!(-1000)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 256 } else { 4096 }))]
+
+    #[test]
+    fn no_accepted_model_has_a_forbidden_key(
+        which in 0..10_usize,
+        plants in prop::collection::vec((0..200_usize, prop::sample::select(FORBIDDEN), junk()), 1..4),
+    ) {
+        let person = Person { allow_build: true, root_is_host: false, ..Person::new() };
+        let file = all("idioms").swap_remove(which);
+        file.lay_out(&person.work());
+        let mut model = file.model(&person.work());
+        for (at, key, planted) in &plants {
+            plant(&mut model, &mut at.clone(), key, planted);
+        }
+        if let Ok(stack) = person.admit(&model) {
+            for key in FORBIDDEN {
+                prop_assert!(!has_key(stack.model(), key), "{}: {key} in {}", file.name, stack.model());
+            }
+        }
+    }
+
+    #[test]
+    fn no_shape_makes_admission_panic(
+        which in 0..10_usize,
+        at in 0..200_usize,
+        key in prop::sample::select(&["image", "ports", "volumes", "networks", "deploy", "build", "healthcheck", "ulimits",
+            "labels", "logging", "cap_add", "configs", "secrets", "extra_hosts", "scale", "user", "target", "published"][..]),
+        planted in junk(),
+    ) {
+        let person = Person { allow_build: true, ..Person::new() };
+        let file = all("idioms").swap_remove(which);
+        let mut model = file.model(&person.work());
+        plant(&mut model, &mut at.clone(), key, &planted);
+        if let Ok(stack) = person.admit(&model) {
+            let _ = (stack.default_network(), stack.labelled(|_, _| BTreeMap::new()));
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Whole files: hostile ones and the idioms of public projects. They are kept where the end-to-end tests find them, with
+//! what Compose made of them beside (`config --format json`, with `@DIR@` for their directory).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use coracle_runtime::{ByteSize, LabelNamespace, Limits, PatternSet, Policy, ProjectName, Protocol, Refused};
+use serde_json::Value;
+
+use crate::{AdmittedStack, ReadError, Rules, admit, read};
+
+/// A person with a working directory, and what they allow.
+pub(crate) struct Person {
+    pub(crate) root: tempfile::TempDir,
+    pub(crate) policy: Policy,
+    pub(crate) namespace: LabelNamespace,
+    pub(crate) protected: Vec<String>,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) ours: BTreeSet<String>,
+    pub(crate) root_is_host: bool,
+    pub(crate) allow_build: bool,
+    pub(crate) namespaced: bool,
+    pub(crate) taken: u16,
+}
+
+impl Person {
+    /// As `standard` has it, on an engine with root.
+    pub(crate) fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let work = root.path().canonicalize().unwrap().join("home/project/work");
+        std::fs::create_dir_all(&work).unwrap();
+        let policy = Policy {
+            allow_roots: vec![work.clone()],
+            home: work.ancestors().nth(2).unwrap().to_owned(),
+            denied: vec![],
+            scratch: "/nowhere".into(),
+            memory_max: ByteSize::mib(16 << 10),
+            pids_max: 4096,
+            port_min: 1024,
+            allow_gpu: false,
+            images: PatternSet::new(&["*".into()]).unwrap(),
+            ..Policy::everything()
+        };
+        Self {
+            root,
+            policy,
+            namespace: LabelNamespace::parse("coracle").unwrap(),
+            protected: [".git/config", ".git/hooks", ".envrc"].map(String::from).to_vec(),
+            env: BTreeMap::new(),
+            ours: BTreeSet::new(),
+            root_is_host: true,
+            allow_build: false,
+            namespaced: false,
+            taken: 0,
+        }
+    }
+
+    pub(crate) fn work(&self) -> PathBuf {
+        self.root.path().canonicalize().unwrap().join("home/project/work")
+    }
+
+    pub(crate) fn admit(&self, model: &Value) -> Result<AdmittedStack, Refused> {
+        let taken = self.taken;
+        let rules = Rules {
+            policy: &self.policy,
+            label_namespace: &self.namespace,
+            namespace: self.namespaced,
+            allow_build: self.allow_build,
+            max_services: 20,
+            default_limits: Limits { memory: Some(ByteSize::mib(4096)), cpus: None, pids: Some(1024) },
+            root_is_host: self.root_is_host,
+            protected: &self.protected,
+            env: &self.env,
+            is_free: &move |port, _: Protocol| port != taken,
+            our_networks: &self.ours,
+            our_volumes: &self.ours,
+        };
+        admit(model, &ProjectName::parse("p").unwrap(), &rules)
+    }
+}
+
+/// A file of the fixtures.
+pub(crate) struct Fixture {
+    pub(crate) name: String,
+    pub(crate) text: String,
+    model: Option<String>,
+}
+
+pub(crate) fn all(kind: &str) -> Vec<Fixture> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/compose").join(kind);
+    let mut found: Vec<_> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|it| it.unwrap().path())
+        .filter(|it| it.extension().is_some_and(|it| it == "yaml"))
+        .map(|path| Fixture {
+            name: path.file_stem().unwrap().to_str().unwrap().to_owned(),
+            text: std::fs::read_to_string(&path).unwrap(),
+            model: std::fs::read_to_string(path.with_extension("json")).ok(),
+        })
+        .collect();
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    found
+}
+
+impl Fixture {
+    /// The rule it breaks; none for one that cannot even be read.
+    pub(crate) fn rule(&self) -> Option<&str> {
+        self.text.lines().next().unwrap().strip_prefix("# rule: ")
+    }
+
+    /// Makes the files that it says it needs, by remarks at its head.
+    pub(crate) fn lay_out(&self, work: &Path) {
+        for line in self.text.lines() {
+            if let Some(file) = line.strip_prefix("# file: ") {
+                std::fs::create_dir_all(work.join(file).parent().unwrap()).unwrap();
+                std::fs::write(work.join(file), "A=1\n").unwrap();
+            } else if let Some(dir) = line.strip_prefix("# dir: ") {
+                std::fs::create_dir_all(work.join(dir)).unwrap();
+            }
+        }
+    }
+
+    pub(crate) fn model(&self, work: &Path) -> Value {
+        let model = self.model.as_ref().unwrap_or_else(|| panic!("{} has no model", self.name));
+        serde_json::from_str(&model.replace("@DIR@", work.to_str().unwrap())).unwrap()
+    }
+
+    /// From text to what is brought up, with Compose's part taken from the fixture.
+    pub(crate) fn admitted(&self, person: &Person) -> Result<AdmittedStack, ReadError> {
+        self.lay_out(&person.work());
+        read(&self.text, &person.work(), &person.policy)?;
+        Ok(person.admit(&self.model(&person.work()))?)
+    }
+}
+
+#[test]
+fn every_hostile_file_breaks_the_rule_it_names() {
+    let files = all("hostile");
+    assert!(files.len() >= 80, "{}", files.len());
+    for file in files {
+        match (file.rule(), file.admitted(&Person::new())) {
+            (Some(rule), Err(ReadError::Refused(refused))) => {
+                let rules: Vec<_> = refused.problems.iter().map(|it| it.rule).collect();
+                assert!(rules.contains(&rule), "{}: {rules:?}", file.name);
+            }
+            (None, Err(ReadError::Invalid { .. })) => {}
+            (rule, other) => panic!("{}: {rule:?}, {other:?}", file.name),
+        }
+    }
+}
+
+#[test]
+fn idioms_of_public_projects_are_admitted() {
+    let files = all("idioms");
+    assert_eq!(files.len(), 10);
+    for file in files {
+        let person = Person { allow_build: true, ..Person::new() };
+        let admitted = file.admitted(&person).unwrap_or_else(|err| panic!("{}: {err}", file.name));
+        assert!(admitted.services().len() >= 2, "{}", file.name);
+    }
+}

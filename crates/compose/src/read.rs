@@ -1,0 +1,295 @@
+//! Our own first reading of a Compose file, before Compose sees it (containers.md 12.5).
+//!
+//! Compose opens files and starts programs while it *reads*. So what makes it do that is refused here or done by us, and
+//! Compose is given what we understood and not the text: two readers cannot be played off against each other.
+
+mod env_file;
+mod yaml;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::{Policy, Refused};
+use serde_json::{Map, Value};
+
+use crate::findings::{Asked, Findings, Place, is_known};
+
+/// A Compose file that was read and may be shown to Compose.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    content: String,
+}
+
+/// Why a text goes no further.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// It is no Compose file, or too large for one.
+    #[error("{message}")]
+    Invalid {
+        /// What is wrong, in one sentence.
+        message: String,
+        /// The line it was seen on, from 1.
+        line: Option<u64>,
+    },
+    /// It asks for what is never read, or for files that may not be used.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+/// Reads the text of a Compose file whose relative paths start from `dir`.
+///
+/// At most 1 MiB, 50 levels, 100 aliases and 10,000 nodes after them; no tags, no duplicate keys. Looks at the files that
+/// the text names, resolves their links once, and reads those that Compose would read.
+///
+/// # Errors
+/// [`ReadError::Invalid`] for what cannot be understood; [`ReadError::Refused`] with every broken rule.
+pub fn read(text: &str, dir: &Path, policy: &Policy) -> Result<Reading, ReadError> {
+    let Value::Object(mut file) = yaml::parse(text)? else {
+        return Err(yaml::invalid("the file is no mapping of keys to values".into(), None));
+    };
+    if file.get("services").and_then(Value::as_object).is_none_or(Map::is_empty) {
+        return Err(yaml::invalid("the file has no `services`".into(), None));
+    }
+    let mut reader = Reader { dir, policy, findings: Findings::default() };
+    reader.file(&mut file);
+    reader.findings.into_result()?;
+    Ok(Reading { content: yaml::print(&Value::Object(file)) })
+}
+
+impl Reading {
+    /// What Compose is given in place of the text: the same as JSON, with aliases, merges, and files of variables and
+    /// labels written out, and with the real paths of files. `${NAME}` is still in it.
+    #[must_use]
+    pub fn content(&self) -> &str {
+        &self.content
+    }
+}
+
+/// What Compose would do by itself while it reads, with the reason why it does not get to.
+const NEVER: &[(&str, &str)] = &[
+    ("provider", "starts a program of the host"),
+    ("use_api_socket", "gives the engine's socket away"),
+    ("credential_spec", "reads a file or the registry of the host"),
+    // These act later, and versions of Compose that do not know them would say so in other words.
+    ("models", "starts a program of the host"),
+    ("post_start", "runs commands past the limits of the service"),
+    ("pre_stop", "runs commands past the limits of the service"),
+];
+
+/// Keys that are dropped wherever they stand, before anything is made of them.
+fn is_dropped(key: &str) -> bool {
+    key.starts_with("x-") || key == "develop"
+}
+
+struct Reader<'a> {
+    dir: &'a Path,
+    policy: &'a Policy,
+    findings: Findings,
+}
+
+impl Reader<'_> {
+    fn file(&mut self, file: &mut Map<String, Value>) {
+        file.retain(|key, _| !is_dropped(key) && key != "version" && key != "name");
+        for (key, value) in &mut *file {
+            match key.as_str() {
+                "services" | "networks" | "volumes" => {}
+                "configs" => self.stored("config", value),
+                "secrets" => self.stored("secret", value),
+                "include" => self.refuse(Place::FILE, Asked::new(key, ""), "makes Compose read other files"),
+                key if is_known(key) => self.refuse(Place::FILE, Asked::new(key, ""), "is not allowed in a stack"),
+                key => self.refuse(Place::FILE, Asked::new(key, ""), "is no key that is known here"),
+            }
+        }
+        for (name, service) in file.get_mut("services").and_then(Value::as_object_mut).into_iter().flatten() {
+            if let Some(service) = service.as_object_mut() {
+                self.service(Place::service(name), service);
+            }
+        }
+    }
+
+    fn service(&mut self, place: Place<'_>, service: &mut Map<String, Value>) {
+        service.retain(|key, _| !is_dropped(key));
+        for (key, _) in service.iter().filter(|(key, _)| !is_service_key(key)) {
+            // A key that this list does not have may be one that a newer Compose acts on while it reads.
+            self.findings.refuse(place, Asked::new(key, ""), "is no key that is known here");
+        }
+        for (key, why) in NEVER.iter().filter(|(key, _)| service.contains_key(*key)) {
+            self.findings.refuse(place, Asked::new(key, ""), why);
+        }
+        if let Some(file) = service.get("extends").and_then(|it| it.get("file")) {
+            let file = file.as_str().unwrap_or_default();
+            self.findings.refuse(
+                place,
+                Asked::within("extends", "extends.file", file),
+                "makes Compose read other files",
+            );
+        }
+        self.write_out(place, service, "env_file", "environment");
+        self.write_out(place, service, "label_file", "labels");
+        if let Some(build) = service.get_mut("build") {
+            self.build(place, build);
+        }
+    }
+
+    /// Reads what files say and puts it where it would end, below what stands there already.
+    fn write_out(&mut self, place: Place<'_>, service: &mut Map<String, Value>, key: &str, into: &str) {
+        let Some(files) = service.remove(key) else { return };
+        let mut said = BTreeMap::new();
+        for (path, required) in self.listed(place, key, &files) {
+            if !required && absolute(self.dir, &path).is_some_and(|it| !it.exists()) {
+                continue;
+            }
+            let Some(file) = self.path(place, Asked::new(key, &path)) else { continue };
+            match env_file::read(&file) {
+                Ok(pairs) => said.extend(pairs),
+                Err(why) => self.findings.refuse(place, Asked::new(key, &path), &why),
+            }
+        }
+        if said.is_empty() {
+            return;
+        }
+        let Some(mut entries) = pairs(service.get(into)) else {
+            let value = Asked::new(into, "");
+            return self.findings.refuse(place, value, "is neither a mapping nor a list of `NAME=value`");
+        };
+        for (name, value) in said {
+            entries.entry(name).or_insert(Value::String(value));
+        }
+        service.insert(into.to_owned(), Value::Object(entries));
+    }
+
+    /// The paths of `env_file` and the like: one, several, or `{path, required}`.
+    fn listed(&mut self, place: Place<'_>, key: &str, files: &Value) -> Vec<(String, bool)> {
+        let one = |it: &Value| match it {
+            Value::String(path) => Some((path.clone(), true)),
+            Value::Object(entry) => {
+                let plain = entry.keys().all(|it| matches!(it.as_str(), "path" | "required" | "format"));
+                let required = entry.get("required").is_none_or(|it| it != &Value::Bool(false));
+                entry.get("path").and_then(Value::as_str).filter(|_| plain).map(|it| (it.to_owned(), required))
+            }
+            _ => None,
+        };
+        let all: Option<Vec<_>> = match files {
+            Value::Null => Some(Vec::new()),
+            Value::Array(list) => list.iter().map(one).collect(),
+            single => one(single).map(|it| vec![it]),
+        };
+        all.unwrap_or_else(|| {
+            self.findings.refuse(place, Asked::new(key, &files.to_string()), "is not a list of paths");
+            Vec::new()
+        })
+    }
+
+    fn build(&mut self, place: Place<'_>, build: &mut Value) {
+        if let Value::String(context) = build {
+            *build = serde_json::json!({ "context": context });
+        }
+        let Some(build) = build.as_object_mut() else { return };
+        let context = build.get("context").and_then(Value::as_str).unwrap_or(".").to_owned();
+        let Some(real) = self.path(place, Asked::within("build", "build.context", &context)) else { return };
+        build.insert("context".into(), real.real().display().to_string().into());
+        self.dockerfile(place, build, real.real());
+        let Some(mut contexts) = build.get("additional_contexts").and_then(|it| pairs(Some(it))) else { return };
+        for (_, context) in &mut contexts {
+            let text = context.as_str().unwrap_or_default().to_owned();
+            if !text.starts_with("service:")
+                && let Some(opened) = self.path(place, Asked::within("build", "build.additional_contexts", &text))
+            {
+                *context = opened.real().display().to_string().into();
+            }
+        }
+        build.insert("additional_contexts".into(), Value::Object(contexts));
+    }
+
+    fn dockerfile(&mut self, place: Place<'_>, build: &mut Map<String, Value>, context: &Path) {
+        if let Some(given) = build.get("dockerfile").and_then(Value::as_str).map(str::to_owned) {
+            let asked = Asked::within("build", "build.dockerfile", &given);
+            if let Some(opened) = self.path_from(context, place, asked) {
+                build.insert("dockerfile".into(), opened.real().display().to_string().into());
+            }
+            return;
+        }
+        // The one that is used without a word must not lead out either.
+        for path in ["Dockerfile", "dockerfile"].map(|it| context.join(it)).iter().filter(|it| it.exists()) {
+            let asked = Asked::within("build", "build.dockerfile", "Dockerfile");
+            self.findings.host_path((place, asked), path, self.policy);
+        }
+    }
+
+    /// Files of configs and secrets: the engine binds them.
+    fn stored(&mut self, kind: &'static str, entries: &mut Value) {
+        let rule = if kind == "config" { "configs" } else { "secrets" };
+        for (name, entry) in entries.as_object_mut().into_iter().flatten() {
+            let Some(file) = entry.get("file").and_then(Value::as_str).map(str::to_owned) else { continue };
+            if let Some(opened) = self.path(Place::of(kind, name), Asked::within(rule, "file", &file)) {
+                entry["file"] = opened.real().display().to_string().into();
+            }
+        }
+    }
+
+    /// A path of the host that the file names: not filled in, not of a home, and not remote.
+    fn path(&mut self, place: Place<'_>, asked: Asked<'_>) -> Option<HostPath> {
+        self.path_from(self.dir, place, asked)
+    }
+
+    fn path_from(&mut self, dir: &Path, place: Place<'_>, asked: Asked<'_>) -> Option<HostPath> {
+        if asked.value.contains('$') {
+            self.findings.refuse(place, asked, "has a `$`: name the path itself");
+            return None;
+        }
+        let Some(path) = absolute(dir, asked.value) else {
+            self.findings.refuse(place, asked, "is not a path of a file or directory on this host");
+            return None;
+        };
+        let opened = self.findings.host_path((place, asked), &path, self.policy)?;
+        if opened.real().to_str().is_none_or(|it| it.contains('$')) {
+            self.findings.refuse(place, asked, "leads to a path with a `$`");
+            return None;
+        }
+        Some(opened)
+    }
+
+    fn refuse(&mut self, place: Place<'_>, asked: Asked<'_>, why: &str) {
+        self.findings.refuse(place, asked, why);
+    }
+}
+
+/// From a directory on. None for what is another place to some reader: a URL, a home, an `@`.
+fn absolute(dir: &Path, path: &str) -> Option<PathBuf> {
+    let elsewhere = path.is_empty()
+        || path.starts_with('~')
+        || path.contains("://")
+        || ["git@", "github.com/", "oci-layout:", "target:"].iter().any(|it| path.starts_with(it));
+    (!elsewhere).then(|| dir.join(path))
+}
+
+/// Keys of a service that are known, whatever becomes of them.
+fn is_service_key(key: &str) -> bool {
+    is_known(key)
+        || matches!(
+            key,
+            "attach" | "logging" | "mem_reservation" | "memswap_limit" | "profiles" | "pull_policy" | "restart"
+        )
+}
+
+/// A mapping, or a list of `NAME=value`, as a mapping.
+fn pairs(value: Option<&Value>) -> Option<Map<String, Value>> {
+    match value {
+        None | Some(Value::Null) => Some(Map::new()),
+        Some(Value::Object(entries)) => Some(entries.clone()),
+        Some(Value::Array(list)) => list
+            .iter()
+            .map(|it| {
+                let text = it.as_str()?;
+                let (name, value) = text.split_once('=').map_or((text, Value::Null), |(name, it)| (name, it.into()));
+                Some((name.to_owned(), value))
+            })
+            .collect(),
+        Some(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+use std::path::Path;
+
+use coracle_runtime::Policy;
+use serde_json::{Value, json};
+
+use super::{ReadError, read};
+
+/// A person's directory: beneath a root, with a secret outside of it that a link leads to.
+struct Place {
+    root: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        for dir in ["work/app", "outside"] {
+            std::fs::create_dir_all(root.path().join(dir)).unwrap();
+        }
+        std::fs::write(root.path().join("outside/secret"), "KEY=canary\n").unwrap();
+        std::os::unix::fs::symlink(root.path().join("outside"), root.path().join("work/link")).unwrap();
+        std::fs::write(root.path().join("work/a.env"), "A=1\nB='x$y'\n").unwrap();
+        std::fs::write(root.path().join("work/app/Dockerfile"), "FROM scratch\n").unwrap();
+        Self { root }
+    }
+
+    fn work(&self) -> std::path::PathBuf {
+        self.root.path().canonicalize().unwrap().join("work")
+    }
+
+    fn policy(&self) -> Policy {
+        Policy { allow_roots: vec![self.work()], ..Policy::everything() }
+    }
+
+    fn read(&self, text: &str) -> Result<Value, ReadError> {
+        read(text, &self.work(), &self.policy()).map(|it| serde_json::from_str(it.content()).unwrap())
+    }
+
+    fn rules(&self, text: &str) -> Vec<&'static str> {
+        match self.read(text) {
+            Err(ReadError::Refused(refused)) => refused.problems.iter().map(|it| it.rule).collect(),
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+}
+
+fn service(more: &str) -> String {
+    format!("services: {{web: {{image: a, {more}}}}}")
+}
+
+#[test]
+fn what_makes_compose_act_while_it_reads_is_refused() {
+    let place = Place::new();
+    for (text, rule) in [
+        ("include: [other.yaml]\nservices: {web: {image: a}}", "compose.include"),
+        (&service("extends: {file: other.yaml, service: x}"), "compose.extends"),
+        (&service("provider: {type: sh}"), "compose.provider"),
+        (&service("use_api_socket: true"), "compose.use_api_socket"),
+        (&service("credential_spec: {file: x}"), "compose.credential_spec"),
+        (&service("build: https://github.com/x/y.git"), "compose.build"),
+        (&service("build: git@github.com:x/y.git"), "compose.build"),
+        (&service("build: {context: app, additional_contexts: {x: 'oci-layout://x'}}"), "compose.build"),
+        (&service("build: {context: app, additional_contexts: ['x=docker-image://x']}"), "compose.build"),
+        (&service("build: {context: app, dockerfile: ../../outside/secret}"), "compose.root"),
+        (&service("build: ../outside"), "compose.root"),
+        (&service("build: link"), "compose.root"),
+        (&service("build: /etc"), "compose.denied"),
+        (&service("build: '${DIR}'"), "compose.build"),
+        (&service("env_file: link/secret"), "compose.root"),
+        (&service("env_file: [/etc/passwd]"), "compose.denied"),
+        (&service("env_file: [{path: $HOME/x}]"), "compose.env_file"),
+        (&service("env_file: ~/x"), "compose.env_file"),
+        (&service("env_file: missing.env"), "compose.env_file"),
+        (&service("env_file: {path: link/secret, required: false}"), "compose.root"),
+        (&service("label_file: /proc/self/environ"), "compose.denied"),
+        ("services: {web: {image: a}}\nconfigs: {c: {file: /etc/shadow}}", "compose.denied"),
+        ("services: {web: {image: a}}\nsecrets: {c: {file: link/secret}}", "compose.root"),
+        ("services: {web: {image: a}}\nsecrets: {c: {file: './${X}'}}", "compose.secrets"),
+        (&service("a_key_of_tomorrow: 1"), "compose.key"),
+        ("services: {web: {image: a}}\ntomorrow: 1", "compose.key"),
+        ("services: {web: {image: a}}\nmodels: {m: {model: x}}", "compose.models"),
+    ] {
+        assert_eq!(place.rules(text), [rule], "{text}");
+    }
+}
+
+#[test]
+fn all_findings_are_told_at_once() {
+    let place = Place::new();
+    let text = "include: [x]\nservices: {a: {image: x, provider: {type: y}}, b: {image: x, env_file: /etc/passwd}}";
+    assert_eq!(place.rules(text), ["compose.include", "compose.provider", "compose.denied"]);
+}
+
+#[test]
+fn a_link_that_is_the_usual_dockerfile_does_not_lead_out() {
+    let place = Place::new();
+    std::fs::create_dir(place.work().join("evil")).unwrap();
+    std::os::unix::fs::symlink("../link/secret", place.work().join("evil/Dockerfile")).unwrap();
+    assert_eq!(place.rules(&service("build: evil")), ["compose.root"]);
+}
+
+#[test]
+fn files_of_variables_are_written_out() {
+    let place = Place::new();
+    let read =
+        place.read(&service("env_file: [a.env, {path: none.env, required: false}], environment: [A=2, C]")).unwrap();
+    assert_eq!(read["services"]["web"], json!({ "image": "a", "environment": { "A": "2", "B": "x$$y", "C": null } }));
+    let read = place.read(&service("label_file: a.env, labels: {x: y}")).unwrap();
+    assert_eq!(read["services"]["web"]["labels"], json!({ "A": "1", "B": "x$$y", "x": "y" }));
+}
+
+#[test]
+fn paths_are_real_ones_and_what_means_nothing_is_gone() {
+    let place = Place::new();
+    std::os::unix::fs::symlink("app", place.work().join("alias")).unwrap();
+    let text = "version: '3'\nname: x\nx-a: 1\nservices: {web: {build: alias, x-b: 1, develop: {watch: []}}}\nconfigs: {c: {file: ./a.env}}";
+    let (read, work) = (place.read(text).unwrap(), place.work());
+    assert_eq!(
+        read,
+        json!({
+            "services": { "web": { "build": { "context": work.join("app") } } },
+            "configs": { "c": { "file": work.join("a.env") } },
+        })
+    );
+}
+
+#[test]
+fn what_is_no_compose_file_says_so() {
+    for text in ["", "[]", "services: {}", "services: []", "a: 1", "services:\n", "services: {a: {image: x}\n"] {
+        let read = read(text, Path::new("/nowhere"), &Policy::everything());
+        assert!(matches!(read, Err(ReadError::Invalid { .. })), "{text}: {read:?}");
+    }
+}

@@ -1,0 +1,365 @@
+//! What is done with a stack: claimed, brought up, looked at, taken down (containers.md 12.8 to 12.12).
+
+mod pace;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use coracle_runtime::{
+    Container, ContainerId, ContainerRuntime, Error, Excerpt, Handle, Health, ImageAct, ImageRef, LabelFilter,
+    NetworkAct, Problem, ProjectName, PublishedPort, Refused, StackUp, Status, VolumeAct,
+};
+use serde::Serialize;
+use tokio::time::{Instant, sleep};
+
+use self::pace::Checks;
+use crate::AdmittedStack;
+
+/// How much of what a bad service printed is told.
+const LOG_BYTES: usize = 2048;
+
+/// Between two looks at services that are not good yet.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// What Compose writes on everything that it makes.
+const PROJECT: &str = "com.docker.compose.project";
+
+/// What it writes on the containers of a service.
+const SERVICE: &str = "com.docker.compose.service";
+
+/// Who holds a project name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// Nothing carries it.
+    Free,
+    /// All that carries it is ours.
+    Ours,
+    /// Something of other origin carries it.
+    Foreign,
+}
+
+/// A container of a stack, as callers see it (12.9).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Service {
+    /// The service it belongs to.
+    pub service: String,
+    /// Its name.
+    pub name: String,
+    /// Twelve digits of its id.
+    pub container_id: String,
+    /// A name of its image, else the image's id.
+    pub image: String,
+    /// Its state.
+    pub state: Status,
+    /// What its health check says, if it has one.
+    pub health: Option<Health>,
+    /// Exit code of its PID 1, once it ended.
+    pub exit_code: Option<i64>,
+    /// Ports on the host.
+    pub ports: Vec<PublishedPort>,
+    /// Its full id.
+    #[serde(skip)]
+    pub id: ContainerId,
+}
+
+/// A service that is not good, and what it said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BadService {
+    /// The service.
+    pub service: String,
+    /// Its state; none when it has no container.
+    pub state: Option<Status>,
+    /// What its health check says.
+    pub health: Option<Health>,
+    /// Exit code of its PID 1.
+    pub exit_code: Option<i64>,
+    /// The last of what it printed, at most 2 KiB, control characters escaped.
+    pub log: String,
+}
+
+/// Why a stack did not come up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StackError {
+    /// Services are not good: one ended badly, or the time is over.
+    #[error("{}", told(.bad))]
+    Bad {
+        /// Those services.
+        bad: Vec<BadService>,
+        /// What Compose said to it, if it gave up.
+        #[source]
+        cause: Option<Box<Error>>,
+    },
+    /// A directory of the host was exchanged while it was bound (4.9).
+    #[error(transparent)]
+    Changed(Refused),
+    /// Compose or the engine failed, while no service is known to be bad.
+    #[error(transparent)]
+    Engine(#[from] Error),
+}
+
+fn told(bad: &[BadService]) -> String {
+    let one = |it: &BadService| {
+        let name = &it.service;
+        match (it.state, it.exit_code, it.health) {
+            (None, ..) => format!("`{name}` was not started"),
+            (Some(Status::Exited | Status::Dead), Some(code), _) => format!("`{name}` ended with {code}"),
+            (Some(_), _, Some(health)) => format!("`{name}` is {}", word(health)),
+            (Some(state), ..) => format!("`{name}` is {state}"),
+        }
+    };
+    format!("the stack did not come up: {}", bad.iter().map(one).collect::<Vec<_>>().join(", "))
+}
+
+fn word(health: Health) -> &'static str {
+    match health {
+        Health::Starting => "not healthy yet",
+        Health::Healthy => "healthy",
+        Health::Unhealthy => "unhealthy",
+    }
+}
+
+/// How a stack is brought up.
+#[derive(Clone, Debug)]
+pub struct Up {
+    /// The directory that relative paths start from.
+    pub dir: PathBuf,
+    /// How long until all services are good (`compose.timeout`).
+    pub patience: Duration,
+    /// Health checks run only when they are asked for: Podman's (12.9).
+    pub checks_on_demand: bool,
+}
+
+/// Looks who holds a project name: containers, networks and volumes that carry it as Compose writes it, and networks and
+/// volumes that bear the names which Compose would give and take for its own.
+///
+/// # Errors
+/// Those of the engine.
+pub async fn claim(
+    runtime: &dyn ContainerRuntime,
+    project: &ProjectName,
+    is_ours: impl Fn(&BTreeMap<String, String>) -> bool + Send + Sync,
+) -> Result<Claim, Error> {
+    let mut holders: Vec<BTreeMap<String, String>> = Vec::new();
+    holders.extend(runtime.list(&of_project(project)).await?.into_iter().map(|it| it.labels));
+    let prefix = format!("{project}_");
+    let holds = |name: &str, labels: &BTreeMap<String, String>| {
+        labels.get(PROJECT).map_or_else(|| name.starts_with(&prefix), |it| it == project.as_str())
+    };
+    let networks = runtime.network(NetworkAct::List(LabelFilter::default())).await?;
+    holders.extend(networks.into_iter().filter(|it| holds(&it.name, &it.labels)).map(|it| it.labels));
+    let volumes = runtime.volume(VolumeAct::List(LabelFilter::default())).await?;
+    holders.extend(volumes.into_iter().filter(|it| holds(&it.name, &it.labels)).map(|it| it.labels));
+    Ok(match holders.as_slice() {
+        [] => Claim::Free,
+        all if all.iter().all(is_ours) => Claim::Ours,
+        _ => Claim::Foreign,
+    })
+}
+
+/// Brings a stack up and waits until every service is good: healthy, running without a health check, or ended with 0.
+/// One that ended with anything else ends the wait. What was made stays: the caller takes it [`down`].
+///
+/// # Errors
+/// [`StackError`].
+pub async fn up(runtime: &dyn ContainerRuntime, stack: &AdmittedStack, how: &Up) -> Result<Vec<Service>, StackError> {
+    let give_up = Instant::now() + how.patience;
+    let mut checks = Checks::of(stack, how.checks_on_demand);
+    let (said, cause) = match started(runtime, stack, how, &mut checks).await {
+        Ok(said) => (said, None),
+        Err(err) => (None, Some(err)),
+    };
+    loop {
+        let seen = services(runtime, stack.project()).await?;
+        let bad = not_good(stack, &seen);
+        if bad.is_empty() && cause.is_none() {
+            unchanged(runtime, stack, &seen).await?;
+            return Ok(seen);
+        }
+        let hopeless = bad.iter().any(|name| seen.iter().any(|it| it.service == *name && has_failed(it)));
+        // What Compose gave up to start is started by nobody.
+        let given_up =
+            said.is_some() && bad.iter().any(|name| !seen.iter().any(|it| it.service == *name && started_once(it)));
+        if cause.is_some() || hopeless || given_up || Instant::now() >= give_up {
+            let cause = cause.or(said.filter(|_| given_up).map(compose_failed));
+            return Err(failure(runtime, &seen, bad, cause).await);
+        }
+        checks.run_due(runtime, &seen).await;
+        sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Compose starts it, while health checks that nobody else runs are run. A service that ended badly ends it: Compose
+/// might wait for others that wait for that one.
+async fn started(
+    runtime: &dyn ContainerRuntime,
+    stack: &AdmittedStack,
+    how: &Up,
+    checks: &mut Checks,
+) -> Result<Option<Excerpt>, Error> {
+    let up = StackUp {
+        project: stack.project().clone(),
+        model: stack.model().clone(),
+        dir: how.dir.clone(),
+        patience: how.patience,
+        build: stack.builds(),
+    };
+    let mut coming = runtime.stack_up(&up);
+    if !how.checks_on_demand {
+        return coming.await;
+    }
+    loop {
+        tokio::select! {
+            done = &mut coming => return done,
+            () = sleep(LOOK_AGAIN) => {}
+        }
+        // What cannot be looked at now is looked at again; Compose tells what is really wrong.
+        let seen = services(runtime, stack.project()).await.unwrap_or_default();
+        if seen.iter().any(has_failed) {
+            return Ok(None);
+        }
+        checks.run_due(runtime, &seen).await;
+    }
+}
+
+/// Services of the stack that have no container yet, or one that is not good.
+fn not_good(stack: &AdmittedStack, seen: &[Service]) -> BTreeSet<String> {
+    let wanted = |name: &str| stack.model()["services"][name]["scale"].as_u64().unwrap_or(1) > 0;
+    let missing = |name: &&str| wanted(name) && !seen.iter().any(|it| it.service == **name);
+    let names = stack.services().iter().map(|it| it.service.as_str());
+    let bad = seen.iter().filter(|it| !is_good(it)).map(|it| it.service.clone());
+    names.filter(missing).map(str::to_owned).chain(bad).collect()
+}
+
+fn is_good(service: &Service) -> bool {
+    match service.state {
+        Status::Running => service.health.is_none_or(|it| it == Health::Healthy),
+        Status::Exited => service.exit_code == Some(0),
+        _ => false,
+    }
+}
+
+fn started_once(service: &Service) -> bool {
+    service.state != Status::Created
+}
+
+fn compose_failed(excerpt: Excerpt) -> Error {
+    Error::Engine { verb: "compose up", exit: 1, excerpt }
+}
+
+fn has_failed(service: &Service) -> bool {
+    matches!(service.state, Status::Exited | Status::Dead) && service.exit_code != Some(0)
+}
+
+/// What is told of a stack that did not come up. Compose's own words count where no service is to blame.
+async fn failure(
+    runtime: &dyn ContainerRuntime,
+    seen: &[Service],
+    names: BTreeSet<String>,
+    cause: Option<Error>,
+) -> StackError {
+    let to_blame = seen.iter().any(|it| has_failed(it) || it.health == Some(Health::Unhealthy));
+    match cause {
+        Some(cause) if !to_blame => return StackError::Engine(cause),
+        _ => {}
+    }
+    let mut bad = Vec::new();
+    for name in names {
+        let of_service: Vec<_> = seen.iter().filter(|it| it.service == name && !is_good(it)).collect();
+        if of_service.is_empty() {
+            bad.push(BadService { service: name, state: None, health: None, exit_code: None, log: String::new() });
+            continue;
+        }
+        for it in of_service {
+            // A log that cannot be had is no reason to keep back the rest.
+            let log = runtime.logs(&it.id, LOG_BYTES).await.unwrap_or_default();
+            let last = &log[log.len().saturating_sub(LOG_BYTES)..];
+            bad.push(BadService {
+                service: it.service.clone(),
+                state: Some(it.state),
+                health: it.health,
+                exit_code: it.exit_code,
+                log: Excerpt::of(last).as_str().to_owned(),
+            });
+        }
+    }
+    StackError::Bad { bad, cause: cause.map(Box::new) }
+}
+
+/// Whether what the engine bound is what was admitted: device and inode.
+async fn unchanged(runtime: &dyn ContainerRuntime, stack: &AdmittedStack, seen: &[Service]) -> Result<(), StackError> {
+    for service in seen.iter().filter(|it| stack.binds().iter().any(|(name, _)| *name == it.service)) {
+        let made = match runtime.inspect(&Handle::from(&service.id)).await {
+            Ok(made) => made,
+            Err(Error::NoSuchContainer(_)) => continue,
+            Err(err) => return Err(err.into()),
+        };
+        for (_, bind) in stack.binds().iter().filter(|(name, _)| *name == service.service) {
+            let source = made.mounts.iter().find(|it| it.target == bind.at.as_str()).map(|it| &it.source);
+            if source.is_none_or(|it| bind.host.is_same_as(it).unwrap_or(false)) {
+                continue;
+            }
+            let value = bind.host.real().display().to_string();
+            let message = format!("service `{}`: `{value}` was exchanged while it was bound", service.service);
+            let problem = Problem { rule: "mount.changed", setting: None, value, message };
+            return Err(StackError::Changed(Refused { problems: vec![problem] }));
+        }
+    }
+    Ok(())
+}
+
+/// The services of a project as they are, sorted.
+///
+/// # Errors
+/// Those of the engine.
+pub async fn services(runtime: &dyn ContainerRuntime, project: &ProjectName) -> Result<Vec<Service>, Error> {
+    let mut found: Vec<_> = runtime.list(&of_project(project)).await?.into_iter().filter_map(service).collect();
+    name_images(runtime, &mut found).await;
+    found.sort_by(|a, b| (&a.service, &a.name).cmp(&(&b.service, &b.name)));
+    Ok(found)
+}
+
+fn of_project(project: &ProjectName) -> LabelFilter {
+    LabelFilter(vec![(PROJECT.to_owned(), Some(project.to_string()))])
+}
+
+/// A container that Compose made, by the labels that it puts on them: its own list says no more, and says it in one form or
+/// another by its version.
+fn service(mut it: Container) -> Option<Service> {
+    let ended = matches!(it.status, Status::Exited | Status::Dead);
+    Some(Service {
+        service: it.labels.remove(SERVICE)?,
+        name: it.name,
+        container_id: it.id.short().to_owned(),
+        image: it.image.to_string(),
+        state: it.status,
+        health: it.health,
+        exit_code: it.exit_code.filter(|_| ended),
+        ports: it.ports,
+        id: it.id,
+    })
+}
+
+/// Engines tell the ids of images. An image that is gone by now keeps its id for a name.
+async fn name_images(runtime: &dyn ContainerRuntime, services: &mut [Service]) {
+    let ids: BTreeSet<_> = services.iter().filter_map(|it| ImageRef::parse(&it.image).ok()).collect();
+    let images = runtime.image(ImageAct::Find(ids.into_iter().collect())).await.unwrap_or_default();
+    for service in services {
+        let image = images.iter().find(|it| it.id.as_str() == service.image);
+        if let Some(tag) = image.and_then(|it| it.tags.first()) {
+            service.image.clone_from(tag);
+        }
+    }
+}
+
+/// Takes a project down with its networks and volumes. The caller has proved that it is ours: see [`claim`].
+///
+/// # Errors
+/// Those of the engine.
+pub async fn down(runtime: &dyn ContainerRuntime, project: &ProjectName) -> Result<(), Error> {
+    runtime.stack_down(project).await
+}
+
+#[cfg(test)]
+mod tests;

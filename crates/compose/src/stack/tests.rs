@@ -1,0 +1,336 @@
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use coracle_runtime::link::{Link, LinkSettings, SocketAt};
+use coracle_runtime::{
+    Container, ContainerId, ContainerPath, ContainerRuntime, Endpoint, EngineInfo, EngineKind, Error, Excerpt, Exec,
+    ExecOutput, Handle, Health, Image, ImageAct, ImageId, LabelFilter, Limits, MountPoint, Network, NetworkAct, Placed,
+    ProjectName, Removed, Result, StackSource, StackUp, Stacks, Status, Usage, Volume, VolumeAct,
+};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::{Claim, StackError, Up, claim, services, up};
+use crate::AdmittedStack;
+use crate::fixtures::Person;
+
+const NOT_ASKED: &str = "nothing here asks for it";
+
+/// What a container of a service is at a moment.
+type At = (Status, Option<Health>, Option<i64>);
+
+/// An engine whose stack goes through states by the clock. It is no fake of one: the verdict alone is looked at here, and
+/// what an engine does with a stack is tried on engines.
+#[derive(Debug)]
+struct Script {
+    begun: Instant,
+    /// Of each service, by seconds: from when on it is what.
+    states: BTreeMap<&'static str, Vec<(u64, At)>>,
+    /// How long Compose takes, and whether it then fails.
+    compose: (u64, Option<&'static str>),
+    /// What Compose says when it ends and was not content.
+    said: Option<&'static str>,
+    checked: Mutex<Vec<u64>>,
+    labels: Vec<BTreeMap<String, String>>,
+    networks: Vec<(&'static str, Option<&'static str>)>,
+    source: std::path::PathBuf,
+}
+
+impl Script {
+    fn new(states: &[(&'static str, &[(u64, At)])]) -> Self {
+        Self {
+            begun: Instant::now(),
+            states: states.iter().map(|(name, at)| (*name, at.to_vec())).collect(),
+            compose: (1, None),
+            said: None,
+            checked: Mutex::default(),
+            labels: Vec::new(),
+            networks: Vec::new(),
+            source: "/".into(),
+        }
+    }
+
+    fn id(service: &str) -> ContainerId {
+        ContainerId::parse(hex(service)).unwrap()
+    }
+
+    fn now(&self, service: &str) -> Option<At> {
+        let seconds = self.begun.elapsed().as_secs();
+        self.states.get(service)?.iter().rev().find(|(from, _)| *from <= seconds).map(|(_, at)| *at)
+    }
+
+    fn container(&self, service: &str, at: At, labels: BTreeMap<String, String>) -> Container {
+        Container {
+            id: Self::id(service),
+            name: format!("p-{service}-1"),
+            image: ImageId::parse(format!("sha256:{}", "a".repeat(64))).unwrap(),
+            status: at.0,
+            pid: None,
+            exit_code: at.2,
+            oom_killed: false,
+            created: String::new(),
+            started_at: None,
+            labels,
+            user: String::new(),
+            workdir: String::new(),
+            env: Vec::new(),
+            ports: Vec::new(),
+            mounts: vec![MountPoint { source: self.source.clone(), target: "/w".into(), writable: false }],
+            networks: Vec::new(),
+            limits: Limits::default(),
+            execs: 0,
+            health: at.1,
+        }
+    }
+}
+
+fn hex(service: &str) -> String {
+    let digits: String = service.bytes().map(|it| format!("{it:02x}")).collect();
+    format!("{digits:0<64}")
+}
+
+#[async_trait]
+impl Stacks for Script {
+    async fn stack_model(&self, _: &StackSource) -> Result<Value> {
+        unreachable!("{NOT_ASKED}")
+    }
+
+    async fn stack_up(&self, _: &StackUp) -> Result<Option<Excerpt>> {
+        sleep(Duration::from_secs(self.compose.0)).await;
+        let failed = |it: &str| Error::Engine { verb: "compose up", exit: 1, excerpt: Excerpt::of(it.as_bytes()) };
+        self.compose.1.map_or(Ok(self.said.map(|it| Excerpt::of(it.as_bytes()))), |it| Err(failed(it)))
+    }
+
+    async fn stack_down(&self, _: &ProjectName) -> Result<()> {
+        unreachable!("{NOT_ASKED}")
+    }
+
+    async fn logs(&self, id: &ContainerId, max: usize) -> Result<Vec<u8>> {
+        let said = format!("{}\x1b[31mlast words of {}", "x".repeat(5000), &id.as_str()[..4]);
+        Ok(said.into_bytes()[5000 - max..].to_vec())
+    }
+
+    async fn check_health(&self, _: &ContainerId) -> Result<Option<Health>> {
+        self.checked.lock().unwrap().push(self.begun.elapsed().as_secs());
+        Ok(None)
+    }
+
+    async fn volume(&self, _: VolumeAct) -> Result<Vec<Volume>> {
+        Ok(Vec::new())
+    }
+}
+
+#[async_trait]
+impl ContainerRuntime for Script {
+    fn kind(&self) -> EngineKind {
+        EngineKind::Fake
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        Endpoint { address: "local".into(), rootless: false }
+    }
+
+    async fn info(&self) -> Result<EngineInfo> {
+        unreachable!("{NOT_ASKED}")
+    }
+
+    async fn create(&self, _: &Placed) -> Result<ContainerId> {
+        unreachable!("{NOT_ASKED}")
+    }
+
+    async fn start(&self, _: &ContainerId) -> Result<()> {
+        unreachable!("{NOT_ASKED}")
+    }
+
+    async fn stop(&self, _: &ContainerId, _: Duration) -> Result<()> {
+        unreachable!("{NOT_ASKED}")
+    }
+
+    async fn inspect(&self, handle: &Handle) -> Result<Container> {
+        let service = self.states.keys().find(|it| hex(it) == handle.as_str()).copied();
+        let gone = || Error::NoSuchContainer(handle.to_string());
+        let service = service.ok_or_else(gone)?;
+        Ok(self.container(service, self.now(service).ok_or_else(gone)?, BTreeMap::new()))
+    }
+
+    async fn list(&self, _: &LabelFilter) -> Result<Vec<Container>> {
+        let of = |service: &str| BTreeMap::from([(super::SERVICE.to_owned(), service.to_owned())]);
+        let named = self.states.keys().filter_map(|it| Some(self.container(it, self.now(it)?, of(it))));
+        let labelled = self.labels.iter().map(|it| self.container("x", (Status::Running, None, None), it.clone()));
+        Ok(named.chain(labelled).collect())
+    }
+
+    async fn usage(&self, _: &ContainerId) -> Result<Option<Usage>> {
+        unreachable!("{NOT_ASKED}")
+    }
+
+    async fn remove(&self, _: &ContainerId) -> Result<Removed> {
+        unreachable!("{NOT_ASKED}")
+    }
+
+    async fn exec(&self, _: &ContainerId, _: Exec) -> Result<ExecOutput> {
+        unreachable!("{NOT_ASKED}")
+    }
+
+    async fn link(&self, _: &ContainerId, _: Option<&SocketAt>, _: LinkSettings) -> Result<Link> {
+        unreachable!("{NOT_ASKED}")
+    }
+
+    async fn upload(&self, _: &ContainerId, _: &ContainerPath, _: File) -> Result<()> {
+        unreachable!("{NOT_ASKED}")
+    }
+
+    async fn download(&self, _: &ContainerId, _: &ContainerPath, _: File, _: u64) -> Result<()> {
+        unreachable!("{NOT_ASKED}")
+    }
+
+    async fn image(&self, _: ImageAct) -> Result<Vec<Image>> {
+        Ok(Vec::new())
+    }
+
+    async fn network(&self, _: NetworkAct) -> Result<Vec<Network>> {
+        let labels = |it: Option<&str>| it.map(|it| (super::PROJECT.to_owned(), it.to_owned())).into_iter().collect();
+        let network = |(name, project): &(&str, Option<&str>)| Network {
+            id: (*name).to_owned(),
+            name: (*name).to_owned(),
+            labels: labels(*project),
+            internal: false,
+        };
+        Ok(self.networks.iter().map(network).collect())
+    }
+}
+
+fn stack(services: Value) -> AdmittedStack {
+    let file = Value::Object([("services".to_owned(), services)].into_iter().collect());
+    Person::new().admit(&file).unwrap()
+}
+
+fn two() -> AdmittedStack {
+    stack(json!({ "db": { "image": "x", "healthcheck": { "interval": "10s" } }, "web": { "image": "x" } }))
+}
+
+const RUNS: At = (Status::Running, None, None);
+const STARTING: At = (Status::Running, Some(Health::Starting), None);
+const HEALTHY: At = (Status::Running, Some(Health::Healthy), None);
+
+fn ended(code: i64) -> At {
+    (Status::Exited, None, Some(code))
+}
+
+fn how(checks_on_demand: bool) -> Up {
+    Up { dir: "/".into(), patience: Duration::from_secs(60), checks_on_demand }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stack_is_good_when_all_are_healthy_run_or_ended_well() {
+    let engine = Script::new(&[("db", &[(0, STARTING), (20, HEALTHY)]), ("web", &[(0, RUNS), (5, ended(0))])]);
+    let seen = up(&engine, &two(), &how(false)).await.unwrap();
+    assert_eq!(engine.begun.elapsed().as_secs(), 20);
+    let told: Vec<_> = seen.iter().map(|it| (it.service.as_str(), it.state, it.exit_code)).collect();
+    assert_eq!(told, [("db", Status::Running, None), ("web", Status::Exited, Some(0))]);
+    assert_eq!((seen[0].name.as_str(), seen[0].container_id.len()), ("p-db-1", 12));
+    assert!(engine.checked.lock().unwrap().is_empty(), "an engine that checks by itself is not asked to");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_ended_badly_ends_the_wait_and_tells_its_last_words() {
+    let engine = Script::new(&[("db", &[(0, STARTING)]), ("web", &[(0, RUNS), (5, ended(3))])]);
+    let err = up(&engine, &two(), &how(false)).await.unwrap_err();
+    assert_eq!(engine.begun.elapsed().as_secs(), 5);
+    assert_eq!(err.to_string(), "the stack did not come up: `db` is not healthy yet, `web` ended with 3");
+    let StackError::Bad { bad, cause: None } = err else { panic!("{err:?}") };
+    assert_eq!((bad[1].service.as_str(), bad[1].exit_code), ("web", Some(3)));
+    assert!(bad[1].log.len() < 2100 && bad[1].log.ends_with("\\u{1b}[31mlast words of 7765"), "{}", bad[1].log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn patience_ends_for_what_is_never_healthy_and_what_never_began() {
+    let engine = Script::new(&[("db", &[(0, STARTING), (30, (Status::Running, Some(Health::Unhealthy), None))])]);
+    let err = up(&engine, &two(), &how(false)).await.unwrap_err();
+    assert_eq!(engine.begun.elapsed().as_secs(), 60);
+    assert_eq!(err.to_string(), "the stack did not come up: `db` is unhealthy, `web` was not started");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_compose_says_counts_where_no_service_is_to_blame() {
+    let mut engine = Script::new(&[("db", &[(0, HEALTHY)])]);
+    engine.compose = (2, Some("no space left"));
+    let err = up(&engine, &two(), &how(false)).await.unwrap_err();
+    assert!(matches!(&err, StackError::Engine(Error::Engine { .. })), "{err:?}");
+    engine.states.insert("web", vec![(0, ended(1))]);
+    let err = up(&engine, &two(), &how(false)).await.unwrap_err();
+    assert!(matches!(&err, StackError::Bad { bad, cause: Some(_) } if bad.len() == 1), "{err:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_compose_gave_up_to_start_is_not_waited_for() {
+    let mut engine = Script::new(&[("db", &[(0, RUNS)]), ("web", &[(0, (Status::Created, None, None))])]);
+    engine.said = Some("port is already allocated");
+    let err = up(&engine, &two(), &how(false)).await.unwrap_err();
+    assert!(engine.begun.elapsed().as_secs() < 3);
+    assert!(err.to_string().contains("port is already allocated"), "{err}");
+    // A service that did its work and ended is what Compose calls a failure, and we do not.
+    let mut engine = Script::new(&[("db", &[(0, RUNS)]), ("web", &[(0, ended(0))])]);
+    engine.said = Some("container web exited (0)");
+    assert!(up(&engine, &two(), &how(false)).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn checks_that_nobody_runs_are_run_at_their_pace_while_compose_waits_for_them() {
+    let mut engine = Script::new(&[("db", &[(0, STARTING), (35, HEALTHY)]), ("web", &[(0, RUNS)])]);
+    engine.compose = (36, None);
+    up(&engine, &two(), &how(true)).await.unwrap();
+    assert_eq!(*engine.checked.lock().unwrap(), [10, 20, 30]);
+    // Compose would wait for a service that waits for one that has ended.
+    let mut engine = Script::new(&[("db", &[(0, STARTING), (4, ended(1))])]);
+    engine.compose = (600, None);
+    let err = up(&engine, &two(), &how(true)).await.unwrap_err();
+    assert_eq!(err.to_string(), "the stack did not come up: `db` ended with 1, `web` was not started");
+    assert!(engine.begun.elapsed().as_secs() < 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_that_was_exchanged_while_it_was_bound_is_seen() {
+    let person = Person::new();
+    let bind = json!({ "type": "bind", "source": person.work(), "target": "/w", "read_only": true });
+    let stack = person.admit(&json!({ "services": { "db": { "image": "x", "volumes": [bind] } } })).unwrap();
+    let mut engine = Script::new(&[("db", &[(0, RUNS)])]);
+    engine.source = person.work();
+    assert!(up(&engine, &stack, &how(false)).await.is_ok());
+    engine.source = "/".into();
+    let err = up(&engine, &stack, &how(false)).await.unwrap_err();
+    assert!(matches!(&err, StackError::Changed(it) if it.problems[0].rule == "mount.changed"), "{err:?}");
+}
+
+#[tokio::test]
+async fn a_project_is_ours_only_if_all_that_carries_its_name_is() {
+    let mut engine = Script::new(&[]);
+    let (ours, theirs) = (BTreeMap::from([("sig".to_owned(), "x".to_owned())]), BTreeMap::new());
+    let project = ProjectName::parse("p").unwrap();
+    let held = async |engine: &Script| claim(engine, &project, |it| it.contains_key("sig")).await.unwrap();
+    assert_eq!(held(&engine).await, Claim::Free);
+    engine.labels = vec![ours.clone()];
+    assert_eq!(held(&engine).await, Claim::Ours);
+    engine.labels.push(theirs);
+    assert_eq!(held(&engine).await, Claim::Foreign);
+    engine.labels = vec![ours];
+    for (network, claim) in [
+        (("p_default", None), Claim::Foreign),
+        (("other", Some("p")), Claim::Foreign),
+        (("p_default", Some("p_x")), Claim::Ours),
+        (("pp_default", None), Claim::Ours),
+    ] {
+        engine.networks = vec![network];
+        assert_eq!(held(&engine).await, claim, "{network:?}");
+    }
+}
+
+#[tokio::test]
+async fn services_that_went_meanwhile_are_left_out() {
+    let engine = Script::new(&[("db", &[(0, RUNS)]), ("later", &[(600, RUNS)])]);
+    let seen = services(&engine, &ProjectName::parse("p").unwrap()).await.unwrap();
+    assert_eq!(seen.iter().map(|it| it.service.as_str()).collect::<Vec<_>>(), ["db"]);
+}

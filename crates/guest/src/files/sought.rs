@@ -1,0 +1,83 @@
+//! Values that files are searched for.
+
+use std::fmt;
+
+use aho_corasick::AhoCorasick;
+
+use crate::forms::{self, MIN_BYTES};
+
+/// Bytes of all forms together, at most. A search takes some thirty times as much memory.
+const MAX_FORMS: usize = 512 << 10;
+
+/// All forms of a value have about so many times its bytes.
+const FORMS: usize = 32;
+
+/// Of a longer value its beginning is searched for: what holds all of it holds that.
+const MAX_VALUE: usize = 1 << 10;
+
+/// Of values for which no room is left as much as this is searched for, and only as it is.
+const STUB: usize = 32;
+
+/// Values in all the forms in which programs write them. Its `Debug` is blank: they are secrets.
+pub(crate) struct Sought(AhoCorasick);
+
+impl Sought {
+    /// `None` when there is nothing to look for: values of less than 8 bytes are found in any file by chance.
+    pub(crate) fn new<'a>(values: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
+        let (mut patterns, mut room) = (Vec::new(), MAX_FORMS);
+        for value in values.map(<[u8]>::trim_ascii).filter(|it| it.len() >= MIN_BYTES) {
+            let begin = &value[..value.len().min(MAX_VALUE)];
+            if begin.len() * FORMS > room {
+                patterns.push(value[..value.len().min(STUB)].to_vec());
+                continue;
+            }
+            let forms = forms::of(begin);
+            room = room.saturating_sub(forms.iter().map(Vec::len).sum());
+            patterns.extend(forms);
+        }
+        (!patterns.is_empty())
+            .then(|| Self(AhoCorasick::new(&patterns).expect("some MiB of patterns are not too many")))
+    }
+
+    pub(crate) fn is_in(&self, content: &[u8]) -> bool {
+        self.0.is_match(content)
+    }
+}
+
+impl fmt::Debug for Sought {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sought")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_found_in_every_form_and_short_ones_are_not_looked_for() {
+        let values: [&[u8]; 3] = [b"hunter2hunter2\n", b"short", b"\xff\xfe\x00\x01binary"];
+        let sought = Sought::new(values.into_iter()).unwrap();
+        for (content, found) in [
+            (&b"key=hunter2hunter2;"[..], true),
+            (b"68756e74657232" as &[u8], false),
+            (b"68756e7465723268756e74657232", true),
+            (b"eHh4aHVudGVyMmh1bnRlcjI=", true),
+            (b"a\xff\xfe\x00\x01binary", true),
+            (b"short", false),
+            (b"hunter2hunter", false),
+        ] {
+            assert_eq!(sought.is_in(content), found, "{}", content.escape_ascii());
+        }
+        assert!(Sought::new([&b"short"[..]].into_iter()).is_none());
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_has_no_room_is_found_as_it_is() {
+        let values: Vec<Vec<u8>> = (0..200).map(|it| format!("{it:04}").repeat(250).into_bytes()).collect();
+        let sought = Sought::new(values.iter().map(Vec::as_slice)).unwrap();
+        assert!(sought.0.memory_usage() < 64 << 20, "{}", sought.0.memory_usage());
+        assert!(sought.is_in(&values[199]) && sought.is_in(&values[0]));
+        assert!(sought.is_in(hex::encode(&values[0]).as_bytes()));
+    }
+}

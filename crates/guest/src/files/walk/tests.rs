@@ -1,0 +1,193 @@
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::time::SystemTime;
+
+use rustix::fs::{CWD, mkdirat, mknodat, open, openat};
+use tempfile::TempDir;
+
+use super::super::Files;
+use super::*;
+use crate::wire::{FaultCode, Holding};
+
+const FOREVER: Duration = Duration::from_secs(600);
+
+fn walk(root: &str) -> Walk {
+    Walk {
+        root: root.into(),
+        since_ms: None,
+        prune: Vec::new(),
+        depth: None,
+        names: None,
+        holding: None,
+        max_entries: 1000,
+        within_ms: 60_000,
+    }
+}
+
+/// What is beneath a root, and what its links lead out to.
+fn world() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for it in ["root/a/b/.git", "root/a/node_modules/x", "root/proc/1", "root/.coracle/run", "root/d/proc", "outside"] {
+        fs::create_dir_all(dir.path().join(it)).unwrap();
+    }
+    let files = ["root/f", "root/a/b/deep", "root/a/b/.git/config", "root/a/node_modules/x/index"];
+    let hidden = ["root/proc/1/environ", "root/.coracle/run/key", "root/d/proc/mine", "outside/secret"];
+    for it in files.into_iter().chain(hidden) {
+        fs::write(dir.path().join(it), it).unwrap();
+    }
+    symlink(dir.path().join("outside"), dir.path().join("root/a/out")).unwrap();
+    symlink("../b", dir.path().join("root/a/b/up")).unwrap();
+    mknodat(CWD, dir.path().join("root/pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+    dir
+}
+
+fn walked_in(dir: &Path, walk: &Walk, sought: Option<Sought>) -> (Vec<Walked>, bool) {
+    let mut walker = Files::open(dir).unwrap().walk(walk, sought).unwrap();
+    assert!(walker.go(FOREVER));
+    let (json, more) = walker.end();
+    (serde_json::from_slice(&json).unwrap(), more)
+}
+
+fn paths(dir: &TempDir, walk: &Walk) -> Vec<String> {
+    let (all, more) = walked_in(&dir.path().join("root"), walk, None);
+    assert!(!more);
+    let mut paths: Vec<_> = all.into_iter().map(|it| it.path).collect();
+    paths.sort();
+    paths
+}
+
+#[test]
+fn files_and_links_are_told_and_nothing_out_of_reach_is_entered() {
+    let dir = world();
+    let all = ["/a/b/.git/config", "/a/b/deep", "/a/b/up", "/a/node_modules/x/index", "/a/out", "/d/proc/mine", "/f"];
+    assert_eq!(paths(&dir, &walk("/")), all);
+    assert_eq!(paths(&dir, &walk("/a/b/")), ["/a/b/.git/config", "/a/b/deep", "/a/b/up"]);
+    let pruned = Walk { prune: vec!["node_modules".into(), ".git".into()], ..walk("/a") };
+    assert_eq!(paths(&dir, &pruned), ["/a/b/deep", "/a/b/up", "/a/out"]);
+    assert_eq!(paths(&dir, &Walk { depth: Some(1), ..walk("/") }), ["/f"]);
+    let named = |depth| Walk { depth: Some(depth), names: Some(vec![".git".into(), "f".into()]), ..walk("/") };
+    assert_eq!(paths(&dir, &named(2)), ["/f"]);
+    assert_eq!(paths(&dir, &named(3)), ["/a/b/.git", "/f"]);
+    let named = Walk { prune: vec![".git".into()], ..named(9) };
+    assert_eq!(paths(&dir, &named), ["/a/b/.git", "/f"]);
+}
+
+#[test]
+fn no_walk_begins_at_a_link_or_where_no_file_call_may_be() {
+    let dir = world();
+    let files = Files::open(&dir.path().join("root")).unwrap();
+    for (root, code) in [
+        ("/a/out", FaultCode::WrongKind),
+        ("/f", FaultCode::WrongKind),
+        ("/a/b/up", FaultCode::WrongKind),
+        ("/proc/1", FaultCode::Denied),
+        ("/.coracle", FaultCode::Denied),
+        ("/a/../.coracle/run", FaultCode::Denied),
+        ("/gone", FaultCode::NotFound),
+        ("a", FaultCode::Invalid),
+    ] {
+        let refused = files.walk(&walk(root), None).err().map(|it| it.code);
+        assert_eq!(refused, Some(code), "{root}");
+    }
+}
+
+#[test]
+fn what_is_mounted_is_not_entered() {
+    // The machine's own root: `/proc` and `/dev` are mounts wherever tests run.
+    let devices =
+        Walk { depth: Some(2), names: Some(vec!["null".into(), "shm".into(), "hostname".into()]), ..walk("/") };
+    let (all, _) = walked_in(Path::new("/"), &devices, None);
+    assert!(all.iter().all(|it| !it.path.starts_with("/dev/")), "{all:?}");
+    let (in_dev, _) =
+        walked_in(Path::new("/"), &Walk { names: Some(vec!["fd".into()]), depth: Some(1), ..walk("/dev") }, None);
+    assert_eq!(in_dev.len(), 1, "a mount itself can be walked");
+}
+
+#[test]
+fn only_what_was_changed_since_is_told_whatever_its_own_time_says() {
+    let dir = world();
+    let past = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    fs::File::options().write(true).open(dir.path().join("root/f")).unwrap().set_modified(past).unwrap();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as i64;
+    let since = |ms| Walk { since_ms: Some(ms), depth: Some(1), ..walk("/") };
+    assert_eq!(paths(&dir, &since(now - 60_000)), ["/f"]);
+    assert_eq!(paths(&dir, &since(now + 60_000)), Vec::<String>::new());
+    let (all, _) = walked_in(&dir.path().join("root"), &since(0), None);
+    assert_eq!((all[0].changed_ns, all[0].size, all[0].kind), (1_000_000_000_000_000_000, 6, Kind::File));
+}
+
+#[test]
+fn files_that_hold_a_value_are_found_and_large_ones_are_not_searched() {
+    let dir = world();
+    let root = dir.path().join("root");
+    fs::write(root.join("a/key"), "x\nhunter2hunter2\n").unwrap();
+    fs::write(root.join("large"), [&[b'x'; 5000][..], b"hunter2hunter2"].concat()).unwrap();
+    fs::write(root.join("a/b/encoded"), "aHVudGVyMmh1bnRlcjI=").unwrap();
+    let search = |max_file| {
+        let sought = Sought::new([&b"hunter2hunter2"[..], b"outside/secret", b"root/.coracle"].into_iter());
+        let walk = Walk { holding: Some(Holding { bytes: 0, session: Vec::new(), max_file }), ..walk("/") };
+        let (all, more) = walked_in(&root, &walk, sought);
+        let mut all: Vec<_> = all.into_iter().map(|it| it.path).collect();
+        all.sort();
+        (all, more)
+    };
+    assert_eq!(search(4096), (vec!["/a/b/encoded".to_owned(), "/a/key".into()], false));
+    assert_eq!(search(8192), (vec!["/a/b/encoded".to_owned(), "/a/key".into(), "/large".into()], false));
+}
+
+#[test]
+fn a_name_that_is_no_text_is_told_as_far_as_it_can_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let odd = dir.path().join(OsStr::from_bytes(b"a\xffdir"));
+    fs::create_dir(&odd).unwrap();
+    fs::write(odd.join("f\n\"\x01"), "").unwrap();
+    let (all, more) = walked_in(dir.path(), &walk("/"), None);
+    assert_eq!((all.len(), more), (1, false));
+    assert_eq!((all[0].path.as_str(), all[0].odd), ("/a\u{fffd}dir/f\n\"\x01", true));
+}
+
+#[test]
+fn what_is_deeper_than_a_walk_goes_is_said_to_be_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut deepest = open(dir.path(), flags, Mode::empty()).unwrap();
+    for _ in 0..3000 {
+        mkdirat(&deepest, "deep", Mode::RWXU).unwrap();
+        deepest = openat(&deepest, "deep", flags, Mode::empty()).unwrap();
+    }
+    fs::write(dir.path().join("deep/f"), "").unwrap();
+    let mut walker = Files::open(dir.path()).unwrap().walk(&walk("/"), None).unwrap();
+    while !walker.go(Duration::ZERO) {
+        assert!(walker.levels.len() <= MAX_DEPTH);
+        walker.go(Duration::from_micros(50));
+    }
+    let (json, more) = walker.end();
+    let all: Vec<Walked> = serde_json::from_slice(&json).unwrap();
+    assert_eq!((all.len(), all[0].path.as_str(), more), (1, "/deep/f", true));
+    // What tests leave is removed by who knows how.
+    let above = open(dir.path(), flags, Mode::empty()).unwrap();
+    super::super::remove::remove(&above, b"deep", true).unwrap();
+}
+
+#[test]
+fn a_limit_that_was_reached_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    (0..50).for_each(|it| fs::write(dir.path().join(format!("{it}")), "").unwrap());
+    let (all, more) = walked_in(dir.path(), &Walk { max_entries: 20, ..walk("/") }, None);
+    assert_eq!((all.len(), more), (20, true));
+    let (all, more) = walked_in(dir.path(), &Walk { max_entries: 51, ..walk("/") }, None);
+    assert_eq!((all.len(), more), (50, false));
+    let (all, more) = walked_in(dir.path(), &Walk { within_ms: 0, ..walk("/") }, None);
+    assert_eq!((all.len(), more), (0, true));
+    let mut told = Told { json: b"[".to_vec(), count: 0, more: false };
+    let long = Walked { path: "x".repeat(1 << 20), ..all_of(dir.path()).remove(0) };
+    (0..20).for_each(|_| told.add(&long));
+    assert!(told.more && told.count == 7 && told.json.len() < MAX_WALKED, "{} {}", told.count, told.json.len());
+}
+
+fn all_of(dir: &Path) -> Vec<Walked> {
+    walked_in(dir, &walk("/"), None).0
+}

@@ -1,0 +1,42 @@
+//! What an image may have that was made of a container: what its base has, and nothing of that container.
+
+use std::collections::BTreeSet;
+
+use coracle_runtime::Image;
+
+use crate::Error;
+
+/// Labels that say something of the container that was kept, and of whoever asked for it.
+pub(crate) const OF_ONE_CONTAINER: [&str; 9] =
+    ["role", "name", "purpose", "persistent", "session", "exec_user", "workdir", "guest", "compose_project"];
+
+/// What an engine gives each container by itself. A base that was committed once may have them, too; they say nothing.
+const OF_THE_ENGINE: [&str; 4] = ["HOME", "HOSTNAME", "TERM", "container"];
+
+/// It begins as its base does, with the same environment and volumes.
+pub(crate) fn check_image(image: &Image, base: &Image) -> Result<(), Error> {
+    check_env(&image.env, base)?;
+    if image.config != base.config {
+        return unfit("it does not start as its base does");
+    }
+    if image.volumes != base.volumes { unfit("it has volumes that its base has not") } else { Ok(()) }
+}
+
+/// The environment is that of the base.
+pub(crate) fn check_env(env: &[String], base: &Image) -> Result<(), Error> {
+    let listed = |env: &[String]| -> BTreeSet<String> {
+        let name = |it: &str| it.split('=').next().unwrap_or_default().to_owned();
+        env.iter().filter(|it| !OF_THE_ENGINE.contains(&name(it).as_str())).cloned().collect()
+    };
+    let (here, there) = (listed(env), listed(&base.env));
+    // Names alone: a value may be what must not be told.
+    let differs = here.symmetric_difference(&there).next().and_then(|it| it.split_once('=')).map(|it| it.0);
+    match differs {
+        Some(name) => unfit(format!("its environment differs from its base's in `{name}`")),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn unfit<T>(what: impl Into<String>) -> Result<T, Error> {
+    Err(Error::Unfit { what: what.into() })
+}

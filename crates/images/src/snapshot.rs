@@ -1,0 +1,170 @@
+//! The files of a container, kept as an image (containers.md 11.5 to 11.8).
+//!
+//! [`Snapshots::place`] makes sure of the name, [`Place::take`] makes the image; [`Snapshots::find`], [`list`] and
+//! [`delete`] are about those that there are.
+//!
+//! [`list`]: Snapshots::list
+//! [`delete`]: Snapshots::delete
+//!
+//! **Invariant:** an image without our signature, or of another kind or name, is no snapshot, whatever its tag.
+//! **Invariant:** a snapshot has the environment, the volumes and the start of what its container was made from.
+
+mod error;
+mod take;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME, Signer};
+use coracle_runtime::{
+    ContainerPath, ContainerRuntime, EngineKind, Image, ImageAct, ImageId, ImageRef, LabelFilter, SnapshotName,
+};
+use jiff::Timestamp;
+
+pub use self::error::Error;
+pub use self::take::{Of, Place};
+use crate::ensure;
+use crate::profile::Purpose;
+
+/// What snapshots are kept with. Everything that comes from configuration or host is given.
+#[derive(Clone, Debug)]
+pub struct Snapshots {
+    /// Signs the labels of images.
+    pub signer: Signer,
+    /// The directory of locks.
+    pub locks: PathBuf,
+    /// Version of the program, for the label.
+    pub version: String,
+}
+
+/// A snapshot of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Its name.
+    pub name: SnapshotName,
+    /// The same as the name of an image.
+    pub reference: ImageRef,
+    /// As the engine has it.
+    pub image: Image,
+    /// When it was made.
+    pub created: Timestamp,
+    /// The container that it is of.
+    pub of: Of,
+    /// Bytes that it has beyond what its container was made from.
+    pub own_bytes: u64,
+}
+
+/// A snapshot, and the containers that are made of it.
+#[derive(Clone, Debug)]
+pub struct Used {
+    /// The snapshot.
+    pub snapshot: Snapshot,
+    /// Names of containers.
+    pub by: Vec<String>,
+}
+
+impl Snapshots {
+    /// Its name as that of an image.
+    #[must_use]
+    pub fn reference(&self, name: &SnapshotName) -> ImageRef {
+        let reference = format!("{}-snapshot:{name}", self.signer.namespace());
+        ImageRef::parse(reference).expect("a namespace and a snapshot's name are fit for an image's")
+    }
+
+    /// The snapshot of that name.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] with names that are alike; [`Error::NotManaged`] when the image is not ours;
+    /// [`Error::Engine`].
+    pub async fn find(&self, runtime: &dyn ContainerRuntime, name: &SnapshotName) -> Result<Snapshot, Error> {
+        let Some(image) = self.image(runtime, name).await? else {
+            let all = self.all(runtime).await?;
+            let near = all.into_iter().map(|it| it.name).filter(|it| it.as_str().eq_ignore_ascii_case(name.as_str()));
+            return Err(Error::NotFound { name: name.clone(), near: near.collect() });
+        };
+        self.read(runtime.kind(), &image, Some(name)).ok_or_else(|| Error::NotManaged(name.clone()))
+    }
+
+    /// All that are ours, the newest first.
+    ///
+    /// # Errors
+    /// [`Error::Engine`].
+    pub async fn list(&self, runtime: &dyn ContainerRuntime) -> Result<Vec<Used>, Error> {
+        let mut all = self.all(runtime).await?;
+        if all.is_empty() {
+            return Ok(Vec::new());
+        }
+        all.sort_by_key(|it| std::cmp::Reverse(it.created));
+        let mut users = self.users(runtime).await?;
+        let used = |snapshot: Snapshot| Used { by: users.remove(&snapshot.image.id).unwrap_or_default(), snapshot };
+        Ok(all.into_iter().map(used).collect())
+    }
+
+    /// Removes one, by id.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] while a container is made of it; as for [`find`](Self::find).
+    pub async fn delete(&self, runtime: &dyn ContainerRuntime, snapshot: &Snapshot) -> Result<(), Error> {
+        let by = self.users(runtime).await?.remove(&snapshot.image.id).unwrap_or_default();
+        if !by.is_empty() {
+            return Err(Error::InUse { name: snapshot.name.clone(), by });
+        }
+        runtime.image(ImageAct::Remove(snapshot.image.id.clone())).await?;
+        Ok(())
+    }
+
+    /// The image that has the name, whoever made it.
+    async fn image(&self, runtime: &dyn ContainerRuntime, name: &SnapshotName) -> Result<Option<Image>, Error> {
+        let names = ensure::names(runtime.kind(), &self.reference(name));
+        let mut here = runtime.image(ImageAct::Find(names)).await?;
+        // A name without a registry means more than one image: one of ours comes first.
+        here.sort_by_key(|it| self.read(runtime.kind(), it, Some(name)).is_none());
+        Ok(here.into_iter().next())
+    }
+
+    async fn all(&self, runtime: &dyn ContainerRuntime) -> Result<Vec<Snapshot>, Error> {
+        let ours = LabelFilter(vec![(self.signer.key("kind"), Some(SNAPSHOT.to_owned()))]);
+        let here = runtime.image(ImageAct::List(ours)).await?;
+        Ok(here.iter().filter_map(|it| self.read(runtime.kind(), it, None)).collect())
+    }
+
+    /// Names of the containers that were made of each image.
+    async fn users(&self, runtime: &dyn ContainerRuntime) -> Result<BTreeMap<ImageId, Vec<String>>, Error> {
+        let mut users: BTreeMap<ImageId, Vec<String>> = BTreeMap::new();
+        for container in runtime.list(&LabelFilter::default()).await? {
+            users.entry(container.image).or_default().push(container.name);
+        }
+        Ok(users)
+    }
+
+    /// A snapshot of ours, or none: a right signature over the right labels says so. What lost its name to a newer one is
+    /// none any more.
+    fn read(&self, engine: EngineKind, image: &Image, name: Option<&SnapshotName>) -> Option<Snapshot> {
+        let label = |name: &str| image.labels.get(&self.signer.key(name)).map(String::as_str);
+        if label("kind") != Some(SNAPSHOT) || !self.signer.verify(engine, &image.labels) {
+            return None;
+        }
+        let own = SnapshotName::parse(label(SNAPSHOT_NAME)?).ok()?;
+        let reference = self.reference(&own);
+        if name.is_some_and(|it| *it != own) || !image.is_named(&reference) {
+            return None;
+        }
+        let purpose = label("snapshot.purpose").filter(|it| !it.is_empty());
+        Some(Snapshot {
+            created: label("created")?.parse().ok()?,
+            of: Of {
+                container: label("snapshot.container")?.to_owned(),
+                purpose: purpose.and_then(|it| Purpose::parse(it).ok()),
+                session: label("snapshot.session")?.to_owned(),
+                workdir: ContainerPath::parse(label("snapshot.workdir")?).ok()?,
+                mount_cwd: label("snapshot.mount_cwd")? == "true",
+            },
+            own_bytes: image.size_bytes.saturating_sub(label("snapshot.base_bytes")?.parse().ok()?),
+            name: own,
+            reference,
+            image: image.clone(),
+        })
+    }
+}

@@ -1,0 +1,42 @@
+//! What can go wrong with a snapshot, by what a caller can do about it.
+
+use coracle_runtime::SnapshotName;
+
+/// Why there is no snapshot, or why it stays.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nothing has that name.
+    #[error("no snapshot `{name}`")]
+    NotFound {
+        /// As it was named.
+        name: SnapshotName,
+        /// Names that differ in case only.
+        near: Vec<SnapshotName>,
+    },
+    /// An image has that name, and it is none of our snapshots.
+    #[error("snapshot `{0}` exists and is not managed by coracle")]
+    NotManaged(SnapshotName),
+    /// The name belongs to something already.
+    #[error("a snapshot named `{name}` already exists{}", if *.ours { "" } else { " and is not ours" })]
+    Taken {
+        /// The name.
+        name: SnapshotName,
+        /// It is one of ours, which could be replaced.
+        ours: bool,
+    },
+    /// Containers are made of it.
+    #[error("snapshot `{name}` is used by {}", .by.join(", "))]
+    InUse {
+        /// Which.
+        name: SnapshotName,
+        /// Names of containers.
+        by: Vec<String>,
+    },
+    /// The image cannot be made or kept.
+    #[error(transparent)]
+    Image(#[from] crate::Error),
+    /// The engine failed.
+    #[error(transparent)]
+    Engine(#[from] coracle_runtime::Error),
+}

@@ -1,0 +1,160 @@
+use coracle_runtime::{
+    ContainerId, ContainerName, CreateSpec, FakeRuntime, Ids, LabelNamespace, NetworkOn, Policy, Secret, admit,
+};
+use tempfile::TempDir;
+
+use super::*;
+use crate::profile::Purpose;
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+struct World {
+    fake: FakeRuntime,
+    state: TempDir,
+}
+
+fn name(text: &str) -> SnapshotName {
+    SnapshotName::parse(text).unwrap()
+}
+
+impl World {
+    fn new() -> Self {
+        Self { fake: FakeRuntime::new(), state: tempfile::tempdir().unwrap() }
+    }
+
+    fn snapshots_of(&self, key: u8) -> Snapshots {
+        let namespace = LabelNamespace::parse("coracle").unwrap();
+        Snapshots {
+            signer: Signer::new(namespace, Secret::new(vec![key; 32]), 1000),
+            locks: self.state.path().join("locks"),
+            version: "0.1.0".into(),
+        }
+    }
+
+    async fn container(&self, container: &str, image: Option<&Image>) -> ContainerId {
+        let local = ImageRef::parse(coracle_runtime::fake::LOCAL_IMAGE).unwrap();
+        let found = self.fake.image(ImageAct::Find(vec![local.clone()])).await.unwrap();
+        let mut labels = image.map(|it| it.labels.clone()).unwrap_or_default();
+        labels.extend([("coracle.name".into(), container.into()), ("coracle.exec_user".into(), "0:0".into())]);
+        labels.insert("team".into(), "blue".into());
+        self.snapshots_of(1).signer.sign(self.fake.kind(), &mut labels);
+        let spec =
+            CreateSpec { exec_user: Ids::ROOT, ..CreateSpec::new(ContainerName::parse(container).unwrap(), local) };
+        let admitted = admit(spec, &Policy::everything()).unwrap().labelled(labels);
+        let placed = admitted.on(image.map_or_else(|| found[0].id.clone(), |it| it.id.clone()), NetworkOn::None);
+        self.fake.create(&placed).await.unwrap()
+    }
+
+    async fn take_by(
+        &self,
+        key: u8,
+        as_name: &str,
+        (container, replace): (&ContainerId, bool),
+    ) -> Result<Snapshot, Error> {
+        let snapshots = self.snapshots_of(key);
+        let container = self.fake.inspect(&container.into()).await.unwrap();
+        let of = Of {
+            container: container.name.clone(),
+            purpose: Some(Purpose::parse("python").unwrap()),
+            session: "mine".into(),
+            workdir: ContainerPath::parse("/work").unwrap(),
+            mount_cwd: false,
+        };
+        let place = snapshots.place(&self.fake, (name(as_name), replace), &|_| {}).await?;
+        place.take(&self.fake, (&container, &of), NOW).await
+    }
+
+    async fn take(&self, as_name: &str, container: &ContainerId, replace: bool) -> Result<Snapshot, Error> {
+        self.take_by(1, as_name, (container, replace)).await
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_is_found_by_its_name_and_says_what_it_is_of() {
+    let w = World::new();
+    let container = w.container("web", None).await;
+    let taken = w.take("base", &container, false).await.unwrap();
+    let snapshots = w.snapshots_of(1);
+    let found = snapshots.find(&w.fake, &name("base")).await.unwrap();
+    assert_eq!(found, taken);
+    assert_eq!((found.reference.as_str(), found.of.container.as_str()), ("coracle-snapshot:base", "web"));
+    assert_eq!((found.of.session.as_str(), found.of.workdir.as_str(), found.of.mount_cwd), ("mine", "/work", false));
+    let label = |key: &str| found.image.labels[key].clone();
+    // What the container was is told by nobody else, and what the caller put on it stays.
+    assert_eq!(
+        (label("coracle.name"), label("coracle.exec_user"), label("team")),
+        ("".into(), "".into(), "blue".into())
+    );
+    assert!(
+        matches!(snapshots.find(&w.fake, &name("other")).await, Err(Error::NotFound { near, .. }) if near.is_empty())
+    );
+    let near = snapshots.find(&w.fake, &name("Base")).await;
+    assert!(matches!(&near, Err(Error::NotFound { near, .. }) if near[0].as_str() == "base"), "{near:?}");
+}
+
+#[tokio::test]
+async fn what_our_key_did_not_sign_is_neither_found_listed_nor_replaced() {
+    let w = World::new();
+    let container = w.container("web", None).await;
+    w.take_by(2, "planted", (&container, false)).await.unwrap();
+    let snapshots = w.snapshots_of(1);
+    assert!(matches!(snapshots.find(&w.fake, &name("planted")).await, Err(Error::NotManaged(_))));
+    assert_eq!(snapshots.list(&w.fake).await.unwrap().len(), 0);
+    for replace in [false, true] {
+        let taken = w.take("planted", &container, replace).await;
+        assert!(matches!(taken, Err(Error::Taken { ours: false, .. })), "{taken:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_of_ours_under_another_tag_is_not_that_one() {
+    let w = World::new();
+    let container = w.container("web", None).await;
+    let taken = w.take("base", &container, false).await.unwrap();
+    let act = ImageAct::Commit {
+        container,
+        tag: Some(ImageRef::parse("coracle-snapshot:other").unwrap()),
+        labels: taken.image.labels.clone().into_iter().collect(),
+        config: Default::default(),
+    };
+    w.fake.image(act).await.unwrap();
+    assert!(matches!(w.snapshots_of(1).find(&w.fake, &name("other")).await, Err(Error::NotManaged(_))));
+}
+
+#[tokio::test]
+async fn a_name_is_replaced_only_when_that_is_said_and_the_old_image_goes() {
+    let w = World::new();
+    let container = w.container("web", None).await;
+    let first = w.take("base", &container, false).await.unwrap();
+    assert!(matches!(w.take("base", &container, false).await, Err(Error::Taken { ours: true, .. })));
+    let second = w.take("base", &container, true).await.unwrap();
+    assert_ne!(first.image.id, second.image.id);
+    let here = w.fake.image(ImageAct::Find(vec![first.image.id.clone().into()])).await.unwrap();
+    assert_eq!(here.len(), 0);
+    // One that a container is made of stays, without a name, and is listed no more.
+    w.container("of-it", Some(&second.image)).await;
+    let third = w.take("base", &container, true).await.unwrap();
+    let here = w.fake.image(ImageAct::Find(vec![second.image.id.clone().into()])).await.unwrap();
+    assert_eq!((here.len(), here[0].tags.len()), (1, 0));
+    let listed = w.snapshots_of(1).list(&w.fake).await.unwrap();
+    assert_eq!(listed.iter().map(|it| &it.snapshot.image.id).collect::<Vec<_>>(), [&third.image.id]);
+}
+
+#[tokio::test]
+async fn what_containers_are_made_of_is_not_deleted() {
+    let w = World::new();
+    let container = w.container("web", None).await;
+    let base = w.take("base", &container, false).await.unwrap();
+    let restored = w.container("restored", Some(&base.image)).await;
+    let snapshots = w.snapshots_of(1);
+    let refused = snapshots.delete(&w.fake, &base).await;
+    assert!(matches!(&refused, Err(Error::InUse { by, .. }) if by == &["restored"]), "{refused:?}");
+    let listed = snapshots.list(&w.fake).await.unwrap();
+    assert_eq!(listed[0].by, ["restored"]);
+    // A snapshot of what was made of a snapshot is one of its own.
+    let again = w.take("again", &restored, false).await.unwrap();
+    assert_eq!((again.name.as_str(), again.of.container.as_str()), ("again", "restored"));
+    w.fake.remove(&restored).await.unwrap();
+    snapshots.delete(&w.fake, &base).await.unwrap();
+    assert_eq!(snapshots.list(&w.fake).await.unwrap().len(), 1);
+}

@@ -1,0 +1,318 @@
+//! Waiting until what runs in a container is ready (containers.md 13).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coracle_runtime::{
+    Capability, Capture, Command, ContainerId, ContainerRuntime, Error as Engine, ExecLimits, ExecOutput, Exit, Handle,
+    Health, Inside,
+};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Result, Session};
+
+/// No wait is longer, whatever its attempts add up to.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Bytes of output that a failure tells.
+const TOLD: usize = 4 << 10;
+
+/// The guest's own program, which can also try a port.
+const GUEST: &str = "/.coracle/guest";
+
+/// The kernel's tables of sockets, by the network that whoever reads them is on.
+const TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
+
+/// What is tried, time and again.
+#[derive(Debug)]
+pub struct Probe {
+    /// Where.
+    pub inside: Inside,
+    /// As whom.
+    pub session: Session,
+    /// What.
+    pub check: Check,
+    /// Ends the wait, with what is just being tried.
+    pub cancel: CancellationToken,
+}
+
+/// What has to hold.
+#[derive(Clone, Debug)]
+pub enum Check {
+    /// A command ends with 0.
+    Command(Command),
+    /// A port takes connections, seen from inside.
+    Port(SocketAddr),
+    /// The health check of the image passes.
+    Image(Arc<dyn ContainerRuntime>, ContainerId),
+}
+
+/// How long is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// Between two attempts.
+    pub every: Duration,
+    /// At most so many.
+    pub attempts: u32,
+    /// Then an attempt is ended, with all that it started.
+    pub each: Duration,
+}
+
+/// What an attempt came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tried {
+    /// It holds.
+    Passed,
+    /// It does not.
+    Failed {
+        /// What the attempt said, of at most 4 KiB.
+        error: String,
+        /// How it ended, if by itself.
+        exit_code: Option<u8>,
+    },
+    /// Nobody waits any longer.
+    Cancelled,
+}
+
+/// What a wait came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waited {
+    /// The last attempt.
+    pub last: Tried,
+    /// How many there were.
+    pub attempts: u32,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// Tries until it holds, one attempt after the other. The wait is over with the last attempt, or after an hour.
+///
+/// # Errors
+/// When the container stops, or nothing can be run in it: then there is nothing to wait for.
+pub async fn wait_healthy(probe: &Probe, patience: &Patience) -> Result<Waited> {
+    let begun = Instant::now();
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let left = LONGEST.saturating_sub(begun.elapsed());
+        let last = probe.once(patience.each.min(left)).await?;
+        let over = attempts >= patience.attempts || begun.elapsed() + patience.every >= LONGEST;
+        if over || !matches!(last, Tried::Failed { .. }) {
+            return Ok(Waited { last, attempts, took: begun.elapsed() });
+        }
+        if probe.cancel.run_until_cancelled(sleep(patience.every)).await.is_none() {
+            return Ok(Waited { last: Tried::Cancelled, attempts, took: begun.elapsed() });
+        }
+    }
+}
+
+impl Probe {
+    async fn once(&self, limit: Duration) -> Result<Tried> {
+        match (&self.check, &self.inside) {
+            (Check::Command(command), _) => Ok(tried(&self.run(command.clone(), limit).await?)),
+            (Check::Port(at), Inside::Guest(_)) => {
+                let words = [GUEST, "port", &at.to_string()].map(str::to_owned);
+                Ok(tried(&self.run(Command::Argv(words.into()), limit).await?))
+            }
+            (Check::Port(at), Inside::Plain(..)) => {
+                // Whatever the image has for trying ports, if anything: most can print a file.
+                let words = std::iter::once("cat").chain(TABLES).map(str::to_owned);
+                let output = self.run(Command::Argv(words.collect()), limit).await?;
+                if listens(&output.stdout.text(), *at) {
+                    return Ok(Tried::Passed);
+                }
+                Ok(Tried::Failed { error: format!("nothing listens on {at}"), exit_code: None })
+            }
+            (Check::Image(runtime, id), _) => image(&**runtime, id).await,
+        }
+    }
+
+    async fn run(&self, command: Command, limit: Duration) -> Result<ExecOutput> {
+        let mut exec = self.session.exec(command);
+        exec.limits = ExecLimits { total: Some(limit), ..exec.limits };
+        exec.keep_bytes = 4 * TOLD;
+        exec.cancel = self.cancel.clone();
+        Ok(self.inside.exec(exec).await?)
+    }
+}
+
+/// What the image's own check says. A container that stopped is not going to be healthy.
+async fn image(runtime: &dyn ContainerRuntime, id: &ContainerId) -> Result<Tried> {
+    let container = runtime.inspect(&Handle::from(id)).await?;
+    if !container.running() {
+        let (status, exit_code, oom_killed) = (container.status, container.exit_code, container.oom_killed);
+        return Err(Engine::NotRunning { status, exit_code, oom_killed, output: None }.into());
+    }
+    let error = match runtime.check_health(id).await? {
+        Some(Health::Healthy) => return Ok(Tried::Passed),
+        Some(Health::Starting) => "its health check has not passed yet",
+        Some(Health::Unhealthy) => "its health check failed",
+        None => {
+            return Err(Engine::Unsupported { engine: runtime.kind(), capability: Capability::HealthCheck }.into());
+        }
+    };
+    Ok(Tried::Failed { error: error.to_owned(), exit_code: None })
+}
+
+fn tried(output: &ExecOutput) -> Tried {
+    let exit_code = match output.exit {
+        Exit::Code(0) => return Tried::Passed,
+        Exit::Cancelled => return Tried::Cancelled,
+        Exit::Code(code) => Some(code),
+        Exit::TimedOut(_) | Exit::Running(_) => None,
+    };
+    let said = [&output.stderr, &output.stdout].into_iter().map(told).find(|it| !it.is_empty());
+    let silent =
+        || exit_code.map_or_else(|| "timed out".to_owned(), |code| format!("exit code {code}, without a word"));
+    Tried::Failed { error: said.unwrap_or_else(silent), exit_code }
+}
+
+/// The end of what was printed, where programs say what went wrong.
+fn told(capture: &Capture) -> String {
+    let text = capture.text();
+    let text = text.trim();
+    let from = text.len().saturating_sub(TOLD);
+    let from = (from..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+    text[from..].to_owned()
+}
+
+/// Whether a socket in the kernel's tables waits for connections at that address, or at any.
+fn listens(tables: &str, at: SocketAddr) -> bool {
+    let listening = |line: &str| {
+        let mut fields = line.split_whitespace();
+        let (Some(_), Some(local), Some(_), Some("0A")) = (fields.next(), fields.next(), fields.next(), fields.next())
+        else {
+            return false;
+        };
+        let Some((address, port)) = local.split_once(':') else { return false };
+        let any = address.bytes().all(|it| it == b'0');
+        // The kernel prints each four bytes in the order of the machine.
+        let this = match at.ip() {
+            std::net::IpAddr::V4(ip) => format!("{:08X}", u32::from_ne_bytes(ip.octets())),
+            std::net::IpAddr::V6(ip) => ip.octets().chunks(4).fold(String::new(), |hex, word| {
+                hex + &word.try_into().map_or_else(|_| String::new(), |it| format!("{:08X}", u32::from_ne_bytes(it)))
+            }),
+        };
+        u16::from_str_radix(port, 16) == Ok(at.port()) && (any || address == this)
+    };
+    tables.lines().any(listening)
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::fake::{LOCAL_IMAGE, Reply};
+    use coracle_runtime::{
+        ContainerName, ContainerPath, CreateSpec, FakeRuntime, Ids, ImageAct, ImageRef, NetworkOn, Policy, admit,
+    };
+
+    use super::*;
+    use crate::Error;
+
+    async fn running() -> (FakeRuntime, ContainerId) {
+        let (fake, image) = (FakeRuntime::new(), ImageRef::parse(LOCAL_IMAGE).unwrap());
+        let found = fake.image(ImageAct::Find(vec![image.clone()])).await.unwrap();
+        let spec = CreateSpec::new(ContainerName::parse("web").unwrap(), image);
+        let spec = admit(spec, &Policy::everything()).unwrap().on(found[0].id.clone(), NetworkOn::EngineDefault);
+        let id = fake.create(&spec).await.unwrap();
+        fake.start(&id).await.unwrap();
+        (fake, id)
+    }
+
+    fn probe(fake: &FakeRuntime, id: &ContainerId, check: Check) -> Probe {
+        let session = Session { user: Ids::ROOT, workdir: ContainerPath::root(), env: Default::default() };
+        let inside = Inside::Plain(Arc::new(fake.clone()), id.clone());
+        Probe { inside, session, check, cancel: CancellationToken::new() }
+    }
+
+    fn ready() -> Check {
+        Check::Command(Command::Shell("ready".into()))
+    }
+
+    fn no(code: u8) -> Reply {
+        Reply::new(Exit::Code(code), "", "not yet\n")
+    }
+
+    const fn patience(every_s: u64, attempts: u32, each_s: u64) -> Patience {
+        Patience { every: Duration::from_secs(every_s), attempts, each: Duration::from_secs(each_s) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn gives_up_after_the_last_attempt_without_sleeping_again() {
+        let (fake, id) = running().await;
+        fake.replies("ready", [no(3)]);
+        let waited = wait_healthy(&probe(&fake, &id, ready()), &patience(2, 15, 7)).await.unwrap();
+        assert_eq!(waited.last, Tried::Failed { error: "not yet".into(), exit_code: Some(3) });
+        assert_eq!((waited.attempts, waited.took), (15, Duration::from_secs(2 * 14)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn passes_at_the_third_attempt() {
+        let (fake, id) = running().await;
+        fake.replies("ready", [no(1), no(1), Reply::new(Exit::Code(0), "", "")]);
+        let waited = wait_healthy(&probe(&fake, &id, ready()), &patience(2, 15, 7)).await.unwrap();
+        assert_eq!((waited.last, waited.attempts, waited.took), (Tried::Passed, 3, Duration::from_secs(4)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_has_its_limit_and_all_together_an_hour() {
+        let (fake, id) = running().await;
+        fake.replies("ready", [Reply::new(Exit::Code(0), "", "").after(LONGEST * 2)]);
+        let timed_out = Tried::Failed { error: "timed out".into(), exit_code: None };
+        let waited = wait_healthy(&probe(&fake, &id, ready()), &patience(0, 2, 5)).await.unwrap();
+        assert_eq!((waited.last, waited.took), (timed_out.clone(), Duration::from_secs(10)));
+        let waited = wait_healthy(&probe(&fake, &id, ready()), &patience(60, 1000, 300)).await.unwrap();
+        assert_eq!((waited.last, waited.attempts), (timed_out, 10));
+        assert_eq!(waited.took, LONGEST - Duration::from_secs(60), "another attempt would begin after the hour");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_a_container_that_stopped_or_when_the_caller_withdrew() {
+        let (fake, id) = running().await;
+        fake.replies("ready", [no(1)]);
+        let waiting = probe(&fake, &id, ready());
+        let withdraws = async {
+            sleep(Duration::from_secs(5)).await;
+            waiting.cancel.cancel();
+        };
+        let patience = patience(60, 9, 5);
+        let (waited, ()) = tokio::join!(wait_healthy(&waiting, &patience), withdraws);
+        assert_eq!(waited.unwrap().last, Tried::Cancelled);
+        let waiting = probe(&fake, &id, ready());
+        let stops = async {
+            sleep(Duration::from_secs(5)).await;
+            fake.crash(&id);
+        };
+        let (waited, ()) = tokio::join!(wait_healthy(&waiting, &patience), stops);
+        assert!(matches!(waited, Err(Error::Runtime(Engine::NotRunning { .. }))), "{waited:?}");
+    }
+
+    #[tokio::test]
+    async fn an_image_without_a_check_is_not_waited_for() {
+        let (fake, id) = running().await;
+        let check = Check::Image(Arc::new(fake.clone()), id.clone());
+        let waited = wait_healthy(&probe(&fake, &id, check), &patience(60, 9, 5)).await;
+        assert!(matches!(waited, Err(Error::Runtime(Engine::Unsupported { .. }))), "{waited:?}");
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn a_listening_socket_is_found_in_the_kernels_tables() {
+        let tables = "  sl  local_address rem_address   st tx_queue\n\
+             0: 0100007F:1F90 00000000:0000 0A 00000000:00000000\n\
+             1: 00000000:0050 00000000:0000 0A 00000000:00000000\n\
+             2: 0100007F:0051 0100007F:9999 01 00000000:00000000\n\
+             3: 00000000000000000000000001000000:0052 00000000000000000000000000000000:0000 0A";
+        for (at, open) in [
+            ("127.0.0.1:8080", true),
+            ("10.0.0.2:8080", false),
+            ("10.0.0.2:80", true),
+            ("127.0.0.1:81", false),
+            ("[::1]:82", true),
+            ("127.0.0.1:82", false),
+        ] {
+            assert_eq!(listens(tables, at.parse().unwrap()), open, "{at}");
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! How long a container is kept for a session that may not come back (containers.md 14.10, 14.11).
+//!
+//! A container is let go of only when its time is over by the wall clock *and* by the time that the machine has run, so
+//! that a clock which is set forward ends nothing. What is noted for that lies in the record.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::record::{Record, State};
+use crate::store::Loaded;
+use crate::{Result, Store};
+
+/// How long things are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// A container of a named session that nobody has used.
+    pub idle: Duration,
+    /// A container whose process ended.
+    pub orphan_grace: Duration,
+    /// What is remembered of a container that is gone.
+    pub gone_for: Duration,
+}
+
+/// A moment by both clocks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moment {
+    /// By the wall clock, which anybody may set.
+    pub wall: Timestamp,
+    /// The run of the machine; empty where it is not told.
+    pub boot: String,
+    /// Seconds that this run had lasted.
+    pub up_s: u64,
+}
+
+impl Moment {
+    /// This one.
+    #[must_use]
+    pub fn now() -> Self {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let up = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
+        let up_s = up.split('.').next().and_then(|it| it.parse().ok()).unwrap_or(0);
+        Self { wall: Timestamp::now(), boot: boot.trim().to_owned(), up_s }
+    }
+
+    /// Whether so much time has passed for certain. Within one run of the machine both clocks have to say so. In a later
+    /// run the wall clock alone can; it is believed once the machine has been up for `settling`.
+    fn is_past(&self, earlier: &Self, time: Duration, settling: Duration) -> bool {
+        let by_wall = Duration::try_from(self.wall.duration_since(earlier.wall)).unwrap_or_default() >= time;
+        let up = match (self.boot.is_empty(), self.boot == earlier.boot) {
+            (true, _) => true,
+            (false, true) => Duration::from_secs(self.up_s.saturating_sub(earlier.up_s)) >= time,
+            (false, false) => Duration::from_secs(self.up_s) >= settling,
+        };
+        by_wall && up
+    }
+}
+
+/// What is noted in a record to end it in time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Lease {
+    /// When a call last used the container.
+    pub used: Option<Moment>,
+    /// When the process that it belongs to was first seen dead.
+    pub orphaned: Option<Moment>,
+    /// When the container was first seen to be gone.
+    pub missing: Option<Moment>,
+}
+
+/// What is to be done with a container.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Verdict {
+    Stays,
+    /// This is to be noted.
+    Note(Lease),
+    /// Its time is over, unless somebody is in it.
+    Over,
+}
+
+/// The earliest time at which a container may be let go of; never for a persistent one.
+#[must_use]
+pub fn expires_at(record: &Record, terms: &Terms, now: Timestamp) -> Option<Timestamp> {
+    if record.persistent {
+        return None;
+    }
+    let (from, time) = match &record.owner {
+        None => (record.last_used, terms.idle),
+        Some(owner) if owner.alive() => (record.last_used.max(minute(now)), terms.orphan_grace),
+        Some(_) => {
+            let orphaned = record.lease.orphaned.as_ref().map_or(minute(now), |it| it.wall);
+            (record.last_used.max(orphaned), terms.orphan_grace)
+        }
+    };
+    from.checked_add(SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX)).ok().map(millisecond)
+}
+
+/// What a look at one finds. Pure but for whether its process lives.
+pub(crate) fn verdict(record: &Record, there: bool, terms: &Terms, now: &Moment) -> Verdict {
+    let lease = &record.lease;
+    let past = |since: &Moment, time: Duration| now.is_past(since, time, terms.orphan_grace);
+    if record.state != State::Ready {
+        return Verdict::Stays;
+    }
+    let noted = |change: Lease| Verdict::Note(change);
+    match (there, &lease.missing) {
+        (false, None) => return noted(Lease { missing: Some(now.clone()), ..lease.clone() }),
+        (false, Some(since)) if past(since, terms.gone_for) => return Verdict::Over,
+        (false, Some(_)) => return Verdict::Stays,
+        (true, Some(_)) => return noted(Lease { missing: None, ..lease.clone() }),
+        (true, None) => {}
+    }
+    if record.persistent {
+        return Verdict::Stays;
+    }
+    let Some(used) = &lease.used else { return noted(Lease { used: Some(now.clone()), ..lease.clone() }) };
+    match (&record.owner, &lease.orphaned) {
+        (None, _) if past(used, terms.idle) => Verdict::Over,
+        (None, _) => Verdict::Stays,
+        (Some(owner), None) if owner.alive() => Verdict::Stays,
+        (Some(_), None) => noted(Lease { orphaned: Some(now.clone()), ..lease.clone() }),
+        (Some(_), Some(since)) if past(since, terms.orphan_grace) && past(used, terms.orphan_grace) => Verdict::Over,
+        (Some(_), Some(_)) => Verdict::Stays,
+    }
+}
+
+impl Store {
+    /// Remembers that a call used a container; at most once a minute, and not while somebody else is at its record.
+    ///
+    /// # Errors
+    /// When the record cannot be read or written.
+    pub fn touch(&self, record: &Record) -> Result<()> {
+        let now = Moment::now();
+        let last_used = minute(now.wall);
+        if record.state != State::Ready || last_used <= record.last_used {
+            return Ok(());
+        }
+        self.note(record, |it| {
+            it.last_used = last_used;
+            it.lease.used = Some(now.clone());
+        })
+    }
+
+    /// Writes something into a record, unless somebody else is at it.
+    pub(crate) fn note(&self, record: &Record, change: impl FnOnce(&mut Record)) -> Result<()> {
+        let Some(_lock) = self.try_lock(&record.name)? else { return Ok(()) };
+        match self.load(&record.name)? {
+            Loaded::Record(mut now) if now.record_id == record.record_id && now.state == State::Ready => {
+                change(&mut now);
+                Ok(self.save(&now)?)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn minute(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second().div_euclid(60) * 60).unwrap_or(time)
+}
+
+fn millisecond(time: Timestamp) -> Timestamp {
+    time.round(jiff::Unit::Millisecond).unwrap_or(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::ProcessId;
+
+    use super::*;
+    use crate::record::tests::record;
+
+    const TERMS: Terms = Terms {
+        idle: Duration::from_secs(24 * 3600),
+        orphan_grace: Duration::from_secs(900),
+        gone_for: Duration::from_secs(7 * 86400),
+    };
+
+    /// `wall` seconds after the container was made, in a run of the machine that had lasted `up_s`.
+    fn at(wall: i64, boot: &str, up_s: u64) -> Moment {
+        Moment { wall: Timestamp::from_second(1_000_000 + wall).unwrap(), boot: boot.into(), up_s }
+    }
+
+    fn dead() -> ProcessId {
+        ProcessId { pid: u32::MAX, ..ProcessId::current() }
+    }
+
+    fn ready(owner: Option<ProcessId>) -> Record {
+        let lease = Lease { used: Some(at(0, "a", 1000)), ..Lease::default() };
+        Record { state: State::Ready, last_used: at(0, "a", 0).wall, owner, lease, ..record("web") }
+    }
+
+    #[test]
+    fn an_idle_one_is_over_when_both_clocks_say_so() {
+        let (hour, day) = (3600, 24 * 3600);
+        for (now, over, why) in [
+            (at(day, "a", 1000 + day as u64), true, "a day has passed"),
+            (at(day, "a", 1000 + hour as u64), false, "the clock was set forward"),
+            (at(hour, "a", 1000 + day as u64), false, "the clock was set back"),
+            (at(-day, "a", 1000 + 2 * day as u64), false, "the clock was set far back"),
+            (at(day, "b", 60), false, "a machine that just started may have a wrong clock"),
+            (at(day, "b", 900), true, "it has been up for a while"),
+        ] {
+            assert_eq!(verdict(&ready(None), true, &TERMS, &now) == Verdict::Over, over, "{why}");
+        }
+    }
+
+    #[test]
+    fn an_orphan_is_seen_once_before_its_grace_begins() {
+        let mut record = ready(Some(dead()));
+        let first = at(100_000, "a", 101_000);
+        let Verdict::Note(lease) = verdict(&record, true, &TERMS, &first) else { panic!("it is noted") };
+        assert_eq!(lease.orphaned, Some(first));
+        record.lease = lease;
+        assert_eq!(verdict(&record, true, &TERMS, &at(100_899, "a", 101_899)), Verdict::Stays);
+        assert_eq!(verdict(&record, true, &TERMS, &at(200_000, "a", 101_899)), Verdict::Stays, "set forward");
+        assert_eq!(verdict(&record, true, &TERMS, &at(100_900, "a", 101_900)), Verdict::Over);
+        record.lease.used = Some(at(100_500, "a", 101_500));
+        assert_eq!(
+            verdict(&record, true, &TERMS, &at(100_900, "a", 101_900)),
+            Verdict::Stays,
+            "another session uses it"
+        );
+    }
+
+    #[test]
+    fn persistent_ones_and_those_of_a_living_process_stay() {
+        let late = at(1_000_000_000, "a", 2_000_000_000);
+        assert_eq!(verdict(&ready(Some(ProcessId::current())), true, &TERMS, &late), Verdict::Stays);
+        let persistent = Record { persistent: true, ..ready(None) };
+        assert_eq!(verdict(&persistent, true, &TERMS, &late), Verdict::Stays);
+        assert_eq!(expires_at(&persistent, &TERMS, late.wall), None);
+        let making = Record { state: State::Created, ..ready(None) };
+        assert_eq!(verdict(&making, true, &TERMS, &late), Verdict::Stays);
+    }
+
+    #[test]
+    fn what_is_gone_from_the_engine_is_remembered_a_while() {
+        let mut record = Record { persistent: true, ..ready(None) };
+        let Verdict::Note(lease) = verdict(&record, false, &TERMS, &at(0, "a", 0)) else { panic!("it is noted") };
+        record.lease = lease;
+        let week = 7 * 86400;
+        assert_eq!(verdict(&record, false, &TERMS, &at(week - 1, "a", week as u64)), Verdict::Stays);
+        assert_eq!(verdict(&record, false, &TERMS, &at(week, "a", week as u64)), Verdict::Over);
+        let back = verdict(&record, true, &TERMS, &at(week, "a", week as u64));
+        assert!(matches!(back, Verdict::Note(Lease { missing: None, .. })), "{back:?}");
+    }
+
+    #[test]
+    fn the_time_that_is_told_is_never_later_than_the_end() {
+        let now = at(7200, "a", 8200).wall;
+        let told = |record: &Record| expires_at(record, &TERMS, now).unwrap().as_second() - 1_000_000;
+        assert_eq!(told(&ready(None)), 24 * 3600);
+        assert_eq!(told(&ready(Some(dead()))), minute(now).as_second() - 1_000_000 + 900);
+        let mut seen = ready(Some(dead()));
+        seen.lease.orphaned = Some(at(600, "a", 1600));
+        assert_eq!(told(&seen), 600 + 900);
+    }
+
+    #[test]
+    fn use_is_noted_once_a_minute() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), coracle_runtime::LabelNamespace::parse("coracle").unwrap()).unwrap();
+        let it = Record { last_used: Timestamp::UNIX_EPOCH, ..ready(None) };
+        store.save(&it).unwrap();
+        store.touch(&it).unwrap();
+        let Loaded::Record(touched) = store.load(&it.name).unwrap() else { panic!("a record") };
+        assert!(touched.last_used > it.last_used && touched.lease.used.is_some());
+        let file = dir.path().join("containers/web/metadata.json");
+        let before = std::fs::metadata(&file).unwrap().modified().unwrap();
+        store.touch(&touched).unwrap();
+        assert_eq!(std::fs::metadata(&file).unwrap().modified().unwrap(), before);
+    }
+}

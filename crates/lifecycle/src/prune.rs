@@ -1,0 +1,342 @@
+//! What of ours nothing needs any more (containers.md 14.7).
+//!
+//! **Invariant:** what is found here is proven ours, one by one; a label alone makes nothing a candidate.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use coracle_runtime::{ContainerId, ContainerRuntime, LabelFilter, RecordId, VolumeAct};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::destroy::clear_directory;
+use crate::lease::{Moment, Terms, Verdict, verdict};
+use crate::networks::{OwnNetwork, networks_on};
+use crate::reap::in_use;
+use crate::record::{Record, State};
+use crate::{
+    Engines, Error, Found, Links, Listed, Removing, Result, Store, asked, destroy, destroy_network, list, reconcile,
+};
+
+/// Something of ours.
+#[derive(Clone, Debug)]
+pub struct Thing {
+    /// What it is.
+    pub kind: Prunable,
+    /// Its name.
+    pub name: String,
+    /// Its id, where it has one.
+    pub id: Option<String>,
+    /// When it was made, where that is known.
+    pub made: Option<Timestamp>,
+    /// The session that made it; missing where it is nobody's any more.
+    pub session: Option<String>,
+    /// Why it may go, or why it stays.
+    pub reason: String,
+    /// Bytes on the disk, where they are known.
+    pub bytes: Option<u64>,
+    way: Way,
+}
+
+/// Kinds of things.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Prunable {
+    /// A container.
+    Containers,
+    /// A network.
+    Networks,
+    /// A volume of a stack.
+    Volumes,
+    /// What is remembered of a container that is gone.
+    Records,
+    /// A directory that some process left.
+    Temporary,
+}
+
+/// How it goes.
+#[derive(Clone, Debug)]
+enum Way {
+    Stays,
+    Record(Arc<dyn ContainerRuntime>, Box<Record>),
+    Heal(RecordId),
+    Container(Arc<dyn ContainerRuntime>, ContainerId),
+    Network(Arc<dyn ContainerRuntime>, OwnNetwork),
+    Volume(Arc<dyn ContainerRuntime>, String),
+    Directory(PathBuf),
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Prune {
+    /// Nothing needs it.
+    pub candidates: Vec<Thing>,
+    /// Somebody does.
+    pub kept: Vec<Thing>,
+}
+
+impl Prune {
+    fn add(&mut self, thing: Thing) {
+        if matches!(thing.way, Way::Stays) { self.kept.push(thing) } else { self.candidates.push(thing) }
+    }
+}
+
+/// Looks at all there is of these kinds, on every engine that holds some of ours. Changes nothing.
+///
+/// # Errors
+/// When one of these engines does not answer: what it holds would be told as gone.
+pub async fn prunable(
+    engines: &dyn Engines,
+    store: &Store,
+    links: &Links,
+    (terms, now): (&Terms, &Moment),
+    (wanted, temp_dirs): (impl Fn(Prunable) -> bool, &[PathBuf]),
+) -> Result<Prune> {
+    let mut found = Prune::default();
+    let listing = list(engines, store).await?;
+    if wanted(Prunable::Containers) || wanted(Prunable::Records) {
+        for it in listing.containers {
+            let thing = of_record(engines, store, links, (it, terms, now)).await?;
+            if wanted(thing.kind) {
+                found.add(thing);
+            }
+        }
+        for name in listing.unverified.into_iter().filter(|_| wanted(Prunable::Containers)) {
+            let reason = "unverified: it carries our label without proof".to_owned();
+            found.add(Thing { name, reason, ..Thing::of(Prunable::Containers) });
+        }
+    }
+    for runtime in asked(engines, &store.records()?).await? {
+        if wanted(Prunable::Containers) {
+            builds(&runtime, store, &mut found).await?;
+        }
+        if wanted(Prunable::Networks) {
+            for it in networks_on(&*runtime, store).await? {
+                found.add(of_network(&runtime, store, it)?);
+            }
+        }
+        if wanted(Prunable::Volumes) {
+            volumes(&runtime, store, &mut found).await?;
+        }
+    }
+    if wanted(Prunable::Temporary) {
+        temporary(store, &mut found)?;
+        temp_dirs.iter().for_each(|it| clones(it, &mut found));
+    }
+    Ok(found)
+}
+
+/// Removes one that was found, by its id. Work in a container is saved as by any other `destroy`.
+///
+/// # Errors
+/// Those of its removal.
+pub async fn prune(engines: &dyn Engines, store: &Store, removing: &Removing<'_>, thing: &Thing) -> Result<()> {
+    match &thing.way {
+        Way::Stays => {}
+        Way::Heal(id) => {
+            reconcile(engines, store, Duration::MAX).await?;
+            // What it could not do is in its log; that the record is there says enough.
+            if store.records()?.iter().any(|it| it.record_id == *id) {
+                return Err(Error::Busy { name: thing.name.clone() });
+            }
+        }
+        Way::Record(runtime, record) => {
+            destroy(&**runtime, store, record, removing).await?;
+        }
+        Way::Container(runtime, id) => drop(runtime.remove(id).await?),
+        Way::Network(runtime, network) => destroy_network(&**runtime, store, network).await?,
+        Way::Volume(runtime, name) => drop(runtime.volume(VolumeAct::Remove(name.clone())).await?),
+        Way::Directory(path) => {
+            if let (Some(above), Some(name)) = (path.parent(), path.file_name().and_then(|it| it.to_str())) {
+                clear_directory(above.to_owned(), name.to_owned()).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Thing {
+    fn of(kind: Prunable) -> Self {
+        let (name, reason) = (String::new(), String::new());
+        Self { kind, name, id: None, made: None, session: None, reason, bytes: None, way: Way::Stays }
+    }
+}
+
+async fn of_record(
+    engines: &dyn Engines,
+    store: &Store,
+    links: &Links,
+    (it, terms, now): (Listed, &Terms, &Moment),
+) -> Result<Thing> {
+    let Listed { record, container } = it;
+    let thing = Thing {
+        name: record.name.to_string(),
+        id: record.id.as_ref().map(ToString::to_string),
+        made: Some(record.created),
+        session: Some(record.session.clone()),
+        ..Thing::of(if container.is_none() { Prunable::Records } else { Prunable::Containers })
+    };
+    let stays = |reason: &str| Thing { reason: reason.to_owned(), ..thing.clone() };
+    let broken_off = record.state == State::Destroying || !record.maker.alive();
+    if record.state != State::Ready {
+        let kind = Prunable::Containers;
+        return Ok(match broken_off {
+            true => Thing {
+                kind,
+                way: Way::Heal(record.record_id.clone()),
+                session: None,
+                ..stays("its making or removal was broken off")
+            },
+            false => Thing { kind, ..stays("it is just being made") },
+        });
+    }
+    let runtime = engines.of(record.engine, &record.endpoint).await?;
+    let goes = Way::Record(runtime.clone(), Box::new(record.clone()));
+    if container.is_none() {
+        return Ok(Thing { way: goes, ..stays("its container is gone") });
+    }
+    if record.persistent {
+        return Ok(stays("it is persistent"));
+    }
+    let orphan = record.owner.as_ref().is_some_and(|it| !it.alive());
+    let over = verdict(&record, true, terms, now) == Verdict::Over;
+    if !orphan && !over {
+        return Ok(stays(if record.owner.is_some() { "its session lives" } else { "it was used not long ago" }));
+    }
+    let mut found = Found { runtime, record, container };
+    if in_use(store, links, &mut found).await {
+        return Ok(stays("something runs in it"));
+    }
+    let bytes = match found
+        .record
+        .id
+        .as_ref()
+        .filter(|_| found.container.as_ref().is_some_and(coracle_runtime::Container::running))
+    {
+        Some(id) => found.runtime.usage(id).await.ok().flatten().and_then(|it| it.disk_bytes),
+        None => None,
+    };
+    let session = thing.session.clone().filter(|_| !over);
+    let reason = if orphan { "the process of its session is dead" } else { "nobody has used it for long" };
+    Ok(Thing { way: goes, bytes, session, ..stays(reason) })
+}
+
+/// Containers that images were to be made of, and that no record knows any more.
+async fn builds(runtime: &Arc<dyn ContainerRuntime>, store: &Store, found: &mut Prune) -> Result<()> {
+    let label = |name: &str| store.signer().key(name);
+    let filter = LabelFilter(vec![(label("managed"), Some("true".into())), (label("role"), Some("build".into()))]);
+    let mut listed = runtime.list(&filter).await?;
+    listed.retain(|it| store.signed(runtime.kind(), &it.labels));
+    // Whoever makes one has its record on the disk before the engine hears of it, so records are read after.
+    let known: Vec<RecordId> = store.records()?.into_iter().map(|it| it.record_id).collect();
+    for it in listed {
+        let id = it.labels.get(&label("id")).cloned().unwrap_or_default();
+        if known.iter().any(|known| known.as_str() == id) {
+            continue;
+        }
+        found.add(Thing {
+            name: it.name.clone(),
+            id: Some(it.id.to_string()),
+            made: it.labels.get(&label("created")).and_then(|it| it.parse().ok()),
+            reason: "it was made for an image, and its maker is gone".to_owned(),
+            way: Way::Container(runtime.clone(), it.id),
+            ..Thing::of(Prunable::Containers)
+        });
+    }
+    Ok(())
+}
+
+fn of_network(runtime: &Arc<dyn ContainerRuntime>, store: &Store, it: OwnNetwork) -> Result<Thing> {
+    let records = store.records()?;
+    let thing = Thing {
+        name: it.name.clone(),
+        id: Some(it.id.clone()),
+        made: it.created.parse().ok(),
+        session: it.session.clone().filter(|session| records.iter().any(|record| record.session == *session)),
+        ..Thing::of(Prunable::Networks)
+    };
+    if !it.containers.is_empty() {
+        return Ok(Thing { reason: format!("used by {}", it.containers.join(", ")), ..thing });
+    }
+    if it.project.is_some() && records.iter().any(|record| record.compose_project == it.project) {
+        return Ok(Thing { reason: "its stack is there".to_owned(), ..thing });
+    }
+    Ok(Thing { reason: "no container is on it".to_owned(), way: Way::Network(runtime.clone(), it), ..thing })
+}
+
+async fn volumes(runtime: &Arc<dyn ContainerRuntime>, store: &Store, found: &mut Prune) -> Result<()> {
+    let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
+    let listed = runtime.volume(VolumeAct::List(managed)).await?;
+    let records = store.records()?;
+    for it in listed.into_iter().filter(|it| store.signed(runtime.kind(), &it.labels)) {
+        let of_ours = it.labels.get(&store.signer().key("compose_project"));
+        let project = of_ours.or_else(|| it.labels.get("com.docker.compose.project")).cloned().unwrap_or_default();
+        let there = records.iter().any(|it| it.compose_project.as_ref().is_some_and(|it| it.as_str() == project));
+        let way = if there { Way::Stays } else { Way::Volume(runtime.clone(), it.name.clone()) };
+        let reason = if there { "its stack is there" } else { "its stack is gone" }.to_owned();
+        let made = it.created.parse().ok();
+        found.add(Thing {
+            id: Some(it.name.clone()),
+            name: it.name,
+            made,
+            reason,
+            way,
+            ..Thing::of(Prunable::Volumes)
+        });
+    }
+    Ok(())
+}
+
+/// What containers saw as their link, and what was put aside when it was to be cleared.
+fn temporary(store: &Store, found: &mut Prune) -> Result<()> {
+    let above = store.root().join("link");
+    let left: Vec<_> = names_in(&above);
+    let (records, doomed) = (store.records()?, store.doomed()?);
+    for name in left {
+        let of_record = |it: &Record| it.record_id.as_str() == name;
+        if records.iter().any(of_record) || doomed.iter().any(of_record) {
+            continue;
+        }
+        let path = above.join(&name);
+        let meta = path.symlink_metadata().ok();
+        let made = meta.as_ref().and_then(|it| it.modified().ok()).and_then(timestamp);
+        found.add(Thing {
+            reason: "its container is gone".to_owned(),
+            made,
+            way: Way::Directory(path),
+            name: format!("link/{name}"),
+            ..Thing::of(Prunable::Temporary)
+        });
+    }
+    Ok(())
+}
+
+/// A clone takes an hour at most; its directory is not left behind but by a process that was killed.
+const ABANDONED: Duration = Duration::from_secs(86400);
+
+/// Directories of repositories that were only looked at.
+fn clones(dir: &Path, found: &mut Prune) {
+    for name in names_in(dir).into_iter().filter(|it| it.starts_with("coracle-git-")) {
+        let path = dir.join(&name);
+        let Ok(meta) = path.symlink_metadata() else { continue };
+        let old = meta.modified().ok().and_then(|it| it.elapsed().ok()).is_some_and(|it| it > ABANDONED);
+        if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() {
+            continue;
+        }
+        let made = meta.modified().ok().and_then(timestamp);
+        let way = if old { Way::Directory(path) } else { Way::Stays };
+        let reason = if old { "the process that cloned into it is gone" } else { "somebody may be cloning into it" };
+        found.add(Thing { name, made, way, reason: reason.to_owned(), ..Thing::of(Prunable::Temporary) });
+    }
+}
+
+fn names_in(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten();
+    entries.filter_map(|it| it.ok()?.file_name().into_string().ok()).collect()
+}
+
+fn timestamp(time: SystemTime) -> Option<Timestamp> {
+    Timestamp::try_from(time).ok()
+}

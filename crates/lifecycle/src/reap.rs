@@ -1,0 +1,100 @@
+//! Lets go of containers whose session will not come back, and of records whose container is gone (containers.md 14.8,
+//! 14.10).
+
+use std::time::Duration;
+
+use coracle_runtime::Inside;
+use tokio::time::timeout;
+
+use crate::lease::{Moment, Terms, Verdict, verdict};
+use crate::{Engines, Found, Links, Listed, Removing, Result, Store, destroy, drop_networks, list};
+
+/// Nobody looks more often.
+const EVERY: Duration = Duration::from_secs(600);
+
+/// A guest that does not say by then what runs is taken for busy.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Looks at every container, and destroys those whose time is over, as any other `destroy` does: work in them is saved,
+/// and all that only they used goes too. Within ten minutes of the last look nothing is done. Answers their names.
+///
+/// # Errors
+/// When an engine that holds some of ours does not answer. A container that could not be destroyed is left for the next
+/// time.
+pub async fn reap(
+    engines: &dyn Engines,
+    store: &Store,
+    removing: &Removing<'_>,
+    (terms, now): (&Terms, &Moment),
+) -> Result<Vec<String>> {
+    let mut reaped = Vec::new();
+    let Some(_alone) = store.try_common_lock("reap")? else { return Ok(reaped) };
+    if !store.look_is_due(now, EVERY.min(terms.orphan_grace))? {
+        return Ok(reaped);
+    }
+    for it in list(engines, store).await?.containers {
+        let name = it.record.name.to_string();
+        match verdict(&it.record, it.container.is_some(), terms, now) {
+            Verdict::Stays => {}
+            Verdict::Note(lease) => store.note(&it.record, |record| record.lease = lease)?,
+            Verdict::Over => match end(engines, store, removing, it).await {
+                Ok(true) => reaped.push(name),
+                Ok(false) => tracing::info!(container = name, "its time is over, and somebody is in it"),
+                Err(err) => tracing::warn!(container = name, %err, "its time is over, and it could not be destroyed"),
+            },
+        }
+    }
+    Ok(reaped)
+}
+
+/// Whether it could be ended: not one in which something runs.
+async fn end(engines: &dyn Engines, store: &Store, removing: &Removing<'_>, it: Listed) -> Result<bool> {
+    let runtime = engines.of(it.record.engine, &it.record.endpoint).await?;
+    let mut found = Found { runtime, record: it.record, container: it.container };
+    if in_use(store, removing.links, &mut found).await {
+        return Ok(false);
+    }
+    let record = &found.record;
+    tracing::info!(container = %record.name, session = record.session, "its time is over");
+    destroy(&*found.runtime, store, record, removing).await?;
+    if record.owner.is_some() && !store.records()?.iter().any(|other| other.session == record.session) {
+        // Its process is dead, so nobody will ask for the networks of that session again.
+        drop_networks(engines, store, |it| it.session.as_deref() == Some(record.session.as_str())).await?;
+    }
+    Ok(true)
+}
+
+/// Whether a command or a job runs in it, or somebody is in it by the engine's own exec, as a person's shell is. Where
+/// that cannot be told it is.
+pub(crate) async fn in_use(store: &Store, links: &Links, found: &mut Found) -> bool {
+    let Some(container) = found.container.as_ref().filter(|it| it.running()) else { return false };
+    let id = container.id.clone();
+    if container.execs > 0 {
+        return true;
+    }
+    let ask = async {
+        match links.inside(store, found).await? {
+            Inside::Guest(link) => Ok::<_, crate::Error>(link.jobs().await?.iter().any(|it| it.ended_ms.is_none())),
+            Inside::Plain(..) => Ok(false),
+        }
+    };
+    let idle = matches!(timeout(PATIENCE, ask).await, Ok(Ok(false)));
+    // A link that is held may be an exec itself, and would pass for somebody the next time.
+    links.forget(&id);
+    !idle
+}
+
+impl Store {
+    /// Whether the last look is long enough ago; then this one is remembered as the last. A clock that was set back, or
+    /// another run of the machine, makes it due.
+    fn look_is_due(&self, now: &Moment, every: Duration) -> Result<bool> {
+        let file = self.root().join("looked.json");
+        let last: Option<Moment> = crate::store::read_own(&file)?.and_then(|it| serde_json::from_slice(&it).ok());
+        let ago = last.filter(|it| it.boot == now.boot).and_then(|it| now.wall.duration_since(it.wall).try_into().ok());
+        if ago.is_some_and(|ago: Duration| ago < every) {
+            return Ok(false);
+        }
+        crate::store::write_whole(&file, &serde_json::to_vec(now).expect("times serialise"))?;
+        Ok(true)
+    }
+}

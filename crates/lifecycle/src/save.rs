@@ -1,0 +1,232 @@
+//! Unsaved work: what only a container has is kept on the host before it is removed (containers.md 14.6).
+//!
+//! From a container that runs, its guest finds the files, and git inside packs what it knows; where there is no guest, or
+//! the container stands still, whole trees come out through the engine.
+//!
+//! **Invariant:** everything that comes from a container is data: names are checked, lengths and time are bounded, no
+//! program of the host reads a repository.
+//! **Invariant:** a save without a manifest was never finished, and is nothing.
+
+mod git;
+mod inside;
+mod manifest;
+mod outside;
+mod restore;
+mod roots;
+mod shelf;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use coracle_runtime::link::Link;
+use coracle_runtime::{Container, ContainerPath, ContainerRuntime, Error as Engine, Handle};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use self::inside::Inside;
+pub use self::manifest::{Bundle, Item, Kind as SavedKind, LeftOut, Manifest, Names, Omission, Part, What};
+use self::outside::Outside;
+pub use self::restore::{Commits, Restored, SAVED_REFS, Target};
+pub use self::shelf::Save;
+use self::shelf::Shelf;
+use crate::record::Record;
+use crate::{Error, Links, Result, Store};
+
+/// Names of directories whose files can be had again.
+const PRUNED: &[&str] = &["node_modules", "target", ".venv", "__pycache__", ".cache"];
+
+/// For all that saving one container takes.
+pub const SAVE_TIME: Duration = Duration::from_secs(60);
+
+/// Bounds of one save.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SaveLimits {
+    /// Bytes together.
+    pub max_bytes: u64,
+    /// For all of it.
+    pub time: Duration,
+}
+
+/// What was saved of one place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Saved {
+    /// The place inside.
+    pub path: ContainerPath,
+    /// What it is.
+    pub kind: SavedKind,
+    /// Files in its archive.
+    pub files: u64,
+    /// Bytes of all that was kept of it.
+    pub bytes: u64,
+    /// Directory of the save on the host.
+    pub location: PathBuf,
+    /// How much was left out; the manifest names it.
+    pub left_out: u64,
+}
+
+/// Why something could not be saved.
+#[derive(Debug)]
+enum Trouble {
+    /// There is more than may be kept.
+    TooLarge,
+    /// It takes longer than it may.
+    TooSlow,
+    /// The state directory.
+    Disk(std::io::Error),
+    /// The container.
+    Inside(Engine),
+    /// Something else.
+    Odd(&'static str),
+}
+
+impl From<Engine> for Trouble {
+    fn from(err: Engine) -> Self {
+        Self::Inside(err)
+    }
+}
+
+/// What could not be saved, and why.
+#[derive(Debug)]
+struct Failed {
+    path: String,
+    trouble: Trouble,
+}
+
+/// What is saved, and how.
+#[derive(Debug)]
+pub(crate) struct Saver<'a> {
+    pub(crate) runtime: &'a dyn ContainerRuntime,
+    pub(crate) store: &'a Store,
+    pub(crate) links: &'a Links,
+    pub(crate) limits: SaveLimits,
+    /// Between TERM and KILL of what still runs.
+    pub(crate) grace: Duration,
+}
+
+impl Saver<'_> {
+    /// Saves what only this container has. The caller holds its lock.
+    ///
+    /// # Errors
+    /// [`Error::SaveFailed`]: the container is stopped then, and nothing was kept.
+    pub(crate) async fn save(&self, record: &Record) -> Result<Vec<Saved>> {
+        let begun = Instant::now();
+        self.store.clear_unfinished_of(&record.name)?;
+        let saved = self.try_save(record).await;
+        tracing::debug!(container = %record.name, took = ?begun.elapsed(), "looked for unsaved work");
+        match saved {
+            Ok(saved) => Ok(saved),
+            Err(SaveError::Failed(failed)) => {
+                if let Some(id) = &record.id
+                    && let Err(err) = self.runtime.stop(id, self.grace).await
+                {
+                    tracing::warn!(container = %record.name, %err, "it cannot be stopped");
+                }
+                Err(Error::SaveFailed { reason: self.reason(&failed.trouble), paths: vec![failed.path] })
+            }
+            Err(SaveError::Other(err)) => Err(err),
+        }
+    }
+
+    async fn try_save(&self, record: &Record) -> Result<Vec<Saved>, SaveError> {
+        let until = Instant::now() + self.limits.time;
+        if let Some(link) = self.link(record).await? {
+            match self.by_link(&link, record, until).await {
+                Err(Failed { trouble: Trouble::Inside(err), .. }) => {
+                    tracing::warn!(container = %record.name, %err, "its guest cannot save, so the engine has to");
+                }
+                done => return Ok(done?),
+            }
+        }
+        if self.container(record).await?.is_none() {
+            return Ok(Vec::new());
+        }
+        let mut shelf = self.shelf(record);
+        let outside = Outside { runtime: self.runtime, store: self.store, record, until, limits: self.limits };
+        let done = outside.save(&mut shelf).await;
+        Ok(kept(shelf, done, record)?)
+    }
+
+    /// The guest, if it answers.
+    async fn link(&self, record: &Record) -> Result<Option<Link>> {
+        if let Some(link) = self.links.at_hand(self.store, record).await {
+            return Ok(Some(link));
+        }
+        match self.container(record).await?.filter(Container::running) {
+            Some(container) => Ok(self.links.link_of(self.runtime, self.store, (record, &container)).await),
+            None => Ok(None),
+        }
+    }
+
+    async fn by_link(&self, link: &Link, record: &Record, until: Instant) -> Result<Vec<Saved>, Failed> {
+        let mut shelf = self.shelf(record);
+        let done = Inside { link, record, until, grace: self.grace }.save(&mut shelf).await;
+        kept(shelf, done, record)
+    }
+
+    fn shelf(&self, record: &Record) -> Shelf {
+        Shelf::new(self.store, record, self.limits.max_bytes, PRUNED)
+    }
+
+    async fn container(&self, record: &Record) -> Result<Option<Container>> {
+        let Some(id) = &record.id else { return Ok(None) };
+        match self.runtime.inspect(&Handle::from(id)).await {
+            Ok(container) if container.id == *id => Ok(Some(container)),
+            Ok(_) | Err(Engine::NoSuchContainer(_)) => Ok(None),
+            Err(err) => Err(err.into()),
+        }
+    }
+
+    fn reason(&self, trouble: &Trouble) -> String {
+        match trouble {
+            Trouble::TooLarge => format!("it has more than {} bytes", self.limits.max_bytes),
+            Trouble::TooSlow => format!("it takes longer than {} s", self.limits.time.as_secs()),
+            Trouble::Disk(err) => format!("the state directory: {err}"),
+            Trouble::Inside(err) => err.to_string(),
+            Trouble::Odd(why) => (*why).to_owned(),
+        }
+    }
+}
+
+enum SaveError {
+    Failed(Failed),
+    Other(Error),
+}
+
+impl From<Failed> for SaveError {
+    fn from(failed: Failed) -> Self {
+        Self::Failed(failed)
+    }
+}
+
+impl From<Error> for SaveError {
+    fn from(err: Error) -> Self {
+        Self::Other(err)
+    }
+}
+
+/// Finishes what was saved, or takes it away.
+fn kept(shelf: Shelf, done: Result<(), Failed>, record: &Record) -> Result<Vec<Saved>, Failed> {
+    if let Err(failed) = done {
+        shelf.give_up();
+        return Err(failed);
+    }
+    let dir = shelf.dir().to_owned();
+    match shelf.finish() {
+        Ok(None) => Ok(Vec::new()),
+        Ok(Some(Save { location, manifest, .. })) => {
+            let saved = |it: Item| Saved {
+                path: it.path,
+                kind: it.kind,
+                files: it.files,
+                bytes: it.bytes,
+                location: location.clone(),
+                left_out: it.left_out.count,
+            };
+            Ok(manifest.items.into_iter().map(saved).collect())
+        }
+        Err(trouble) => {
+            shelf::clear(&dir);
+            Err(Failed { path: record.workdir.to_string(), trouble })
+        }
+    }
+}

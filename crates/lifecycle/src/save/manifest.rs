@@ -1,0 +1,254 @@
+//! What a save holds, as it stands beside it.
+
+use coracle_runtime::{ContainerId, ContainerName, ContainerPath, EngineKind, Ids, RecordId};
+use serde::{Deserialize, Serialize};
+
+use crate::record::Record;
+
+/// The version of the format.
+const SCHEMA: u32 = 1;
+
+/// Bytes of names in one list of a manifest. A hostile tree must not fill our memory with what was left out.
+const MAX_NAMES: usize = 256 << 10;
+
+/// One save: `manifest.json` in its directory. A directory without one was never finished.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Version of the format.
+    pub schema: u32,
+    /// Name of the container.
+    pub container: ContainerName,
+    /// The engine's id of it.
+    pub id: Option<ContainerId>,
+    /// Our id of it.
+    pub record_id: RecordId,
+    /// Its engine.
+    pub engine: EngineKind,
+    /// Its image, by name.
+    pub image: String,
+    /// The session that made it.
+    pub session: String,
+    /// Where its commands ran.
+    pub workdir: ContainerPath,
+    /// Who ran them.
+    pub exec_user: Option<Ids>,
+    /// When the save began.
+    pub at: jiff::Timestamp,
+    /// What was saved.
+    pub items: Vec<Item>,
+    /// Names of directories that were not looked into, but for those in a git tree.
+    pub pruned: Vec<String>,
+    /// Version of the tool that wrote this.
+    pub tool_version: String,
+}
+
+/// What was saved of one place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Item {
+    /// The place inside.
+    pub path: ContainerPath,
+    /// What it is.
+    pub kind: Kind,
+    /// Files beside the manifest.
+    pub parts: Vec<Part>,
+    /// Files in the archive.
+    pub files: u64,
+    /// Bytes of all parts.
+    pub bytes: u64,
+    /// The commit that was checked out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head: Option<String>,
+    /// The branch that was checked out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
+    /// What the bundle holds; missing without a bundle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bundle: Option<Bundle>,
+    /// Commits whose parents the repository did not have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shallow: Vec<String>,
+    /// Tracked files that were deleted.
+    #[serde(default, skip_serializing_if = "Names::is_empty")]
+    pub deleted: Names,
+    /// What was not saved, and why.
+    #[serde(default, skip_serializing_if = "LeftOut::is_empty")]
+    pub left_out: LeftOut,
+}
+
+/// Kinds of what is saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A git work tree: a bundle, and an archive of what was not committed.
+    Git,
+    /// A git work tree as it lay there, `.git` included.
+    Tree,
+    /// Files in no git work tree.
+    Files,
+}
+
+/// What a bundle holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Bundle {
+    /// All refs with their history: it can be cloned.
+    Whole,
+    /// Only commits that were on no remote: it can be fetched where the remote's commits are.
+    New,
+}
+
+/// A file beside the manifest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// Its name.
+    pub file: String,
+    /// What it is.
+    pub what: What,
+    /// Its length.
+    pub bytes: u64,
+    /// SHA-256 of it, in hex.
+    pub sha256: String,
+}
+
+/// Kinds of parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum What {
+    /// A git bundle.
+    Bundle,
+    /// A tar, whose first part of each name is that of the place.
+    Archive,
+    /// What was staged, as a patch to the commit.
+    Staged,
+}
+
+impl What {
+    pub(super) fn ending(self) -> &'static str {
+        match self {
+            Self::Bundle => "bundle",
+            Self::Archive => "tar",
+            Self::Staged => "staged.patch",
+        }
+    }
+}
+
+/// Names, as many as are worth telling.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Names {
+    /// The first ones.
+    pub names: Vec<String>,
+    /// How many there are in all.
+    pub count: u64,
+}
+
+impl Names {
+    fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(super) fn add(&mut self, name: String) {
+        self.count += 1;
+        if self.names.iter().map(String::len).sum::<usize>() < MAX_NAMES && self.names.len() < 1000 {
+            self.names.push(name);
+        }
+    }
+}
+
+/// What was not saved, as much as is worth telling.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// The first ones.
+    pub entries: Vec<Omission>,
+    /// How many there are in all.
+    pub count: u64,
+}
+
+/// One thing that was not saved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Omission {
+    /// Where it was.
+    pub path: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl LeftOut {
+    fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(super) fn add(&mut self, path: &str, reason: impl Into<String>) {
+        self.count += 1;
+        let told: usize = self.entries.iter().map(|it| it.path.len()).sum();
+        if told < MAX_NAMES && self.entries.len() < 1000 {
+            self.entries.push(Omission { path: path.to_owned(), reason: reason.into() });
+        }
+    }
+}
+
+impl Manifest {
+    pub(super) fn new(record: &Record, at: jiff::Timestamp, pruned: &[&str]) -> Self {
+        Self {
+            schema: SCHEMA,
+            container: record.name.clone(),
+            id: record.id.clone(),
+            record_id: record.record_id.clone(),
+            engine: record.engine,
+            image: record.image.clone(),
+            session: record.session.clone(),
+            workdir: record.workdir.clone(),
+            exec_user: record.exec_user,
+            at,
+            items: Vec::new(),
+            pruned: pruned.iter().map(|it| (*it).to_owned()).collect(),
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = serde_json::to_vec_pretty(self).expect("a manifest has string keys only");
+        bytes.push(b'\n');
+        bytes
+    }
+
+    /// `None` for what is none, or of a version that is not known.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice::<Self>(bytes).ok().filter(|it| it.schema == SCHEMA)
+    }
+
+    /// Bytes of all that was saved.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.items.iter().map(|it| it.bytes).sum()
+    }
+}
+
+impl Item {
+    pub(super) fn new(path: ContainerPath, kind: Kind) -> Self {
+        Self {
+            path,
+            kind,
+            parts: Vec::new(),
+            files: 0,
+            bytes: 0,
+            head: None,
+            branch: None,
+            bundle: None,
+            shallow: Vec::new(),
+            deleted: Names::default(),
+            left_out: LeftOut::default(),
+        }
+    }
+
+    /// What the first part of each name in the archive is.
+    #[must_use]
+    pub fn top(&self) -> &str {
+        Some(self.path.file_name()).filter(|it| !it.is_empty()).unwrap_or("root")
+    }
+
+    /// The part of that kind.
+    #[must_use]
+    pub fn part(&self, what: What) -> Option<&Part> {
+        self.parts.iter().find(|it| it.what == what)
+    }
+}

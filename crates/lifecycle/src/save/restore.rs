@@ -1,0 +1,272 @@
+//! Putting a save back: into a container of ours, or into a directory of the host.
+//!
+//! What was saved came out of a container, so it is unpacked by our own reader beneath a directory of its own, and git is
+//! only run inside.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cap_std::ambient_authority;
+use cap_std::fs::Dir;
+use coracle_runtime::archive::{self, Limits, Skipped};
+use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::{Command, ContainerPath, Exec, Exit, Inside, random_hex};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use super::manifest::{Item, What};
+use super::{Save, SavedKind};
+use crate::{CopyRequest, Error, Found, Result, Session, copy_in};
+
+/// What is unpacked, at most: a save is smaller.
+const LIMITS: Limits = Limits { max_bytes: u64::MAX >> 1, max_entries: 1_000_000 };
+
+/// For one command of git's.
+const GIT_TIME: Duration = Duration::from_secs(120);
+
+/// Where refs of a save are fetched to.
+pub const SAVED_REFS: &str = "refs/coracle/saved";
+
+/// What was put back of one place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Restored {
+    /// Where it lay.
+    pub from: ContainerPath,
+    /// Where it is now: inside, or on the host.
+    pub path: String,
+    /// What it is.
+    pub kind: SavedKind,
+    /// Files that were put back.
+    pub files: u64,
+    /// What was not.
+    pub skipped: Vec<Skipped>,
+    /// What became of its commits.
+    pub commits: Commits,
+    /// The patch of what was staged, where it is now.
+    pub staged: Option<String>,
+}
+
+/// What became of the commits of a save.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Commits {
+    /// There were none to put back.
+    None,
+    /// They are in a bundle there, to be cloned or fetched by hand.
+    Bundle(String),
+    /// They are below [`SAVED_REFS`] of the repository that was there.
+    Fetched,
+    /// There was no repository, so one was made, and the branch checked out.
+    CheckedOut,
+}
+
+impl Save {
+    /// Unpacks it below an empty directory of the host, each place under its path inside.
+    ///
+    /// # Errors
+    /// [`Error::PathExists`] when the directory is not empty; [`Error::Copy`] when it is damaged, or cannot be written.
+    pub fn unpack(&self, into: &Path) -> Result<Vec<Restored>> {
+        std::fs::create_dir_all(into).map_err(disk)?;
+        if std::fs::read_dir(into).map_err(disk)?.next().is_some() {
+            return Err(Error::PathExists { path: into.display().to_string(), side: "on the host and is not empty" });
+        }
+        let dir = Dir::open_ambient_dir(into, ambient_authority()).map_err(disk)?;
+        self.manifest.items.iter().map(|item| self.unpack_item(item, &dir, into)).collect()
+    }
+
+    fn unpack_item(&self, item: &Item, dir: &Dir, into: &Path) -> Result<Restored> {
+        let above = item.path.parent().unwrap_or_else(ContainerPath::root);
+        let above = above.as_str().trim_start_matches('/');
+        let place = match above {
+            "" => dir.try_clone(),
+            above => dir.create_dir_all(above).and_then(|()| dir.open_dir(above)),
+        };
+        let (place, real) = (place.map_err(disk)?, into.join(above));
+        let moved = self.unpack_archive(item, &place)?;
+        let beside = |what: What| -> Result<Option<String>> {
+            let Some(from) = self.checked(item, what)? else { return Ok(None) };
+            let name = format!("{}.saved.{}", item.top(), what.ending());
+            let options = cap_std::fs::OpenOptions::new().write(true).create_new(true).clone();
+            let mut to = place.open_with(&name, &options).map_err(disk)?;
+            io::copy(&mut &from, &mut to).map_err(disk)?;
+            Ok(Some(real.join(name).display().to_string()))
+        };
+        let commits = beside(What::Bundle)?.map_or(Commits::None, Commits::Bundle);
+        let staged = beside(What::Staged)?;
+        let path = real.join(item.top()).display().to_string();
+        let (from, kind) = (item.path.clone(), item.kind);
+        Ok(Restored { from, path, kind, files: moved.files, skipped: moved.skipped, commits, staged })
+    }
+
+    fn unpack_archive(&self, item: &Item, place: &Dir) -> Result<archive::Moved> {
+        match self.checked(item, What::Archive)? {
+            Some(tar) => archive::unpack(tar, place, item.top(), LIMITS).map_err(Error::Copy),
+            None => Ok(archive::Moved::default()),
+        }
+    }
+
+    /// A part, which has to be what the manifest says.
+    fn checked(&self, item: &Item, what: What) -> Result<Option<File>> {
+        use io::{Read, Seek};
+        let Some(part) = item.part(what) else { return Ok(None) };
+        let plain = !part.file.contains('/') && part.file != "..";
+        let mut file = File::open(self.location.join(&part.file)).map_err(disk)?;
+        let (mut digest, mut buffer) = (Sha256::new(), vec![0; 1 << 16]);
+        loop {
+            match file.read(&mut buffer).map_err(disk)? {
+                0 => break,
+                read => digest.update(&buffer[..read]),
+            }
+        }
+        if !plain || hex::encode(digest.finalize()) != part.sha256 {
+            return Err(disk(io::Error::other(format!("`{}` of the save is damaged", part.file))));
+        }
+        file.rewind().map_err(disk)?;
+        Ok(Some(file))
+    }
+}
+
+/// A container that a save is put back into.
+#[derive(Debug)]
+pub struct Target<'a> {
+    /// The container, which runs.
+    pub found: &'a Found,
+    /// How commands run in it.
+    pub inside: &'a Inside,
+    /// Who runs them.
+    pub session: &'a Session,
+    /// Where temporary files go.
+    pub scratch: PathBuf,
+}
+
+impl Target<'_> {
+    /// Puts a save back: commits below [`SAVED_REFS`] where a repository is, else as a repository; then files over what
+    /// is there.
+    ///
+    /// # Errors
+    /// Those of [`copy_in`].
+    pub async fn put_back(&self, save: &Save) -> Result<Vec<Restored>> {
+        let mut restored = Vec::new();
+        for item in &save.manifest.items {
+            restored.push(self.item(save, item).await?);
+        }
+        Ok(restored)
+    }
+
+    async fn item(&self, save: &Save, item: &Item) -> Result<Restored> {
+        let temp = tempfile::tempdir_in(&self.scratch).map_err(disk)?;
+        let dir = Dir::open_ambient_dir(temp.path(), ambient_authority()).map_err(disk)?;
+        let commits = match save.checked(item, What::Bundle)? {
+            Some(bundle) => self.commits(item, bundle, temp.path()).await?,
+            None => Commits::None,
+        };
+        let moved = save.unpack_archive(item, &dir)?;
+        let files = temp.path().join(item.top());
+        if moved.files + moved.dirs > 0 {
+            // The root is the only place that has no name of its own.
+            let (parts, into) = match item.path.parent() {
+                Some(above) => (vec![files], above),
+                None => (children(&files)?, ContainerPath::root()),
+            };
+            for part in parts {
+                self.copy(&part, into.clone()).await?;
+            }
+        }
+        let staged = match save.checked(item, What::Staged)? {
+            Some(patch) => Some(self.beside(patch, temp.path(), "patch").await?.to_string()),
+            None => None,
+        };
+        let (from, path, kind) = (item.path.clone(), item.path.to_string(), item.kind);
+        Ok(Restored { from, path, kind, files: moved.files, skipped: moved.skipped, commits, staged })
+    }
+
+    async fn commits(&self, item: &Item, bundle: File, temp: &Path) -> Result<Commits> {
+        let bundle = self.beside(bundle, temp, "bundle").await?;
+        let by_hand = Commits::Bundle(bundle.to_string());
+        let at = &item.path;
+        let is_new = !self.runs(at, &["test", "-e", ".git"]).await?;
+        if is_new {
+            let branch = format!("--initial-branch={}", item.branch.as_deref().unwrap_or("saved"));
+            if !self.runs(&ContainerPath::root(), &["git", "init", "--quiet", &branch, "--", at.as_str()]).await? {
+                return Ok(by_hand);
+            }
+            if !item.shallow.is_empty() {
+                let list = temp.join("shallow");
+                std::fs::write(&list, item.shallow.join("\n") + "\n").map_err(disk)?;
+                self.copy(&list, at.join(".git").map_err(|_| unnamed(item))?).await?;
+            }
+        }
+        let mut fetch = vec!["git", "--git-dir=.git", "fetch", "--quiet", "--no-tags", "--update-shallow"];
+        let refs = format!("+refs/*:{SAVED_REFS}/*");
+        let head = format!("+HEAD:{SAVED_REFS}/HEAD");
+        fetch.extend(["--", bundle.as_str(), &refs]);
+        fetch.extend(item.head.as_ref().map(|_| &*head));
+        if !self.runs(at, &fetch).await? {
+            return Ok(by_hand);
+        }
+        self.runs(&ContainerPath::root(), &["rm", "-f", "--", bundle.as_str()]).await?;
+        let Some(head) = item.head.as_deref().filter(|_| is_new) else { return Ok(Commits::Fetched) };
+        let branch = item.branch.as_deref().unwrap_or("saved");
+        let checkout = ["git", "--git-dir=.git", "--work-tree=.", "checkout", "--quiet", "-B", branch, head, "--"];
+        if !self.runs(at, &checkout).await? {
+            return Ok(Commits::Fetched);
+        }
+        for names in item.deleted.names.chunks(500) {
+            let words: Vec<_> = ["rm", "-f", "--"].into_iter().chain(names.iter().map(String::as_str)).collect();
+            self.runs(at, &words).await?;
+        }
+        Ok(Commits::CheckedOut)
+    }
+
+    /// A file that lies beside the work, in the container's directory for such.
+    async fn beside(&self, mut from: File, temp: &Path, ending: &str) -> Result<ContainerPath> {
+        let name = format!("coracle-saved-{}.{ending}", random_hex::<4>());
+        let path = temp.join(&name);
+        io::copy(&mut from, &mut File::create(&path).map_err(disk)?).map_err(disk)?;
+        let into = ContainerPath::parse("/tmp").expect("a plain path");
+        self.copy(&path, into).await
+    }
+
+    /// Into a directory, under its own name.
+    async fn copy(&self, from: &Path, into: ContainerPath) -> Result<ContainerPath> {
+        let request = CopyRequest {
+            host: HostPath::open(from)?,
+            host_name: None,
+            container: into,
+            into_directory: true,
+            overwrite: true,
+            limits: LIMITS,
+            protected: Vec::new(),
+            scratch: self.scratch.clone(),
+        };
+        Ok(copy_in(self.found, request).await?.container_path)
+    }
+
+    /// Whether a program inside ended well. One that is missing did not.
+    async fn runs(&self, at: &ContainerPath, words: &[&str]) -> Result<bool> {
+        let argv = words.iter().map(|it| (*it).to_owned()).collect();
+        let mut exec: Exec = self.session.exec(Command::Argv(argv));
+        exec.workdir = at.clone();
+        exec.limits.total = Some(GIT_TIME);
+        match self.inside.exec(exec).await {
+            Ok(output) => Ok(output.exit == Exit::Code(0)),
+            Err(coracle_runtime::Error::NoSuchPath(_)) => Ok(false),
+            Err(err) => Err(err.into()),
+        }
+    }
+}
+
+fn children(dir: &Path) -> Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(dir).map_err(disk)?;
+    entries.map(|it| Ok(it.map_err(disk)?.path())).collect()
+}
+
+fn unnamed(item: &Item) -> Error {
+    disk(io::Error::other(format!("`{}` cannot be named", item.path)))
+}
+
+fn disk(source: io::Error) -> Error {
+    Error::Copy(archive::Error::Io { path: "the save".into(), source })
+}

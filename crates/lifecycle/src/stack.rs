@@ -1,0 +1,205 @@
+//! Stacks beside containers of ours: whose they are, how their services are addressed, and how they go.
+
+use std::collections::BTreeMap;
+
+use coracle_runtime::{
+    Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, EngineKind, Ids, Image, LabelFilter,
+    NetworkAct, Problem, ProjectName, RecordId, Refused, VolumeAct, random_hex,
+};
+
+use crate::network::now;
+use crate::record::{Record, Role};
+use crate::{Result, Store};
+
+/// The label that Compose tells its projects apart by.
+const PROJECT: &str = "com.docker.compose.project";
+
+/// What of a stack gets labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StackPart {
+    /// A service: its containers.
+    Service,
+    /// A network.
+    Network,
+    /// A volume.
+    Volume,
+}
+
+impl Store {
+    /// Labels that prove a part of a stack ours. A container inherits the labels of its image, so those of ours that
+    /// the image carries are signed along.
+    #[must_use]
+    pub fn stack_labels(
+        &self,
+        (engine, session): (EngineKind, &str),
+        project: &ProjectName,
+        (part, name): (StackPart, &str),
+        of_image: &BTreeMap<String, String>,
+    ) -> BTreeMap<String, String> {
+        let signer = self.signer();
+        let prefix = signer.key("");
+        let mut labels: BTreeMap<_, _> = of_image.clone().into_iter().filter(|it| it.0.starts_with(&prefix)).collect();
+        let own = [
+            ("managed", "true"),
+            ("id", &random_hex::<16>()),
+            ("created", &now().to_string()),
+            ("session", session),
+            ("compose_project", project.as_str()),
+            ("name", &format!("{project}-{name}")),
+            match part {
+                StackPart::Service => ("role", Role::Service.as_str()),
+                StackPart::Network | StackPart::Volume => ("kind", "stack"),
+            },
+        ];
+        labels.extend(own.map(|(key, value)| (signer.key(key), value.to_owned())));
+        signer.sign(engine, &mut labels);
+        labels
+    }
+
+    /// Refuses an image with labels of ours that our key did not sign: somebody's attempt to look like us.
+    ///
+    /// # Errors
+    /// [`Error::Refused`](crate::Error::Refused) under the rule `image`.
+    pub fn trust_labels(&self, engine: EngineKind, image: &Image) -> Result<()> {
+        let prefix = self.signer().key("");
+        if !image.labels.keys().any(|it| it.starts_with(&prefix)) || self.signed(engine, &image.labels) {
+            return Ok(());
+        }
+        let value = image.id.to_string();
+        let message = format!("the image carries labels of `{prefix}` that are not signed by this coracle");
+        Err(Refused { problems: vec![Problem { rule: "image", setting: None, value, message }] }.into())
+    }
+
+    /// Whether labels prove a part of that stack ours.
+    #[must_use]
+    pub fn is_of_stack(&self, engine: EngineKind, project: &ProjectName, labels: &BTreeMap<String, String>) -> bool {
+        let told = labels.get(&self.signer().key("compose_project"));
+        told.is_some_and(|it| it == project.as_str()) && self.signed(engine, labels)
+    }
+
+    /// The record of the container that a stack was made with.
+    ///
+    /// # Errors
+    /// When records cannot be read.
+    pub fn stack_owner(&self, project: &ProjectName) -> Result<Option<Record>> {
+        let owns = |it: &Record| it.compose_project.as_ref() == Some(project) && !it.compose_joined;
+        Ok(self.records()?.into_iter().find(owns))
+    }
+
+    /// Names of containers that joined that stack.
+    ///
+    /// # Errors
+    /// When records cannot be read.
+    pub fn joined(&self, project: &ProjectName) -> Result<Vec<String>> {
+        let joined = |it: &Record| it.compose_project.as_ref() == Some(project) && it.compose_joined;
+        Ok(self.records()?.into_iter().filter(joined).map(|it| it.name.to_string()).collect())
+    }
+}
+
+/// A service as a record, so that it is reached like a container: of the session of the one that it stands beside, without
+/// a guest, and nobody's to be remembered. Nothing when its labels do not prove it.
+pub(crate) fn service(store: &Store, runtime: &dyn ContainerRuntime, it: &Container) -> Result<Option<Record>> {
+    let label = |name: &str| it.labels.get(&store.signer().key(name)).map(String::as_str);
+    let project = label("compose_project").and_then(|it| ProjectName::parse(it).ok());
+    let Some(project) = project.filter(|_| label("role") == Some(Role::Service.as_str())) else { return Ok(None) };
+    if !store.is_of_stack(runtime.kind(), &project, &it.labels) {
+        return Ok(None);
+    }
+    let (Some(owner), Ok(name)) = (store.stack_owner(&project)?, ContainerName::parse(&it.name)) else {
+        return Ok(None);
+    };
+    let record_id = label("id").and_then(|it| RecordId::parse(it).ok()).unwrap_or_else(RecordId::random);
+    let workdir = ContainerPath::parse(&it.workdir).unwrap_or_else(|_| ContainerPath::root());
+    Ok(Some(Record {
+        name,
+        container_id: Some(it.id.short().to_owned()),
+        id: Some(it.id.clone()),
+        record_id,
+        role: Role::Service,
+        image: it.image.to_string(),
+        image_id: Some(it.image.clone()),
+        purpose: None,
+        mounts: Vec::new(),
+        mount_cwd: false,
+        ports: it.ports.clone(),
+        workdir,
+        home: None,
+        user_name: Some(it.user.clone()),
+        shell: None,
+        exec_user: numbers(&it.user),
+        env_keys: Vec::new(),
+        env_plain: BTreeMap::new(),
+        guest: None,
+        jobs: Vec::new(),
+        networks: Vec::new(),
+        placeholders: Vec::new(),
+        snapshot: None,
+        ..owner
+    }))
+}
+
+/// The user of an image, where it is told in numbers; a name is looked up by whoever can.
+fn numbers(user: &str) -> Option<Ids> {
+    match user {
+        "" | "root" | "0" => Some(Ids::ROOT),
+        _ => Ids::parse(user).ok(),
+    }
+}
+
+/// Removes a stack that was made with a container: by Compose, which gives services time to end, and what that leaves
+/// by id. Only what is proven ours goes. Answers whether there was anything.
+pub(crate) async fn remove_stack(runtime: &dyn ContainerRuntime, store: &Store, project: &ProjectName) -> Result<bool> {
+    let there = Parts::look(runtime, store, project).await?;
+    if there.is_empty() {
+        return Ok(false);
+    }
+    if !there.strangers {
+        // What it does not get done, or cannot without its program, is done below.
+        if let Err(err) = runtime.stack_down(project).await {
+            tracing::warn!(%project, %err, "compose did not take the stack down");
+        }
+    }
+    let left = Parts::look(runtime, store, project).await?;
+    for id in &left.containers {
+        runtime.remove(id).await?;
+    }
+    for id in left.networks {
+        runtime.network(NetworkAct::Remove(id)).await?;
+    }
+    for name in left.volumes {
+        runtime.volume(VolumeAct::Remove(name)).await?;
+    }
+    Ok(true)
+}
+
+/// What there is of a stack of ours.
+struct Parts {
+    containers: Vec<ContainerId>,
+    networks: Vec<String>,
+    volumes: Vec<String>,
+    /// Something that is not ours carries the project's name as well.
+    strangers: bool,
+}
+
+impl Parts {
+    async fn look(runtime: &dyn ContainerRuntime, store: &Store, project: &ProjectName) -> Result<Self> {
+        let filter = LabelFilter(vec![(PROJECT.to_owned(), Some(project.to_string()))]);
+        let containers = runtime.list(&filter).await?;
+        let networks = runtime.network(NetworkAct::List(filter.clone())).await?;
+        let volumes = runtime.volume(VolumeAct::List(filter)).await?;
+        let ours = |labels: &BTreeMap<String, String>| store.is_of_stack(runtime.kind(), project, labels);
+        let strangers = !containers.iter().all(|it| ours(&it.labels))
+            || !networks.iter().all(|it| ours(&it.labels))
+            || !volumes.iter().all(|it| ours(&it.labels));
+        Ok(Self {
+            containers: containers.into_iter().filter(|it| ours(&it.labels)).map(|it| it.id).collect(),
+            networks: networks.into_iter().filter(|it| ours(&it.labels)).map(|it| it.id).collect(),
+            volumes: volumes.into_iter().filter(|it| ours(&it.labels)).map(|it| it.name).collect(),
+            strangers,
+        })
+    }
+
+    fn is_empty(&self) -> bool {
+        self.containers.is_empty() && self.networks.is_empty() && self.volumes.is_empty()
+    }
+}

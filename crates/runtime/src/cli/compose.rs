@@ -1,0 +1,171 @@
+//! Compose's own program, and where it reaches an engine.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tokio::process::Child;
+
+use super::args::Words;
+use super::{CliRuntime, Dialect, detect};
+use crate::host::process::{self, Finished, Invocation, Stdin};
+use crate::{Capability, ContainerRuntime, Error, Input, ProjectName, Result};
+
+/// Where Docker keeps the plugin; it is a program of its own as well, and speaks to Podman's socket like to Docker's.
+const PLUGINS: &[&str] = &[
+    "/usr/libexec/docker/cli-plugins",
+    "/usr/lib/docker/cli-plugins",
+    "/usr/local/lib/docker/cli-plugins",
+    "/usr/local/libexec/docker/cli-plugins",
+    "/opt/homebrew/lib/docker/cli-plugins",
+    "/Applications/Docker.app/Contents/Resources/cli-plugins",
+];
+
+/// The first version that waits for health, and tells it, as we need it.
+const OLDEST: (u32, u32) = (2, 20);
+
+/// The largest answer: a normalised model, or the list of a project's containers.
+const ANSWER_BYTES: usize = 16 << 20;
+
+const VERSION_WITHIN: Duration = Duration::from_secs(10);
+
+/// Podman's service is for our calls alone, and outlives us no longer than this.
+const SERVICE_IDLE_S: u32 = 10;
+
+/// Names that tell Compose, Docker or a loader what to do: a file is filled from the others.
+const NOT_FOR_COMPOSE: &[&str] =
+    &["COMPOSE_", "DOCKER_", "BUILDKIT_", "BUILDX_", "LD_", "DYLD_", "GO", "OTEL_", "XDG_", "TMPDIR"];
+
+impl CliRuntime {
+    /// Version of Compose for this engine, if it is there.
+    pub(super) async fn compose_version(&self) -> Option<String> {
+        let program = compose_program(self.client.home()).ok()?;
+        let invocation = Invocation::new(program, ["version", "--short"]);
+        let ended = process::run("compose version", &invocation, Stdin::Empty, (VERSION_WITHIN, 4096)).await.ok()?;
+        ended.ok().then(|| ended.stdout.text().trim().to_owned())
+    }
+
+    /// Compose's program, if it is new enough.
+    async fn compose(&self) -> Result<PathBuf> {
+        let told = self.compose_version().await;
+        let unsupported = || Error::Unsupported { engine: self.kind(), capability: Capability::Compose };
+        if !told.as_deref().is_some_and(is_new_enough) {
+            return Err(unsupported());
+        }
+        compose_program(self.client.home())
+    }
+
+    /// Lets Compose read a file, with nothing in its environment but what the file may be filled from.
+    pub(super) async fn compose_reads(
+        &self,
+        words: Words,
+        env: &BTreeMap<String, String>,
+        content: &str,
+        within: Duration,
+    ) -> Result<Finished> {
+        let mut invocation = Invocation::new(self.compose().await?, words.0);
+        let for_file = |name: &str| !NOT_FOR_COMPOSE.iter().any(|it| name.starts_with(it));
+        invocation.env =
+            env.iter().filter(|it| for_file(it.0)).map(|(name, value)| (name.clone(), value.into())).collect();
+        let stdin = Stdin::Input(Input::Bytes(content.as_bytes().to_vec()));
+        process::run("compose config", &invocation, stdin, (within, ANSWER_BYTES)).await
+    }
+
+    /// Lets Compose act on the engine.
+    pub(super) async fn compose_acts(
+        &self,
+        verb: &'static str,
+        words: Words,
+        stdin: Stdin,
+        within: Duration,
+    ) -> Result<Finished> {
+        let program = self.compose().await?;
+        let engine = self.socket().await?;
+        let mut invocation = Invocation::new(program, words.0);
+        invocation.env = self.client.env().clone();
+        invocation.env.insert("DOCKER_HOST".into(), engine.address.clone());
+        process::run(verb, &invocation, stdin, (within, ANSWER_BYTES)).await
+    }
+
+    /// Where Compose reaches the engine. Podman's own service runs for the call, with our configuration: that of the
+    /// person may put variables and mounts into containers.
+    async fn socket(&self) -> Result<Socket> {
+        if self.dialect == Dialect::Docker || self.client.endpoint() != "local" {
+            return Ok(Socket { address: self.client.endpoint().into(), _service: None });
+        }
+        let dir = self.client.temp_dir("podman")?;
+        let path = dir.path().join("s");
+        let address: OsString = format!("unix://{}", path.display()).into();
+        let words = Words::verb("system service").flag("time", SERVICE_IDLE_S).word(&address);
+        let mut service = process::spawn(&self.client.invocation(words), Stdin::Empty)?;
+        answers(&path, &mut service).await?;
+        Ok(Socket { address, _service: Some((service, dir)) })
+    }
+}
+
+/// An engine's socket, as long as this is held.
+struct Socket {
+    address: OsString,
+    /// Ended and removed when it is dropped.
+    _service: Option<(Child, tempfile::TempDir)>,
+}
+
+async fn answers(path: &Path, service: &mut Child) -> Result<()> {
+    let begun = Instant::now();
+    while std::os::unix::net::UnixStream::connect(path).is_err() {
+        let ended = service.try_wait().ok().flatten();
+        if let Some(status) = ended {
+            let excerpt = crate::Excerpt::of(b"it ended before it answered");
+            return Err(Error::Engine { verb: "system service", exit: process::exit_of(status), excerpt });
+        }
+        if begun.elapsed() > VERSION_WITHIN {
+            return Err(Error::TimedOut { verb: "system service", after: VERSION_WITHIN });
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
+}
+
+fn compose_program(home: &Path) -> Result<PathBuf> {
+    let own = home.join(".docker/cli-plugins");
+    let dirs: Vec<_> = PLUGINS.iter().map(PathBuf::from).chain([own]).collect();
+    detect::find_program_in("docker-compose", &dirs)
+}
+
+/// `2.26.1-4`, `v2.29.7+ds`, `2.20`.
+fn is_new_enough(version: &str) -> bool {
+    let mut parts = version.trim_start_matches('v').split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    match (parts.next(), parts.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= OLDEST,
+        _ => false,
+    }
+}
+
+/// A project from a file on standard input, whose relative paths start from `dir`.
+pub(super) fn file(project: &ProjectName, dir: &Path) -> Words {
+    let it = Words::default().words(["--file", "-"]).flag("project-name", project).word("--env-file=/dev/null");
+    let mut dir_word = OsString::from("--project-directory=");
+    dir_word.push(dir);
+    it.word(dir_word).word("--ansi=never").word("--progress=plain")
+}
+
+/// A project that is there, by its name alone.
+pub(super) fn named(project: &ProjectName) -> Words {
+    Words::default().flag("project-name", project).word("--ansi=never").word("--progress=plain")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_new_enough;
+
+    #[test]
+    fn versions_are_compared_by_number() {
+        for fine in ["2.20", "2.20.0", "v2.26.1-4", "2.29.7+ds1", "5.0.1"] {
+            assert!(is_new_enough(fine), "{fine}");
+        }
+        for old in ["2.19.9", "1.29.2", "2", "", "dev"] {
+            assert!(!is_new_enough(old), "{old}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! What Compose prints, and volumes.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{array, one};
+use crate::{Result, Volume};
+
+/// A normalised model. Compose doubles each `$` in it, so that it could read it again; here a `$` is a `$`.
+pub(in crate::cli) fn stack_model(json: &[u8]) -> Result<Value> {
+    Ok(texts(&one("compose config", json)?, &|it| it.replace("$$", "$")))
+}
+
+/// A model as Compose reads it: it would take a `$` for the begin of a variable.
+pub(in crate::cli) fn escaped(model: &Value) -> Value {
+    texts(model, &|it| it.replace('$', "$$"))
+}
+
+/// The same value with all its texts changed; names of fields are taken as they are.
+fn texts(value: &Value, change: &dyn Fn(&str) -> String) -> Value {
+    match value {
+        Value::String(text) => change(text).into(),
+        Value::Array(items) => items.iter().map(|it| texts(it, change)).collect(),
+        Value::Object(fields) => fields.iter().map(|(name, it)| (name.clone(), texts(it, change))).collect(),
+        other => other.clone(),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct VolumeJson {
+    name: String,
+    #[serde(default)]
+    created_at: String,
+    labels: Option<BTreeMap<String, String>>,
+}
+
+pub(in crate::cli) fn volumes(json: &[u8]) -> Result<Vec<Volume>> {
+    let read = |it: VolumeJson| Volume { name: it.name, labels: it.labels.unwrap_or_default(), created: it.created_at };
+    Ok(array::<VolumeJson>("volume inspect", json)?.into_iter().map(read).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_dollar_stays_a_dollar_on_the_way_to_compose_and_back() {
+        let printed = br#"{"services":{"a":{"command":["echo","$${HOME} $$X why"]}}}"#;
+        let model = stack_model(printed).unwrap();
+        assert_eq!(model["services"]["a"]["command"][1], "${HOME} $X why");
+        assert_eq!(escaped(&model), json!({ "services": { "a": { "command": ["echo", "$${HOME} $$X why"] } } }));
+    }
+}

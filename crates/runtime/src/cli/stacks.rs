@@ -1,0 +1,113 @@
+//! Stacks by Compose, and what comes with services.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use super::args::{self, Words};
+use super::compose::{file, named};
+use super::{CliRuntime, Dialect, deadline, read};
+use crate::host::process::{Finished, Stdin};
+use crate::{
+    ContainerId, ContainerRuntime, Error, Excerpt, Health, Input, ProjectName, Result, StackSource, StackUp, Stacks,
+    Volume, VolumeAct,
+};
+
+/// Compose reads files and asks the engine nothing.
+const MODEL_WITHIN: Duration = Duration::from_secs(30);
+
+/// What Compose takes beyond the patience that it is told.
+const BEYOND_PATIENCE: Duration = Duration::from_secs(30);
+
+const DOWN_WITHIN: Duration = Duration::from_secs(120);
+
+/// Enough lines for what is kept of them.
+const LOG_LINES: usize = 200;
+
+/// A check of an image that takes longer than its own limit is given up by the engine.
+const CHECK_WITHIN: Duration = Duration::from_secs(120);
+
+#[async_trait]
+impl Stacks for CliRuntime {
+    async fn stack_model(&self, source: &StackSource) -> Result<Value> {
+        let words = file(&source.project, &source.dir).words(["config", "--format=json"]);
+        let ended = self.compose_reads(words, &source.env, &source.content, MODEL_WITHIN).await?;
+        if !ended.ok() {
+            return Err(refused("compose config", &ended));
+        }
+        read::stack_model(&ended.stdout.bytes())
+    }
+
+    async fn stack_up(&self, stack: &StackUp) -> Result<Option<Excerpt>> {
+        let building = if stack.build { "--build" } else { "--no-build" };
+        let words = file(&stack.project, &stack.dir)
+            .words(["up", "--detach", "--wait", "--pull=never", "--quiet-pull", building])
+            .flag("wait-timeout", stack.patience.as_secs().max(1));
+        let model = args::stack(self.dialect, read::escaped(&stack.model)).to_string().into_bytes();
+        let within = stack.patience + BEYOND_PATIENCE;
+        let ended = self.compose_acts("compose up", words, Stdin::Input(Input::Bytes(model)), within).await?;
+        Ok((!ended.ok()).then(|| Excerpt::of(&ended.stderr.bytes())))
+    }
+
+    async fn stack_down(&self, project: &ProjectName) -> Result<()> {
+        let words = named(project).words(["down", "--remove-orphans", "--volumes", "--timeout=10"]);
+        let ended = self.compose_acts("compose down", words, Stdin::Empty, DOWN_WITHIN).await?;
+        if ended.ok() { Ok(()) } else { Err(refused("compose down", &ended)) }
+    }
+
+    async fn logs(&self, id: &ContainerId, max_bytes: usize) -> Result<Vec<u8>> {
+        let words = args::on(&format!("logs --tail={LOG_LINES}"), [id.as_str()]);
+        let ended = self.client.ask("logs", words, deadline::READ).await?;
+        // The engine's program parts the streams; a service that fails says why on one of them.
+        let all = [ended.stdout.bytes(), ended.stderr.bytes()].concat();
+        Ok(all[all.len().saturating_sub(max_bytes)..].to_vec())
+    }
+
+    async fn check_health(&self, id: &ContainerId) -> Result<Option<Health>> {
+        let told = self.inspect(&id.into()).await?;
+        if told.health.is_none() || !told.running() || self.dialect == Dialect::Docker {
+            return Ok(told.health);
+        }
+        // Its exit status is that of this one check; what all of them together say stands in `inspect`.
+        self.client.run("healthcheck run", args::on("healthcheck run", [id.as_str()]), CHECK_WITHIN).await?;
+        Ok(self.inspect(&id.into()).await?.health)
+    }
+
+    async fn volume(&self, act: VolumeAct) -> Result<Vec<Volume>> {
+        match act {
+            VolumeAct::List(filter) => {
+                let words = args::with_labels(Words::verb("volume ls --quiet"), &filter);
+                let ended = self.client.ask("volume ls", words, deadline::READ).await?;
+                let mut found = self.find_volumes(&read::ids(&ended.stdout.bytes())).await?;
+                found.retain(|it| filter.admits(&it.labels));
+                Ok(found)
+            }
+            VolumeAct::Remove(name) => {
+                let removed = self.client.ask("volume rm", args::on("volume rm", [&name]), deadline::REMOVE).await;
+                match removed {
+                    Err(failure) if !self.find_volumes(&[name]).await?.is_empty() => Err(failure),
+                    _ => Ok(Vec::new()),
+                }
+            }
+        }
+    }
+}
+
+impl CliRuntime {
+    async fn find_volumes(&self, names: &[String]) -> Result<Vec<Volume>> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ended = self.client.run("volume inspect", args::on("volume inspect", names), deadline::READ).await?;
+        if !ended.ok() && self.is_silent(&ended.stdout.bytes()) {
+            self.client.ask("volume ls", Words::verb("volume ls --quiet"), deadline::READ).await?;
+            return Ok(Vec::new());
+        }
+        read::volumes(&ended.stdout.bytes())
+    }
+}
+
+fn refused(verb: &'static str, ended: &Finished) -> Error {
+    Error::Engine { verb, exit: ended.exit, excerpt: Excerpt::of(&ended.stderr.bytes()) }
+}

@@ -1,0 +1,119 @@
+//! What engines do for containers that are not ours alone: services of a stack, their volumes, logs and health checks.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{ContainerId, Excerpt, LabelFilter, ProjectName, Result};
+
+/// Stacks of services by Compose, and what comes with them. Every engine fulfils it, as it does
+/// [`ContainerRuntime`](crate::ContainerRuntime).
+///
+/// Compose reads the person's files and starts programs while it reads: what it gets to see is decided before.
+#[async_trait]
+pub trait Stacks: Send + Sync {
+    /// What Compose makes of a file: every short form written out, every variable filled in. Nothing is made.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) without Compose 2.20; [`Error::Engine`](crate::Error::Engine)
+    /// with Compose's words when it refuses the file.
+    async fn stack_model(&self, source: &StackSource) -> Result<Value>;
+
+    /// Makes and starts a stack and waits until it is up, at most for its patience. The verdict is the state of its
+    /// services, since Compose calls a service that did its work and ended a failure: what it had to say, if it was not
+    /// content, is given for the case that they are not good.
+    ///
+    /// # Errors
+    /// When Compose cannot be run, or does not come to an end.
+    async fn stack_up(&self, stack: &StackUp) -> Result<Option<Excerpt>>;
+
+    /// Removes the containers, networks and volumes of a project. One that is gone is no error.
+    async fn stack_down(&self, project: &ProjectName) -> Result<()>;
+
+    /// The last bytes of what a container's PID 1 printed, both streams in one.
+    async fn logs(&self, id: &ContainerId, max_bytes: usize) -> Result<Vec<u8>>;
+
+    /// What the image's own health check says, or `None` without one. Podman runs it for the asking, where nothing else
+    /// does; Docker runs it by itself.
+    async fn check_health(&self, id: &ContainerId) -> Result<Option<Health>>;
+
+    /// Acts on volumes; answers the volumes that the act found or made.
+    async fn volume(&self, act: VolumeAct) -> Result<Vec<Volume>>;
+}
+
+/// A Compose file to be read.
+#[derive(Clone, Debug)]
+pub struct StackSource {
+    /// The project it is for.
+    pub project: ProjectName,
+    /// Its text.
+    pub content: String,
+    /// The directory that relative paths in it start from.
+    pub dir: PathBuf,
+    /// What `${NAME}` in it is filled from; nothing else is.
+    pub env: BTreeMap<String, String>,
+}
+
+/// A stack to be brought up.
+#[derive(Clone, Debug)]
+pub struct StackUp {
+    /// Its project.
+    pub project: ProjectName,
+    /// Its model, as it was checked. Compose fills in nothing any more: a `$` in it is a `$`.
+    pub model: Value,
+    /// The directory that its relative paths start from.
+    pub dir: PathBuf,
+    /// How long it may take to be up.
+    pub patience: Duration,
+    /// Images may be built.
+    pub build: bool,
+}
+
+/// What the health check of an image says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Health {
+    /// It has not passed yet, and not failed for good.
+    Starting,
+    /// It passed.
+    Healthy,
+    /// It failed as often as it may.
+    Unhealthy,
+}
+
+/// What can be done with volumes. They are made by stacks alone.
+#[derive(Clone, Debug)]
+pub enum VolumeAct {
+    /// Volumes that carry all of these labels.
+    List(LabelFilter),
+    /// Removes by name. One that is gone is no error.
+    Remove(String),
+}
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Volume {
+    /// Its name, which is its id.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// When it was made.
+    pub created: String,
+}
+
+/// What a container uses at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Usage {
+    /// Bytes of memory, without what the kernel may drop at once.
+    pub memory_bytes: u64,
+    /// Processes and threads.
+    pub pids: u64,
+    /// Share of one core, in percent, over a short while.
+    pub cpu_percent: f64,
+    /// Bytes of its own layer: what it wrote outside mounts. Missing where it is not told.
+    pub disk_bytes: Option<u64>,
+}

@@ -1,0 +1,42 @@
+//! What stacks say, with what to do about it.
+
+use coracle_compose::{BadService, ReadError, StackError};
+
+use super::{Code, Failure};
+
+impl From<ReadError> for Failure {
+    fn from(err: ReadError) -> Self {
+        match err {
+            ReadError::Invalid { message, line } => {
+                Self::new(Code::ComposeInvalid, message).detail("line", line).hint("correct the Compose file")
+            }
+            ReadError::Refused(refused) => refused.into(),
+            other => Self::internal(other),
+        }
+    }
+}
+
+impl From<StackError> for Failure {
+    fn from(err: StackError) -> Self {
+        let message = err.to_string();
+        match err {
+            StackError::Bad { bad, .. } => {
+                Self::new(Code::ComposeFailed, message).hint(hint(&bad)).detail("services", bad)
+            }
+            StackError::Changed(refused) => refused.into(),
+            StackError::Engine(err) => {
+                let failure = Self::from(err);
+                Self { code: Code::ComposeFailed, ..failure }
+            }
+            other => Self::internal(other),
+        }
+    }
+}
+
+fn hint(bad: &[BadService]) -> &'static str {
+    if bad.iter().any(|it| it.exit_code.is_some_and(|code| code != 0)) {
+        "`details.services` has the log of each; correct the service and create again"
+    } else {
+        "`details.services` has the log of each; a health check that needs longer needs `start_period` or more `retries`"
+    }
+}

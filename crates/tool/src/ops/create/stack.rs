@@ -1,0 +1,288 @@
+//! The stack of a `create`: admitted before anything is made, brought up beside the container (containers.md 12).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+
+use coracle_compose::{AdmittedStack, Claim, Labelled, MovedPort, Rules, Service, Up, admit, claim, up};
+use coracle_images::{Fallback, Want};
+use coracle_lifecycle::{Making, StackPart, Store};
+use coracle_provision::Step;
+use coracle_runtime::{
+    Capability, ContainerRuntime, EngineKind, Error, Image, ImageRef, LabelFilter, NetworkAct, NetworkAsk, NetworkName,
+    ProjectName, Protocol, StackSource, VolumeAct,
+};
+
+use crate::context::Context;
+use crate::failure::{Code, Failure};
+use crate::ops::preflight::Ready;
+use crate::reach::Warning;
+use crate::resolve::{NewStack, Request, StackAsk};
+
+/// A stack that may be brought up, or that the container joins.
+pub(super) enum Stack {
+    None,
+    /// One that runs, on that network.
+    Joined(ProjectName, NetworkAsk),
+    Admitted(Box<AdmittedStack>, NewStack),
+}
+
+/// What became of it.
+pub(super) struct Stacked {
+    pub(super) step: Step,
+    pub(super) services: Option<Vec<Service>>,
+    /// The network for the container, in place of the one it asked for.
+    pub(super) network: Option<NetworkAsk>,
+    pub(super) warnings: Vec<Warning>,
+}
+
+/// Shows the file to Compose and what that makes of it to the policy. Nothing is made.
+pub(super) async fn prepare(
+    cx: &Context,
+    (ready, store): (&Ready, &Store),
+    request: &Request,
+) -> Result<Stack, Failure> {
+    let runtime = &*ready.runtime;
+    match &request.stack {
+        StackAsk::No => Ok(Stack::None),
+        StackAsk::Join(project) => join(cx, store, project),
+        StackAsk::Make(stack) => {
+            let source = StackSource {
+                project: stack.project.clone(),
+                content: stack.reading.content().to_owned(),
+                dir: stack.dir.clone(),
+                env: request.env.clone(),
+            };
+            let model = runtime.stack_model(&source).await.map_err(unreadable)?;
+            let admitted = admitted(cx, (runtime, store), (stack, &request.env), &model).await?;
+            let binds: Vec<_> = admitted.binds().iter().map(|it| it.1.clone()).collect();
+            store.refuse_shared(&binds)?;
+            unclaimed(runtime, store, &stack.project).await?;
+            Ok(Stack::Admitted(Box::new(admitted), (**stack).clone()))
+        }
+    }
+}
+
+/// Compose's own words about a file are worth telling; that it is missing is another matter.
+fn unreadable(err: Error) -> Failure {
+    match err {
+        Error::Unsupported { capability: Capability::Compose, engine } => {
+            Failure::new(Code::ComposeUnavailable, format!("{engine} has no Compose of version 2.20 or later here"))
+                .detail("needs", "2.20")
+                .hint("the person runs `coracle setup`, or installs the package `docker-compose-plugin`; leave the stack out meanwhile")
+        }
+        Error::Engine { excerpt, .. } => {
+            let last = excerpt.as_str().lines().last().unwrap_or("it did not say why").to_owned();
+            Failure::new(Code::ComposeInvalid, format!("Compose refuses the file: {last}"))
+                .detail("line", Option::<u64>::None)
+                .detail("engine_error", excerpt.as_str())
+                .hint("correct the file; `${NAME}` in it is filled from `env` alone")
+        }
+        other => other.into(),
+    }
+}
+
+fn join(cx: &Context, store: &Store, project: &ProjectName) -> Result<Stack, Failure> {
+    let owner = store.stack_owner(project)?;
+    let missing = || Failure::not_found("compose project", project.as_str(), &[]);
+    let owner = owner.ok_or_else(missing)?;
+    crate::reach::allowed(cx, &owner.session, project.as_str(), crate::reach::Act::Use)?;
+    let network = owner.compose_network.as_deref().ok_or_else(missing)?;
+    Ok(Stack::Joined(project.clone(), named(network)?))
+}
+
+fn named(network: &str) -> Result<NetworkAsk, Failure> {
+    let name = NetworkName::parse(network).map_err(|_| {
+        Failure::new(Code::InvalidName, "the project's name is too long for the name of its network")
+            .detail("field", "compose_project")
+            .hint("give `compose_project` a name of at most 55 characters")
+    });
+    name.map(NetworkAsk::Named)
+}
+
+/// The policy's word on the model.
+async fn admitted(
+    cx: &Context,
+    (runtime, store): (&dyn ContainerRuntime, &Store),
+    (stack, env): (&NewStack, &BTreeMap<String, String>),
+    model: &serde_json::Value,
+) -> Result<AdmittedStack, Failure> {
+    let (config, policy) = (&cx.config, cx.policy()?);
+    let (our_networks, our_volumes) = ours(runtime, store).await?;
+    let rules = Rules {
+        policy: &policy,
+        label_namespace: &config.label_namespace,
+        namespace: stack.namespace,
+        allow_build: config.compose.allow_build,
+        max_services: config.compose.max_services as usize,
+        default_limits: config.default_limits(),
+        root_is_host: !runtime.endpoint().rootless,
+        protected: &config.workspace.protected,
+        env,
+        is_free: &|port, protocol| is_free((policy.ports_bind, port).into(), protocol),
+        our_networks: &our_networks,
+        our_volumes: &our_volumes,
+    };
+    Ok(admit(model, &stack.project, &rules)?)
+}
+
+async fn ours(runtime: &dyn ContainerRuntime, store: &Store) -> Result<(BTreeSet<String>, BTreeSet<String>), Failure> {
+    let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
+    let signed = |labels: &BTreeMap<String, String>| store.signer().verify(runtime.kind(), labels);
+    let networks = runtime.network(NetworkAct::List(managed.clone())).await?;
+    let volumes = runtime.volume(VolumeAct::List(managed)).await?;
+    Ok((
+        networks.into_iter().filter(|it| signed(&it.labels)).map(|it| it.name).collect(),
+        volumes.into_iter().filter(|it| signed(&it.labels)).map(|it| it.name).collect(),
+    ))
+}
+
+fn is_free(address: SocketAddr, protocol: Protocol) -> bool {
+    match protocol {
+        Protocol::Tcp => TcpListener::bind(address).is_ok(),
+        Protocol::Udp => UdpSocket::bind(address).is_ok(),
+    }
+}
+
+/// No foreign stack is ever brought up anew or taken down.
+async fn unclaimed(runtime: &dyn ContainerRuntime, store: &Store, project: &ProjectName) -> Result<(), Failure> {
+    let is_ours = |labels: &BTreeMap<String, String>| store.is_of_stack(runtime.kind(), project, labels);
+    let ours = match claim(runtime, project, is_ours).await? {
+        Claim::Free if store.stack_owner(project)?.is_none() => return Ok(()),
+        Claim::Free | Claim::Ours => true,
+        Claim::Foreign => false,
+    };
+    Err(Failure::new(Code::NameTaken, format!("a compose project named `{project}` already exists"))
+        .detail("kind", "compose project")
+        .detail("ours", ours)
+        .hint(if ours {
+            "give `compose_project` alone to join it, or leave it out to get a project of your own"
+        } else {
+            "leave `compose_project` out to get a project of your own"
+        }))
+}
+
+/// Brings it up. From here on the making undoes it.
+pub(super) async fn bring_up(
+    cx: &Context,
+    (ready, store): (&Ready, &Store),
+    making: &mut Making<'_>,
+    stack: Stack,
+) -> Result<Stacked, Failure> {
+    let (admitted, new) = match stack {
+        Stack::None => {
+            let step = Step::skipped("compose", "no stack was asked for");
+            return Ok(Stacked { step, services: None, network: None, warnings: Vec::new() });
+        }
+        Stack::Joined(project, network) => {
+            let services = coracle_compose::services(&*ready.runtime, &project).await?;
+            making.begin_stack(name_of(&network))?;
+            let step = Step::success("compose", format!("joined `{project}`: {}", told(&services)), PROBE);
+            return Ok(Stacked { step, services: Some(services), network: Some(network), warnings: Vec::new() });
+        }
+        Stack::Admitted(admitted, new) => (*admitted, new),
+    };
+    let begun = std::time::Instant::now();
+    let images = images(cx, &*ready.runtime, &admitted).await?;
+    let labels = labels((&*ready.runtime, store), (cx.session.as_str(), &admitted), &images)?;
+    let stack = admitted.labelled(|part, name| labels(part, name));
+    let network = stack.default_network().map(|it| named(&it)).transpose()?;
+    making.begin_stack(network.as_ref().and_then(name_of))?;
+    let names: Vec<_> = stack.services().iter().map(|it| it.service.as_str()).collect();
+    cx.progress.message(format!("bringing up the services {}", names.join(", "))).await;
+    let how = Up {
+        dir: new.dir.clone(),
+        patience: cx.config.compose.timeout.0,
+        checks_on_demand: ready.runtime.kind() == EngineKind::Podman,
+    };
+    let services = up(&*ready.runtime, &stack, &how).await?;
+    let step = Step::success("compose", told(&services), PROBE).took(begun.elapsed());
+    // Whoever asks for ports of their own is told them in the answer.
+    let warnings = if new.namespace { Vec::new() } else { moved(stack.moved_ports(), &services) };
+    Ok(Stacked { step, services: Some(services), network, warnings })
+}
+
+const PROBE: &str = "every service is healthy, runs without a health check, or ended with 0";
+
+fn name_of(network: &NetworkAsk) -> Option<String> {
+    match network {
+        NetworkAsk::Named(name) => Some(name.to_string()),
+        _ => None,
+    }
+}
+
+/// The images of its services, pulled where they are not here: Compose itself fetches nothing.
+async fn images(
+    cx: &Context,
+    runtime: &dyn ContainerRuntime,
+    stack: &AdmittedStack,
+) -> Result<BTreeMap<ImageRef, Image>, Failure> {
+    let settings = &cx.config.images;
+    let mut found = BTreeMap::new();
+    for image in stack.images() {
+        let want = Want {
+            image: image.clone(),
+            explicit: true,
+            pull: match settings.pull {
+                crate::config::Pull::Never => coracle_images::Pull::Never,
+                _ => coracle_images::Pull::Missing,
+            },
+            proxy: ["HTTPS_PROXY", "https_proxy"].iter().any(|it| cx.host.env.contains_key(*it)),
+            pull_timeout: settings.pull_timeout.0,
+            probe_timeout: settings.probe_timeout.0,
+            fallback: Fallback::Fail,
+        };
+        let progress = cx.progress.clone();
+        let base = coracle_images::ensure(runtime, &want, &move |text: &str| progress.note(text)).await?;
+        found.insert(image, base.image);
+    }
+    Ok(found)
+}
+
+/// What proves each part of the stack ours.
+fn labels<'a>(
+    (runtime, store): (&'a dyn ContainerRuntime, &'a Store),
+    (session, stack): (&'a str, &AdmittedStack),
+    images: &BTreeMap<ImageRef, Image>,
+) -> Result<impl Fn(Labelled, &str) -> BTreeMap<String, String> + use<'a>, Failure> {
+    let mut of_images = BTreeMap::new();
+    for it in stack.services() {
+        let Some(image) = it.image.as_ref().and_then(|it| images.get(it)) else { continue };
+        store.trust_labels(runtime.kind(), image)?;
+        of_images.insert(it.service.clone(), image.labels.clone());
+    }
+    let project = stack.project().clone();
+    Ok(move |part: Labelled, name: &str| {
+        let none = BTreeMap::new();
+        let (part, of_image) = match part {
+            Labelled::Service => (StackPart::Service, of_images.get(name).unwrap_or(&none)),
+            Labelled::Network => (StackPart::Network, &none),
+            Labelled::Volume => (StackPart::Volume, &none),
+        };
+        store.stack_labels((runtime.kind(), session), &project, (part, name), of_image)
+    })
+}
+
+fn told(services: &[Service]) -> String {
+    let one = |it: &Service| match (it.health, it.exit_code) {
+        (Some(_), _) => format!("{} (healthy)", it.service),
+        (None, Some(code)) => format!("{} (ended with {code})", it.service),
+        (None, None) => format!("{} (running)", it.service),
+    };
+    services.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn moved(ports: &[MovedPort], services: &[Service]) -> Vec<Warning> {
+    if ports.is_empty() {
+        return Vec::new();
+    }
+    let got = |it: &MovedPort| {
+        let of_service = services.iter().filter(|service| service.service == it.service);
+        of_service.flat_map(|it| &it.ports).find(|port| port.container == it.container && port.protocol == it.protocol)
+    };
+    let one = |it: &MovedPort| match got(it) {
+        Some(port) => format!("{} of `{}` is {}:{}", it.asked, it.service, port.address, port.host),
+        None => format!("{} of `{}` is another one", it.asked, it.service),
+    };
+    let told: Vec<_> = ports.iter().map(one).collect();
+    vec![Warning::new("ports_moved", format!("host ports were moved: {}", told.join(", ")))]
+}

@@ -1,0 +1,74 @@
+//! `destroy_network`: a network that nothing uses goes (containers.md 12.2).
+
+use std::sync::Arc;
+
+use coracle_lifecycle::{Engines, Error, OwnNetwork, Store, find_network};
+use coracle_runtime::{ContainerRuntime, NetworkName};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::args::Name;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::op::Operation;
+use crate::reach::{Act, allowed};
+
+/// Remove a network that no container is on. A second time succeeds quietly.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DestroyNetwork {
+    /// Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
+    #[schemars(with = "Name")]
+    name: NetworkName,
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct Gone {
+    network: String,
+    removed: bool,
+    detail: &'static str,
+}
+
+impl Operation for DestroyNetwork {
+    const NAME: &'static str = "destroy_network";
+    type Answer = Gone;
+
+    async fn run(self, cx: &Context) -> Result<Gone, Failure> {
+        let store = cx.store()?;
+        let network = self.name.to_string();
+        let Some((runtime, found)) = reach(cx, &store, &self.name).await? else {
+            return match store.network_destroyed(&self.name).map_err(Error::from)? {
+                true => Ok(Gone { network, removed: false, detail: "It was gone already" }),
+                false => {
+                    Err(Failure::not_found("network", &network, &[]).hint("`networks` shows the networks there are"))
+                }
+            };
+        };
+        allowed(cx, found.session.as_deref().unwrap_or_default(), &network, Act::Destroy)?;
+        coracle_lifecycle::destroy_network(&*runtime, &store, &found).await?;
+        Ok(Gone { network, removed: true, detail: "Removed" })
+    }
+}
+
+/// On the engine that makes containers, else on any other that holds some of ours.
+async fn reach(
+    cx: &Context,
+    store: &Store,
+    name: &NetworkName,
+) -> Result<Option<(Arc<dyn ContainerRuntime>, OwnNetwork)>, Failure> {
+    let preferred = cx.preferred().await?;
+    if let Some(found) = find_network(&*preferred, store, name).await? {
+        return Ok(Some((preferred, found)));
+    }
+    for record in store.records().map_err(Error::from)? {
+        let runtime = cx.of(record.engine, &record.endpoint).await?;
+        if runtime.kind() == preferred.kind() && runtime.endpoint() == preferred.endpoint() {
+            continue;
+        }
+        if let Some(found) = find_network(&*runtime, store, name).await? {
+            return Ok(Some((runtime, found)));
+        }
+    }
+    Ok(None)
+}

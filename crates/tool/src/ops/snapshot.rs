@@ -1,0 +1,177 @@
+//! `snapshot`: the files of a container, kept (containers.md 11.5, 11.6).
+
+mod secrets;
+
+use std::sync::Arc;
+
+use coracle_images::profile::Purpose;
+use coracle_images::snapshot::{self, Of, Snapshots};
+use coracle_lifecycle::{Record, Store};
+use coracle_runtime::{Container, ContainerName, ContainerRuntime, Handle, Inside, SnapshotName};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::args::Name;
+use crate::context::Context;
+use crate::failure::{Code, Failure};
+use crate::op::Operation;
+use crate::reach::{Act, Reached, Warning, allowed, reach_inside};
+
+/// Keep the files of a container as they are now, to make others from with `restore`. What is mounted, what lies in memory
+/// and what runs is not kept. Refused while a secret of the person's lies in a file.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Snapshot {
+    /// Container to act on: its name, or an id of at least 12 digits.
+    #[schemars(with = "Name")]
+    container: Handle,
+    /// Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
+    #[schemars(with = "Option<Name>")]
+    name: Option<SnapshotName>,
+    /// Name of the snapshot.
+    #[schemars(with = "Option<Name>")]
+    snapshot: Option<SnapshotName>,
+    /// Replace a snapshot of that name.
+    #[schemars(extend("default" = false))]
+    replace: Option<bool>,
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct Kept {
+    snapshot: SnapshotName,
+    container: ContainerName,
+    image: String,
+    image_id: String,
+    size_bytes: u64,
+    not_included: Vec<String>,
+    detail: String,
+    warnings: Vec<Warning>,
+}
+
+impl Operation for Snapshot {
+    const NAME: &'static str = "snapshot";
+    type Answer = Kept;
+
+    async fn run(self, cx: &Context) -> Result<Kept, Failure> {
+        let name = named(self.name, self.snapshot)?;
+        let source = Source::reach(cx, &self.container).await?;
+        let taken = source.keep(cx, (name, self.replace.unwrap_or(false))).await?;
+        let Taken { snapshot, not_included, warnings } = taken;
+        Ok(Kept {
+            detail: format!("the files of `{}` are kept as `{}`", source.record.name, snapshot.name),
+            snapshot: snapshot.name,
+            container: source.record.name,
+            image: snapshot.reference.to_string(),
+            image_id: snapshot.image.id.to_string(),
+            size_bytes: snapshot.image.size_bytes,
+            not_included,
+            warnings,
+        })
+    }
+}
+
+/// A snapshot's name may be given in either field.
+pub(super) fn named(name: Option<SnapshotName>, snapshot: Option<SnapshotName>) -> Result<SnapshotName, Failure> {
+    match (name, snapshot) {
+        (Some(one), None) | (None, Some(one)) => Ok(one),
+        (Some(name), Some(snapshot)) if name == snapshot => Ok(name),
+        (Some(_), Some(_)) => Err(Failure::conflicting(&["name", "snapshot"], "two names are given for one snapshot")),
+        (None, None) => Err(Failure::new(Code::MissingField, "required: `name`")
+            .detail("fields", ["name"])
+            .hint("say under which name the files are kept")),
+    }
+}
+
+/// The snapshots of this person.
+pub(super) fn snapshots(cx: &Context, store: &Store) -> Result<Snapshots, Failure> {
+    Ok(Snapshots {
+        signer: store.signer().clone(),
+        locks: cx.state()?.root().join("locks"),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    })
+}
+
+/// A container whose files are to be kept.
+pub(crate) struct Source {
+    pub(super) runtime: Arc<dyn ContainerRuntime>,
+    pub(super) record: Record,
+    inside: Inside,
+    warnings: Vec<Warning>,
+}
+
+/// What was kept of it.
+pub(super) struct Taken {
+    pub(super) snapshot: snapshot::Snapshot,
+    pub(super) not_included: Vec<String>,
+    pub(super) warnings: Vec<Warning>,
+}
+
+impl Source {
+    /// Finds it. It has to run: its guest knows which files hold a secret.
+    pub(super) async fn reach(cx: &Context, handle: &Handle) -> Result<Self, Failure> {
+        let Reached { record, inside, warnings, .. } = reach_inside(cx, handle, false).await?;
+        allowed(cx, &record.session, record.name.as_str(), Act::Keep)?;
+        let runtime = cx.runtime_for(record.engine, &record.endpoint)?;
+        Ok(Self { runtime, record, inside, warnings })
+    }
+
+    /// Keeps its files. Not to be abandoned half way: see [`snapshot::Place::take`].
+    pub(super) async fn keep(&self, cx: &Context, name: (SnapshotName, bool)) -> Result<Taken, Failure> {
+        let kept = self.try_keep(cx, name).await;
+        kept.map_err(|it| it.known("container", &self.record.name))
+    }
+
+    async fn try_keep(&self, cx: &Context, name: (SnapshotName, bool)) -> Result<Taken, Failure> {
+        let (store, runtime, record) = (cx.store()?, &*self.runtime, &self.record);
+        let progress = cx.progress.clone();
+        let snapshots = snapshots(cx, &store)?;
+        let place = snapshots.place(runtime, name, &move |text: &str| progress.note(text)).await?;
+        let _alone = store.lock(&record.name).await?;
+        let id = record.id.as_ref().ok_or_else(|| Failure::not_found("container", record.name.as_str(), &[]))?;
+        let container = runtime.inspect(&id.into()).await?;
+        cx.progress.message("looking for secrets in files").await;
+        let mut warnings = self.warnings.clone();
+        warnings.extend(secrets::search(cx, record, &self.inside).await?);
+        cx.progress.message(format!("keeping the files of {}", record.name)).await;
+        let of = Of {
+            container: record.name.to_string(),
+            purpose: record.purpose.as_deref().and_then(|it| Purpose::parse(it).ok()),
+            session: cx.session.to_string(),
+            workdir: record.workdir.clone(),
+            mount_cwd: record.mount_cwd,
+        };
+        let snapshot = place.take(runtime, (&container, &of), jiff::Timestamp::now()).await?;
+        Ok(Taken { snapshot, not_included: not_included(&container), warnings })
+    }
+}
+
+/// What a person would look for and not find. Where it is mounted, and not from where: that is not this call's to tell.
+fn not_included(container: &Container) -> Vec<String> {
+    let ours = |it: &str| it == "/.coracle" || it.starts_with("/.coracle/");
+    let mut targets: Vec<&str> = container.mounts.iter().map(|it| it.target.as_str()).filter(|it| !ours(it)).collect();
+    targets.sort_unstable();
+    let beneath = |it: &str, above: &str| it != above && it.starts_with(above) && it[above.len()..].starts_with('/');
+    let all = targets.clone();
+    targets.retain(|it| !all.iter().any(|above| beneath(it, above)));
+    let mounted = targets.iter().map(|it| format!("{it} (mounted)"));
+    let more = ["memory file systems, such as /.coracle/run", "variables and keys of commands", "running processes"];
+    mounted.chain(more.map(str::to_owned)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::SnapshotName;
+
+    use super::named;
+
+    #[test]
+    fn a_name_is_given_once() {
+        let name = |it: &str| Some(SnapshotName::parse(it).unwrap());
+        assert_eq!(named(name("a"), None).unwrap().as_str(), "a");
+        assert_eq!(named(None, name("a")).unwrap().as_str(), "a");
+        assert_eq!(named(name("a"), name("a")).unwrap().as_str(), "a");
+        assert_eq!(named(name("a"), name("b")).unwrap_err().code.word(), "conflicting_fields");
+        assert_eq!(named(None, None).unwrap_err().code.word(), "missing_field");
+    }
+}

@@ -1,0 +1,100 @@
+//! The search for secrets in files that are to be kept (containers.md 11.6).
+
+use std::time::Duration;
+
+use coracle_lifecycle::Record;
+use coracle_runtime::link::{Walk, Walked};
+use coracle_runtime::{ContainerPath, Inside};
+
+use crate::config::SnapshotSecrets;
+use crate::context::Context;
+use crate::failure::{Code, Failure};
+use crate::reach::Warning;
+use crate::session::{self, Live};
+
+/// Larger files are not searched.
+const MAX_FILE: u64 = 1 << 20;
+
+/// For all files together.
+const WITHIN: Duration = Duration::from_secs(2);
+
+/// Paths that are told.
+const MAX_PATHS: u64 = 100;
+
+/// Looks through what was written since the container began. A container without a guest has no secret of anybody's.
+pub(super) async fn search(cx: &Context, record: &Record, inside: &Inside) -> Result<Vec<Warning>, Failure> {
+    let Inside::Guest(link) = inside else { return Ok(Vec::new()) };
+    let Live { variables, values } = session::live(cx, record).await;
+    if variables.is_empty() && values.is_empty() {
+        return Ok(Vec::new());
+    }
+    let walk = Walk {
+        since: Some(record.created),
+        max_file: MAX_FILE,
+        session: variables,
+        max_entries: MAX_PATHS,
+        within: WITHIN,
+        ..Walk::all(ContainerPath::root())
+    };
+    judged(link.walk(walk, &values).await?, cx.config.security.snapshot_secrets)
+}
+
+fn judged(walked: Walked, then: SnapshotSecrets) -> Result<Vec<Warning>, Failure> {
+    let mut paths: Vec<String> = walked.entries.into_iter().map(|it| it.path).collect();
+    paths.sort();
+    let told = match paths.as_slice() {
+        [] if walked.more => {
+            let message = "there are more files than could be searched for secrets in 2 s; those that were hold none";
+            return Ok(vec![Warning::new("snapshot_secrets", message)]);
+        }
+        [] => return Ok(Vec::new()),
+        [one] => format!("a secret of the host lies in `{}`", one.escape_debug()),
+        [one, more @ ..] => {
+            format!("secrets of the host lie in `{}` and {} more files", one.escape_debug(), more.len())
+        }
+    };
+    match then {
+        SnapshotSecrets::Warn => Ok(vec![Warning::new("snapshot_secrets", told)]),
+        SnapshotSecrets::Refuse => Err(Failure::new(Code::SnapshotSecrets, told)
+            .detail("paths", paths)
+            .detail("setting", "security.snapshot_secrets")
+            .hint("remove them from the files in `details.paths`, then call again")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::link::wire::{self, Kind};
+
+    use super::*;
+
+    fn walked(paths: &[&str], more: bool) -> Walked {
+        let entry = |path: &&str| wire::Walked {
+            path: (*path).to_owned(),
+            odd: false,
+            kind: Kind::File,
+            size: 1,
+            mode: 0o644,
+            changed_ns: 0,
+        };
+        Walked { entries: paths.iter().map(entry).collect(), more }
+    }
+
+    fn check(walked: Walked, then: SnapshotSecrets) -> String {
+        match judged(walked, then) {
+            Ok(warnings) => warnings.into_iter().map(|it| it.message).collect(),
+            Err(failure) => format!("{}: {} {}", failure.code.word(), failure.message, failure.details["paths"]),
+        }
+    }
+
+    #[test]
+    fn what_is_found_is_refused_or_told_as_the_person_wants() {
+        use SnapshotSecrets::{Refuse, Warn};
+        assert_eq!(check(walked(&[], false), Refuse), "");
+        assert!(check(walked(&[], true), Refuse).starts_with("there are more files"));
+        let two = "secrets of the host lie in `/a` and 1 more files";
+        assert_eq!(check(walked(&["/b", "/a"], true), Refuse), format!("snapshot_secrets: {two} [\"/a\",\"/b\"]"));
+        assert_eq!(check(walked(&["/b", "/a"], false), Warn), two);
+        assert_eq!(check(walked(&["/a"], false), Warn), "a secret of the host lies in `/a`");
+    }
+}

@@ -1,0 +1,62 @@
+//! How containers are told, as a page for the book.
+
+use super::report::{Report, Series, Target, number, ratio};
+
+pub(super) fn page(report: &Report, machine: &str) -> String {
+    let rounds = report.series.iter().filter(|it| it.case == "list").map(Series::count).max().unwrap_or_default();
+    let bounds = report.load.iter().copied().reduce(f64::min).zip(report.load.iter().copied().reduce(f64::max));
+    let load = bounds.map_or(String::new(), |(least, most)| {
+        format!("; load of the last minute before the rounds {least} to {most}")
+    });
+    let mut page = format!(
+        "# Telling containers: times\n\n\
+         Written by `cargo xtask bench list`. {machine}; {}{load}.\n\n\
+         Milliseconds, median and quartiles of {rounds} rounds, in each of which both ways take turns, over the same 100 \
+         running containers of a busybox.\n\n\
+         - the engine: its own `ps --all --quiet --no-trunc` for what has our label, and `inspect` of all that it named\n\
+         - `coracle`: a process `coracle call` with `list`, which asks every guest for its jobs, too\n\n\
+         | | the engine | `coracle` |\n|---|--:|--:|\n",
+        report.versions()
+    );
+    let cases: Vec<_> = report.cases.iter().collect();
+    report.rows(&mut page, &cases, &["engine", "coracle"], cell);
+    report.targets(&mut page, TARGETS);
+    page
+}
+
+const TARGETS: &[Target] = &[Target {
+    what: "tell 100 containers: share of the engine's time",
+    aim: "at most 1.5",
+    measured: |it, engine| ratio(it.of("list", "coracle", engine), it.of("list", "engine", engine)),
+    met: |it| it <= 1.5,
+}];
+
+fn cell(series: Option<&Series>) -> String {
+    series.map_or("–".to_owned(), |it| {
+        let (lower, upper) = it.quartiles();
+        format!("{} ({} to {})", number(it.median()), number(lower), number(upper))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_page_says_whether_the_mark_is_met() {
+        let series =
+            |way: &str, ms: u64| json!({ "case": "list", "way": way, "engine": "docker", "ns": [ms * 1_000_000] });
+        let report = Report::read(&json!({
+            "cases": [{ "name": "list", "label": "tell 100 containers" }],
+            "engines": [{ "name": "docker", "version": "1.2" }],
+            "series": [series("engine", 200), series("coracle", 240)],
+            "load": [1.0],
+        }))
+        .expect("a report");
+        let page = page(&report, "a machine");
+        assert!(page.contains("| docker: tell 100 containers | 200 (200 to 200) | 240 (240 to 240) |"), "{page}");
+        assert!(page.contains("share of the engine's time | at most 1.5 | 1.20, pass |"), "{page}");
+    }
+}

@@ -333,7 +333,7 @@ async fn s72_a_stack_comes_from_one_place_and_sees_nothing_of_the_host() {
 
 #[tokio::test]
 async fn a_stack_that_was_being_made_when_its_maker_was_killed_is_gone_after_the_next_call() {
-    with_rootful_engine("label_namespace = \"coracle-stackcrash\"\n", async |tool| {
+    with_rootful_engine("", async |tool| {
         let services = json!({ "db": { "command": on("true"), "volumes": ["data:/data"], "ports": ["80"] },
             "cache": { "command": on("true") } });
         let file = stack(tool, services).to_string();

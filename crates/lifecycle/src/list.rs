@@ -8,7 +8,7 @@ use coracle_runtime::{Container, ContainerRuntime, EngineKind, LabelFilter};
 use crate::find::rebuild;
 use crate::record::{Record, Role};
 use crate::stack::service;
-use crate::{Engines, Result, Store};
+use crate::{Engines, Result, Store, StoreError};
 
 /// One container of ours.
 #[derive(Debug)]
@@ -33,13 +33,34 @@ pub struct Listing {
 /// # Errors
 /// When one of these engines does not answer: what it holds would be told as missing.
 pub async fn list(engines: &dyn Engines, store: &Store) -> Result<Listing> {
-    let records = store.records()?;
-    let mut listing = Listing::default();
-    let mut seen: Vec<(Arc<dyn ContainerRuntime>, Container)> = Vec::new();
-    for runtime in asked(engines, &records).await? {
-        let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
-        seen.extend(runtime.list(&managed).await?.into_iter().map(|it| (runtime.clone(), it)));
+    let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
+    let preferred = engines.preferred().await?;
+    // A hundred records take as long to be read as the engine takes to name what it has.
+    let reading = tokio::task::spawn_blocking({
+        let store = store.clone();
+        move || store.records()
+    });
+    let (records, first) = tokio::join!(reading, preferred.list(&managed));
+    let records = records.map_err(|err| StoreError::io(store.root())(err.into()))??;
+    let with = |runtime: &Arc<dyn ContainerRuntime>, found: Vec<Container>| {
+        found.into_iter().map(|it| (runtime.clone(), it)).collect::<Vec<_>>()
+    };
+    let mut first = first?;
+    let of_preferred =
+        |it: &&Record| it.engine == preferred.kind() && it.endpoint == preferred.endpoint().address && it.id.is_some();
+    let unseen = |it: &Record| !first.iter().any(|seen| Some(&seen.id) == it.id.as_ref());
+    if records.iter().filter(of_preferred).any(unseen) {
+        // It may have been made after the engine answered and before its record was read.
+        first = preferred.list(&managed).await?;
     }
+    let mut seen = with(&preferred, first);
+    let another = |it: &Arc<dyn ContainerRuntime>| {
+        it.kind() != preferred.kind() || it.endpoint().address != preferred.endpoint().address
+    };
+    for runtime in asked(engines, &records).await?.into_iter().filter(another) {
+        seen.extend(with(&runtime, runtime.list(&managed).await?));
+    }
+    let mut listing = Listing::default();
     for record in records {
         let at = seen.iter().position(|(_, it)| Some(&it.id) == record.id.as_ref());
         let container = at.map(|at| seen.swap_remove(at).1);

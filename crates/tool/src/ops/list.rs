@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use coracle_lifecycle::{Listed, Record};
-use coracle_runtime::{ContainerPath, Ids, ProjectName, PublishedPort, RecordId};
+use coracle_lifecycle::Listed;
+use coracle_runtime::{Container, ContainerPath, Ids, ProjectName, PublishedPort, RecordId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
@@ -54,11 +54,8 @@ impl Operation for List {
     type Answer = Listing;
 
     async fn run(self, cx: &Context) -> Result<Listing, Failure> {
-        let store = cx.store()?;
-        let records = store.records().map_err(coracle_lifecycle::Error::from)?;
-        // The guests are asked while the engine is: their answers come first.
-        let (listing, jobs) = tokio::join!(coracle_lifecycle::list(cx, &store), jobs_running(cx, &records));
-        let listing = listing?;
+        let listing = coracle_lifecycle::list(cx, &cx.store()?).await?;
+        let jobs = jobs_running(cx, &listing.containers).await;
         let all = cx.cross_session() != CrossSession::None;
         let seen = |it: &Listed| all || it.record.session == cx.session.as_str();
         let told = |it: Listed| {
@@ -71,11 +68,14 @@ impl Operation for List {
     }
 }
 
-/// Background jobs by container, of all that answer at once.
-async fn jobs_running(cx: &Context, records: &[Record]) -> BTreeMap<RecordId, usize> {
+/// Background jobs by container, of all that answer at once. Each that was started is in its record, so most guests need
+/// not be asked.
+async fn jobs_running(cx: &Context, listed: &[Listed]) -> BTreeMap<RecordId, usize> {
     let mut asked = JoinSet::new();
-    for record in records {
-        let (cx, record) = (cx.clone(), record.clone());
+    let running_with_jobs =
+        |it: &&Listed| !it.record.jobs.is_empty() && it.container.as_ref().is_some_and(Container::running);
+    for it in listed.iter().filter(running_with_jobs) {
+        let (cx, record) = (cx.clone(), it.record.clone());
         asked.spawn(async move { (record.record_id.clone(), running(&cx, &record).await) });
     }
     asked.join_all().await.into_iter().collect()

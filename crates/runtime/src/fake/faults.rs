@@ -176,6 +176,11 @@ impl FakeRuntime {
         self.with(|state| state.faults.failing.insert(verb));
     }
 
+    /// Failures that were set and not met yet are taken back.
+    pub fn mend(&self) {
+        self.with(|state| state.faults.failing.clear());
+    }
+
     /// Calls of that verb take so long. Beyond the verb's deadline they end in [`Error::TimedOut`] without effect.
     pub fn slow(&self, verb: Verb, duration: Duration) {
         self.with(|state| state.faults.slow.insert(verb, duration));

@@ -63,7 +63,11 @@ async fn s30_a_create_killed_anywhere_is_healed_by_the_next_call() {
         // What the engine was still making when its caller was killed appears late, and goes with the next call.
         super::eventually("nothing is left", Duration::from_secs(20), async || {
             tool.call(json!({ "operation": "destroy_all", "confirm": true })).await;
-            left(tool, NAMESPACE).await.is_empty()
+            let left = left(tool, NAMESPACE).await;
+            if !left.is_empty() {
+                eprintln!("still there: {left:?}");
+            }
+            left.is_empty()
         })
         .await;
         ran("s30", tool.case.engine());

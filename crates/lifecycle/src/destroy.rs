@@ -124,7 +124,8 @@ pub(crate) async fn remove_all(runtime: &dyn ContainerRuntime, store: &Store, re
             Err(err) => removal.failed.push(err),
         }
     }
-    if record.guest.is_some() {
+    // Its maker may have died before the record said that it has a guest.
+    if record.guest.is_some() || store.root().join("link").join(record.record_id.as_str()).exists() {
         clear_link(store, record).await;
     }
     if let Err(err) = clear_placeholders(store, record).await {

@@ -18,6 +18,7 @@ pub async fn reconcile(engines: &dyn Engines, store: &Store, gone_for: Duration)
     let mut healed = Vec::new();
     // Whoever is at it heals for all; nobody waits for an engine that hangs there.
     let Some(_one_at_a_time) = store.try_common_lock("reconcile")? else { return Ok(healed) };
+    store.clear_unwritten()?;
     for candidate in store.records()?.into_iter().filter(needs_healing) {
         // Whoever holds the lock is still at it.
         let Some(_lock) = store.try_lock(&candidate.name)? else { continue };

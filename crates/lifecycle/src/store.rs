@@ -203,6 +203,27 @@ impl Store {
         Ok(())
     }
 
+    /// Takes away what a process left that was killed while it wrote its first record: nothing had been made then.
+    pub(crate) fn clear_unwritten(&self) -> Result<()> {
+        let above = self.root.join("containers");
+        for entry in std::fs::read_dir(&above).map_err(StoreError::io(&above))?.flatten() {
+            let Some(Ok(name)) = entry.file_name().to_str().map(ContainerName::parse) else { continue };
+            if self.record_file(&name).exists() {
+                continue;
+            }
+            let Some(_lock) = self.try_lock(&name)? else { continue };
+            if !self.record_file(&name).exists() {
+                let left = std::fs::read_dir(entry.path()).into_iter().flatten().flatten();
+                left.filter(|it| it.file_name().as_encoded_bytes().starts_with(b".tmp")).for_each(|it| {
+                    let _ = std::fs::remove_file(it.path());
+                });
+                // A record that was set aside stays.
+                let _ = std::fs::remove_dir(entry.path());
+            }
+        }
+        Ok(())
+    }
+
     /// All records. Damaged ones are set aside and left out.
     ///
     /// # Errors

@@ -313,12 +313,15 @@ fn temporary(store: &Store, found: &mut Prune) -> Result<()> {
     Ok(())
 }
 
-/// A clone takes an hour at most; its directory is not left behind but by a process that was killed.
+/// No call takes more than an hour or two; its directory is not left behind but by a process that was killed.
 const ABANDONED: Duration = Duration::from_secs(86400);
 
-/// Directories of repositories that were only looked at.
+/// What is below such a directory is needed for one call: a clone that is looked at, a copy, Podman's socket.
+const TEMPORARY: &[&str] = &["coracle-git-", "coracle-copy-", "coracle-podman-"];
+
+/// Temporary directories of calls.
 fn clones(dir: &Path, found: &mut Prune) {
-    for name in names_in(dir).into_iter().filter(|it| it.starts_with("coracle-git-")) {
+    for name in names_in(dir).into_iter().filter(|it| TEMPORARY.iter().any(|begin| it.starts_with(begin))) {
         let path = dir.join(&name);
         let Ok(meta) = path.symlink_metadata() else { continue };
         let old = meta.modified().ok().and_then(|it| it.elapsed().ok()).is_some_and(|it| it > ABANDONED);
@@ -327,7 +330,7 @@ fn clones(dir: &Path, found: &mut Prune) {
         }
         let made = meta.modified().ok().and_then(timestamp);
         let way = if old { Way::Directory(path) } else { Way::Stays };
-        let reason = if old { "the process that cloned into it is gone" } else { "somebody may be cloning into it" };
+        let reason = if old { "the process that made it is gone" } else { "somebody may be using it" };
         found.add(Thing { name, made, way, reason: reason.to_owned(), ..Thing::of(Prunable::Temporary) });
     }
 }

@@ -67,6 +67,11 @@ async fn end(engines: &dyn Engines, store: &Store, removing: &Removing<'_>, it: 
 /// Whether a command or a job runs in it, or somebody is in it by the engine's own exec, as a person's shell is. Where
 /// that cannot be told it is.
 pub(crate) async fn in_use(store: &Store, links: &Links, found: &mut Found) -> bool {
+    // Others that joined its stack would lose their services with it.
+    let own_stack = found.record.compose_project.as_ref().filter(|_| !found.record.compose_joined);
+    if own_stack.is_some_and(|it| store.joined(it).map_or(true, |joined| !joined.is_empty())) {
+        return true;
+    }
     let Some(container) = found.container.as_ref().filter(|it| it.running()) else { return false };
     let id = container.id.clone();
     if container.execs > 0 {

@@ -138,7 +138,12 @@ pub(crate) fn may_use_snapshot(cx: &Context, snapshot: &Snapshot) -> Result<(), 
 
 /// A container that is used is kept. That it cannot be noted is no reason not to use it.
 fn touched(cx: &Context, record: &Record) {
-    let noted = cx.store().and_then(|store| Ok(store.touch(record)?));
+    // A service is kept by the container that it stands beside.
+    let of_service = record.compose_project.as_ref().filter(|_| record.role == Role::Service);
+    let noted = cx.store().and_then(|store| match of_service {
+        Some(project) => Ok(store.stack_owner(project)?.map_or(Ok(()), |owner| store.touch(&owner))?),
+        None => Ok(store.touch(record)?),
+    });
     if let Err(failure) = noted {
         tracing::warn!(container = %record.name, "its use is not noted: {}", failure.message);
     }

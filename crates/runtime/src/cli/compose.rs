@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use tokio::io::AsyncRead;
 use tokio::process::Child;
 
 use super::args::Words;
@@ -99,6 +100,8 @@ impl CliRuntime {
         let address: OsString = format!("unix://{}", path.display()).into();
         let words = Words::verb("system service").flag("time", SERVICE_IDLE_S).word(&address);
         let mut service = process::spawn(&self.client.invocation(words), Stdin::Empty)?;
+        swallow(service.stdout.take());
+        swallow(service.stderr.take());
         answers(&path, &mut service).await?;
         Ok(Socket { address, _service: Some((service, dir)) })
     }
@@ -109,6 +112,13 @@ struct Socket {
     address: OsString,
     /// Ended and removed when it is dropped.
     _service: Option<(Child, tempfile::TempDir)>,
+}
+
+/// Takes what it prints: it would stop at a pipe that is full, and end at one that is closed.
+fn swallow(pipe: Option<impl AsyncRead + Send + Unpin + 'static>) {
+    if let Some(mut pipe) = pipe {
+        tokio::spawn(async move { tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await });
+    }
 }
 
 async fn answers(path: &Path, service: &mut Child) -> Result<()> {

@@ -91,7 +91,10 @@ pub(super) async fn all(
     let store = cx.store()?;
     reconcile(cx, &store, cx.config.lifecycle.gone_for.0).await?;
     let mut results = Vec::new();
-    for it in list(cx, &store).await?.containers.into_iter().filter(|it| meant(it)) {
+    let mut listed = list(cx, &store).await?.containers;
+    // Whoever joined a stack holds its network: the container that it goes with comes last.
+    listed.sort_by_key(|it| !it.record.compose_joined);
+    for it in listed.into_iter().filter(|it| meant(it)) {
         let kept = it.record.persistent && !persistent_too;
         results.push(match kept {
             true => one(&it, "Kept: persistent", true, Ok(Vec::new())),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use coracle_images::profile::Purpose;
 use coracle_images::snapshot::{self, Of, Snapshots};
-use coracle_lifecycle::{Record, Store};
+use coracle_lifecycle::{Record, Role, Store};
 use coracle_runtime::{Container, ContainerName, ContainerRuntime, Handle, Inside, SnapshotName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -112,6 +112,12 @@ impl Source {
     pub(super) async fn reach(cx: &Context, handle: &Handle) -> Result<Self, Failure> {
         let Reached { record, inside, warnings, .. } = reach_inside(cx, handle, false).await?;
         allowed(cx, &record.session, record.name.as_str(), Act::Keep)?;
+        if record.role == Role::Service {
+            let message = format!("`{}` is a service of a stack, and those are not kept", record.name);
+            return Err(Failure::new(Code::Unsupported, message)
+                .detail("capability", "snapshot")
+                .hint("keep the container that the stack was made with, and copy out what the service holds"));
+        }
         let runtime = cx.runtime_for(record.engine, &record.endpoint)?;
         Ok(Self { runtime, record, inside, warnings })
     }

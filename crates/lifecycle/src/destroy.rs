@@ -93,7 +93,7 @@ pub(crate) async fn destroy_locked(runtime: &dyn ContainerRuntime, store: &Store
     Ok(!removal.found)
 }
 
-fn one_or_several(mut failed: Vec<Error>) -> Error {
+pub(crate) fn one_or_several(mut failed: Vec<Error>) -> Error {
     if failed.len() == 1 { failed.remove(0) } else { Error::Several(failed) }
 }
 

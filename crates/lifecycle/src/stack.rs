@@ -7,9 +7,10 @@ use coracle_runtime::{
     NetworkAct, Problem, ProjectName, RecordId, Refused, VolumeAct, random_hex,
 };
 
+use crate::destroy::one_or_several;
 use crate::network::now;
 use crate::record::{Record, Role};
-use crate::{Result, Store};
+use crate::{Error, Result, Store};
 
 /// The label that Compose tells its projects apart by.
 const PROJECT: &str = "com.docker.compose.project";
@@ -160,16 +161,20 @@ pub(crate) async fn remove_stack(runtime: &dyn ContainerRuntime, store: &Store, 
         }
     }
     let left = Parts::look(runtime, store, project).await?;
+    let mut failed = Vec::new();
     for id in &left.containers {
-        runtime.remove(id).await?;
+        failed.extend(runtime.remove(id).await.err());
     }
     for id in left.networks {
-        runtime.network(NetworkAct::Remove(id)).await?;
+        failed.extend(runtime.network(NetworkAct::Remove(id)).await.err());
     }
     for name in left.volumes {
-        runtime.volume(VolumeAct::Remove(name)).await?;
+        failed.extend(runtime.volume(VolumeAct::Remove(name)).await.err());
     }
-    Ok(true)
+    match failed.is_empty() {
+        true => Ok(true),
+        false => Err(one_or_several(failed.into_iter().map(Error::from).collect())),
+    }
 }
 
 /// What there is of a stack of ours.

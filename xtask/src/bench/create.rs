@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::report::{Report, Series, Target, number, ratio};
+use super::report::{Report, Series, Target, cell, ratio};
 
 pub(super) fn page(report: &Report, machine: &str) -> String {
     let rounds = report.series.iter().filter(|it| it.case == "create").map(Series::count).max().unwrap_or_default();
@@ -98,13 +98,6 @@ const TARGETS: &[Target] = &[
         met: |it| it <= 1.5,
     },
 ];
-
-fn cell(series: Option<&Series>) -> String {
-    series.map_or("–".to_owned(), |it| {
-        let (lower, upper) = it.quartiles();
-        format!("{} ({} to {})", number(it.median()), number(lower), number(upper))
-    })
-}
 
 #[cfg(test)]
 mod tests {

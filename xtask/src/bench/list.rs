@@ -1,6 +1,6 @@
 //! How containers are told, as a page for the book.
 
-use super::report::{Report, Series, Target, number, ratio};
+use super::report::{Report, Series, Target, cell, ratio};
 
 pub(super) fn page(report: &Report, machine: &str) -> String {
     let rounds = report.series.iter().filter(|it| it.case == "list").map(Series::count).max().unwrap_or_default();
@@ -14,7 +14,7 @@ pub(super) fn page(report: &Report, machine: &str) -> String {
          Milliseconds, median and quartiles of {rounds} rounds, in each of which both ways take turns, over the same 100 \
          running containers of a busybox.\n\n\
          - the engine: its own `ps --all --quiet --no-trunc` for what has our label, and `inspect` of all that it named\n\
-         - `coracle`: a process `coracle call` with `list`, which asks every guest for its jobs, too\n\n\
+         - `coracle`: a process `coracle call` with `list`, which asks the guests that may have jobs, too\n\n\
          | | the engine | `coracle` |\n|---|--:|--:|\n",
         report.versions()
     );
@@ -30,13 +30,6 @@ const TARGETS: &[Target] = &[Target {
     measured: |it, engine| ratio(it.of("list", "coracle", engine), it.of("list", "engine", engine)),
     met: |it| it <= 1.5,
 }];
-
-fn cell(series: Option<&Series>) -> String {
-    series.map_or("–".to_owned(), |it| {
-        let (lower, upper) = it.quartiles();
-        format!("{} ({} to {})", number(it.median()), number(lower), number(upper))
-    })
-}
 
 #[cfg(test)]
 mod tests {

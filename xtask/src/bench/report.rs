@@ -176,6 +176,14 @@ pub(super) fn number(it: f64) -> String {
     format!("{it:.digits$}")
 }
 
+/// Median and quartiles, as pages tell them.
+pub(super) fn cell(series: Option<&Series>) -> String {
+    series.map_or("–".to_owned(), |it| {
+        let (lower, upper) = it.quartiles();
+        format!("{} ({} to {})", number(it.median()), number(lower), number(upper))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,5 +1,6 @@
 //! From an engine's JSON to our types. Pure.
 
+mod info;
 mod stack;
 
 use std::collections::BTreeMap;
@@ -9,11 +10,11 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+pub(super) use self::info::info;
 pub(super) use self::stack::{escaped, stack_model, volumes};
-use super::Dialect;
 use crate::{
-    ByteSize, Container, ContainerId, EngineInfo, EngineKind, Error, Health, Image, ImageConfig, ImageId, Limits,
-    MountPoint, Network, Protocol, PublishedPort, Result, Status,
+    ByteSize, Container, ContainerId, Error, Health, Image, ImageConfig, ImageId, Limits, MountPoint, Network,
+    Protocol, PublishedPort, Result, Status,
 };
 
 /// Containers of an `inspect`. What the engine cannot say of one is an error, never a guess.
@@ -57,13 +58,6 @@ pub(super) fn created(output: &[u8]) -> Result<ContainerId> {
 /// The id that `commit` printed last.
 pub(super) fn committed(output: &[u8]) -> Result<ImageId> {
     image_id(&ids(output).pop().unwrap_or_default())
-}
-
-pub(super) fn info(dialect: Dialect, json: &[u8], endpoint: &str) -> Result<EngineInfo> {
-    match dialect {
-        Dialect::Docker => Ok(one::<DockerInfo>("info", json)?.read(endpoint)),
-        Dialect::Podman => Ok(one::<PodmanInfo>("info", json)?.read(endpoint)),
-    }
 }
 
 fn array<T: DeserializeOwned>(verb: &'static str, json: &[u8]) -> Result<Vec<T>> {
@@ -359,124 +353,10 @@ impl NetworkJson {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct DockerInfo {
-    server_version: String,
-    architecture: String,
-    #[serde(default)]
-    cgroup_version: String,
-    docker_root_dir: PathBuf,
-    #[serde(default)]
-    security_options: Vec<String>,
-    #[serde(default)]
-    runtimes: BTreeMap<String, serde::de::IgnoredAny>,
-    #[serde(default = "yes")]
-    memory_limit: bool,
-    #[serde(default = "yes")]
-    pids_limit: bool,
-    #[serde(default = "yes", rename = "CpuCfsQuota")]
-    cpu_quota: bool,
-}
-
-fn yes() -> bool {
-    true
-}
-
-impl DockerInfo {
-    fn read(self, endpoint: &str) -> EngineInfo {
-        let has = |word: &str| self.security_options.iter().any(|it| it.contains(word));
-        let kept = [("memory", self.memory_limit), ("pids", self.pids_limit), ("cpus", self.cpu_quota)];
-        EngineInfo {
-            kind: EngineKind::Docker,
-            version: self.server_version,
-            endpoint: endpoint.to_owned(),
-            rootless: has("rootless"),
-            arch: oci_arch(&self.architecture),
-            cgroup: if self.cgroup_version == "2" { 2 } else { 1 },
-            data_root: self.docker_root_dir,
-            compose_version: None,
-            gpu: self.runtimes.contains_key("nvidia"),
-            selinux: has("selinux"),
-            ignored_limits: kept.iter().filter(|(_, kept)| !kept).map(|(name, _)| (*name).to_owned()).collect(),
-        }
-    }
-}
-
-#[derive(Deserialize)]
-struct PodmanInfo {
-    host: PodmanHost,
-    store: PodmanStore,
-    version: PodmanVersion,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PodmanHost {
-    arch: String,
-    cgroup_version: String,
-    #[serde(default)]
-    cgroup_controllers: Option<Vec<String>>,
-    security: PodmanSecurity,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PodmanSecurity {
-    rootless: bool,
-    #[serde(default)]
-    selinux_enabled: bool,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PodmanStore {
-    graph_root: PathBuf,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct PodmanVersion {
-    version: String,
-}
-
-impl PodmanInfo {
-    fn read(self, endpoint: &str) -> EngineInfo {
-        let cgroup = if self.host.cgroup_version.trim_start_matches('v') == "2" { 2 } else { 1 };
-        let controllers = self.host.cgroup_controllers.unwrap_or_default();
-        let rootless = self.host.security.rootless;
-        // Rootless Podman takes limits on version 1 and ignores them; on version 2 it needs the controller delegated.
-        let ignored = |controller: &str| rootless && (cgroup == 1 || !controllers.iter().any(|it| it == controller));
-        let limits = [("memory", "memory"), ("cpus", "cpu"), ("pids", "pids")];
-        EngineInfo {
-            kind: EngineKind::Podman,
-            version: self.version.version,
-            endpoint: endpoint.to_owned(),
-            rootless,
-            arch: oci_arch(&self.host.arch),
-            cgroup,
-            data_root: self.store.graph_root,
-            compose_version: None,
-            gpu: std::path::Path::new("/etc/cdi/nvidia.yaml").exists(),
-            selinux: self.host.security.selinux_enabled,
-            ignored_limits: limits.iter().filter(|it| ignored(it.1)).map(|it| it.0.to_owned()).collect(),
-        }
-    }
-}
-
-/// Docker answers in the kernel's words.
-fn oci_arch(arch: &str) -> String {
-    match arch {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
-    .to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::Dialect;
 
     fn inspected(name: &str, image: &str, state: &str) -> String {
         let id = "a".repeat(64);

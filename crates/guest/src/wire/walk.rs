@@ -1,0 +1,63 @@
+//! Going through files: what is asked for, and what was met.
+
+use serde::{Deserialize, Serialize};
+
+use super::Kind;
+#[cfg(doc)]
+use super::{Ask, MAX_SESSION};
+
+/// Goes through what is below a directory, as root: files and links, never through a link, and never into what is mounted
+/// there. `/proc`, `/sys` and `/.coracle` are not entered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Walk {
+    /// The directory: an absolute path, with no link at its end.
+    pub root: String,
+    /// Only what was changed at this time or later, in milliseconds since 1970: content, permissions, owner or name.
+    pub since_ms: Option<i64>,
+    /// Names of directories that are not entered.
+    pub prune: Vec<String>,
+    /// How far down; 1 is what is in the directory itself.
+    pub depth: Option<u32>,
+    /// Only what has one of these names; then directories, too.
+    pub names: Option<Vec<String>>,
+    /// Only files that hold one of some values.
+    pub holding: Option<Holding>,
+    /// At most so many entries.
+    pub max_entries: u64,
+    /// Milliseconds after which what was met is told.
+    pub within_ms: u64,
+}
+
+/// What is searched for in files: values of at least 8 bytes, in every form in which programs write them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holding {
+    /// Bytes of values in the payload and what follows by [`Ask::More`], at most [`MAX_SESSION`]: each has its length
+    /// before it, as four bytes, the greatest first.
+    pub bytes: u32,
+    /// Names of the session's variables whose values are searched for, too.
+    pub session: Vec<String>,
+    /// Files of more bytes are not searched, and not told.
+    pub max_file: u64,
+}
+
+/// What a walk met.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Walked {
+    /// Its path, as text.
+    pub path: String,
+    /// The path has bytes that no text can say: by this one it cannot be reached.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub odd: bool,
+    /// What it is.
+    pub kind: Kind,
+    /// Bytes.
+    pub size: u64,
+    /// Permission bits.
+    pub mode: u32,
+    /// When its content changed last, in nanoseconds since 1970.
+    pub changed_ns: i64,
+}
+
+fn is_false(it: &bool) -> bool {
+    !it
+}

@@ -1,0 +1,199 @@
+use insta::assert_snapshot;
+
+use super::*;
+use crate::{
+    ByteSize, Command, ContainerName, HostEntry, ImageId, Limits, Mount, NetworkName, Policy, Protocol, admit,
+    host::fs::HostPath,
+};
+
+fn spec() -> CreateSpec {
+    CreateSpec::new(ContainerName::parse("Web_1.x").unwrap(), ImageRef::parse("ubuntu").unwrap())
+}
+
+fn words(dialect: Dialect, facts: Facts, spec: CreateSpec, network: NetworkOn) -> String {
+    let image = ImageId::parse(format!("sha256:{}", "a".repeat(64))).unwrap();
+    let words = create(dialect, facts, &admit(spec, &Policy::everything()).unwrap().on(image, network));
+    words.0.iter().map(|it| it.to_str().unwrap()).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_container_is_made_with_the_words_of_the_table() {
+    let spec = CreateSpec {
+        limits: Limits { memory: Some(ByteSize::mib(512)), cpus: Some(1.5), pids: Some(64) },
+        ports: vec![Port { container: 80, host: None, protocol: Protocol::Tcp }],
+        add_hosts: vec![HostEntry { name: "up".into(), address: None }],
+        labels: [("k".into(), "a b".into())].into(),
+        ..spec()
+    };
+    assert_snapshot!(words(Dialect::Docker, Facts::default(), spec, NetworkOn::Id("n".into())), @r"
+    create
+    --pull=never
+    --workdir=/
+    --user=0:0
+    --init
+    --entrypoint=sleep
+    --name=Web_1.x
+    --hostname=web-1-x
+    --cap-drop=ALL
+    --cap-add=CHOWN
+    --cap-add=DAC_OVERRIDE
+    --cap-add=FOWNER
+    --cap-add=FSETID
+    --cap-add=KILL
+    --cap-add=SETGID
+    --cap-add=SETUID
+    --security-opt=no-new-privileges
+    --memory=536870912
+    --memory-swap=536870912
+    --pids-limit=64
+    --cpus=1.5
+    --shm-size=256m
+    --network=n
+    --publish=127.0.0.1::80/tcp
+    --add-host=up:host-gateway
+    --ipc=private
+    --cgroupns=private
+    --restart=no
+    --no-healthcheck
+    --log-driver=none
+    --stop-signal=SIGTERM
+    --stop-timeout=10
+    --label=k=a b
+    --
+    sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
+    2147483647
+    ");
+}
+
+#[test]
+fn podman_differs_in_mapping_devices_and_what_it_adds_by_itself() {
+    let facts = Facts { rootless: true, selinux: true, pauses: true, user_network: Some("pasta") };
+    let spec = CreateSpec { gpu: true, exec_user: Ids { uid: 7, gid: 8 }, ..spec() };
+    let (docker, podman) = (
+        words(Dialect::Docker, facts, spec.clone(), NetworkOn::None),
+        words(Dialect::Podman, facts, spec, NetworkOn::Alone),
+    );
+    let only =
+        |a: &str, b: &str| a.lines().filter(|it| !b.lines().any(|other| other == *it)).collect::<Vec<_>>().join("\n");
+    assert_snapshot!(only(&docker, &podman), @r"
+    --gpus=all
+    --network=none
+    ");
+    assert_snapshot!(only(&podman, &docker), @r"
+    --device=nvidia.com/gpu=all
+    --userns=keep-id:uid=7,gid=8
+    --network=pasta
+    --http-proxy=false
+    --systemd=false
+    --sdnotify=ignore
+    --image-volume=tmpfs
+    --unsetenv=HOSTNAME
+    --unsetenv=TERM
+    --unsetenv=container
+    ");
+}
+
+#[test]
+fn a_guest_is_bound_read_only_and_started_in_place_of_a_sleep() {
+    let guest = GuestOn::Bound { program: "/s/guest/abc".into(), link: "/s/link/1".into() };
+    let image = ImageId::parse(format!("sha256:{}", "a".repeat(64))).unwrap();
+    let guided = |dialect, guest: Option<GuestOn>| {
+        let admitted = admit(spec(), &Policy::everything()).unwrap().guided(guest);
+        let words = create(dialect, Facts::default(), &admitted.on(image.clone(), NetworkOn::None));
+        words.0.iter().map(|it| it.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let only = |guest: GuestOn, dialect| {
+        let plain = guided(dialect, None);
+        let words = guided(dialect, Some(guest)).into_iter().filter(|it| !plain.contains(it));
+        words.collect::<Vec<_>>().join("\n")
+    };
+    assert_snapshot!(only(guest.clone(), Dialect::Docker), @r"
+    --entrypoint=/.coracle/guest
+    --tmpfs=/.coracle/run:rw,noexec,nosuid,nodev,size=16m,mode=0755
+    --mount=type=bind,source=/s/guest/abc,target=/.coracle/guest,bind-propagation=rprivate,readonly
+    --mount=type=bind,source=/s/link/1,target=/.coracle/link,bind-propagation=rprivate
+    init
+    ");
+    assert_snapshot!(only(guest, Dialect::Podman), @r"
+    --entrypoint=/.coracle/guest
+    --tmpfs=/.coracle/run:rw,noexec,nosuid,nodev,size=16m,mode=0755,notmpcopyup
+    --volume=/s/guest/abc:/.coracle/guest:ro,rprivate,nosuid,nodev
+    --volume=/s/link/1:/.coracle/link:rw,rprivate,nosuid,nodev
+    init
+    ");
+    assert!(!only(GuestOn::Uploaded, Dialect::Docker).contains("bind"));
+}
+
+#[test]
+fn a_bind_with_commas_and_quotes_stays_one_source() {
+    let dir = tempfile::tempdir().unwrap();
+    let odd = dir.path().join("a,\"b");
+    std::fs::create_dir(&odd).unwrap();
+    let mount = Mount {
+        host: HostPath::open(&odd).unwrap(),
+        at: ContainerPath::parse("/w").unwrap(),
+        access: Access::ReadOnly,
+    };
+    let Words(words) = bind(Words::default(), Dialect::Docker, (mount.host.real(), mount.at.as_str()), mount.access);
+    let source = mount.host.real().to_str().unwrap().replace('"', "\"\"");
+    let expected = format!("--mount=type=bind,\"source={source}\",target=/w,bind-propagation=rprivate,readonly");
+    assert_eq!(words, [OsString::from(expected)]);
+}
+
+#[test]
+fn a_command_and_its_directory_are_arguments() {
+    let id = ContainerId::parse("c".repeat(64)).unwrap();
+    let command = Command::Argv(vec!["ls".into(), "--".into(), "$(x)".into()]);
+    let mut it = Exec::new(command, Ids { uid: 7, gid: 8 }, ContainerPath::parse("/w x").unwrap());
+    it.env.insert("A".into(), "b\n'c'".into());
+    let words = exec(&id, &it, "m").0;
+    let tail: Vec<_> = words.iter().rev().take(5).rev().map(|it| it.to_str().unwrap()).collect();
+    assert_eq!(tail, ["coracle", "/w x", "ls", "--", "$(x)"]);
+    assert!(words.contains(&"--env=A=b\n'c'".into()) && words.contains(&"--user=7:8".into()));
+    assert!(!words.contains(&"--interactive".into()), "no input was given");
+}
+
+#[test]
+fn an_image_of_a_container_starts_as_it_is_told() {
+    let id = ContainerId::parse("c".repeat(64)).unwrap();
+    let words = |dialect, config| {
+        let (facts, label) = (Facts::default(), [("k".to_owned(), "a \"b\" $c".to_owned())]);
+        let words = commit((dialect, facts), &id, None, (&label, &config)).0;
+        let shown: Vec<_> = words.iter().map(|it| it.to_str().unwrap()).collect();
+        shown[..shown.len() - 2].join("\n")
+    };
+    let config = ImageConfig {
+        entrypoint: vec!["/a b".into(), "\"$c".into()],
+        cmd: Vec::new(),
+        user: "node".into(),
+        workdir: "/x $y".into(),
+    };
+    assert_snapshot!(words(Dialect::Docker, config.clone()), @r#"
+    commit
+    --change=ENTRYPOINT ["/a b","\"$c"]
+    --change=CMD [""]
+    --change=USER "node"
+    --change=WORKDIR "/x \$y"
+    --change=LABEL k="a \"b\" \$c"
+    "#);
+    assert_snapshot!(words(Dialect::Podman, config), @r#"
+    commit
+    --quiet
+    --pause=false
+    --change=ENTRYPOINT ["/a b","\"$c"]
+    --change=CMD []
+    --change=USER node
+    --change=WORKDIR /x $y
+    --change=ENV HOSTNAME=
+    --change=LABEL k="a "b" $c"
+    "#);
+    assert!(words(Dialect::Docker, ImageConfig::default()).contains("USER 0:0\n--change=WORKDIR /\n"));
+}
+
+#[test]
+fn networks_are_parted_in_each_dialect() {
+    let name = NetworkName::parse("net").unwrap();
+    let words = |dialect, reach| create_network(dialect, name.as_str(), &[], (reach, false)).0;
+    assert!(words(Dialect::Docker, false).contains(&"--opt=com.docker.network.bridge.enable_icc=false".into()));
+    assert!(words(Dialect::Podman, true).contains(&"--opt=isolate=true".into()));
+}

@@ -70,6 +70,8 @@ async fn nobody_waits_for_what_has_stopped_or_for_a_check_that_nothing_runs() {
         let name = tool.created(json!({})).await;
         let none = wait(tool, &name, json!({ "health_check": true })).await;
         assert_eq!((&none["code"], &none["healthy"]), (&"unsupported".into(), &false.into()), "{none:#}");
+        let nowhere = wait(tool, "coracle-env-000000", json!({ "health_command": "true" })).await;
+        assert_eq!((&nowhere["code"], &nowhere["healthy"]), (&"not_found".into(), &false.into()), "{nowhere:#}");
         assert_eq!(wait(tool, &name, json!({})).await["code"], "missing_field");
         if tool.case.is_real() {
             let stop = async {

@@ -70,6 +70,34 @@ impl Operation for WaitHealthy {
 
     async fn run(self, cx: &Context) -> Result<Healthy, Failure> {
         let (wanted, patience) = self.resolve()?;
+        // However it fails from here on, nobody is told that the container is well.
+        self.wait(wanted, &patience, cx).await.map_err(|failure| failure.known("healthy", false))
+    }
+}
+
+fn told(waited: Waited, container: String, most: u32, warnings: Vec<Warning>) -> Result<Healthy, Failure> {
+    let Waited { last, attempts, took } = waited;
+    let (error, exit_code) = match last {
+        Tried::Cancelled => return Err(Failure::cancelled().known("container", container)),
+        Tried::Passed => {
+            let detail = format!("Health check passed on attempt {attempts}/{most}");
+            return Ok(Healthy { healthy: true, container, attempts, detail, duration_ms: millis(took), warnings });
+        }
+        Tried::Failed { error, exit_code } => (error, exit_code),
+    };
+    let detail = format!("Health check failed {attempts} times in {} s", took.as_secs());
+    Err(Failure::new(Code::Unhealthy, format!("`{container}` did not become healthy in {attempts} attempts"))
+        .hint("`last_error` is what the last attempt said; look with `exec`, or give more `retries`")
+        .known("container", container)
+        .known("attempts", attempts)
+        .known("detail", detail)
+        .known("last_error", error)
+        .known("last_exit_code", exit_code)
+        .known("duration_ms", millis(took)))
+}
+
+impl WaitHealthy {
+    async fn wait(&self, wanted: Wanted, patience: &Patience, cx: &Context) -> Result<Healthy, Failure> {
         let Reached { record, inside, session, warnings } =
             reach_inside(cx, &self.container, self.as_root.unwrap_or(false)).await?;
         let check = match wanted {
@@ -82,40 +110,16 @@ impl Operation for WaitHealthy {
         };
         let probe = Probe { inside, session, check, cancel: cx.cancel.clone() };
         let name = record.name.to_string();
-        match coracle_lifecycle::wait_healthy(&probe, &patience).await {
+        match coracle_lifecycle::wait_healthy(&probe, patience).await {
             Ok(waited) => told(waited, name, patience.attempts, warnings),
             Err(Error::Runtime(err)) => {
                 let failure = Failure::from(lost_with_container(cx, &self.container, err).await);
-                Err(failure.known("healthy", false).known("container", name))
+                Err(failure.known("container", name))
             }
-            Err(err) => Err(Failure::from(err).known("healthy", false).known("container", name)),
+            Err(err) => Err(Failure::from(err).known("container", name)),
         }
     }
-}
 
-fn told(waited: Waited, container: String, most: u32, warnings: Vec<Warning>) -> Result<Healthy, Failure> {
-    let Waited { last, attempts, took } = waited;
-    let (error, exit_code) = match last {
-        Tried::Cancelled => return Err(Failure::cancelled().known("container", container).known("healthy", false)),
-        Tried::Passed => {
-            let detail = format!("Health check passed on attempt {attempts}/{most}");
-            return Ok(Healthy { healthy: true, container, attempts, detail, duration_ms: millis(took), warnings });
-        }
-        Tried::Failed { error, exit_code } => (error, exit_code),
-    };
-    let detail = format!("Health check failed {attempts} times in {} s", took.as_secs());
-    Err(Failure::new(Code::Unhealthy, format!("`{container}` did not become healthy in {attempts} attempts"))
-        .hint("`last_error` is what the last attempt said; look with `exec`, or give more `retries`")
-        .known("healthy", false)
-        .known("container", container)
-        .known("attempts", attempts)
-        .known("detail", detail)
-        .known("last_error", error)
-        .known("last_exit_code", exit_code)
-        .known("duration_ms", millis(took)))
-}
-
-impl WaitHealthy {
     /// What is waited for and how long, every default decided.
     fn resolve(&self) -> Result<(Wanted, Patience), Failure> {
         let command = self.health_command.as_ref().map(|it| Wanted::Command(it.0.clone()));

@@ -18,9 +18,9 @@ mod unguided;
 
 use std::time::Instant;
 
-use coracle_lifecycle::begin;
+use coracle_lifecycle::{Store, begin, find_network};
 use coracle_provision::UserAsk;
-use coracle_runtime::{Capability, CreateSpec, Ids, admit};
+use coracle_runtime::{Capability, CreateSpec, Ids, NetworkAsk, admit};
 use serde::Serialize;
 
 use self::answer::Created;
@@ -36,6 +36,8 @@ pub(crate) use self::person::{Asked, Person};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
+use crate::ops::preflight::Ready;
+use crate::reach::{Act, allowed as allowed_to};
 use crate::resolve::{self, Basis, Request};
 use crate::upkeep::upkeep;
 
@@ -81,6 +83,7 @@ pub(super) async fn create(args: &Create, origin: Option<Origin>, cx: &Context) 
         }
     };
     let store = cx.store()?;
+    may_join(cx, (&ready, &store), &request).await?;
     let stack = cx.unless_cancelled(stack::prepare(cx, (&ready, &store), &request)).await?;
     upkeep(cx).await?;
     let mut making = begin(&*ready.runtime, &store, request.draft.clone()).await?;
@@ -106,6 +109,16 @@ pub(super) async fn create(args: &Create, origin: Option<Origin>, cx: &Context) 
             let left: Vec<_> = left.into_iter().chain(making.undo().await).collect();
             Err(not_undone(failure, &left))
         }
+    }
+}
+
+/// A network that was named is one that somebody made to be shared, and of a session that this one may use.
+async fn may_join(cx: &Context, (ready, store): (&Ready, &Store), request: &Request) -> Result<(), Failure> {
+    let NetworkAsk::Named(name) = &request.spec.network else { return Ok(()) };
+    match find_network(&*ready.runtime, store, name).await? {
+        Some(network) => allowed_to(cx, network.session.as_deref().unwrap_or_default(), name.as_str(), Act::Use),
+        // What is not there is told where it is looked for.
+        None => Ok(()),
     }
 }
 

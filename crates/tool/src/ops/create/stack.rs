@@ -12,6 +12,7 @@ use coracle_runtime::{
     ProjectName, Protocol, StackSource, VolumeAct,
 };
 
+use crate::config::CrossSession;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::ops::preflight::Ready;
@@ -107,7 +108,7 @@ async fn admitted(
     model: &serde_json::Value,
 ) -> Result<AdmittedStack, Failure> {
     let (config, policy) = (&cx.config, cx.policy()?);
-    let (our_networks, our_volumes) = ours(runtime, store).await?;
+    let (our_networks, our_volumes) = ours(cx, (runtime, store)).await?;
     let rules = Rules {
         policy: &policy,
         label_namespace: &config.label_namespace,
@@ -125,9 +126,17 @@ async fn admitted(
     Ok(admit(model, &stack.project, &rules)?)
 }
 
-async fn ours(runtime: &dyn ContainerRuntime, store: &Store) -> Result<(BTreeSet<String>, BTreeSet<String>), Failure> {
+/// What a file may name as there already: of ours, and of sessions that this one may use.
+async fn ours(
+    cx: &Context,
+    (runtime, store): (&dyn ContainerRuntime, &Store),
+) -> Result<(BTreeSet<String>, BTreeSet<String>), Failure> {
     let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
-    let signed = |labels: &BTreeMap<String, String>| store.signer().verify(runtime.kind(), labels);
+    let signed = |labels: &BTreeMap<String, String>| {
+        let session = labels.get(&store.signer().key("session"));
+        let usable = session.is_some_and(|it| it == cx.session.as_str() || cx.cross_session() != CrossSession::None);
+        usable && store.signer().verify(runtime.kind(), labels)
+    };
     let networks = runtime.network(NetworkAct::List(managed.clone())).await?;
     let volumes = runtime.volume(VolumeAct::List(managed)).await?;
     Ok((

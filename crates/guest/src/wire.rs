@@ -8,6 +8,7 @@
 //! Flow control: a sender of data may have [`WINDOW`] bytes of payload under way on a channel, and gets room back by
 //! [`Ask::Credit`] or [`Say::Credit`].
 
+pub mod space;
 mod walk;
 
 use std::collections::BTreeMap;
@@ -187,6 +188,9 @@ pub enum Ask {
     /// Looks for files below a directory: [`Answer::Walked`], then the entries as [`Say::Data`]: JSON, an array of
     /// [`Walked`]. Payload: what is searched for.
     Walk(Walk),
+    /// Does something with the files of a workspace: [`Answer::Space`], then [`space::Done`] as [`Say::Data`] (JSON).
+    /// Payload: what the act takes.
+    Space(space::Space),
     /// A type that this version does not know. It is counted and skipped.
     #[default]
     Unknown,
@@ -216,7 +220,7 @@ pub enum Say {
     },
     /// The command ended, or is left to run. The last word of its channel.
     End(End),
-    /// The answer. The last word of its channel, but for `Get` and `Walk`, where data follows.
+    /// The answer. The last word of its channel, but for `Get`, `Walk` and `Space`, where data follows.
     Answer(Answer),
     /// Why not. The last word of its channel.
     Failed(Fault),
@@ -476,6 +480,8 @@ pub enum Answer {
         /// A limit was reached, or something could not be looked at: there may be more.
         more: bool,
     },
+    /// What came of an act in a workspace follows as data.
+    Space,
     /// It is done.
     Done,
 }

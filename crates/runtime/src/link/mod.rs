@@ -21,6 +21,7 @@ mod output;
 #[cfg(test)]
 mod script;
 mod session;
+mod space;
 #[cfg(test)]
 mod trials;
 mod walk;

@@ -115,6 +115,7 @@ async fn say_not_started(ask: &Exec, why: NotStarted, out: &Outbox) {
         dropped: 0,
         left: 0,
         tree_ended: None,
+        oom: false,
         ms: 0,
         kept: false,
     }))

@@ -217,6 +217,10 @@ impl Machine for Container {
         Ok(Settled { name, home, shell, uid, gid, readable, writable })
     }
 
+    fn oom_kills(&self) -> u64 {
+        crate::oom::kills(self.root())
+    }
+
     fn root(&self) -> &Path {
         &self.root
     }

@@ -69,6 +69,7 @@ struct Ended {
     exit: Option<Exit>,
     left: u32,
     tree_ended: Option<bool>,
+    oom: bool,
     at: Instant,
     at_ms: u64,
 }
@@ -225,6 +226,7 @@ impl Job {
             dropped: log.dropped(),
             left: ended.map_or(0, |it| it.left),
             tree_ended: ended.and_then(|it| it.tree_ended),
+            oom: ended.is_some_and(|it| it.oom),
             ms: u64::try_from((at - self.began).as_millis()).unwrap_or(u64::MAX),
             kept: true,
         }

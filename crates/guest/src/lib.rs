@@ -26,6 +26,7 @@ pub mod forms;
 pub mod init;
 mod job;
 pub mod machine;
+mod oom;
 mod output;
 pub mod port;
 mod reap;

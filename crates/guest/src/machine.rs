@@ -33,6 +33,9 @@ pub trait Machine: fmt::Debug + Send + Sync + 'static {
     /// Why it cannot be.
     async fn settle(&self, ask: Settle) -> Result<Settled, Fault>;
 
+    /// How often the kernel ended a process here for memory.
+    fn oom_kills(&self) -> u64;
+
     /// The directory that paths are resolved beneath.
     fn root(&self) -> &Path;
 

@@ -423,6 +423,9 @@ pub struct End {
     pub left: u32,
     /// After a limit or a cancel: nothing of its tree is left. `None` when nothing had to be ended.
     pub tree_ended: Option<bool>,
+    /// It did not end well, and meanwhile the kernel ended a process of the container for memory.
+    #[serde(default)]
+    pub oom: bool,
     /// From start to end.
     pub ms: u64,
     /// Its output can be asked for by its id.

@@ -156,6 +156,7 @@ pub(crate) mod tests {
             dropped: 0,
             left: 0,
             tree_ended: None,
+            oom: false,
             ms: 5,
             kept: true,
         };

@@ -94,6 +94,9 @@ pub struct Exec {
     pub at_limit: AtLimit,
     /// Bytes kept of each stream: half from its start, half from its end.
     pub keep_bytes: usize,
+    /// Bytes of each stream that the caller passes on, when those are fewer than are kept here: a command that printed
+    /// more can be asked for the rest.
+    pub passes_on: Option<usize>,
     /// Ends the command's tree when fired.
     pub cancel: CancellationToken,
     /// Gets output as it comes. A slow receiver slows the command.
@@ -113,6 +116,7 @@ impl Exec {
             limits: ExecLimits::default(),
             at_limit: AtLimit::End,
             keep_bytes: 1 << 20,
+            passes_on: None,
             cancel: CancellationToken::new(),
             live: None,
         }
@@ -178,6 +182,8 @@ pub struct ExecOutput {
     pub tree_ended: Option<bool>,
     /// Processes that it left behind, where they are counted.
     pub left_running: u32,
+    /// It did not end well, and meanwhile the kernel ended a process of the container for memory.
+    pub oom: bool,
     /// What of its output was cut can be asked for under this id.
     pub job: Option<JobId>,
     /// The link broke meanwhile, and was made anew.
@@ -195,7 +201,7 @@ impl ExecOutput {
         tree_ended: Option<bool>,
         duration: Duration,
     ) -> Self {
-        let (signal, left_running, job, retried) = (None, 0, None, false);
-        Self { exit, stdout, stderr, signal, tree_ended, left_running, job, retried, duration }
+        let (signal, left_running, oom, job, retried) = (None, 0, false, None, false);
+        Self { exit, stdout, stderr, signal, tree_ended, left_running, oom, job, retried, duration }
     }
 }

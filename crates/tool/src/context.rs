@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use coracle_lifecycle::{Links, Store};
 use coracle_runtime::link::{LinkSettings, wire::Keep};
 use coracle_runtime::{CliRuntime, ContainerName, ContainerRuntime, EngineKind, FakeRuntime, Input, Policy, ProcessId};
+use coracle_workspace::Workspace;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, Config, CrossSession, Engine, Exec};
@@ -15,6 +16,7 @@ use crate::failure::Failure;
 use crate::host::Host;
 use crate::progress::Progress;
 use crate::state::StateDir;
+use crate::tools::{self, Toolset};
 
 /// Everything around a call. Cheap to clone: all that is large is shared by the calls of a process.
 #[derive(Clone, Debug)]
@@ -33,9 +35,12 @@ pub struct Context {
     pub cancel: CancellationToken,
     /// Gets news of the call while it runs.
     pub progress: Progress,
+    /// Tools that the agent gets.
+    pub toolsets: Arc<[Toolset]>,
     state: Result<Arc<StateDir>, Arc<Failure>>,
     store: Arc<OnceLock<Store>>,
     links: Links,
+    workspace: Arc<OnceLock<Workspace>>,
     /// What the person's own input is, for one command.
     input: Arc<Mutex<Option<Input>>>,
     engines: Arc<Engines>,
@@ -63,6 +68,8 @@ pub struct Options {
     pub engine: Option<Engine>,
     /// `--session`
     pub session: Option<String>,
+    /// `--toolsets`
+    pub toolsets: Option<Vec<Toolset>>,
 }
 
 impl Context {
@@ -79,6 +86,7 @@ impl Context {
         config.engine = options.engine.unwrap_or(config.engine);
         let Exec { keep_bytes, keep_total, keep_for, .. } = &config.exec;
         let keep = Keep { bytes: keep_bytes.0, total: keep_total.0, for_s: keep_for.0.as_secs() };
+        let toolsets = options.toolsets.as_ref().unwrap_or(&config.workspace.toolsets).as_slice().into();
         let state = StateDir::open(options.state_dir.as_deref(), &config, &host).map(Arc::new).map_err(Arc::new);
         Ok(Self {
             config: Arc::new(config),
@@ -88,8 +96,10 @@ impl Context {
             mouth,
             cancel: CancellationToken::new(),
             progress: Progress::none(),
+            toolsets,
             state,
             store: Arc::default(),
+            workspace: Arc::default(),
             input: Arc::default(),
             links: Links::new(LinkSettings { keep }),
             engines: Arc::default(),
@@ -207,6 +217,18 @@ impl Context {
         }
         let store = Store::open(self.state()?.root(), self.config.label_namespace.clone())?;
         Ok(self.store.get_or_init(|| store).clone())
+    }
+
+    /// The session's place to work in. It has no container until a tool needs one.
+    ///
+    /// # Errors
+    /// `config_invalid` when the state directory cannot be used.
+    pub(crate) fn workspace(&self) -> Result<Workspace, Failure> {
+        if let Some(workspace) = self.workspace.get() {
+            return Ok(workspace.clone());
+        }
+        let workspace = tools::workspace(self)?;
+        Ok(self.workspace.get_or_init(|| workspace).clone())
     }
 
     /// `work`, unless the caller withdraws. For work that may be dropped at any point.

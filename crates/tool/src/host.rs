@@ -33,6 +33,8 @@ pub struct Host {
     pub config_file: Option<PathBuf>,
     /// `$CORACLE_SESSION`.
     pub session: Option<String>,
+    /// `$EXECUTION_MODE`: where snippets run.
+    pub execution_mode: Option<String>,
     /// `$TERM`, for a shell that a person opens.
     pub terminal_kind: String,
     /// Standard input is a terminal.
@@ -73,6 +75,7 @@ impl Host {
             session: vars.get("CORACLE_SESSION").and_then(|it| it.to_str()).filter(|it| !it.is_empty()).map(Into::into),
             uid: rustix::process::getuid().as_raw(),
             gid: rustix::process::getgid().as_raw(),
+            execution_mode: vars.get("EXECUTION_MODE").map(|it| it.to_string_lossy().into_owned()),
             terminal_kind: vars.get("TERM").and_then(|it| it.to_str()).unwrap_or("xterm").to_owned(),
             stdin_is_terminal: std::io::stdin().is_terminal(),
             stdout_is_terminal: std::io::stdout().is_terminal(),
@@ -98,6 +101,7 @@ impl Host {
             temp_dir: dir.join("tmp"),
             config_file: None,
             session: None,
+            execution_mode: None,
             terminal_kind: "xterm".to_owned(),
             stdin_is_terminal: false,
             stdout_is_terminal: false,

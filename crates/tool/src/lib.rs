@@ -32,6 +32,7 @@ pub mod schema;
 mod session;
 pub mod setup;
 mod state;
+pub mod tools;
 mod upkeep;
 
 pub use args::{Script, Seconds};

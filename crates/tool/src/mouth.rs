@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::op::{self, Input};
 use crate::ops;
 use crate::progress::{Event, Progress};
+use crate::tools::{self, Said, ToolEntry};
 
 /// News that is still on its way when the answer is there may take this long.
 const LATE: Duration = Duration::from_millis(200);
@@ -22,29 +23,45 @@ pub(crate) async fn drive(
     input: Input,
     hear: Option<&mut (dyn FnMut(Event) + Send)>,
 ) -> Map<String, Value> {
-    let Some(hear) = hear else { return settled(tokio::spawn(run(cx.clone(), input)).await) };
+    let work = |cx: Context| async move { op::answer(ops::ALL, &cx, input).await };
+    beside(cx, work, hear).await.unwrap_or_else(|failure| failure.answer(None))
+}
+
+/// The same for one of the other tools.
+pub(crate) async fn drive_tool(
+    cx: &Context,
+    entry: ToolEntry,
+    arguments: Map<String, Value>,
+    hear: Option<&mut (dyn FnMut(Event) + Send)>,
+) -> Said {
+    let work = |cx: Context| async move { tools::call(&entry, &cx, arguments).await };
+    beside(cx, work, hear).await.unwrap_or_else(|failure| entry.refused(&failure))
+}
+
+/// A panic in the work is a fault of ours, and an answer all the same.
+async fn beside<T, F>(
+    cx: &Context,
+    work: impl FnOnce(Context) -> F,
+    hear: Option<&mut (dyn FnMut(Event) + Send)>,
+) -> Result<T, Failure>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let Some(hear) = hear else { return tokio::spawn(work(cx.clone())).await.map_err(Failure::internal) };
     let (progress, mut events) = Progress::channel();
-    let mut work = tokio::spawn(run(cx.for_call(cx.cancel.clone(), progress), input));
+    let mut work = tokio::spawn(work(cx.for_call(cx.cancel.clone(), progress)));
     let answer = loop {
         tokio::select! {
             biased;
             Some(event) = events.recv() => hear(event),
-            answer = &mut work => break settled(answer),
+            answer = &mut work => break answer.map_err(Failure::internal),
         }
     };
     while let Ok(Some(event)) = tokio::time::timeout(LATE, events.recv()).await {
         hear(event);
     }
     answer
-}
-
-async fn run(cx: Context, input: Input) -> Map<String, Value> {
-    op::answer(ops::ALL, &cx, input).await
-}
-
-/// A panic in an operation is a fault of ours, and an answer all the same.
-fn settled(answer: Result<Map<String, Value>, tokio::task::JoinError>) -> Map<String, Value> {
-    answer.unwrap_or_else(|err| Failure::internal(err).answer(None))
 }
 
 /// A second signal so soon is the same one: `timeout` and shells send theirs to a process and then to its group.
@@ -94,12 +111,15 @@ pub(crate) fn log(cx: &Context) {
 
 #[cfg(test)]
 mod tests {
-    use super::settled;
+    use super::beside;
+    use crate::context::Context;
 
     #[tokio::test]
     async fn a_panic_is_answered() {
-        let work = tokio::spawn(async { panic!("as planned") });
-        let answer = settled(work.await);
-        assert_eq!((&answer["success"], &answer["code"]), (&false.into(), &"internal".into()));
+        let dir = tempfile::tempdir().unwrap();
+        let cx = Context::for_tests(dir.path());
+        let work = |_: Context| async { assert_eq!(1, 2, "as planned") };
+        let failure = beside(&cx, work, None).await.unwrap_err();
+        assert_eq!(failure.code.word(), "internal");
     }
 }

@@ -32,6 +32,12 @@ pub(crate) fn print(text: &str) {
     }
 }
 
+/// What a program printed, as it printed it.
+pub(crate) fn printed(stdout: &str, stderr: &str) {
+    let _ = std::io::stdout().lock().write_all(stdout.as_bytes());
+    let _ = std::io::stderr().lock().write_all(stderr.as_bytes());
+}
+
 /// Prints to standard error.
 pub(crate) fn note(text: &str) {
     let _ = writeln!(anstream::stderr().lock(), "{text}");

@@ -59,12 +59,30 @@ pub(crate) fn arguments<T: JsonSchema + 'static>() -> Arguments {
     arguments
 }
 
-fn derive<T: JsonSchema>() -> Arguments {
+/// What a type looks like, in the words of JSON Schema.
+pub(crate) fn of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|it| {
         it.inline_subschemas = true;
         it.meta_schema = None;
     });
-    let mut schema = Value::from(settings.into_generator().into_root_schema_for::<T>());
+    Value::from(settings.into_generator().into_root_schema_for::<T>())
+}
+
+/// The input of one tool of its own: a flat object.
+pub(crate) fn alone(arguments: &Arguments) -> Map<String, Value> {
+    let mut properties = Value::Object(arguments.properties.clone());
+    publish(&mut properties);
+    let schema = json!({
+        "type": "object",
+        "properties": properties,
+        "required": arguments.required,
+        "additionalProperties": false,
+    });
+    schema.as_object().cloned().unwrap_or_default()
+}
+
+fn derive<T: JsonSchema>() -> Arguments {
+    let mut schema = of::<T>();
     tidy(&mut schema);
     let text = |key: &str| schema.get(key).and_then(Value::as_str).unwrap_or_default().replace('\n', " ");
     let required = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();

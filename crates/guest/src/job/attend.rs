@@ -25,6 +25,8 @@ const ORPHANED: Duration = Duration::from_secs(5);
 pub(super) struct Attendant {
     job: Arc<Job>,
     machine: Arc<dyn Machine>,
+    /// Processes that had been ended for memory when it began.
+    oom_before: u64,
     stdout: Pipe,
     stderr: Pipe,
     exit: Option<oneshot::Receiver<Exit>>,
@@ -76,6 +78,7 @@ impl Attendant {
             exit: Some(process.exit),
             orphaned: None,
             job,
+            oom_before: machine.oom_kills(),
             machine,
         }
     }
@@ -89,7 +92,8 @@ impl Attendant {
             }
         };
         let left = if tree_ended == Some(true) { 0 } else { self.machine.count(self.job.mark).await };
-        self.job.finish(Ended { state, exit, left, tree_ended, at: Instant::now(), at_ms: now_ms() });
+        let oom = exit != Some(Exit::Code(0)) && self.machine.oom_kills() > self.oom_before;
+        self.job.finish(Ended { state, exit, left, tree_ended, oom, at: Instant::now(), at_ms: now_ms() });
         // What is left behind may go on printing.
         while self.read_on().await {}
         self.job.attended.store(false, Ordering::Relaxed);

@@ -174,6 +174,10 @@ impl Machine for Played {
         Ok(Settled { name: name.into(), home: home.into(), shell, uid, gid, readable: true, writable: true })
     }
 
+    fn oom_kills(&self) -> u64 {
+        0
+    }
+
     fn root(&self) -> &Path {
         self.files.root()
     }

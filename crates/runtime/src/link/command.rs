@@ -57,7 +57,7 @@ impl Order {
             },
             life,
             show,
-            cut: exec.keep_bytes as u64,
+            cut: exec.passes_on.unwrap_or(exec.keep_bytes) as u64,
             most: None,
         };
         Ok(Self { job, head, bytes })

@@ -368,7 +368,7 @@ impl Errand {
             return Err(self.lost("the guest does not tell how the command ended"));
         };
         let (stdout, stderr) = self.outputs.finish([end.stdout, end.stderr]);
-        let cut = stdout.left_out() > 0 || stderr.left_out() > 0;
+        let cut = stdout.left_out() > 0 || stderr.left_out() > 0 || end.stdout.max(end.stderr) > self.order.head.cut;
         let asked_for = cut || end.left > 0 || matches!(exit, Exit::Running(_));
         Ok(ExecOutput {
             exit,
@@ -377,6 +377,7 @@ impl Errand {
             signal: end.signal,
             tree_ended: end.tree_ended,
             left_running: end.left,
+            oom: end.oom,
             job: (end.kept && asked_for).then(|| self.order.job.clone()),
             retried: self.retried,
             duration: Duration::from_millis(end.ms),

@@ -75,6 +75,7 @@ pub(super) fn ended(code: u8, stdout: u64, stderr: u64) -> End {
         dropped: 0,
         left: 0,
         tree_ended: None,
+        oom: false,
         ms: 5,
         kept: true,
     }

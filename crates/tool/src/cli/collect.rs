@@ -6,11 +6,18 @@ use serde_json::{Map, Value};
 use super::command::{COMMAND, as_word, is, words};
 use super::short;
 use crate::op::Entry;
+use crate::schema::Arguments;
 
 /// The call that the words stand for. What they cannot say is told by dispatch, as for any call.
 pub(super) fn object(entry: &Entry, matches: &ArgMatches) -> Map<String, Value> {
-    let arguments = entry.arguments();
     let mut object = Map::from_iter([("operation".to_owned(), entry.name.into())]);
+    object.extend(fields(&entry.arguments(), matches));
+    object
+}
+
+/// The fields alone.
+pub(super) fn fields(arguments: &Arguments, matches: &ArgMatches) -> Map<String, Value> {
+    let mut object = Map::new();
     for (name, schema) in &arguments.properties {
         if let Some(value) = field(name, schema, matches) {
             object.insert(name.clone(), value);
@@ -21,8 +28,8 @@ pub(super) fn object(entry: &Entry, matches: &ArgMatches) -> Map<String, Value> 
         object.insert("command".into(), command.map(|it| Value::from(it.as_str())).collect());
     }
     // Words fill the fields that no option gave, in their order.
-    let given: Vec<&String> = words(&arguments).filter_map(|it| matches.get_one::<String>(&as_word(it))).collect();
-    let open: Vec<&String> = words(&arguments).filter(|it| !object.contains_key(*it)).collect();
+    let given: Vec<&String> = words(arguments).filter_map(|it| matches.get_one::<String>(&as_word(it))).collect();
+    let open: Vec<&String> = words(arguments).filter(|it| !object.contains_key(*it)).collect();
     for (name, text) in open.into_iter().zip(given) {
         object.insert(name.clone(), scalar(&arguments.properties[name], text));
     }

@@ -11,6 +11,7 @@ use super::{help, short};
 use crate::config::Engine;
 use crate::op::Entry;
 use crate::schema::Arguments;
+use crate::tools::{self, Toolset};
 
 /// Everything behind `--`.
 pub(super) const COMMAND: &str = "--";
@@ -35,8 +36,15 @@ pub(super) fn command(table: &[Entry], words: &[OsString]) -> Command {
         .arg_required_else_help(true)
         .args(global())
         .after_help(help::ROOT);
-    let row = |entry: &Entry| if one && !named(entry) { Command::new(word(entry.name)) } else { operation(entry) };
-    for command in table.iter().map(row).chain([shell(), saved(), setup(), call(), mcp()]) {
+    let row = |entry: &Entry| {
+        if one && !named(entry) {
+            Command::new(word(entry.name))
+        } else {
+            callable(entry.name, &format!("coracle {}", word(entry.name)), &entry.arguments())
+        }
+    };
+    let others = [shell(), workspace(words), run(), saved(), setup(), call(), mcp()];
+    for command in table.iter().map(row).chain(others) {
         let word = command.get_name().to_owned();
         root = root.subcommand(command.display_order(help::order(&word)).after_help(help::examples(&word)));
     }
@@ -95,27 +103,56 @@ fn call() -> Command {
 }
 
 fn mcp() -> Command {
-    Command::new("mcp").about("Serve the tool to an agent, by the Model Context Protocol on standard input and output")
+    let sets = option("toolsets", "SETS", "Tools to serve: containers, workspace, code; all without it");
+    let sets = sets.value_delimiter(',').value_parser(|it: &str| it.parse::<Toolset>());
+    let about = "Serve the tools to an agent, by the Model Context Protocol on standard input and output";
+    Command::new("mcp").about(about).arg(sets)
 }
 
-/// One operation: every field an option, required ones also as words in their order.
-fn operation(entry: &Entry) -> Command {
-    let arguments = entry.arguments();
+/// The tools of a workspace, and what a person does with it.
+fn workspace(words: &[OsString]) -> Command {
+    let all = words.iter().any(|it| *it == *"workspace") || words.is_empty();
+    let callable_here = tools::ALL.iter().chain([&tools::SNAPSHOT]);
+    let tools = callable_here.filter(|it| all && it.sets.contains(&Toolset::Workspace)).map(|it| {
+        let command = callable(it.name, &format!("coracle workspace {}", word(it.name)), &it.arguments());
+        command.visible_alias(it.name)
+    });
+    let json = || Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
+    let show = Command::new("show").about("Show the containers of the session").arg(json());
+    let end = Command::new("end").about("Remove the containers of the session; changed files are saved").arg(json());
+    Command::new("workspace")
+        .about("List, read, write, search and run in a container of the session")
+        .subcommand_required(true)
+        .subcommands(tools)
+        .subcommands([show, end])
+}
+
+fn run() -> Command {
+    let file = Arg::new("file").value_name("FILE").required(true).help("The snippet; `-` is standard input");
+    let language = option("language", "NAME", "typescript, javascript, python or bash; by the file's name without it");
+    let timeout = option("timeout", "MS", "Milliseconds before it is ended [default: 30000]");
+    let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
+    let timeout = timeout.value_parser(value_parser!(u64));
+    Command::new("run").about("Run a snippet in an isolated container").args([file, language, timeout, json])
+}
+
+/// Something that is called: every field an option, required ones also as words in their order.
+fn callable(name: &str, start: &str, arguments: &Arguments) -> Command {
     let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
     let mut fields: Vec<_> = arguments.properties.iter().collect();
     fields.sort_by_key(|(name, _)| help::place(name));
-    let mut command = Command::new(word(entry.name))
+    let mut command = Command::new(word(name))
         .about(summary(&arguments.description))
         .long_about(arguments.description.clone())
-        .override_usage(usage(entry.name, &arguments))
+        .override_usage(usage(start, arguments))
         .args(fields.into_iter().map(|(name, schema)| field(name, schema)))
         .arg(json.help_heading("Everywhere"));
-    for name in words(&arguments) {
+    for name in words(arguments) {
         let help = about(&arguments.properties[name]);
         command = command.mut_arg(name, |it| it.hide(true));
         command = command.arg(Arg::new(as_word(name)).value_name(name.to_uppercase()).help(help));
     }
-    if runs(&arguments) {
+    if runs(arguments) {
         let rest = Arg::new(COMMAND).value_name("WORDS").last(true).num_args(0..);
         command = command.arg(rest.help("A program and its words, run as they stand"));
     }
@@ -141,9 +178,9 @@ pub(super) fn runs(arguments: &Arguments) -> bool {
     arguments.required.iter().any(|it| it == "command")
 }
 
-pub(super) fn usage(name: &str, arguments: &Arguments) -> String {
+pub(super) fn usage(start: &str, arguments: &Arguments) -> String {
     let line = |words: &mut dyn Iterator<Item = String>| {
-        let start = format!("coracle {} [OPTIONS]", word(name));
+        let start = format!("{start} [OPTIONS]");
         std::iter::once(start).chain(words).collect::<Vec<_>>().join(" ")
     };
     let shown = |it: &String| {

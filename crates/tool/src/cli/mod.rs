@@ -10,6 +10,7 @@ mod saved;
 mod shell;
 mod short;
 mod stdin;
+mod tool;
 mod wrong;
 
 use std::ffi::OsString;
@@ -25,6 +26,7 @@ use crate::context::{Context, Mouth, Options};
 use crate::failure::Failure;
 use crate::host::Host;
 use crate::op::{Entry, Input};
+use crate::tools::Toolset;
 use crate::{mcp, mouth, ops, render, setup};
 
 /// Exit code of a command line that says nothing we know.
@@ -96,13 +98,16 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
             if host.stdin_is_terminal {
                 render::note("serving the Model Context Protocol to a program on standard input; Ctrl-C ends it");
             }
-            code(mcp::run(host, &options).await)
+            let toolsets = matches.get_many::<Toolset>("toolsets").map(|it| it.copied().collect());
+            code(mcp::run(host, &Options { toolsets, ..options }).await)
         }
         "setup" => {
             let mut out = anstream::stderr();
             code(setup::run(matches.get_flag("yes"), &host, &mut out).await)
         }
         "saved" => saved::run(matches, host, &options).await,
+        "workspace" => tool::workspace(matches, host, &options).await,
+        "run" => tool::run(matches, host, &options).await,
         "shell" => match shell::run(matches, host, &options).await {
             Ok(never) => match never {},
             Err(failure) => told(&failure),
@@ -120,6 +125,7 @@ fn options(matches: &ArgMatches) -> Options {
         state_dir: matches.get_one::<PathBuf>("state-dir").cloned(),
         engine: matches.get_one::<Engine>("engine").copied(),
         session: matches.get_one::<String>("session").cloned(),
+        toolsets: None,
     }
 }
 

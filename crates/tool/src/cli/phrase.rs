@@ -20,7 +20,10 @@ pub(super) fn for_people(entry: &Entry, answer: &Map<String, Value>) -> Map<Stri
         "missing_field" => {
             // The message names them all.
             told.insert("details".into(), Value::Null);
-            format!("usage: {}", usage(entry.name, &arguments).replace("       ", "or: "))
+            format!(
+                "usage: {}",
+                usage(&format!("coracle {}", super::command::word(entry.name)), &arguments).replace("       ", "or: ")
+            )
         }
         "cancelled" => cancelled(entry, answer),
         _ if text(answer, "hint").contains("`details.problems`") => {

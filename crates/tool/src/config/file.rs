@@ -56,6 +56,18 @@ impl Config {
         let strict = "`strict` is not in this release; leave `policy` out, or say `standard`";
         refuse(self.policy == Preset::Strict, "policy", strict);
         let size = "must be at least 16m";
+        refuse(self.workspace.memory.0 < 16 << 20, "workspace.memory", size);
+        refuse(self.run_code.memory.0 < 16 << 20, "run_code.memory", size);
+        let core = "must be a number of cores";
+        let no_cores = |it: f64| !(0.01..=4096.0).contains(&it);
+        refuse(no_cores(self.workspace.cpus), "workspace.cpus", core);
+        refuse(no_cores(self.run_code.cpus), "run_code.cpus", core);
+        refuse(self.workspace.pids < 16, "workspace.pids", "must be at least 16");
+        refuse(self.workspace.idle.0.is_zero(), "workspace.idle", "must be more than 0");
+        refuse(self.run_code.max_timeout_ms < 100, "run_code.max_timeout_ms", "must be at least 100");
+        let shells = ["shell_execute", "podman_shell"];
+        let unknown = self.workspace.shell_names.iter().any(|it| !shells.contains(&it.as_str()));
+        refuse(unknown, "workspace.shell_names", "may hold `shell_execute` and `podman_shell`");
         refuse(self.security.memory_limit.0 < 16 << 20, "security.memory_limit", size);
         refuse(self.security.memory_max.0 < 16 << 20, "security.memory_max", size);
         refuse(self.security.pids_limit < 16, "security.pids_limit", "must be at least 16");

@@ -6,6 +6,7 @@ mod file;
 mod passthrough;
 mod policy;
 mod words;
+mod workspace;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,13 +14,14 @@ use std::path::PathBuf;
 
 pub use coracle_images::Pull;
 use coracle_images::profile::{ProfileSettings, Purpose};
-use coracle_lifecycle::{DEFAULT_PROTECTED, Terms};
+use coracle_lifecycle::Terms;
 use coracle_runtime::{ByteSize, ImageRef, LabelNamespace};
 use serde::Deserialize;
 
 pub use self::passthrough::{AutoPassthrough, Dotfiles};
 pub use self::policy::policy;
 pub use self::words::{CrossSession, Engine, Fallback, Guest, Level, NetworkGrant, Preset, SnapshotSecrets};
+pub use self::workspace::{EnvKeyCase, PathCharset, RunCode, TimeoutAction, Workspace};
 use crate::args::Seconds;
 
 /// The whole file, with the defaults of `standard`.
@@ -50,6 +52,8 @@ pub struct Config {
     pub max_containers_total: u32,
     /// Directories of the host.
     pub workspace: Workspace,
+    /// Snippets.
+    pub run_code: RunCode,
     /// What of the person's goes into containers.
     pub auto_passthrough: AutoPassthrough,
     /// The person's dotfiles.
@@ -91,6 +95,7 @@ impl Default for Config {
             max_containers: 10,
             max_containers_total: 50,
             workspace: Workspace::default(),
+            run_code: RunCode::default(),
             auto_passthrough: AutoPassthrough::default(),
             dotfiles: Dotfiles::default(),
             security: Security::default(),
@@ -104,25 +109,6 @@ impl Default for Config {
             lifecycle: Lifecycle::default(),
             log: Log::default(),
         }
-    }
-}
-
-/// `workspace.*`
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Workspace {
-    /// The working directory; the one we were started in when missing.
-    pub root: Option<PathBuf>,
-    /// Further directories that may be mounted and copied from and to.
-    pub allow_roots: Vec<PathBuf>,
-    /// Paths in a bind that are mounted read-only over it.
-    pub protected: Vec<String>,
-}
-
-impl Default for Workspace {
-    fn default() -> Self {
-        let protected = DEFAULT_PROTECTED.iter().map(|it| (*it).to_owned()).collect();
-        Self { root: None, allow_roots: Vec::new(), protected }
     }
 }
 

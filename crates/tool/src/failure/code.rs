@@ -38,6 +38,10 @@ pub enum Code {
     PortTaken,
     UserNotFound,
     JobNotFound,
+    OutputExpired,
+    CreateFailed,
+    ReadinessFailed,
+    CrashLoop,
     NoShell,
     GuestFailed,
     GuestLost,
@@ -70,6 +74,9 @@ impl Code {
                 | Self::LimitReached
                 | Self::InUse
                 | Self::Unhealthy
+                | Self::CreateFailed
+                | Self::ReadinessFailed
+                | Self::CrashLoop
         )
     }
 

@@ -8,11 +8,13 @@ mod from_jobs;
 mod from_runtime;
 mod from_siblings;
 mod from_snapshots;
+mod from_tools;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 pub use self::code::Code;
+pub(crate) use self::from_tools::tool_hint;
 
 /// A call that did not do what was asked.
 #[derive(Clone, Debug, PartialEq)]

@@ -42,19 +42,32 @@ pub(super) fn own(table: &[Entry], entry: &Entry, object: Map<String, Value>) ->
     let others = LazyCell::new(|| -> Vec<(&str, Arguments)> {
         table.iter().filter(|it| it.name != entry.name).map(|it| (it.name, it.arguments())).collect()
     });
+    sorted((entry.name, &known), object, |name, value| foreign((entry.name, &known), &others, name, value))
+}
+
+/// The same for a tool of its own, which no field of another can be meant for.
+pub(crate) fn alone(tool: (&str, &Arguments), object: Map<String, Value>) -> (Map<String, Value>, Problems) {
+    sorted(tool, object, |name, value| foreign(tool, &[], name, value))
+}
+
+fn sorted(
+    (caller, known): (&str, &Arguments),
+    object: Map<String, Value>,
+    foreign: impl Fn(&str, &Value) -> Option<Problem>,
+) -> (Map<String, Value>, Problems) {
     let (mut args, mut problems) = (Map::new(), Vec::new());
     for (name, value) in object {
         if known.properties.contains_key(&name) {
             if !value.is_null() {
                 args.insert(name, value);
             }
-        } else if let Some(problem) = foreign(entry, &known, &others, &name, &value) {
+        } else if let Some(problem) = foreign(&name, &value) {
             problems.push(problem);
         }
     }
     let absent = known.required.iter().filter(|it| !args.contains_key(*it));
     problems.extend(absent.map(|it| Problem {
-        hint: Some(format!("`{}` needs it", entry.name)),
+        hint: Some(format!("`{caller}` needs it")),
         ..Problem::new(it, Code::MissingField, "is required")
     }));
     (args, problems)
@@ -62,8 +75,7 @@ pub(super) fn own(table: &[Entry], entry: &Entry, object: Map<String, Value>) ->
 
 /// Models fill in the fields of the one flat schema, so what changes nothing is no fault.
 fn foreign(
-    entry: &Entry,
-    known: &Arguments,
+    (caller, known): (&str, &Arguments),
     others: &[(&str, Arguments)],
     name: &str,
     value: &Value,
@@ -73,13 +85,13 @@ fn foreign(
         return None;
     }
     let shown: String = name.chars().take(64).collect();
-    let message = format!("`{}` has no field `{}`", entry.name, shown.escape_debug());
+    let message = format!("`{caller}` has no field `{}`", shown.escape_debug());
     let names: Vec<String> = known.properties.keys().cloned().collect();
     let everywhere: Vec<String> = others.iter().flat_map(|(_, it)| it.properties.keys().cloned()).collect();
     let hint = match (nearest(name, &names).or_else(|| nearest(name, &everywhere)), holders.first()) {
         (_, Some((holder, _))) => format!("leave it out; it belongs to `{holder}`"),
         (Some(near), None) => format!("did you mean `{near}`?"),
-        (None, None) if names.is_empty() => format!("`{}` takes no fields", entry.name),
+        (None, None) if names.is_empty() => format!("`{caller}` takes no fields"),
         (None, None) => format!("its fields are {}", names.join(", ")),
     };
     Some(Problem { hint: Some(hint), known: Some(names), ..Problem::new(&shown, Code::UnknownField, message) })

@@ -21,7 +21,9 @@ use crate::failure::Failure;
 use crate::schema;
 
 pub use self::dispatch::{Input, answer};
+pub(crate) use self::fields::alone;
 pub(crate) use self::read::MAX_BYTES;
+pub(crate) use self::typed::{failure as refusal, read_any};
 
 /// Something that a caller can ask for. Implemented by the struct of its arguments.
 ///

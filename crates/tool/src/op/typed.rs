@@ -1,10 +1,10 @@
 //! Fields to typed arguments, with everything that is wrong.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::Operation;
 use crate::failure::{Code, Failure};
 use crate::schema::{self, Arguments};
 
@@ -66,9 +66,21 @@ fn missing(problems: &Problems) -> Vec<&str> {
 }
 
 /// Reads arguments. A field that is wrong is taken out and reading begins again, so that all are found.
-pub(super) fn read<T: Operation>(mut args: Map<String, Value>) -> Result<T, Problems> {
+pub(super) fn read<T: DeserializeOwned + JsonSchema + 'static>(mut args: Map<String, Value>) -> Result<T, Problems> {
+    let problems = zeros(&mut args);
+    read_with::<T>(args, problems)
+}
+
+/// The same where a zero byte may be what is meant.
+pub(crate) fn read_any<T: DeserializeOwned + JsonSchema + 'static>(args: Map<String, Value>) -> Result<T, Problems> {
+    read_with::<T>(args, Vec::new())
+}
+
+fn read_with<T: DeserializeOwned + JsonSchema + 'static>(
+    mut args: Map<String, Value>,
+    mut problems: Problems,
+) -> Result<T, Problems> {
     let known = schema::arguments::<T>();
-    let mut problems = zeros(&mut args);
     loop {
         match attempt::<T>(&args) {
             Ok(read) if problems.is_empty() => return Ok(read),

@@ -86,7 +86,7 @@ pub(super) async fn remember(cx: &Context, record: &Record, link: &Link, job: &J
 /// How bytes are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Encoding {
+pub(crate) enum Encoding {
     #[default]
     Text,
     Base64,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::job::guided;
-use super::job_read::check_pattern;
+use super::job_page::check_pattern;
 use super::millis;
 use crate::args::{Name, Seconds};
 use crate::config::Config;

@@ -16,6 +16,7 @@ mod fork;
 mod images;
 mod input;
 mod job;
+mod job_page;
 mod job_read;
 mod job_wait;
 mod jobs;
@@ -37,6 +38,8 @@ use std::time::Duration;
 use coracle_lifecycle::{Record, Removing, SAVE_TIME, SaveLimits, Saving};
 use coracle_runtime::{ContainerRuntime, Problem, RecordId, Refused};
 
+pub(crate) use self::job::Encoding;
+pub(crate) use self::job_page::JobPage;
 use crate::context::{Context, Mouth};
 use crate::failure::Failure;
 use crate::op::Entry;

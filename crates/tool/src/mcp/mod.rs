@@ -1,11 +1,13 @@
-//! `coracle mcp`: one tool for agents, over standard input and output.
+//! `coracle mcp`: the tools for agents, over standard input and output.
+
+mod tools;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, Implementation, ListToolsResult, PaginatedRequestParams,
-    ProgressNotificationParam, ProgressToken, ServerCapabilities, ServerConfig, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, ListToolsResult,
+    PaginatedRequestParams, ProgressNotificationParam, ProgressToken, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, Peer, RoleServer, ServerHandler, ServiceExt};
@@ -14,12 +16,13 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::tools::{Called, Tools};
 use crate::context::{Context, Mouth, Options};
 use crate::failure::Failure;
 use crate::host::Host;
 use crate::op::Input;
 use crate::progress::{Event, Progress};
-use crate::{mouth, ops, schema, upkeep};
+use crate::{mouth, ops, upkeep};
 
 /// Output is told at most this often.
 const OUTPUT_EVERY: Duration = Duration::from_millis(250);
@@ -35,7 +38,7 @@ pub(crate) async fn run(host: Host, options: &Options) -> Result<(), Failure> {
     let calls = TaskTracker::new();
     // Preflight has found no engine yet, and nobody waits for this.
     calls.spawn(upkeep::keep_up(cx.clone()));
-    let server = Server { cx: cx.clone(), tool: Arc::new(tool()), calls: calls.clone() };
+    let server = Server { cx: cx.clone(), tools: Arc::new(Tools::of(&cx)), calls: calls.clone() };
     serve(server, &cx).await?;
     cx.cancel.cancel();
     calls.close();
@@ -81,18 +84,10 @@ async fn on_session_end(cx: &Context) {
     ops::end_session(&cx.for_call(CancellationToken::new(), Progress::none())).await;
 }
 
-fn tool() -> Tool {
-    let schema = schema::input_schema(ops::ALL);
-    let told = schema::tool(ops::ALL);
-    let description = told["description"].as_str().unwrap_or_default().to_owned();
-    let schema = schema.as_object().cloned().unwrap_or_default();
-    Tool::new("containers", description, schema)
-}
-
 #[derive(Debug)]
 struct Server {
     cx: Context,
-    tool: Arc<Tool>,
+    tools: Arc<Tools>,
     /// Calls that run, so that the end of the session comes after theirs.
     calls: TaskTracker,
 }
@@ -101,14 +96,11 @@ impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
             .with_server_info(Implementation::new("coracle", env!("CARGO_PKG_VERSION")))
-            .with_instructions(
-                "Each container is a Linux machine of its own. Start with `create`, run commands with `exec`, and \
-                 `destroy` it at the end.",
-            )
+            .with_instructions(self.tools.instructions())
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        (name == self.tool.name).then(|| Tool::clone(&self.tool))
+        self.tools.told.iter().find(|it| it.name == name).cloned()
     }
 
     async fn list_tools(
@@ -116,7 +108,7 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(vec![Tool::clone(&self.tool)]))
+        Ok(ListToolsResult::with_all_items(self.tools.told.clone()))
     }
 
     async fn call_tool(
@@ -124,23 +116,29 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        if request.name != self.tool.name {
+        let Some(called) = self.tools.find(&request.name) else {
             return Err(ErrorData::invalid_params(format!("no tool `{}`", request.name.escape_debug()), None));
-        }
-        let input = Input::Object(request.arguments.unwrap_or_default());
+        };
+        let arguments = request.arguments.unwrap_or_default();
         // A task of its own: an act that has begun is finished or undone, even when the connection breaks.
-        let work = self.calls.spawn(call(self.cx.clone(), input, context));
-        let answer = work.await.unwrap_or_else(|err| Failure::internal(err).answer(None));
+        let work = self.calls.spawn(call(self.cx.clone(), called, arguments, context));
+        let (answer, text) = work.await.unwrap_or_else(|err| (Failure::internal(err).answer(None), None));
         let success = answer.get("success") == Some(&Value::Bool(true));
         let answer = Value::Object(answer);
-        let result =
+        let mut result =
             if success { CallToolResult::structured(answer) } else { CallToolResult::structured_error(answer) };
+        if let Some(text) = text {
+            result.content = vec![ContentBlock::text(text)];
+        }
         Ok(result.into())
     }
 }
 
+/// The object for programs, and what a model reads where that is something else.
+type Told = (Map<String, Value>, Option<String>);
+
 /// One call, withdrawn by the request's own cancel and by the end of the session.
-async fn call(cx: Context, input: Input, context: RequestContext<RoleServer>) -> Map<String, Value> {
+async fn call(cx: Context, called: Called, arguments: Map<String, Value>, context: RequestContext<RoleServer>) -> Told {
     let cancel = cx.cancel.child_token();
     let withdrawn = tokio::spawn({
         let (request, cancel) = (context.ct.clone(), cancel.clone());
@@ -150,15 +148,30 @@ async fn call(cx: Context, input: Input, context: RequestContext<RoleServer>) ->
         }
     });
     let cx = cx.for_call(cancel, Progress::none());
-    let answer = match context.meta.get_progress_token() {
-        None => mouth::drive(&cx, input, None).await,
+    let told = match context.meta.get_progress_token() {
+        None => drive(&cx, called, arguments, None).await,
         Some(token) => {
             let mut teller = Teller::new(token, context.peer);
-            mouth::drive(&cx, input, Some(&mut |event| teller.hear(&event))).await
+            drive(&cx, called, arguments, Some(&mut |event| teller.hear(&event))).await
         }
     };
     withdrawn.abort();
-    answer
+    told
+}
+
+async fn drive(
+    cx: &Context,
+    called: Called,
+    arguments: Map<String, Value>,
+    hear: Option<&mut (dyn FnMut(Event) + Send)>,
+) -> Told {
+    match called {
+        Called::Containers => (mouth::drive(cx, Input::Object(arguments), hear).await, None),
+        Called::Tool(entry) => {
+            let said = mouth::drive_tool(cx, entry, arguments, hear).await;
+            (said.answer, Some(said.text))
+        }
+    }
 }
 
 /// News of one call on its way to the client.

@@ -1,0 +1,29 @@
+//! How often the kernel ended a process of this container for memory.
+
+use std::path::Path;
+
+/// Where that is told from inside, for either version of control groups.
+const FILES: [&str; 2] = ["sys/fs/cgroup/memory.events", "sys/fs/cgroup/memory/memory.oom_control"];
+
+/// As far as anybody says.
+pub(crate) fn kills(root: &Path) -> u64 {
+    let told = |file: &&str| std::fs::read_to_string(root.join(file)).ok();
+    FILES.iter().find_map(told).as_deref().map_or(0, count)
+}
+
+fn count(told: &str) -> u64 {
+    let number = told.lines().find_map(|it| it.strip_prefix("oom_kill "));
+    number.and_then(|it| it.trim().parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::count;
+
+    #[test]
+    fn both_versions_are_read() {
+        assert_eq!(count("low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\noom_group_kill 0\n"), 2);
+        assert_eq!(count("oom_kill_disable 0\nunder_oom 0\noom_kill 7\n"), 7);
+        assert_eq!(count("oom_kill_disable 1\n"), 0);
+    }
+}

@@ -1,0 +1,132 @@
+//! The tools of a session for a person: `coracle workspace …` and `coracle run`.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::ArgMatches;
+use coracle_workspace::RunCode;
+use serde_json::{Map, Value, json};
+
+use super::{collect, finish, open, told};
+use crate::context::{Context, Options};
+use crate::failure::{Code, Failure};
+use crate::host::Host;
+use crate::tools::{self, Said, ToolEntry};
+use crate::{mouth, render};
+
+/// Bytes of a snippet that are read; the tool takes fewer.
+const MAX_SNIPPET: u64 = (1 << 20) + 1;
+
+/// A tool, or what a person does with the workspace.
+pub(super) async fn workspace(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
+    let Some((name, matches)) = matches.subcommand() else { return ExitCode::from(super::NOT_UNDERSTOOD) };
+    let cx = match open(host, options) {
+        Ok(cx) => cx,
+        Err(failure) => return told(&failure),
+    };
+    let json = matches.get_flag("json");
+    let callable = tools::ALL.iter().chain([&tools::SNAPSHOT]);
+    if let Some(entry) = callable.into_iter().find(|it| super::command::word(it.name) == name) {
+        let arguments = collect::fields(&entry.arguments(), matches);
+        return call(&cx, entry, arguments, json).await;
+    }
+    let answer = match name {
+        "show" => tools::show(&cx).await,
+        _ => tools::end(&cx).await,
+    };
+    match answer {
+        Ok(answer) if json => finish(&answer),
+        Ok(answer) => {
+            render::print(&serde_json::to_string_pretty(&answer).unwrap_or_default());
+            ExitCode::SUCCESS
+        }
+        Err(failure) if json => finish(&failure.answer(None)),
+        Err(failure) => told(&failure),
+    }
+}
+
+/// A snippet from a file or from standard input.
+pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
+    let json = matches.get_flag("json");
+    let file = matches.get_one::<String>("file").map_or("-", String::as_str);
+    let asked = || -> Result<(Context, Map<String, Value>), Failure> {
+        let code = snippet(&host, file)?;
+        let mut arguments = json!({ "code": code });
+        let language = matches.get_one::<String>("language").map(String::as_str).or_else(|| by_name(file));
+        if let Some(language) = language {
+            arguments["language"] = language.into();
+        }
+        if let Some(timeout) = matches.get_one::<u64>("timeout") {
+            arguments["timeout"] = (*timeout).into();
+        }
+        Ok((open(host.clone(), options)?, arguments.as_object().cloned().unwrap_or_default()))
+    };
+    match asked() {
+        Ok((cx, arguments)) => match tools::ALL.iter().find(|it| it.name == RunCode::NAME) {
+            Some(entry) => call(&cx, entry, arguments, json).await,
+            None => ExitCode::from(super::NOT_UNDERSTOOD),
+        },
+        Err(failure) if json => finish(&failure.answer(None)),
+        Err(failure) => told(&failure),
+    }
+}
+
+async fn call(cx: &Context, entry: &ToolEntry, arguments: Map<String, Value>, json: bool) -> ExitCode {
+    let said = mouth::drive_tool(cx, *entry, arguments, None).await;
+    if json {
+        return finish(&said.answer);
+    }
+    show(&said)
+}
+
+/// What a program printed goes where the program would have printed it; the rest is text.
+fn show(said: &Said) -> ExitCode {
+    if let Some((stdout, stderr, code)) = printed(&said.answer) {
+        render::printed(stdout, stderr);
+        return ExitCode::from(code);
+    }
+    if said.success() {
+        render::warnings(&said.answer);
+        render::print(said.text.trim_end());
+        return ExitCode::SUCCESS;
+    }
+    render::complain(&said.answer);
+    ExitCode::FAILURE
+}
+
+/// Of a command or a snippet that ran: what it printed, and its code.
+fn printed(answer: &Map<String, Value>) -> Option<(&str, &str, u8)> {
+    let value = answer.get("value").and_then(Value::as_object);
+    let (fields, names) = match value {
+        Some(value) => (value, ["stdout", "stderr", "exit_code"]),
+        None => (answer, ["output", "stderr", "exitCode"]),
+    };
+    let code = u8::try_from(fields.get(names[2])?.as_u64()?).ok()?;
+    Some((fields.get(names[0])?.as_str()?, fields.get(names[1])?.as_str()?, code))
+}
+
+fn snippet(host: &Host, file: &str) -> Result<String, Failure> {
+    let failed = |err: std::io::Error| {
+        Failure::new(Code::PathNotFound, format!("cannot read `{}`: {err}", file.escape_debug()))
+            .hint("name a file, or `-` for standard input")
+    };
+    let mut bytes = Vec::new();
+    if file == "-" {
+        std::io::stdin().lock().take(MAX_SNIPPET).read_to_end(&mut bytes).map_err(failed)?;
+    } else {
+        let opened = std::fs::File::open(host.path(Path::new(file))).map_err(failed)?;
+        opened.take(MAX_SNIPPET).read_to_end(&mut bytes).map_err(failed)?;
+    }
+    String::from_utf8(bytes).map_err(|_| Failure::invalid("file", "is no text in UTF-8"))
+}
+
+fn by_name(file: &str) -> Option<&'static str> {
+    Some(match Path::new(file).extension()?.to_str()? {
+        "ts" | "mts" | "tsx" => "typescript",
+        "js" | "mjs" | "cjs" => "javascript",
+        "py" => "python",
+        "sh" | "bash" => "bash",
+        _ => return None,
+    })
+}

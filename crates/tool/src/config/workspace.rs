@@ -1,0 +1,131 @@
+//! `workspace.*` and `run_code.*`: the person's directories, and the containers of a session.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use coracle_lifecycle::DEFAULT_PROTECTED;
+use coracle_runtime::{ByteSize, ImageRef};
+use serde::Deserialize;
+
+use crate::args::Seconds;
+use crate::tools::Toolset;
+
+/// `workspace.*`
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Workspace {
+    /// The working directory; the one we were started in when missing.
+    pub root: Option<PathBuf>,
+    /// Further directories that may be mounted and copied from and to.
+    pub allow_roots: Vec<PathBuf>,
+    /// Paths in a bind that are mounted read-only over it.
+    pub protected: Vec<String>,
+    /// Tools that an agent gets.
+    pub toolsets: Vec<Toolset>,
+    /// Image of a session's workspace.
+    pub image: ImageRef,
+    /// Memory of a workspace; no swap is added.
+    pub memory: ByteSize,
+    /// Cores of a workspace.
+    pub cpus: f64,
+    /// Processes and threads of a workspace.
+    pub pids: u32,
+    /// What every command of a workspace finds in its environment.
+    pub env: BTreeMap<String, String>,
+    /// A workspace that nobody used for so long is taken away; its files stay.
+    pub idle: Seconds,
+    /// Which characters paths and patterns may have.
+    pub path_charset: PathCharset,
+    /// How the keys of a command's environment are taken.
+    pub env_key_case: EnvKeyCase,
+    /// A file that is there must have been read before it is changed.
+    pub read_before_write: bool,
+    /// Names of the shell tool.
+    pub shell_names: Vec<String>,
+    /// Directories in which nobody looks for what a command changed.
+    pub scan_exclude: Vec<String>,
+    /// The event log holds the beginning of what commands print.
+    pub event_previews: bool,
+}
+
+/// Which characters paths may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PathCharset {
+    /// Those of ASCII.
+    Ascii,
+    /// All.
+    Utf8,
+}
+
+/// How keys are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EnvKeyCase {
+    /// In upper case.
+    Upper,
+    /// As they are.
+    Preserve,
+}
+
+impl Default for Workspace {
+    fn default() -> Self {
+        let owned = |all: &[&str]| all.iter().map(|it| (*it).to_owned()).collect();
+        Self {
+            root: None,
+            allow_roots: Vec::new(),
+            protected: owned(DEFAULT_PROTECTED),
+            toolsets: Toolset::ALL.to_vec(),
+            image: ImageRef::parse("python:3.12-bookworm").expect("the reference follows the grammar"),
+            memory: ByteSize::mib(1024),
+            cpus: 1.0,
+            pids: 256,
+            env: BTreeMap::new(),
+            idle: Seconds::new(15 * 60),
+            path_charset: PathCharset::Ascii,
+            env_key_case: EnvKeyCase::Upper,
+            read_before_write: true,
+            shell_names: owned(&["shell_execute"]),
+            scan_exclude: owned(&[".git", "node_modules", ".venv", "target", "__pycache__"]),
+            event_previews: true,
+        }
+    }
+}
+
+/// `run_code.*`
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RunCode {
+    /// Image that snippets run in; built when it is missing.
+    pub image: ImageRef,
+    /// Cores.
+    pub cpus: f64,
+    /// Memory; no swap is added.
+    pub memory: ByteSize,
+    /// The longest that a snippet may take.
+    pub max_timeout_ms: u64,
+    /// What goes when a snippet took too long.
+    pub timeout_action: TimeoutAction,
+}
+
+/// What goes when a snippet took too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TimeoutAction {
+    /// Its container.
+    Container,
+    /// Its processes.
+    Tree,
+}
+
+impl Default for RunCode {
+    fn default() -> Self {
+        Self {
+            image: ImageRef::parse("bun-runner-base:latest").expect("the reference follows the grammar"),
+            cpus: 2.0,
+            memory: ByteSize::mib(512),
+            max_timeout_ms: 120_000,
+            timeout_action: TimeoutAction::Container,
+        }
+    }
+}

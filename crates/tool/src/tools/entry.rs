@@ -1,0 +1,274 @@
+//! A tool as a row: how its arguments are read, and how its answer is told.
+
+use std::fmt;
+use std::pin::Pin;
+
+use coracle_workspace::{Answer, Effect, RunCode, Shell, Tool, Workspace};
+use schemars::JsonSchema;
+use serde_json::{Map, Value, json};
+
+use super::Toolset;
+use super::shell_output::ShellOutput;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::schema::{self, Arguments};
+use crate::{failure, op};
+
+/// What a tool said: the object for programs, and the text for a model.
+#[derive(Clone, Debug)]
+pub(crate) struct Said {
+    /// The envelope; of `run_code` its own flat result.
+    pub(crate) answer: Map<String, Value>,
+    /// Message and rendered value.
+    pub(crate) text: String,
+}
+
+impl Said {
+    pub(crate) fn success(&self) -> bool {
+        self.answer.get("success") == Some(&Value::Bool(true))
+    }
+}
+
+type Call = fn(&'static str, Map<String, Value>, Workspace, Context) -> Pin<Box<dyn Future<Output = Said> + Send>>;
+
+/// A row of the table of tools.
+#[derive(Clone, Copy)]
+pub(crate) struct ToolEntry {
+    pub(crate) name: &'static str,
+    /// The sets that it belongs to.
+    pub(crate) sets: &'static [Toolset],
+    pub(crate) effect: Effect,
+    arguments: fn() -> Arguments,
+    value: fn() -> Value,
+    pub(super) call: Call,
+    kind: Kind,
+}
+
+/// How an answer is shaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Envelope,
+    Shell,
+    Flat,
+}
+
+impl fmt::Debug for ToolEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ToolEntry").field(&self.name).finish()
+    }
+}
+
+impl ToolEntry {
+    pub(super) const fn of<T: Tool>() -> Self {
+        Self {
+            name: T::NAME,
+            sets: &[Toolset::Workspace],
+            effect: T::EFFECT,
+            arguments: schema::arguments::<T>,
+            value: value_schema::<T::Value>,
+            call: |name, args, workspace, _| {
+                Box::pin(async move {
+                    match op::read_any::<T>(args) {
+                        Ok(tool) => said::<T>(&tool.run(&workspace).await),
+                        Err(problems) => refused(name, &op::refusal(&problems)),
+                    }
+                })
+            },
+            kind: Kind::Envelope,
+        }
+    }
+
+    pub(super) const fn shell(name: &'static str) -> Self {
+        let call: Call = |name, args, workspace, _| {
+            Box::pin(async move {
+                match op::read_any::<Shell>(args) {
+                    Ok(shell) => said::<Shell>(&shell.run_as(name, &workspace).await),
+                    Err(problems) => refused(name, &op::refusal(&problems)),
+                }
+            })
+        };
+        Self { name, call, kind: Kind::Shell, ..Self::of::<Shell>() }
+    }
+
+    pub(super) const fn run_code() -> Self {
+        Self {
+            name: RunCode::NAME,
+            sets: &[Toolset::Code],
+            effect: Effect::Changes,
+            arguments: schema::arguments::<RunCode>,
+            value: value_schema::<coracle_workspace::Ran>,
+            call: |_, args, workspace, _| {
+                Box::pin(async move {
+                    match op::read_any::<RunCode>(args) {
+                        Ok(run) => flat(&run.run(&workspace).await),
+                        Err(problems) => flat_refused(&op::refusal(&problems)),
+                    }
+                })
+            },
+            kind: Kind::Flat,
+        }
+    }
+
+    pub(super) const fn shell_output() -> Self {
+        Self {
+            name: ShellOutput::NAME,
+            sets: &[Toolset::Workspace, Toolset::Code],
+            effect: Effect::Looks,
+            arguments: schema::arguments::<ShellOutput>,
+            value: || json!({ "type": "object" }),
+            call: |name, args, workspace, cx| {
+                Box::pin(async move {
+                    match op::read_any::<ShellOutput>(args) {
+                        Ok(asked) => match asked.run(&cx, &workspace).await {
+                            Ok(value) => shell_output(value),
+                            Err(failure) => refused(name, &failure),
+                        },
+                        Err(problems) => refused(name, &op::refusal(&problems)),
+                    }
+                })
+            },
+            kind: Kind::Envelope,
+        }
+    }
+
+    pub(crate) fn is_shell(&self) -> bool {
+        self.kind == Kind::Shell
+    }
+
+    /// Its fields, in the words of JSON Schema.
+    pub(crate) fn arguments(&self) -> Arguments {
+        (self.arguments)()
+    }
+
+    /// What it answers, in the same words.
+    pub(crate) fn output(&self) -> Value {
+        let value = (self.value)();
+        if self.kind == Kind::Flat { value } else { envelope_schema(&value) }
+    }
+
+    /// A call that never came to the tool.
+    pub(crate) fn refused(&self, failure: &Failure) -> Said {
+        if self.kind == Kind::Flat { flat_refused(failure) } else { refused(self.name, failure) }
+    }
+}
+
+fn said<T: Tool>(answer: &Answer<T::Value>) -> Said {
+    let rendered = T::render(answer);
+    let mut object = answer.envelope();
+    if let Some(hint) = object.get("code").and_then(Value::as_str).and_then(failure::tool_hint) {
+        object.entry("hint").and_modify(|it| {
+            if it.is_null() {
+                *it = hint.into()
+            }
+        });
+    }
+    let text = if rendered.is_empty() { answer.message.clone() } else { format!("{}\n\n{rendered}", answer.message) };
+    Said { answer: object, text: told(text, answer.warnings.iter().map(|it| it.message.as_str())) }
+}
+
+/// News stands before the rest: a model that reads no further has it.
+fn told<'a>(text: String, warnings: impl Iterator<Item = &'a str>) -> String {
+    let mut lines: Vec<String> = warnings.map(|it| format!("Note: {it}")).collect();
+    lines.push(text);
+    lines.join("\n")
+}
+
+fn flat(ran: &coracle_workspace::Ran) -> Said {
+    let answer = serde_json::to_value(ran).ok().and_then(|it| it.as_object().cloned()).unwrap_or_default();
+    let mut parts: Vec<String> = ran.error.iter().map(|it| format!("error: {it}")).collect();
+    parts.extend(Some(ran.output.clone()).filter(|it| !it.is_empty()));
+    parts.extend(
+        Some(format!("stderr:\n{}", ran.stderr))
+            .filter(|_| !ran.stderr.is_empty() && ran.error.as_ref() != Some(&ran.stderr)),
+    );
+    if parts.is_empty() {
+        parts.push("It printed nothing.".to_owned());
+    }
+    let text = told(parts.join("\n"), ran.warnings.iter().map(|it| it.message.as_str()));
+    Said { answer, text }
+}
+
+fn flat_refused(failure: &Failure) -> Said {
+    let answer = json!({
+        "success": false,
+        "output": "",
+        "stderr": "",
+        "error": failure.message,
+        "message": failure.message,
+        "code": failure.code,
+        "hint": failure.hint,
+        "details": failure.details,
+        "exitCode": null,
+        "timedOut": false,
+        "oom": false,
+    });
+    let answer = answer.as_object().cloned().unwrap_or_default();
+    Said { answer, text: failure.message.clone() }
+}
+
+fn refused(_: &str, failure: &Failure) -> Said {
+    let envelope = json!({
+        "message": failure.message,
+        "value": null,
+        "success": false,
+        "exclude_value_from_context": false,
+        "truncated": false,
+        "omitted": 0,
+        "omitted_exact": true,
+        "warnings": [],
+        "error": failure.message,
+        "code": failure.code,
+        "hint": failure.hint,
+        "retryable": failure.retryable,
+        "details": failure.details,
+    });
+    let hint = failure.hint.as_ref().map(|it| format!("\n{it}")).unwrap_or_default();
+    let answer = envelope.as_object().cloned().unwrap_or_default();
+    Said { answer, text: format!("{}{hint}", failure.message) }
+}
+
+fn shell_output(value: Map<String, Value>) -> Said {
+    let data = value.get("data").and_then(Value::as_str).map(str::to_owned);
+    let rendered = data.unwrap_or_else(|| serde_json::to_string(&value.get("matches")).unwrap_or_default());
+    let message = "Read kept output.";
+    let answer = json!({
+        "message": message,
+        "value": value,
+        "success": true,
+        "exclude_value_from_context": false,
+        "truncated": false,
+        "omitted": 0,
+        "omitted_exact": true,
+        "warnings": [],
+    });
+    Said { answer: answer.as_object().cloned().unwrap_or_default(), text: format!("{message}\n\n{rendered}") }
+}
+
+fn value_schema<T: JsonSchema>() -> Value {
+    schema::of::<T>()
+}
+
+fn envelope_schema(value: &Value) -> Value {
+    let text = json!({ "type": "string" });
+    let flag = json!({ "type": "boolean" });
+    json!({
+        "type": "object",
+        "properties": {
+            "message": text,
+            "value": { "anyOf": [value, { "type": "null" }] },
+            "success": flag,
+            "exclude_value_from_context": flag,
+            "truncated": flag,
+            "omitted": { "type": "integer" },
+            "omitted_exact": flag,
+            "warnings": { "type": "array", "items": { "type": "object" } },
+            "workspace": { "type": "object" },
+            "error": text,
+            "code": text,
+            "hint": { "type": ["string", "null"] },
+            "retryable": flag,
+            "details": { "type": "object" },
+        },
+        "required": ["message", "success"],
+    })
+}

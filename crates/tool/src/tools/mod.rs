@@ -1,0 +1,77 @@
+//! The tools of a session beside `containers`: files, shell and snippets, each a tool of its own.
+//!
+//! What they do is in `coracle-workspace`; here they become rows of a table that every mouth reads.
+
+mod entry;
+mod sessions;
+mod settings;
+mod shell_output;
+mod toolset;
+
+use coracle_workspace::{EditFile, EvaluatePython, Glob, Grep, Ls, ReadFile, Rm, Shell, Snapshot, WriteFile};
+use serde_json::{Map, Value};
+
+pub(crate) use self::entry::{Said, ToolEntry};
+pub(crate) use self::sessions::{end, show};
+pub(crate) use self::settings::workspace;
+pub use self::toolset::Toolset;
+use crate::context::Context;
+use crate::failure::Failure;
+
+/// All tools but `containers`, in the order of their sets.
+pub(crate) const ALL: &[ToolEntry] = &[
+    ToolEntry::of::<Ls>(),
+    ToolEntry::of::<ReadFile>(),
+    ToolEntry::of::<WriteFile>(),
+    ToolEntry::of::<EditFile>(),
+    ToolEntry::of::<Glob>(),
+    ToolEntry::of::<Grep>(),
+    ToolEntry::of::<Rm>(),
+    ToolEntry::shell(<Shell as coracle_workspace::Tool>::NAME),
+    ToolEntry::of::<EvaluatePython>(),
+    ToolEntry::run_code(),
+    ToolEntry::shell_output(),
+];
+
+/// What a person may ask as well: no agent needs it.
+pub(crate) const SNAPSHOT: ToolEntry = ToolEntry::of::<Snapshot>();
+
+/// Another name of the shell, which agents of one kind know it by.
+const PODMAN_SHELL: ToolEntry = ToolEntry::shell("podman_shell");
+
+/// The tools that the person's configuration gives.
+pub(crate) fn given(cx: &Context) -> Vec<ToolEntry> {
+    let sets = &cx.toolsets;
+    let names = &cx.config.workspace.shell_names;
+    let mut tools: Vec<ToolEntry> =
+        ALL.iter().copied().filter(|it| it.sets.iter().any(|set| sets.contains(set))).collect();
+    tools.retain(|it| !it.is_shell() || names.iter().any(|name| name == it.name));
+    if sets.contains(&Toolset::Workspace) && names.iter().any(|it| it == PODMAN_SHELL.name) {
+        tools.push(PODMAN_SHELL);
+    }
+    tools
+}
+
+/// Does what a call of one of the tools asks.
+pub(crate) async fn call(entry: &ToolEntry, cx: &Context, object: Map<String, Value>) -> Said {
+    match ready(entry, cx, object) {
+        Ok((args, workspace)) => (entry.call)(entry.name, args, workspace, cx.clone()).await,
+        Err(failure) => entry.refused(&failure),
+    }
+}
+
+fn ready(
+    entry: &ToolEntry,
+    cx: &Context,
+    object: Map<String, Value>,
+) -> Result<(Map<String, Value>, coracle_workspace::Workspace), Failure> {
+    if let Some(fault) = cx.config_fault.as_deref() {
+        return Err(fault.clone());
+    }
+    let (args, problems) = crate::op::alone((entry.name, &entry.arguments()), object);
+    if !problems.is_empty() {
+        return Err(crate::op::refusal(&problems));
+    }
+    let workspace = cx.workspace()?.for_call(cx.cancel.clone(), cx.progress.live());
+    Ok((args, workspace))
+}

@@ -1,0 +1,196 @@
+//! What a tool says (workspace.md 0.1).
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::{Code, Recreated};
+
+/// The answer of a tool: one message, a value, and what else the caller should know.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer<T> {
+    /// One line for a model.
+    pub message: String,
+    /// The result. A failed call may have one, too.
+    pub value: Option<T>,
+    /// Why it failed.
+    pub failure: Option<Failure>,
+    /// A limit cut the result.
+    pub cut: Option<Cut>,
+    /// News that is not the answer.
+    pub warnings: Vec<Warning>,
+    /// Where it was done; nowhere when no container was needed.
+    pub place: Option<Place>,
+}
+
+/// What a limit left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// How many items.
+    pub omitted: u64,
+    /// There are no more than these.
+    pub exact: bool,
+}
+
+/// News that is not the answer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Warning {
+    /// What a caller can branch on.
+    pub code: String,
+    /// A sentence.
+    pub message: String,
+    /// More, by code.
+    pub details: Map<String, Value>,
+}
+
+/// The container that did it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// Whose it is.
+    pub session_id: String,
+    /// The how manieth of its role.
+    pub generation: u64,
+}
+
+/// A call that did not do what was asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure {
+    /// What agents branch on.
+    pub code: Code,
+    /// One sentence.
+    pub message: String,
+    /// What to do next, where whoever made it knows.
+    pub hint: Option<String>,
+    /// The same call may succeed later.
+    pub retryable: bool,
+    /// More, by code.
+    pub details: Map<String, Value>,
+}
+
+/// The result of a step.
+pub(crate) type Result<T, E = Box<Failure>> = std::result::Result<T, E>;
+
+impl Failure {
+    /// A failure with nothing more to tell.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        let retryable = code.is_retryable();
+        Self { code, message: message.into(), hint: None, retryable, details: Map::new() }
+    }
+
+    /// Adds to `details`.
+    #[must_use]
+    pub fn detail(mut self, key: &str, value: impl Serialize) -> Self {
+        self.details.insert(key.to_owned(), plain(value));
+        self
+    }
+
+    pub(crate) fn boxed<T>(code: Code, message: impl Into<String>) -> Result<T> {
+        Err(Box::new(Self::new(code, message)))
+    }
+}
+
+impl Warning {
+    /// A warning with nothing more to tell.
+    pub fn new(code: &str, message: impl Into<String>) -> Self {
+        Self { code: code.to_owned(), message: message.into(), details: Map::new() }
+    }
+}
+
+impl From<&Recreated> for Warning {
+    fn from(it: &Recreated) -> Self {
+        let (code, kept) = if it.files_lost {
+            ("workspace_files_lost", "its files are gone too")
+        } else {
+            ("workspace_recreated", "/workspace is intact")
+        };
+        let lost = if it.files_lost { "Running processes and all files are gone" } else { LOST };
+        let message = format!("The container was replaced ({}). {lost}; {kept}.", it.reason.word());
+        let (lost, kept): (&[&str], &[&str]) = if it.files_lost {
+            (&["processes", "/tmp", "files outside /workspace", "/workspace"], &[])
+        } else {
+            (&["processes", "/tmp", "files outside /workspace"], &["/workspace"])
+        };
+        let details = serde_json::json!({
+            "reason": it.reason.word(),
+            "exit_code": it.exit_code,
+            "from": it.from,
+            "to": it.to,
+            "lost": lost,
+            "kept": kept,
+        });
+        Self { code: code.to_owned(), message, details: details.as_object().cloned().unwrap_or_default() }
+    }
+}
+
+const LOST: &str = "Running processes and files outside /workspace are gone";
+
+impl<T> Answer<T> {
+    pub(crate) fn done(message: impl Into<String>, value: T) -> Self {
+        Self {
+            message: message.into(),
+            value: Some(value),
+            failure: None,
+            cut: None,
+            warnings: Vec::new(),
+            place: None,
+        }
+    }
+
+    pub(crate) fn failed(failure: Failure) -> Self {
+        Self {
+            message: failure.message.clone(),
+            value: None,
+            failure: Some(failure),
+            cut: None,
+            warnings: Vec::new(),
+            place: None,
+        }
+    }
+
+    /// Tells what a limit left out; nothing when that is nothing.
+    pub(crate) fn cut(mut self, omitted: u64, exact: bool) -> Self {
+        if omitted > 0 || !exact {
+            let at_least = if exact { "" } else { "at least " };
+            self.message = format!("{} Truncated: {at_least}{omitted} more not shown.", self.message);
+            self.cut = Some(Cut { omitted, exact });
+        }
+        self
+    }
+
+    /// Whether it did what was asked.
+    #[must_use]
+    pub fn success(&self) -> bool {
+        self.failure.is_none()
+    }
+}
+
+impl<T: Serialize> Answer<T> {
+    /// The envelope of all tools.
+    #[must_use]
+    pub fn envelope(&self) -> Map<String, Value> {
+        let mut fields = Map::new();
+        fields.insert("message".into(), self.message.clone().into());
+        fields.insert("value".into(), plain(&self.value));
+        fields.insert("success".into(), self.success().into());
+        fields.insert("exclude_value_from_context".into(), false.into());
+        fields.insert("truncated".into(), self.cut.is_some().into());
+        fields.insert("omitted".into(), self.cut.map_or(0, |it| it.omitted).into());
+        fields.insert("omitted_exact".into(), self.cut.is_none_or(|it| it.exact).into());
+        fields.insert("warnings".into(), plain(&self.warnings));
+        if let Some(place) = &self.place {
+            fields.insert("workspace".into(), plain(place));
+        }
+        if let Some(failure) = &self.failure {
+            fields.insert("error".into(), self.message.clone().into());
+            fields.insert("code".into(), plain(&failure.code));
+            fields.insert("hint".into(), failure.hint.clone().into());
+            fields.insert("retryable".into(), failure.retryable.into());
+            fields.insert("details".into(), failure.details.clone().into());
+        }
+        fields
+    }
+}
+
+/// Values of ours, which have no way to fail.
+fn plain(value: impl Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or_default()
+}

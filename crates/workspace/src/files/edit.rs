@@ -1,0 +1,72 @@
+//! `edit_file`: replaces a text in a file.
+
+use coracle_runtime::link::wire::space::{Act, Done};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::read::Encoding;
+use super::{MAX_CONTENT, Missing, Written, failure, unexpected};
+use crate::answer::Result;
+use crate::count::count;
+use crate::paths::Path;
+use crate::{Answer, Code, Effect, Failure, Tool, Workspace};
+
+/// Replace a text in a file of the workspace that was read before. `old_string` has to be there exactly once, unless
+/// `replace_all`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EditFile {
+    /// The file.
+    pub file_path: String,
+    /// The text as it stands in the file, without line numbers.
+    pub old_string: String,
+    /// What stands there afterwards.
+    pub new_string: String,
+    /// Replace it wherever it is.
+    #[schemars(extend("default" = false))]
+    pub replace_all: Option<bool>,
+}
+
+impl Tool for EditFile {
+    const NAME: &'static str = "edit_file";
+    const EFFECT: Effect = Effect::Changes;
+    type Value = Written;
+
+    async fn run(self, workspace: &Workspace) -> Answer<Written> {
+        self.edit(workspace).await.unwrap_or_else(|failure| Answer::failed(*failure))
+    }
+
+    fn render(answer: &Answer<Written>) -> String {
+        answer.value.as_ref().map(Written::line).unwrap_or_default()
+    }
+}
+
+impl EditFile {
+    async fn edit(self, workspace: &Workspace) -> Result<Answer<Written>> {
+        let path = Path::file("file_path", &self.file_path, workspace.settings.path_charset)?;
+        if self.old_string.is_empty() {
+            return Failure::boxed(Code::OldStringEmpty, "old_string must not be empty.");
+        }
+        if self.old_string.len().max(self.new_string.len()) > MAX_CONTENT {
+            return Failure::boxed(Code::ContentTooLarge, "Replacement strings must be 32MB or fewer.");
+        }
+        let act = Act::Edit {
+            path: path.as_str().to_owned(),
+            old: u32::try_from(self.old_string.len()).unwrap_or(u32::MAX),
+            all: self.replace_all.unwrap_or(false),
+            seen: workspace.settings.read_before_write,
+            tool: Self::NAME.to_owned(),
+        };
+        let texts = [self.old_string, self.new_string].concat();
+        let there = workspace.space(act, texts.as_bytes()).await?;
+        let answer = match &there.done {
+            Done::Written(written) => {
+                let message = format!("Replaced {} in {path}.", count(written.replaced, "occurrence"));
+                Answer::done(message, Written::of(written, "edit", Encoding::Utf8))
+            }
+            Done::Not(trouble) => Answer::failed(failure(trouble, &path.to_string(), Missing::File)),
+            other => Answer::failed(unexpected(other)),
+        };
+        Ok(answer.at(&there.session))
+    }
+}

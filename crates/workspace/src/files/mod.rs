@@ -1,0 +1,21 @@
+//! The files of the workspace: one file for each tool (workspace.md 2.2, 2.3).
+
+mod edit;
+mod info;
+mod ls;
+mod read;
+mod rm;
+mod trouble;
+mod write;
+
+pub use self::edit::EditFile;
+pub use self::info::FileInfo;
+pub(crate) use self::info::{shown_time, versioned};
+pub use self::ls::Ls;
+pub use self::read::{ReadFile, ReadFileResult};
+pub use self::rm::{DeleteEntry, Rm};
+pub(crate) use self::trouble::{Missing, failure, unexpected};
+pub use self::write::{WriteFile, Written};
+
+/// Bytes of content and of each text of an edit, at most.
+pub(crate) const MAX_CONTENT: usize = 32 << 20;

@@ -1,0 +1,205 @@
+//! `read_file`: lines of a text, or bytes.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use coracle_runtime::link::wire::space::{Act, Done, Ending, Text};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Missing, failure, unexpected};
+use crate::answer::Result;
+use crate::paths::{Path, shown};
+use crate::{Answer, Code, Effect, Failure, Tool, Workspace};
+
+/// Read a file of the workspace: numbered lines of a text, or with `encoding="base64"` its bytes.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReadFile {
+    /// The file.
+    pub file_path: String,
+    /// Lines (base64: bytes) to leave out at the start.
+    #[serde(default)]
+    #[schemars(with = "Option<u64>", extend("default" = 0))]
+    pub offset: Option<i64>,
+    /// Lines to read, at most 2000 (base64: bytes, at most 1048576).
+    #[schemars(with = "Option<u64>", extend("default" = 2000))]
+    pub limit: Option<i64>,
+    /// `utf-8` or `base64`.
+    #[schemars(with = "Option<String>", extend("default" = "utf-8"))]
+    pub encoding: Option<Encoding>,
+}
+
+/// How content is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Encoding {
+    /// Text.
+    #[default]
+    #[serde(rename = "utf-8")]
+    Utf8,
+    /// Bytes.
+    #[serde(rename = "base64")]
+    Base64,
+}
+
+impl Encoding {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Utf8 => "utf-8",
+            Self::Base64 => "base64",
+        }
+    }
+}
+
+/// What was read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ReadFileResult {
+    /// The file.
+    pub path: String,
+    /// Numbered lines, or base64.
+    pub content: String,
+    /// Lines (base64: bytes) before it.
+    pub offset: u64,
+    /// Lines (base64: bytes) in it.
+    pub limit: u64,
+    /// Lines of the file; unknown for base64.
+    pub total_lines: Option<u64>,
+    /// There is more.
+    pub truncated: bool,
+    /// Where it goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_offset: Option<u64>,
+    /// Bytes of the file.
+    pub size_bytes: u64,
+    /// `utf-8` or `base64`.
+    pub encoding: String,
+    /// `lf`, `crlf`, `mixed` or `none`.
+    pub line_ending: String,
+    /// Its last line has an end.
+    pub final_newline: bool,
+}
+
+/// Lines of one call.
+const MOST_LINES: u64 = 2000;
+
+/// Bytes of lines in one call.
+const MOST_TEXT: u32 = 256 << 10;
+
+/// Bytes of one call, when the caller says nothing and at most.
+const BYTES: (u64, u64) = (256 << 10, 1 << 20);
+
+impl Tool for ReadFile {
+    const NAME: &'static str = "read_file";
+    const EFFECT: Effect = Effect::Looks;
+    type Value = ReadFileResult;
+
+    async fn run(self, workspace: &Workspace) -> Answer<ReadFileResult> {
+        self.read(workspace).await.unwrap_or_else(|failure| Answer::failed(*failure))
+    }
+
+    fn render(answer: &Answer<ReadFileResult>) -> String {
+        let Some(read) = &answer.value else { return String::new() };
+        let content = if read.content.is_empty() { "<empty>" } else { &read.content };
+        match read.total_lines {
+            Some(total) => {
+                let (first, last) = (read.offset + u64::from(read.limit > 0), read.offset + read.limit);
+                format!("{} - lines {first}-{last} of {total}\n\n{content}", read.path)
+            }
+            None => format!("{} - {} bytes from {}\n\n{content}", read.path, read.limit, read.offset),
+        }
+    }
+}
+
+impl ReadFile {
+    async fn read(self, workspace: &Workspace) -> Result<Answer<ReadFileResult>> {
+        let path = Path::file("file_path", &self.file_path, workspace.settings.path_charset)?;
+        let (offset, limit) = self.range()?;
+        let place = path.as_str().to_owned();
+        let act = match self.encoding.unwrap_or_default() {
+            Encoding::Utf8 => {
+                let limit = limit.unwrap_or(MOST_LINES).min(MOST_LINES);
+                Act::Lines { path: place, offset, limit, most: MOST_TEXT }
+            }
+            Encoding::Base64 => {
+                let limit = limit.unwrap_or(BYTES.0).min(BYTES.1);
+                Act::Bytes { path: place, offset, limit: u32::try_from(limit).unwrap_or(u32::MAX) }
+            }
+        };
+        let there = workspace.space(act, &[]).await?;
+        let answer = match there.done {
+            Done::Text(text) => lines(&path, &text),
+            Done::Bytes { content, offset, size } => bytes(&path, content, offset, size),
+            Done::Not(trouble) => Answer::failed(failure(&trouble, &path.to_string(), Missing::File)),
+            other => Answer::failed(unexpected(&other)),
+        };
+        Ok(answer.at(&there.session))
+    }
+
+    fn range(&self) -> Result<(u64, Option<u64>)> {
+        let Ok(offset) = u64::try_from(self.offset.unwrap_or(0)) else {
+            return Failure::boxed(Code::InvalidRange, "offset must be non-negative.");
+        };
+        match self.limit {
+            None => Ok((offset, None)),
+            Some(limit) if limit > 0 => Ok((offset, Some(limit.unsigned_abs()))),
+            Some(_) => Failure::boxed(Code::InvalidRange, "limit must be a positive integer."),
+        }
+    }
+}
+
+fn lines(path: &Path, text: &Text) -> Answer<ReadFileResult> {
+    let number = |index: usize| text.offset + index as u64 + 1;
+    let mut shown_lines: Vec<String> =
+        text.lines.iter().enumerate().map(|(index, line)| format!("{:>4} | {line}", number(index))).collect();
+    if let Some(first) = shown_lines.first_mut().filter(|_| text.cut > 0) {
+        first.push_str(&format!(" … [line cut: {} bytes]", text.cut));
+    }
+    let next = text.offset + text.lines.len() as u64;
+    let truncated = next < text.total || text.cut > 0;
+    let message = match text.lines.len() {
+        0 => format!("Read file {path} (no lines returned)."),
+        _ => format!("Read file {path} (lines {}-{next}).", text.offset + 1),
+    };
+    let value = ReadFileResult {
+        path: shown(path.as_str()),
+        content: shown_lines.join("\n"),
+        offset: text.offset,
+        limit: text.lines.len() as u64,
+        total_lines: Some(text.total),
+        truncated,
+        next_offset: (next < text.total).then_some(next),
+        size_bytes: text.size,
+        encoding: Encoding::Utf8.word().to_owned(),
+        line_ending: ending(text.ending).to_owned(),
+        final_newline: text.final_newline,
+    };
+    Answer::done(message, value)
+}
+
+fn bytes(path: &Path, content: String, offset: u64, size: u64) -> Answer<ReadFileResult> {
+    // What decodes to nothing was no base64, and then it is nothing.
+    let length = STANDARD.decode(&content).map_or(0, |it| it.len() as u64);
+    let next = offset + length;
+    let value = ReadFileResult {
+        path: shown(path.as_str()),
+        content,
+        offset,
+        limit: length,
+        total_lines: None,
+        truncated: next < size,
+        next_offset: (next < size).then_some(next),
+        size_bytes: size,
+        encoding: Encoding::Base64.word().to_owned(),
+        line_ending: ending(Ending::None).to_owned(),
+        final_newline: false,
+    };
+    Answer::done(format!("Read file {path} ({length} bytes from {offset})."), value)
+}
+
+fn ending(ending: Ending) -> &'static str {
+    match ending {
+        Ending::Lf => "lf",
+        Ending::Crlf => "crlf",
+        Ending::Mixed => "mixed",
+        Ending::None => "none",
+    }
+}

@@ -1,0 +1,172 @@
+//! `write_file`: makes a file, replaces it or adds to it.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use coracle_runtime::link::wire::space::{self, Act, Done, How};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::read::Encoding;
+use super::{MAX_CONTENT, Missing, failure, unexpected};
+use crate::answer::Result;
+use crate::paths::Path;
+use crate::{Answer, Code, Effect, Failure, Tool, Workspace};
+
+/// Write a file of the workspace. Directories above it are made. `create` fails if it is there; `overwrite` and `append` need
+/// a file that is there to have been read before.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WriteFile {
+    /// The file.
+    pub file_path: String,
+    /// What is written, as it stands.
+    pub content: String,
+    /// `create`, `overwrite` or `append`.
+    #[schemars(with = "Option<String>", extend("default" = "create"))]
+    pub mode: Option<Mode>,
+    /// How `content` is said: `utf-8` or `base64`.
+    #[schemars(with = "Option<String>", extend("default" = "utf-8"))]
+    pub encoding: Option<Encoding>,
+    /// The file can be run as a program.
+    pub executable: Option<bool>,
+}
+
+/// What may be there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Nothing.
+    #[default]
+    Create,
+    /// Nothing, or a file that is replaced.
+    Overwrite,
+    /// Nothing, or a file that is added to.
+    Append,
+}
+
+/// A file that was written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Written {
+    /// The file.
+    pub path: String,
+    /// Its new content, up to 32 KiB.
+    pub content: String,
+    /// `create`, `overwrite`, `append` or `edit`.
+    pub mode: String,
+    /// `utf-8` or `base64`.
+    pub encoding: String,
+    /// Bytes.
+    pub size_bytes: u64,
+    /// How often it was seen to change.
+    pub version: u64,
+    /// Its content is another one.
+    pub changed: bool,
+    /// `content` is not all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content_truncated: Option<bool>,
+    /// The texts of an edit were taken with the file's line ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line_ending_adapted: Option<bool>,
+}
+
+impl Tool for WriteFile {
+    const NAME: &'static str = "write_file";
+    const EFFECT: Effect = Effect::Changes;
+    type Value = Written;
+
+    async fn run(self, workspace: &Workspace) -> Answer<Written> {
+        self.write(workspace).await.unwrap_or_else(|failure| Answer::failed(*failure))
+    }
+
+    fn render(answer: &Answer<Written>) -> String {
+        answer.value.as_ref().map(Written::line).unwrap_or_default()
+    }
+}
+
+impl WriteFile {
+    async fn write(self, workspace: &Workspace) -> Result<Answer<Written>> {
+        let path = Path::file("file_path", &self.file_path, workspace.settings.path_charset)?;
+        let (mode, encoding) = (self.mode.unwrap_or_default(), self.encoding.unwrap_or_default());
+        let content = self.bytes(encoding)?;
+        let act = Act::Write {
+            path: path.as_str().to_owned(),
+            how: mode.how(),
+            executable: self.executable,
+            seen: workspace.settings.read_before_write,
+            tool: Self::NAME.to_owned(),
+        };
+        let there = workspace.space(act, &content).await?;
+        let answer = match &there.done {
+            Done::Written(written) => {
+                let length = content.len();
+                let message = match (mode, written.created) {
+                    (Mode::Append, _) => format!("Appended to {path} ({length} bytes)."),
+                    (_, true) => format!("Created {path} ({length} bytes)."),
+                    (_, false) => format!("Updated {path} ({length} bytes)."),
+                };
+                Answer::done(message, Written::of(written, mode.word(), encoding))
+            }
+            Done::Not(trouble) => Answer::failed(failure(trouble, &path.to_string(), Missing::File)),
+            other => Answer::failed(unexpected(other)),
+        };
+        Ok(answer.at(&there.session))
+    }
+
+    fn bytes(&self, encoding: Encoding) -> Result<Vec<u8>> {
+        let content = match encoding {
+            Encoding::Utf8 => self.content.clone().into_bytes(),
+            Encoding::Base64 => match STANDARD.decode(self.content.trim()) {
+                Ok(bytes) => bytes,
+                Err(err) => return Failure::boxed(Code::InvalidBase64, format!("content is no base64: {err}.")),
+            },
+        };
+        if content.len() > MAX_CONTENT {
+            return Failure::boxed(Code::ContentTooLarge, "Content exceeds maximum length of 32MB.");
+        }
+        Ok(content)
+    }
+}
+
+impl Mode {
+    fn how(self) -> How {
+        match self {
+            Self::Create => How::Create,
+            Self::Overwrite => How::Overwrite,
+            Self::Append => How::Append,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Overwrite => "overwrite",
+            Self::Append => "append",
+        }
+    }
+}
+
+impl Written {
+    pub(super) fn of(written: &space::Written, mode: &str, encoding: Encoding) -> Self {
+        let content = match encoding {
+            Encoding::Utf8 => written.begin.clone(),
+            // The caller has it; as text it would be another one.
+            Encoding::Base64 => String::new(),
+        };
+        let truncated = written.more || encoding == Encoding::Base64;
+        Self {
+            path: crate::paths::shown(&written.file.path),
+            content,
+            mode: mode.to_owned(),
+            encoding: encoding.word().to_owned(),
+            size_bytes: written.file.size,
+            version: written.file.version,
+            changed: written.changed,
+            content_truncated: truncated.then_some(true),
+            line_ending_adapted: written.adapted.then_some(true),
+        }
+    }
+
+    pub(super) fn line(&self) -> String {
+        format!("{} - mode {}, {} bytes ({})", self.path, self.mode, self.size_bytes, self.encoding)
+    }
+}

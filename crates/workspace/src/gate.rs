@@ -1,0 +1,95 @@
+//! How many calls of a session run at once (workspace.md 1.8).
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::answer::Result;
+use crate::{Code, Failure};
+
+/// Lets some calls run; the others wait in order.
+#[derive(Debug)]
+pub struct Gate {
+    places: Semaphore,
+    waiting: AtomicUsize,
+    most: usize,
+}
+
+/// Nobody waits longer.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+impl Gate {
+    /// So many run at once, and so many may wait.
+    #[must_use]
+    pub fn new(running: usize, waiting: usize) -> Self {
+        Self { places: Semaphore::new(running), waiting: AtomicUsize::new(0), most: waiting }
+    }
+
+    /// A place, when it is the caller's turn.
+    pub(crate) async fn enter(&self) -> Result<SemaphorePermit<'_>> {
+        if let Ok(place) = self.places.try_acquire() {
+            return Ok(place);
+        }
+        let waiting = Waiting::one_more(&self.waiting);
+        if waiting.others >= self.most {
+            return busy(&format!("{} calls wait already", self.most));
+        }
+        match tokio::time::timeout(PATIENCE, self.places.acquire()).await {
+            Ok(Ok(place)) => Ok(place),
+            _ => busy(&format!("no place came free within {} s", PATIENCE.as_secs())),
+        }
+    }
+}
+
+fn busy<T>(why: &str) -> Result<T> {
+    let failure = Failure::new(Code::Busy, format!("The session is busy: {why}.")).detail("retry_after_ms", 1000);
+    Err(Box::new(failure))
+}
+
+/// Counts whoever waits, also one who gives up.
+struct Waiting<'a> {
+    all: &'a AtomicUsize,
+    others: usize,
+}
+
+impl<'a> Waiting<'a> {
+    fn one_more(all: &'a AtomicUsize) -> Self {
+        Self { others: all.fetch_add(1, Ordering::SeqCst), all }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.all.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Gate;
+    use crate::Code;
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_beyond_the_places_wait_and_those_beyond_the_line_are_told() {
+        let gate = Gate::new(1, 1);
+        let first = gate.enter().await.unwrap();
+        let second = gate.enter();
+        tokio::pin!(second);
+        assert!(futures_poll(second.as_mut()).await.is_none());
+        assert_eq!(gate.enter().await.unwrap_err().code, Code::Busy);
+        drop(first);
+        assert!(second.await.is_ok());
+        let _held = gate.enter().await.unwrap();
+        assert_eq!(gate.enter().await.unwrap_err().code, Code::Busy, "nobody waits for ever");
+    }
+
+    /// What a future gives when it is looked at once.
+    async fn futures_poll<F: Future>(mut it: std::pin::Pin<&mut F>) -> Option<F::Output> {
+        std::future::poll_fn(|cx| match it.as_mut().poll(cx) {
+            std::task::Poll::Ready(it) => std::task::Poll::Ready(Some(it)),
+            std::task::Poll::Pending => std::task::Poll::Ready(None),
+        })
+        .await
+    }
+}

@@ -1,0 +1,42 @@
+//! The tools that an agent works with all day, on a container of its session.
+//!
+//! A [`Tool`] is one tool: its fields are the arguments, its comments the documentation, and [`Tool::run`] does it in a
+//! [`Workspace`] and gives an [`Answer`]. A workspace gets its container from [`Sessions`], which somebody else implements,
+//! and speaks with the guest in it alone.
+//!
+//! **Invariant:** the host never opens a path that code inside can write: files are listed, read, written and searched by
+//! the guest, as the session's user.
+//! **Invariant:** what may have had an effect is never done twice; when its container goes away under it, that is told.
+//! **Invariant:** every answer has one message, and a failed one a code; texts of a program are data in it.
+//! **Invariant:** nothing here knows an engine, MCP, configuration or the command line.
+
+#![warn(missing_docs)]
+
+mod answer;
+mod code;
+mod count;
+mod files;
+mod gate;
+mod output;
+mod paths;
+mod python;
+mod run_code;
+mod search;
+mod sessions;
+mod shell;
+mod snapshot;
+mod tool;
+mod workspace;
+
+pub use answer::{Answer, Cut, Failure, Place, Warning};
+pub use code::Code;
+pub use files::{DeleteEntry, EditFile, FileInfo, Ls, ReadFile, ReadFileResult, Rm, WriteFile, Written};
+pub use gate::Gate;
+pub use python::{EvaluatePython, Evaluated};
+pub use run_code::{Language, Mode, Ran, RunCode, RunSettings};
+pub use search::{Glob, GlobMatch, Grep, GrepMatch};
+pub use sessions::{Reason, Recreated, Role, Session, Sessions};
+pub use shell::{Changed, Shell, ShellResult};
+pub use snapshot::{Snapshot, Touched};
+pub use tool::{Effect, Tool};
+pub use workspace::{EnvKeys, PathCharset, Settings, Workspace};

@@ -1,0 +1,200 @@
+//! `evaluate_python`: a short script (workspace.md 4).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::answer::Result;
+use crate::output::characters;
+use crate::shell::{self, Asked, Run};
+use crate::{Answer, Code, Effect, Failure, Role, Tool, Warning, Workspace};
+
+/// Run a short Python script in the workspace, for at most 5 seconds. Print what you want to see.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EvaluatePython {
+    /// The script, at most 48000 characters.
+    pub code: String,
+    /// Has to be empty.
+    #[serde(default)]
+    pub globals: Map<String, Value>,
+    /// Has to be empty: read files of the workspace directly.
+    #[serde(default)]
+    pub reads: Vec<Value>,
+    /// Has to be empty: write with `write_file`.
+    #[serde(default)]
+    pub writes: Vec<Value>,
+}
+
+/// What came of a script.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Evaluated {
+    /// Always null.
+    pub value_repr: Option<String>,
+    /// What it printed, at most 4096 characters.
+    pub stdout: String,
+    /// What it printed as errors, at most 4096 characters.
+    pub stderr: String,
+    /// Always empty.
+    pub globals: Map<String, Value>,
+    /// Always empty.
+    pub reads: Vec<Value>,
+    /// Always empty.
+    pub writes: Vec<Value>,
+    /// As of a command.
+    pub exit_code: u8,
+    /// Its time was over.
+    pub timed_out: bool,
+    /// From its start to its end.
+    pub duration_ms: u64,
+    /// For `shell_output`: all that it printed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_id: Option<String>,
+}
+
+/// Characters of a script.
+const MAX_CODE: usize = 48_000;
+
+/// Characters of each stream.
+const MAX_SHOWN: usize = 4096;
+
+/// A script takes no longer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+impl Tool for EvaluatePython {
+    const NAME: &'static str = "evaluate_python";
+    const EFFECT: Effect = Effect::Changes;
+    type Value = Evaluated;
+
+    async fn run(self, workspace: &Workspace) -> Answer<Evaluated> {
+        self.evaluate(workspace).await.unwrap_or_else(|failure| Answer::failed(*failure))
+    }
+
+    fn render(answer: &Answer<Evaluated>) -> String {
+        let Some(it) = &answer.value else { return String::new() };
+        let mut parts = Vec::new();
+        for (name, stream) in [("stdout", &it.stdout), ("stderr", &it.stderr)] {
+            if !stream.is_empty() {
+                parts.push(format!("{name}:\n{stream}"));
+            }
+        }
+        parts.join("\n")
+    }
+}
+
+impl EvaluatePython {
+    async fn evaluate(self, workspace: &Workspace) -> Result<Answer<Evaluated>> {
+        let code = self.checked()?;
+        let _place = workspace.calls().enter().await?;
+        let session = workspace.begin(Role::Workspace).await?;
+        let command = ["python3", "-c", &code].map(str::to_owned).to_vec();
+        let asked = Asked { command, cwd: session.workdir.clone(), timeout: TIMEOUT };
+        let run = Run { asked, env: BTreeMap::new(), stdin: None, capture: true };
+        let (output, survivors) = shell::run(workspace, &session, run).await?;
+        let ended = shell::ended(&output, survivors, (TIMEOUT, session.memory));
+        // Nothing in the answer has room for it; the files' versions have.
+        shell::look(workspace, &session, &output, Self::NAME).await;
+        let mut answer = told(ended);
+        answer.warnings.extend(shell::left_behind(survivors, workspace.settings.has_jobs));
+        Ok(answer.at(&session))
+    }
+
+    fn checked(&self) -> Result<String> {
+        for (given, message) in [
+            (!self.globals.is_empty(), "evaluate_python globals are not supported."),
+            (!self.reads.is_empty(), "evaluate_python reads are not supported; access the workspace directly."),
+            (!self.writes.is_empty(), "evaluate_python writes are not supported; use the write_file tool."),
+        ] {
+            if given {
+                return Failure::boxed(Code::NotSupported, message);
+            }
+        }
+        let code = self.code.replace("\r\n", "\n");
+        if code.chars().any(|it| it < ' ' && it != '\n' && it != '\t') {
+            return Failure::boxed(Code::InvalidCode, "Code contains unsupported control characters.");
+        }
+        if code.chars().count() > MAX_CODE {
+            return Failure::boxed(Code::InvalidCode, "Code is too long (limit 48,000 characters).");
+        }
+        Ok(code)
+    }
+}
+
+fn told(ended: shell::Ended) -> Answer<Evaluated> {
+    use crate::shell::Termination::{Cancelled, Exited, Oom, Signaled, TimedOut};
+
+    let mut stderr = ended.stderr.clone();
+    let timed_out = ended.termination == TimedOut;
+    if timed_out {
+        stderr.add_line("Execution timed out.");
+    }
+    let (message, code) = match (ended.termination, ended.exit_code) {
+        (Exited, 0) => ("Evaluation succeeded (exit code 0).".to_owned(), None),
+        (TimedOut, _) => ("Evaluation timed out.".to_owned(), Some(Code::TimedOut)),
+        (Oom, _) => ("Evaluation was ended: memory limit reached.".to_owned(), Some(Code::OutOfMemory)),
+        (Cancelled, _) => ("Evaluation was cancelled.".to_owned(), Some(Code::Cancelled)),
+        (Exited | Signaled, exit) => (format!("Evaluation failed (exit code {exit})."), Some(Code::EvaluationFailed)),
+    };
+    let value = Evaluated {
+        value_repr: None,
+        stdout: characters(&ended.stdout.text, MAX_SHOWN),
+        stderr: ending(&stderr.text, timed_out),
+        globals: Map::new(),
+        reads: Vec::new(),
+        writes: Vec::new(),
+        exit_code: ended.exit_code,
+        timed_out,
+        duration_ms: shell::millis(ended.duration),
+        output_id: ended.output_id,
+    };
+    let mut answer = Answer::done(message.clone(), value);
+    answer.failure = code.map(|code| Failure::new(code, message));
+    if ended.exit_code == 127 {
+        answer.warnings.push(Warning::new("python_missing", "The image has no `python3`."));
+    }
+    answer
+}
+
+/// Errors as they are told: of many the first, and at a timeout the last line in any case.
+fn ending(stderr: &str, timed_out: bool) -> String {
+    const LAST: &str = "Execution timed out.\n";
+    if !timed_out || stderr.chars().count() <= MAX_SHOWN {
+        return characters(stderr, MAX_SHOWN);
+    }
+    format!("{}\n{LAST}", characters(stderr, MAX_SHOWN - LAST.len() - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::EvaluatePython;
+
+    #[test]
+    fn w38_scripts_are_text_and_nothing_goes_beside_them() {
+        let told = |args: serde_json::Value| {
+            let it: EvaluatePython = serde_json::from_value(args).unwrap();
+            it.checked().map_err(|it| format!("{}: {}", it.code.word(), it.message))
+        };
+        assert_eq!(told(json!({ "code": "a\r\n\tb" })).unwrap(), "a\n\tb");
+        for (args, expected) in [
+            (json!({ "code": "a\u{7}" }), "invalid_code: Code contains unsupported control characters."),
+            (json!({ "code": "a\rb" }), "invalid_code: Code contains unsupported control characters."),
+            (json!({ "code": "x".repeat(48_001) }), "invalid_code: Code is too long (limit 48,000 characters)."),
+            (json!({ "code": "", "globals": {"a": 1} }), "not_supported: evaluate_python globals are not supported."),
+            (
+                json!({ "code": "", "reads": ["a"] }),
+                "not_supported: evaluate_python reads are not supported; access the workspace directly.",
+            ),
+            (
+                json!({ "code": "", "writes": ["a"] }),
+                "not_supported: evaluate_python writes are not supported; use the write_file tool.",
+            ),
+        ] {
+            assert_eq!(told(args).unwrap_err(), expected);
+        }
+    }
+}

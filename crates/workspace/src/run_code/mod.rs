@@ -1,0 +1,297 @@
+//! `run_code`: a snippet in a container of its own (workspace.md 6).
+
+mod told;
+
+use std::time::Duration;
+
+use coracle_runtime::link::Put;
+use coracle_runtime::link::wire::{At, Who};
+use coracle_runtime::{ByteSize, Command, ContainerPath, Exec, ExecLimits, ExecOutput, Input, random_hex};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use self::told::Ran;
+use crate::answer::Result;
+use crate::output::{INLINE, KEEP};
+use crate::shell::check::MAX_STDIN;
+use crate::shell::{Termination, ended};
+use crate::{Code, Failure, Reason, Role, Session, Workspace};
+
+/// Run a snippet of TypeScript, JavaScript, Python or bash in an isolated container and give back what it prints. Files in
+/// `/packages` stay for the session.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunCode {
+    /// The snippet, at most 1 MiB.
+    #[schemars(with = "String")]
+    pub code: serde_json::Value,
+    /// `typescript`, `javascript`, `python` or `bash`.
+    #[schemars(with = "Option<String>", extend("default" = "typescript"))]
+    pub language: Option<String>,
+    /// Milliseconds before it is ended.
+    #[schemars(with = "Option<u64>", extend("default" = 30000))]
+    pub timeout: Option<f64>,
+    /// Text for its standard input.
+    pub stdin: Option<String>,
+}
+
+/// Where snippets run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// In a container of the session.
+    Container,
+    /// In a program that the person gave.
+    Preload,
+    /// The person's word for it means nothing; this is what they wrote.
+    Invalid(String),
+    /// A program was asked for and none was given.
+    Unavailable,
+}
+
+/// How snippets run.
+#[derive(Clone, Debug)]
+pub struct RunSettings {
+    /// Where.
+    pub mode: Mode,
+    /// Nobody's snippet takes longer.
+    pub max_timeout: Duration,
+    /// What a snippet's container may use.
+    pub memory: ByteSize,
+    /// A container whose snippet took too long is taken away.
+    pub discard_at_timeout: bool,
+    /// Packages may be fetched while a snippet runs.
+    pub has_network: bool,
+}
+
+/// A language that snippets are written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Language {
+    /// TypeScript. Types are not checked.
+    TypeScript,
+    /// JavaScript.
+    JavaScript,
+    /// Python.
+    Python,
+    /// Bash.
+    Bash,
+}
+
+/// Bytes of a snippet.
+const MAX_CODE: usize = 1 << 20;
+
+/// Milliseconds of a snippet whose caller says nothing, and at least.
+const TIMEOUT_MS: (f64, f64) = (30_000.0, 100.0);
+
+/// Between TERM and KILL.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What a snippet left behind gets so long after TERM.
+const LEFT_GRACE: Duration = Duration::from_millis(100);
+
+impl Language {
+    fn parse(word: &str) -> Option<Self> {
+        [Self::TypeScript, Self::JavaScript, Self::Python, Self::Bash].into_iter().find(|it| it.word() == word)
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::TypeScript => "typescript",
+            Self::JavaScript => "javascript",
+            Self::Python => "python",
+            Self::Bash => "bash",
+        }
+    }
+
+    fn file(self) -> &'static str {
+        match self {
+            Self::TypeScript => "/code/main.ts",
+            Self::JavaScript => "/code/main.js",
+            Self::Python => "/code/main.py",
+            Self::Bash => "/code/main.sh",
+        }
+    }
+
+    fn command(self, has_network: bool) -> Vec<String> {
+        let words: &[&str] = match (self, has_network) {
+            (Self::TypeScript | Self::JavaScript, false) => &["bun", "run", "--no-install"],
+            (Self::TypeScript | Self::JavaScript, true) => &["bun", "run"],
+            (Self::Python, _) => &["python3"],
+            (Self::Bash, _) => &["bash"],
+        };
+        words.iter().copied().chain([self.file()]).map(str::to_owned).collect()
+    }
+}
+
+/// A snippet that may run.
+#[derive(Debug)]
+struct Snippet {
+    code: String,
+    language: Language,
+    timeout: Duration,
+    stdin: Option<String>,
+}
+
+impl RunCode {
+    /// The tool's name.
+    pub const NAME: &'static str = "run_code";
+
+    /// Runs it. A failure is an answer, too, with the same fields.
+    pub async fn run(self, workspace: &Workspace) -> Ran {
+        let run_id = random_hex::<4>();
+        let (word, timeout_ms) = (self.language.clone(), self.timeout);
+        let ran = match self.checked(&workspace.settings.run) {
+            Ok(snippet) => run(workspace, &run_id, snippet).await,
+            Err(failure) => Err(failure),
+        };
+        let mut ran = ran.unwrap_or_else(|failure| Ran::failed(&failure, &workspace.settings.run.mode));
+        ran.run_id = run_id;
+        ran.language = word.unwrap_or_else(|| Language::TypeScript.word().to_owned());
+        ran.timeout_ms = clamped(timeout_ms, workspace.settings.run.max_timeout);
+        ran
+    }
+
+    fn checked(self, settings: &RunSettings) -> Result<Snippet> {
+        mode(&settings.mode)?;
+        let serde_json::Value::String(code) = self.code else {
+            return Failure::boxed(Code::CodeRequired, "Code parameter is required and must be a string");
+        };
+        if code.is_empty() {
+            return Failure::boxed(Code::CodeRequired, "Code parameter is required and must be a string");
+        }
+        if code.len() > MAX_CODE {
+            return Failure::boxed(Code::CodeTooLarge, "Code is too large (limit 1 MiB).");
+        }
+        if self.stdin.as_ref().is_some_and(|it| it.chars().count() > MAX_STDIN) {
+            return Failure::boxed(Code::InvalidStdin, "stdin exceeds 48,000 characters.");
+        }
+        let word = self.language.as_deref().unwrap_or("typescript");
+        let Some(language) = Language::parse(word) else {
+            let message =
+                format!("No language `{}`; there are typescript, javascript, python and bash.", word.escape_debug());
+            return Failure::boxed(Code::LanguageUnknown, message);
+        };
+        let timeout = Duration::from_millis(clamped(self.timeout, settings.max_timeout));
+        Ok(Snippet { code, language, timeout, stdin: self.stdin })
+    }
+}
+
+fn mode(mode: &Mode) -> Result<()> {
+    match mode {
+        Mode::Container => Ok(()),
+        Mode::Preload | Mode::Unavailable => Failure::boxed(
+            Code::ExecutionModeUnavailable,
+            "EXECUTION_MODE is `preload`, and no `run_code.preload` is configured; use `container`.",
+        ),
+        Mode::Invalid(word) => Failure::boxed(
+            Code::ExecutionModeInvalid,
+            format!("EXECUTION_MODE is `{}`; it has to be `container` or `preload`.", word.escape_debug()),
+        ),
+    }
+}
+
+fn clamped(timeout: Option<f64>, most: Duration) -> u64 {
+    let ms = timeout.filter(|it| it.is_finite()).unwrap_or(TIMEOUT_MS.0);
+    // Between bounds that fit.
+    ms.clamp(TIMEOUT_MS.1, most.as_millis() as f64) as u64
+}
+
+async fn run(workspace: &Workspace, run_id: &str, snippet: Snippet) -> Result<Ran> {
+    // The file's path is fixed, so snippets run one after another, and none sees another's.
+    let _place = workspace.runs().enter().await?;
+    let session = workspace.begin(Role::Run).await?;
+    let settings = &workspace.settings.run;
+    put(&session, &snippet).await?;
+    let output = execute(workspace, &session, &snippet).await;
+    // The next snippet writes its own; one that stays is seen by nobody else.
+    let file = at(snippet.language.file());
+    let _ = session.link.remove(file, false).await;
+    let output = output?;
+    let left = output.left_running;
+    if let Some(job) = output.job.as_ref().filter(|_| left > 0) {
+        let _ = session.link.cancel(job, LEFT_GRACE).await;
+    }
+    let ended = ended(&output, left, (snippet.timeout, session.memory));
+    if ended.termination == Termination::TimedOut && settings.discard_at_timeout {
+        // What could not be taken away is found dead by the next call.
+        let _ = workspace.sessions().discard(Role::Run, Reason::Timeout).await;
+    } else {
+        workspace.sessions().touch(Role::Run).await;
+    }
+    Ok(told::ran(run_id, &session, ended, (snippet.timeout, settings)))
+}
+
+fn at(path: &str) -> At {
+    At { user: Who::Ids { uid: 0, gid: Some(0) }, path: path.to_owned(), follow: false }
+}
+
+/// A new file each time: whoever has the last one open sees nothing of this one.
+async fn put(session: &Session, snippet: &Snippet) -> Result<()> {
+    let put = Put {
+        at: at(snippet.language.file()),
+        mode: Some(0o444),
+        exact: true,
+        parents: true,
+        replace: true,
+        content: Input::Bytes(snippet.code.clone().into_bytes()),
+    };
+    match session.link.put(put).await {
+        Ok(_) => Ok(()),
+        Err(err) => Err(crate::workspace::failed(&err, false)),
+    }
+}
+
+async fn execute(workspace: &Workspace, session: &Session, snippet: &Snippet) -> Result<ExecOutput> {
+    let settings = &workspace.settings.run;
+    let words = snippet.language.command(settings.has_network);
+    let cwd = ContainerPath::parse("/code").map_err(|err| Failure::new(Code::Internal, err.to_string()))?;
+    let mut exec = Exec::new(Command::Argv(words), session.user, cwd);
+    exec.env = session.env.clone();
+    exec.stdin = snippet.stdin.clone().map(|it| Input::Bytes(it.into_bytes()));
+    exec.limits = ExecLimits { total: Some(snippet.timeout), silence: None, grace: GRACE };
+    exec.keep_bytes = KEEP;
+    exec.passes_on = Some(INLINE);
+    exec.cancel = workspace.cancel.clone();
+    exec.live = workspace.live.clone();
+    workspace.exec(session, exec).await
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{Language, Mode, RunCode, clamped, mode};
+    use std::time::Duration;
+
+    #[test]
+    fn r19_a_language_is_one_of_four_words() {
+        for word in ["typescript", "javascript", "python", "bash"] {
+            assert_eq!(Language::parse(word).unwrap().word(), word);
+        }
+        assert_eq!(Language::parse("ruby"), None);
+        assert_eq!(Language::TypeScript.command(false).join(" "), "bun run --no-install /code/main.ts");
+        assert_eq!(Language::JavaScript.command(true).join(" "), "bun run /code/main.js");
+    }
+
+    #[test]
+    fn r03_only_two_words_are_modes() {
+        assert!(mode(&Mode::Container).is_ok());
+        let failure = mode(&Mode::Invalid("Container".into())).unwrap_err();
+        assert_eq!(failure.code.word(), "execution_mode_invalid");
+        assert_eq!(mode(&Mode::Unavailable).unwrap_err().code.word(), "execution_mode_unavailable");
+    }
+
+    #[test]
+    fn time_is_within_bounds() {
+        let most = Duration::from_secs(120);
+        for (given, expected) in [(None, 30_000), (Some(1.0), 100), (Some(1e12), 120_000), (Some(250.5), 250)] {
+            assert_eq!(clamped(given, most), expected);
+        }
+    }
+
+    #[test]
+    fn code_has_to_be_a_text() {
+        let it: RunCode = serde_json::from_value(json!({ "code": 7 })).unwrap();
+        assert!(it.code.is_number());
+    }
+}

@@ -1,0 +1,165 @@
+//! The result of a snippet: flat, as its callers know it.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{Mode, RunSettings};
+use crate::shell::{Ended, Termination, millis};
+use crate::{Code, Failure, Reason, Session, Warning};
+
+/// The result of a snippet (workspace.md 6.1).
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Ran {
+    /// It ended with 0, in time and in its memory.
+    pub success: bool,
+    /// What it printed.
+    pub output: String,
+    /// What it printed as errors.
+    pub stderr: String,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Its own code; 124 at a timeout; null when nothing ran.
+    pub exit_code: Option<u8>,
+    /// Its time was over.
+    pub timed_out: bool,
+    /// It was ended for its memory.
+    pub oom: bool,
+    /// Milliseconds that it had.
+    pub timeout_ms: u64,
+    /// Milliseconds that it took.
+    pub duration_ms: u64,
+    /// The signal that ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// The language.
+    pub language: String,
+    /// `container` or `preload`.
+    pub mode: String,
+    /// Names this run.
+    pub run_id: String,
+    /// The how manieth container of the session.
+    pub generation: u64,
+    /// This container replaced another.
+    pub container_restarted: bool,
+    /// `output` or `stderr` is not all of it.
+    pub truncated: bool,
+    /// Bytes that it printed.
+    pub output_bytes: u64,
+    /// Bytes that it printed as errors.
+    pub stderr_bytes: u64,
+    /// For `shell_output`: all that it printed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_id: Option<String>,
+    /// What agents branch on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub code: Option<Code>,
+    /// One sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// What to do next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// More, by code.
+    #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
+    pub details: serde_json::Map<String, serde_json::Value>,
+    /// News that is not the answer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<serde_json::Value>")]
+    pub warnings: Vec<Warning>,
+}
+
+impl Ran {
+    fn nothing(mode: &Mode) -> Self {
+        Self {
+            success: false,
+            output: String::new(),
+            stderr: String::new(),
+            error: None,
+            exit_code: None,
+            timed_out: false,
+            oom: false,
+            timeout_ms: 0,
+            duration_ms: 0,
+            signal: None,
+            language: String::new(),
+            mode: if *mode == Mode::Preload { "preload" } else { "container" }.to_owned(),
+            run_id: String::new(),
+            generation: 0,
+            container_restarted: false,
+            truncated: false,
+            output_bytes: 0,
+            stderr_bytes: 0,
+            output_id: None,
+            code: None,
+            message: None,
+            hint: None,
+            details: serde_json::Map::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Nothing ran, or nobody knows how it ended.
+    pub(super) fn failed(failure: &Failure, mode: &Mode) -> Self {
+        Self {
+            error: Some(failure.message.clone()),
+            code: Some(failure.code.clone()),
+            message: Some(failure.message.clone()),
+            hint: failure.hint.clone(),
+            details: failure.details.clone(),
+            ..Self::nothing(mode)
+        }
+    }
+}
+
+pub(super) fn ran(run_id: &str, session: &Session, ended: Ended, (timeout, settings): (Duration, &RunSettings)) -> Ran {
+    let (error, code) = match ended.termination {
+        Termination::TimedOut => {
+            (Some(format!("Execution timed out after {} ms.", millis(timeout))), Some(Code::TimedOut))
+        }
+        Termination::Oom => {
+            let message = format!("Execution exceeded the memory limit of {} MiB.", settings.memory.0 >> 20);
+            (Some(message), Some(Code::OutOfMemory))
+        }
+        Termination::Cancelled => (Some("The run was cancelled.".to_owned()), Some(Code::Cancelled)),
+        Termination::Exited if ended.exit_code == 0 => (None, None),
+        Termination::Exited if ended.exit_code == 127 => (Some(said(&ended)), Some(Code::LanguageUnavailable)),
+        Termination::Exited | Termination::Signaled => (Some(said(&ended)), Some(Code::RunFailed)),
+    };
+    let replaced = session.news.as_ref();
+    Ran {
+        success: code.is_none(),
+        message: error.clone(),
+        error,
+        exit_code: Some(ended.exit_code),
+        timed_out: ended.termination == Termination::TimedOut,
+        oom: ended.termination == Termination::Oom,
+        duration_ms: millis(ended.duration),
+        signal: ended.signal,
+        run_id: run_id.to_owned(),
+        generation: session.generation,
+        container_restarted: replaced.is_some(),
+        truncated: ended.stdout.truncated || ended.stderr.truncated,
+        output_bytes: ended.stdout.bytes,
+        stderr_bytes: ended.stderr.bytes,
+        output: ended.stdout.text,
+        stderr: ended.stderr.text,
+        output_id: ended.output_id,
+        code,
+        // That a run took too long was told by that run.
+        warnings: replaced.filter(|it| it.reason != Reason::Timeout).map(Warning::from).into_iter().collect(),
+        ..Ran::nothing(&settings.mode)
+    }
+}
+
+/// What a program that failed says itself, else its code.
+fn said(ended: &Ended) -> String {
+    if ended.stderr.text.is_empty() {
+        return format!("Process exited with code {}.", ended.exit_code);
+    }
+    ended.stderr.text.clone()
+}

@@ -1,0 +1,94 @@
+//! `glob`: files whose path matches.
+
+use coracle_runtime::link::wire::space::{Act, Done, TroubleCode};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{bounds, pattern};
+use crate::answer::Result;
+use crate::count::count;
+use crate::files::{Missing, failure, shown_time, unexpected, versioned};
+use crate::paths::{Path, shown};
+use crate::{Answer, Code, Effect, Failure, Tool, Workspace};
+
+/// Find files by a pattern: `*` and `?` stay within a directory, `**` crosses them (`**/*.py`, `src/**`).
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Glob {
+    /// The pattern, against paths from `path` on.
+    pub pattern: String,
+    /// Directory to look in.
+    #[schemars(extend("default" = "/"))]
+    pub path: Option<String>,
+    /// Leave out what git would ignore.
+    #[schemars(extend("default" = false))]
+    pub respect_gitignore: Option<bool>,
+}
+
+/// A file that matches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct GlobMatch {
+    /// The file.
+    pub path: String,
+    /// Bytes.
+    pub size_bytes: u64,
+    /// How often it was seen to change.
+    pub version: u64,
+    /// When its content changed last.
+    pub updated_at: String,
+}
+
+/// Files that are told.
+const MOST: u32 = 2000;
+
+impl Tool for Glob {
+    const NAME: &'static str = "glob";
+    const EFFECT: Effect = Effect::Looks;
+    type Value = Vec<GlobMatch>;
+
+    async fn run(self, workspace: &Workspace) -> Answer<Vec<GlobMatch>> {
+        self.find(workspace).await.unwrap_or_else(|failure| Answer::failed(*failure))
+    }
+
+    fn render(answer: &Answer<Vec<GlobMatch>>) -> String {
+        let line = |it: &GlobMatch| format!("{} - {}", it.path, versioned(it.size_bytes, it.version, &it.updated_at));
+        let lines: Vec<String> = answer.value.iter().flatten().map(line).collect();
+        lines.join("\n")
+    }
+}
+
+impl Glob {
+    async fn find(self, workspace: &Workspace) -> Result<Answer<Vec<GlobMatch>>> {
+        let charset = workspace.settings.path_charset;
+        let path = Path::directory(self.path.as_deref(), charset)?;
+        let act = Act::Glob {
+            path: path.as_str().to_owned(),
+            pattern: pattern(&self.pattern, charset)?,
+            gitignore: self.respect_gitignore.unwrap_or(false),
+            bounds: bounds(MOST),
+        };
+        let there = workspace.space(act, &[]).await?;
+        let answer = match there.done {
+            Done::Globbed { entries, omitted, complete } => {
+                let value: Vec<_> = entries
+                    .into_iter()
+                    .map(|it| GlobMatch {
+                        path: shown(&it.path),
+                        size_bytes: it.size,
+                        version: it.version,
+                        updated_at: shown_time(it.changed_ms),
+                    })
+                    .collect();
+                let found = count(value.len() as u64 + omitted, "match");
+                Answer::done(format!("Found {found} under {path} for pattern '{}'.", self.pattern), value)
+                    .cut(omitted, complete)
+            }
+            Done::Not(trouble) if trouble.code == TroubleCode::BadPattern => {
+                Answer::failed(Failure::new(Code::InvalidPattern, format!("Invalid pattern: {}", trouble.detail)))
+            }
+            Done::Not(trouble) => Answer::failed(failure(&trouble, &path.to_string(), Missing::Directory)),
+            other => Answer::failed(unexpected(&other)),
+        };
+        Ok(answer.at(&there.session))
+    }
+}

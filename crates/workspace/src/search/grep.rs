@@ -1,0 +1,131 @@
+//! `grep`: lines that match.
+
+use coracle_runtime::link::wire::space::{Act, Done};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{bounds, pattern};
+use crate::answer::Result;
+use crate::count::count;
+use crate::files::{Missing, failure, unexpected};
+use crate::paths::{Path, shown};
+use crate::{Answer, Code, Effect, Failure, Tool, Workspace};
+
+/// Find lines by a regular expression (Rust's syntax), in a directory and all below it or in one file.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Grep {
+    /// The regular expression, against each line.
+    pub pattern: String,
+    /// Directory or file to look in; without it the whole workspace.
+    pub path: Option<String>,
+    /// Only files that match: by name (`*.py`), or with a slash by path.
+    pub glob: Option<String>,
+    /// Letters match in either case.
+    #[schemars(extend("default" = false))]
+    pub case_insensitive: Option<bool>,
+    /// Lines before and after each match, at most 5.
+    #[schemars(extend("default" = 0))]
+    pub context: Option<u32>,
+    /// Leave out what git would ignore.
+    #[schemars(extend("default" = false))]
+    pub respect_gitignore: Option<bool>,
+}
+
+/// A line that matches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct GrepMatch {
+    /// The file.
+    pub path: String,
+    /// From 1.
+    pub line_number: u64,
+    /// The line, at most 2000 characters.
+    pub line: String,
+    /// It was longer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line_truncated: Option<bool>,
+    /// Lines before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<Vec<String>>,
+    /// Lines after.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<Vec<String>>,
+}
+
+/// Lines that are told.
+const MOST: u32 = 1000;
+
+/// Lines around a match.
+const MOST_CONTEXT: u32 = 5;
+
+impl Tool for Grep {
+    const NAME: &'static str = "grep";
+    const EFFECT: Effect = Effect::Looks;
+    type Value = Vec<GrepMatch>;
+
+    async fn run(self, workspace: &Workspace) -> Answer<Vec<GrepMatch>> {
+        self.find(workspace).await.unwrap_or_else(|failure| Answer::failed(*failure))
+    }
+
+    fn render(answer: &Answer<Vec<GrepMatch>>) -> String {
+        let lines: Vec<String> = answer.value.iter().flatten().flat_map(GrepMatch::lines).collect();
+        lines.join("\n")
+    }
+}
+
+impl GrepMatch {
+    /// The match as `path:12: line`, what stands around it as `path-11- line`.
+    fn lines(&self) -> Vec<String> {
+        let (path, number) = (&self.path, self.line_number);
+        let around = |number: u64, line: &String| format!("{path}-{number}- {line}");
+        let (before, after) = (self.before.as_deref().unwrap_or_default(), self.after.as_deref().unwrap_or_default());
+        let first = number.saturating_sub(before.len() as u64);
+        let mut lines: Vec<String> = (first..).zip(before).map(|(number, line)| around(number, line)).collect();
+        lines.push(format!("{path}:{number}: {}", self.line));
+        lines.extend((number + 1..).zip(after).map(|(number, line)| around(number, line)));
+        lines
+    }
+}
+
+impl Grep {
+    async fn find(self, workspace: &Workspace) -> Result<Answer<Vec<GrepMatch>>> {
+        let charset = workspace.settings.path_charset;
+        let path = Path::directory(self.path.as_deref(), charset)?;
+        if self.pattern.is_empty() {
+            return Failure::boxed(Code::InvalidPattern, "Pattern must not be empty.");
+        }
+        let glob =
+            self.glob.as_deref().filter(|it| !it.trim().is_empty()).map(|it| pattern(it, charset)).transpose()?;
+        let context = self.context.unwrap_or(0).min(MOST_CONTEXT);
+        let act = Act::Grep {
+            path: path.as_str().to_owned(),
+            pattern: self.pattern.clone(),
+            glob,
+            ignore_case: self.case_insensitive.unwrap_or(false),
+            context,
+            gitignore: self.respect_gitignore.unwrap_or(false),
+            bounds: bounds(MOST),
+        };
+        let there = workspace.space(act, &[]).await?;
+        let answer = match there.done {
+            Done::Grepped { matches, omitted, complete } => {
+                let value: Vec<_> = matches
+                    .into_iter()
+                    .map(|it| GrepMatch {
+                        path: shown(&it.path),
+                        line_number: it.line,
+                        line: it.text,
+                        line_truncated: it.cut.then_some(true),
+                        before: (context > 0).then_some(it.before),
+                        after: (context > 0).then_some(it.after),
+                    })
+                    .collect();
+                let found = count(value.len() as u64 + omitted, "match");
+                Answer::done(format!("Found {found} for pattern '{}'.", self.pattern), value).cut(omitted, complete)
+            }
+            Done::Not(trouble) => Answer::failed(failure(&trouble, &path.to_string(), Missing::Path)),
+            other => Answer::failed(unexpected(&other)),
+        };
+        Ok(answer.at(&there.session))
+    }
+}

@@ -1,0 +1,36 @@
+//! Files that a program says it changed (workspace.md 5.1).
+
+/// Lines at the end of an output that are looked at.
+const LINES: usize = 64;
+
+/// Hints that are taken.
+const MOST: usize = 256;
+
+/// How a line begins that names a file.
+const WORD: &str = "FILE_CHANGE: ";
+
+/// The files named in the last lines of an output: by its tail, or by its head when that is all of it. What is no path of a
+/// workspace is left out; the others are only looked at.
+pub(super) fn of(tail: &[u8], head: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(if tail.is_empty() { head } else { tail }).into_owned();
+    let lines: Vec<&str> = text.lines().collect();
+    let last = &lines[lines.len().saturating_sub(LINES)..];
+    let named = last.iter().filter_map(|it| it.trim_end().strip_prefix(WORD));
+    let charset = crate::paths::PathCharset::Utf8;
+    let paths = named.filter_map(|it| crate::paths::Path::file("path", it, charset).ok());
+    paths.map(|it| it.as_str().to_owned()).take(MOST).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of;
+
+    #[test]
+    fn w40_only_paths_of_the_workspace_are_hints() {
+        let output =
+            "x\nFILE_CHANGE: ../../etc/passwd\nFILE_CHANGE: nope\n FILE_CHANGE: no\nFILE_CHANGE: /workspace/a b\r\n";
+        assert_eq!(of(&[], output.as_bytes()), ["nope", "a b"]);
+        let early = format!("FILE_CHANGE: early\n{}", "x\n".repeat(64));
+        assert!(of(early.as_bytes(), b"").is_empty());
+    }
+}

@@ -1,0 +1,183 @@
+//! `shell_execute`: one program with its arguments (workspace.md 3).
+
+pub(crate) mod check;
+mod hints;
+mod told;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use coracle_runtime::link::wire::space::{Act, Bounds, Done, ItemKind, TroubleCode};
+use coracle_runtime::{Command, ContainerPath, Exec, ExecLimits, ExecOutput, Input};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use self::check::Checked;
+pub use self::told::{Changed, ShellResult};
+pub(crate) use self::told::{Ended, Termination, ended, millis};
+use crate::answer::Result;
+use crate::output::{INLINE, KEEP};
+use crate::{Answer, Code, Effect, Failure, Role, Session, Tool, Warning, Workspace};
+
+/// Run one program with its arguments in the workspace, for at most two minutes; nothing keeps running after it. No shell is
+/// added: for a shell line give `["sh", "-c", "…"]`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Shell {
+    /// The program and its arguments.
+    #[schemars(with = "Vec<String>")]
+    pub command: Value,
+    /// Directory to run in; without it the root of the workspace.
+    pub cwd: Option<String>,
+    /// Variables for this command, at most 64.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Text for its standard input, at most 48000 characters.
+    pub stdin: Option<String>,
+    /// Seconds before it and everything it started is ended, 1 to 120.
+    #[schemars(with = "Option<f64>", extend("default" = 30))]
+    pub timeout_seconds: Option<Value>,
+    /// Give back what it prints.
+    #[schemars(extend("default" = true))]
+    pub capture_output: Option<bool>,
+}
+
+/// Between TERM and KILL.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What a command left behind gets so long after TERM.
+const LEFT_GRACE: Duration = Duration::from_millis(500);
+
+impl Tool for Shell {
+    const NAME: &'static str = "shell_execute";
+    const EFFECT: Effect = Effect::Changes;
+    type Value = ShellResult;
+
+    async fn run(self, workspace: &Workspace) -> Answer<ShellResult> {
+        self.run_as(Self::NAME, workspace).await
+    }
+
+    fn render(answer: &Answer<ShellResult>) -> String {
+        answer.value.as_ref().map(ShellResult::text).unwrap_or_default()
+    }
+}
+
+impl Shell {
+    /// The same under another name, which messages use.
+    pub async fn run_as(self, name: &str, workspace: &Workspace) -> Answer<ShellResult> {
+        match check::check(&self, workspace.settings.env_keys) {
+            Ok(checked) => execute(name, checked, workspace).await.unwrap_or_else(|it| Answer::failed(*it)),
+            Err(failure) => Answer::failed(*failure),
+        }
+    }
+}
+
+async fn execute(name: &str, checked: Checked, workspace: &Workspace) -> Result<Answer<ShellResult>> {
+    let _place = workspace.calls().enter().await?;
+    let session = workspace.begin(Role::Workspace).await?;
+    let cwd = match checked.cwd.as_str() {
+        "" => session.workdir.clone(),
+        cwd => directory(workspace, &session, cwd).await?,
+    };
+    let asked = Asked { command: checked.command.clone(), cwd: cwd.clone(), timeout: checked.timeout };
+    let (output, survivors) =
+        run(workspace, &session, Run { asked, env: checked.env, stdin: checked.stdin, capture: checked.capture })
+            .await?;
+    let ended = ended(&output, survivors, (checked.timeout, session.memory));
+    let changed = look(workspace, &session, &output, name).await;
+    let mut answer = ShellResult::answer(name, (checked.command, cwd), ended, (changed, checked.capture));
+    answer.warnings.extend(left_behind(survivors, workspace.settings.has_jobs));
+    Ok(answer.at(&session))
+}
+
+/// What is run, and for how long.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) command: Vec<String>,
+    pub(crate) cwd: ContainerPath,
+    pub(crate) timeout: Duration,
+}
+
+/// A command with all that it is given.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) asked: Asked,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) stdin: Option<String>,
+    pub(crate) capture: bool,
+}
+
+/// Runs a command and ends what it left behind; how many processes that were.
+pub(crate) async fn run(workspace: &Workspace, session: &Session, run: Run) -> Result<(ExecOutput, u32)> {
+    let Run { asked, env, stdin, capture } = run;
+    workspace.first_look(session).await;
+    let mut exec = Exec::new(Command::Argv(asked.command), session.user, asked.cwd);
+    exec.env = session.env.clone();
+    exec.env.extend(env);
+    exec.stdin = stdin.map(|it| Input::Bytes(it.into_bytes()));
+    exec.limits = ExecLimits { total: Some(asked.timeout), silence: None, grace: GRACE };
+    exec.keep_bytes = if capture { KEEP } else { 0 };
+    exec.passes_on = Some(if capture { INLINE } else { usize::MAX });
+    exec.cancel = workspace.cancel.clone();
+    exec.live = workspace.live.clone();
+    let output = workspace.exec(session, exec).await?;
+    workspace.sessions().touch(Role::Workspace).await;
+    let left = output.left_running;
+    if let Some(job) = output.job.as_ref().filter(|_| left > 0) {
+        // What cannot be ended goes with the container; its count is told.
+        let _ = session.link.cancel(job, LEFT_GRACE).await;
+    }
+    Ok((output, left))
+}
+
+pub(crate) fn left_behind(survivors: u32, has_jobs: bool) -> Option<Warning> {
+    let what = match survivors {
+        0 => return None,
+        1 => "1 process that the command left running was ended".to_owned(),
+        more => format!("{more} processes that the command left running were ended"),
+    };
+    let instead = if has_jobs { "; for what has to go on use `exec_background` of `containers`" } else { "" };
+    Some(Warning::new("background_ended", format!("{what}{instead}.")))
+}
+
+/// A directory of the workspace, as commands name it.
+async fn directory(workspace: &Workspace, session: &Session, cwd: &str) -> Result<ContainerPath> {
+    let act = Act::Stat { path: cwd.to_owned() };
+    let found = workspace.act(session, act).await?;
+    let missing = || Failure::boxed(Code::CwdNotFound, "cwd does not exist.");
+    match found {
+        Done::Found(item) => match item.kind {
+            ItemKind::Directory => {}
+            ItemKind::Symlink if item.target.as_deref().is_some_and(|it| !it.starts_with('/')) => return missing(),
+            ItemKind::Symlink => {
+                return Failure::boxed(Code::PathEscape, format!("Path escapes the workspace: {cwd}."));
+            }
+            _ => return Failure::boxed(Code::CwdNotDirectory, "cwd must reference a directory."),
+        },
+        Done::Not(trouble) => match trouble.code {
+            TroubleCode::NotFound => return missing(),
+            TroubleCode::NotDirectory => {
+                return Failure::boxed(Code::CwdNotDirectory, "cwd must reference a directory.");
+            }
+            _ => return Failure::boxed(Code::PathEscape, format!("Path escapes the workspace: {cwd}.")),
+        },
+        other => return Err(Box::new(crate::files::unexpected(&other))),
+    }
+    session.workdir.join(cwd).map_err(|err| Box::new(Failure::new(Code::InvalidCwd, format!("{err}."))))
+}
+
+/// What the command changed.
+pub(crate) async fn look(workspace: &Workspace, session: &Session, output: &ExecOutput, tool: &str) -> Option<Changed> {
+    let hints = hints::of(&output.stdout.tail(), output.stdout.head());
+    let act =
+        Act::Changed { hints, exclude: workspace.settings.scan_exclude.clone(), bounds: SCAN, tool: tool.to_owned() };
+    match workspace.act(session, act).await {
+        Ok(Done::Changed(changes)) => Some(Changed::of(&changes)),
+        // The command did what it did, whether or not somebody could look.
+        _ => None,
+    }
+}
+
+/// A look takes no longer, and tells no more.
+pub(crate) const SCAN: Bounds = Bounds { most: 50, entries: 50_000, within_ms: 500 };

@@ -1,0 +1,88 @@
+//! Files that were touched (workspace.md 5.1).
+
+use coracle_runtime::link::wire::space::{Act, Done, Touch};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::answer::Result;
+use crate::count::count;
+use crate::files::{shown_time, unexpected, versioned};
+use crate::paths::shown;
+use crate::{Answer, Effect, Tool, Workspace};
+
+/// A file that a tool or a command touched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Touched {
+    /// The file.
+    pub path: String,
+    /// Bytes.
+    pub size_bytes: u64,
+    /// Of its content; none for a large file.
+    pub sha256: Option<String>,
+    /// One more whenever its content was found changed.
+    pub version: u64,
+    /// First seen.
+    pub created_at: String,
+    /// Last found changed.
+    pub updated_at: String,
+    /// The tool that touched it last.
+    pub last_tool: String,
+    /// It is gone.
+    pub deleted: bool,
+}
+
+impl From<&Touch> for Touched {
+    fn from(it: &Touch) -> Self {
+        Self {
+            path: shown(&it.path),
+            size_bytes: it.size,
+            sha256: it.sha256.clone(),
+            version: it.version,
+            created_at: shown_time(it.created_ms),
+            updated_at: shown_time(it.updated_ms),
+            last_tool: it.last_tool.clone(),
+            deleted: it.deleted,
+        }
+    }
+}
+
+/// List the files of the workspace that were touched, with their versions.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Snapshot {}
+
+impl Tool for Snapshot {
+    const NAME: &'static str = "snapshot";
+    const EFFECT: Effect = Effect::Looks;
+    type Value = Vec<Touched>;
+
+    async fn run(self, workspace: &Workspace) -> Answer<Vec<Touched>> {
+        list(workspace).await.unwrap_or_else(|failure| Answer::failed(*failure))
+    }
+
+    fn render(answer: &Answer<Vec<Touched>>) -> String {
+        let lines: Vec<String> = answer.value.iter().flatten().map(Touched::line).collect();
+        lines.join("\n")
+    }
+}
+
+impl Touched {
+    fn line(&self) -> String {
+        let gone = if self.deleted { ", deleted" } else { "" };
+        let told = versioned(self.size_bytes, self.version, &self.updated_at);
+        format!("{} - {told}, by {}{gone}", self.path, self.last_tool)
+    }
+}
+
+async fn list(workspace: &Workspace) -> Result<Answer<Vec<Touched>>> {
+    let there = workspace.space(Act::Touched, &[]).await?;
+    let answer = match there.done {
+        Done::Touched(all) => {
+            workspace.remember(&all);
+            let value: Vec<_> = all.iter().map(Touched::from).collect();
+            Answer::done(format!("{} touched.", count(value.len() as u64, "file")), value)
+        }
+        other => Answer::failed(unexpected(&other)),
+    };
+    Ok(answer.at(&there.session))
+}

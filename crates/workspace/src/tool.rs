@@ -1,0 +1,32 @@
+//! What all tools have in common.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::{Answer, Workspace};
+
+/// What a tool may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It looks, and may be called as often as one likes.
+    Looks,
+    /// It changes something.
+    Changes,
+}
+
+/// One tool. Its fields are the arguments, their comments the documentation: schema and command line come from them.
+pub trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
+    /// Its name.
+    const NAME: &'static str;
+    /// What it may do.
+    const EFFECT: Effect;
+    /// What it answers with.
+    type Value: Serialize + JsonSchema + Send;
+
+    /// Does it.
+    fn run(self, workspace: &Workspace) -> impl Future<Output = Answer<Self::Value>> + Send;
+
+    /// The value as text for a model.
+    fn render(answer: &Answer<Self::Value>) -> String;
+}

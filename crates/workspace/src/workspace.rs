@@ -1,0 +1,237 @@
+//! One session's place to work in.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use coracle_runtime::link::wire::space::{Act, Done, Touch};
+use coracle_runtime::{Chunk, Error, Exec, ExecOutput};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::answer::Result;
+use crate::paths::PathCharset as Charset;
+use crate::{Answer, Code, Failure, Gate, Place, Role, RunSettings, Session, Sessions, Warning};
+
+pub use crate::paths::PathCharset;
+
+/// How the keys of a command's environment are taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EnvKeys {
+    /// In upper case.
+    #[default]
+    Upper,
+    /// As they are.
+    Preserve,
+}
+
+/// What the person decided about the tools.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Which characters paths and patterns may have.
+    pub path_charset: Charset,
+    /// How the keys of a command's environment are taken.
+    pub env_keys: EnvKeys,
+    /// A file that is there must have been read before it is changed.
+    pub read_before_write: bool,
+    /// Names of directories in which nobody looks for what a command changed.
+    pub scan_exclude: Vec<String>,
+    /// There is a tool for what has to go on after a command.
+    pub has_jobs: bool,
+    /// How snippets run.
+    pub run: RunSettings,
+}
+
+/// One session's place to work in. A clone is the same.
+#[derive(Clone)]
+pub struct Workspace {
+    pub(crate) settings: Arc<Settings>,
+    /// Fires when the caller withdraws.
+    pub(crate) cancel: CancellationToken,
+    /// Gets what a command prints while it runs.
+    pub(crate) live: Option<mpsc::Sender<Chunk>>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    sessions: Arc<dyn Sessions>,
+    calls: Gate,
+    runs: Gate,
+    /// What the last guest knew of touched files, for the next one.
+    touched: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The generation that was told.
+    told: u64,
+    /// The generation whose files were looked at, so that a later look finds what changed.
+    looked: u64,
+    all: Vec<Touch>,
+}
+
+impl fmt::Debug for Workspace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workspace").field("sessions", &self.shared.sessions).finish_non_exhaustive()
+    }
+}
+
+/// What was done in a session, and what else there is to tell.
+#[derive(Debug)]
+pub(crate) struct There<T> {
+    pub(crate) done: T,
+    pub(crate) session: Session,
+}
+
+impl<T> Answer<T> {
+    /// Says where it was done, and the news of that place.
+    pub(crate) fn at(mut self, session: &Session) -> Self {
+        self.warnings.extend(session.news.as_ref().map(Warning::from));
+        let (session_id, generation) = (session.session_id.clone(), session.generation);
+        self.place = Some(Place { session_id, generation });
+        self
+    }
+}
+
+impl Workspace {
+    /// A place whose containers come from there.
+    #[must_use]
+    pub fn new(sessions: Arc<dyn Sessions>, settings: Settings) -> Self {
+        let shared = Shared {
+            sessions,
+            calls: Gate::new(16, 64),
+            // One at a time: a snippet's file has a fixed path.
+            runs: Gate::new(1, 32),
+            touched: Mutex::default(),
+        };
+        Self { settings: Arc::new(settings), cancel: CancellationToken::new(), live: None, shared: Arc::new(shared) }
+    }
+
+    /// The same place, for one call: when it is withdrawn, and who hears what it prints.
+    #[must_use]
+    pub fn for_call(&self, cancel: CancellationToken, live: Option<mpsc::Sender<Chunk>>) -> Self {
+        Self { cancel, live, ..self.clone() }
+    }
+
+    /// Where containers come from.
+    #[must_use]
+    pub fn sessions(&self) -> &Arc<dyn Sessions> {
+        &self.shared.sessions
+    }
+
+    /// Does something with the files, in the container that is there or in the next one.
+    pub(crate) async fn space(&self, act: Act, content: &[u8]) -> Result<There<Done>> {
+        let _place = self.shared.calls.enter().await?;
+        let looks = matches!(act, Act::List { .. } | Act::Lines { .. } | Act::Bytes { .. } | Act::Glob { .. })
+            || matches!(act, Act::Grep { .. } | Act::Touched);
+        let session = self.begin(Role::Workspace).await?;
+        let doing = self.in_space(&session, act.clone(), content);
+        match self.unless_cancelled(doing).await? {
+            Ok(done) => Ok(There { done, session }),
+            // It had no effect, so it may be done again in a new container.
+            Err(err) if looks && is_lost(&err) => {
+                let session = self.begin(Role::Workspace).await?;
+                let done = self.in_space(&session, act, content).await.map_err(|err| failed(&err, false))?;
+                Ok(There { done, session })
+            }
+            Err(err) => Err(failed(&err, true)),
+        }
+    }
+
+    /// Runs a command in the container of a role.
+    pub(crate) async fn exec(&self, session: &Session, exec: Exec) -> Result<ExecOutput> {
+        session.link.exec(exec).await.map_err(|err| failed(&err, true))
+    }
+
+    /// A place among the calls of the session.
+    pub(crate) fn calls(&self) -> &Gate {
+        &self.shared.calls
+    }
+
+    /// A place among the runs of the session.
+    pub(crate) fn runs(&self) -> &Gate {
+        &self.shared.runs
+    }
+
+    /// The container of a role. A new one is told what the last one knew of touched files.
+    pub(crate) async fn begin(&self, role: Role) -> Result<Session> {
+        let session = self.unless_cancelled(self.shared.sessions.ensure(role)).await??;
+        self.shared.sessions.touch(role).await;
+        if role == Role::Workspace {
+            self.recall(&session).await;
+        }
+        Ok(session)
+    }
+
+    async fn recall(&self, session: &Session) {
+        let known = {
+            let mut known = self.shared.touched.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_new = std::mem::replace(&mut known.told, session.generation) != session.generation;
+            if session.news.as_ref().is_some_and(|it| it.files_lost) {
+                known.all.clear();
+            }
+            if is_new { known.all.clone() } else { Vec::new() }
+        };
+        if !known.is_empty() {
+            let bytes = serde_json::to_vec(&known).unwrap_or_default();
+            // Whoever has to read again what it read before has lost little.
+            let _ = session.link.space(session.user, &session.workdir, Act::Recall, &bytes).await;
+        }
+    }
+
+    /// Looks at the files of a container before the first command in it, so that what commands change is found.
+    pub(crate) async fn first_look(&self, session: &Session) {
+        let is_new = {
+            let mut known = self.shared.touched.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut known.looked, session.generation) != session.generation
+        };
+        if is_new {
+            let (exclude, tool) = (self.settings.scan_exclude.clone(), String::new());
+            let act = Act::Changed { hints: Vec::new(), exclude, bounds: crate::shell::SCAN, tool };
+            // Without it the first command's changes are not told, which no command depends on.
+            let _ = self.act(session, act).await;
+        }
+    }
+
+    /// Does something with the files of a container, within a call that has its place.
+    pub(crate) async fn act(&self, session: &Session, act: Act) -> Result<Done> {
+        let done = session.link.space(session.user, &session.workdir, act, &[]).await;
+        done.map_err(|err| failed(&err, true))
+    }
+
+    /// What is known of touched files is kept for a container that comes after this one.
+    pub(crate) fn remember(&self, all: &[Touch]) {
+        let mut known = self.shared.touched.lock().unwrap_or_else(PoisonError::into_inner);
+        known.all = all.to_vec();
+    }
+
+    async fn in_space(&self, session: &Session, act: Act, content: &[u8]) -> coracle_runtime::Result<Done> {
+        let done = session.link.space(session.user, &session.workdir, act, content).await;
+        self.shared.sessions.touch(Role::Workspace).await;
+        done
+    }
+
+    /// `work`, unless the caller withdraws.
+    pub(crate) async fn unless_cancelled<T>(&self, work: impl Future<Output = T>) -> Result<T> {
+        match self.cancel.run_until_cancelled(work).await {
+            Some(done) => Ok(done),
+            None => Failure::boxed(Code::Cancelled, "The call was cancelled."),
+        }
+    }
+}
+
+/// The container went away under the call.
+fn is_lost(err: &Error) -> bool {
+    matches!(
+        err,
+        Error::GuestLost { .. } | Error::GuestFailed { .. } | Error::NotRunning { .. } | Error::NoSuchContainer(_)
+    )
+}
+
+/// What an engine or a guest could not do.
+pub(crate) fn failed(err: &Error, may_have_run: bool) -> Box<Failure> {
+    if is_lost(err) {
+        let message = "The container went away during the call. The next call gets a new one.";
+        return Failure::new(Code::WorkspaceLost, message).detail("may_have_run", may_have_run).into();
+    }
+    Failure::new(Code::Internal, format!("The workspace failed: {err}.")).into()
+}

@@ -120,7 +120,7 @@ impl ToolEntry {
                 Box::pin(async move {
                     match op::read_any::<ShellOutput>(args) {
                         Ok(asked) => match asked.run(&cx, &workspace).await {
-                            Ok(value) => shell_output(value),
+                            Ok(value) => shell_output(&value),
                             Err(failure) => refused(name, &failure),
                         },
                         Err(problems) => refused(name, &op::refusal(&problems)),
@@ -158,7 +158,7 @@ fn said<T: Tool>(answer: &Answer<T::Value>) -> Said {
     if let Some(hint) = object.get("code").and_then(Value::as_str).and_then(failure::tool_hint) {
         object.entry("hint").and_modify(|it| {
             if it.is_null() {
-                *it = hint.into()
+                *it = hint.into();
             }
         });
     }
@@ -227,7 +227,7 @@ fn refused(_: &str, failure: &Failure) -> Said {
     Said { answer, text: format!("{}{hint}", failure.message) }
 }
 
-fn shell_output(value: Map<String, Value>) -> Said {
+fn shell_output(value: &Map<String, Value>) -> Said {
     let data = value.get("data").and_then(Value::as_str).map(str::to_owned);
     let rendered = data.unwrap_or_else(|| serde_json::to_string(&value.get("matches")).unwrap_or_default());
     let message = "Read kept output.";

@@ -76,7 +76,7 @@ fn cwd(text: &str) -> Result<String> {
     let text = text.trim();
     let relative = match text.strip_prefix('/') {
         None => text,
-        Some(rest) if rest == "workspace" => "",
+        Some("workspace") => "",
         Some(rest) => match rest.strip_prefix("workspace/") {
             Some(rest) => rest,
             None => return invalid("cwd must be relative to /workspace.".to_owned()),

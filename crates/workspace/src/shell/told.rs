@@ -123,7 +123,7 @@ pub(crate) fn ended(output: &ExecOutput, survivors: u32, (timeout, memory): (Dur
     let (stdout, mut stderr) = (Inline::of(&output.stdout), Inline::of(&output.stderr));
     match termination {
         Termination::TimedOut => {
-            stderr.add_line(&format!("coracle: time limit of {} s reached", timeout.as_secs_f64()))
+            stderr.add_line(&format!("coracle: time limit of {} s reached", timeout.as_secs_f64()));
         }
         Termination::Oom => stderr.add_line(&format!("coracle: memory limit of {} MiB reached", memory.0 >> 20)),
         _ => {}

@@ -11,4 +11,6 @@ mod guest;
 mod host_git;
 mod images;
 mod provision;
+mod rooms;
+mod scripted;
 mod tool;

@@ -8,7 +8,7 @@ use coracle_runtime::{
     NetworkOn, Policy, admit,
 };
 
-use crate::engines::{Case, FROM_IMAGE, IMAGE, Way, on_every_engine, tar_of, with_a_guest};
+use crate::engines::{Case, FROM_IMAGE, IMAGE, Lack, Way, on_every_engine, tar_of, with_a_guest};
 
 /// Imports a tar under a tag, labelled so that it is removed with its case.
 pub(crate) async fn import(case: &Case, tag: &ImageRef, tar: File) -> Image {
@@ -158,6 +158,9 @@ async fn commit(case: &Case, id: &ContainerId, tag: Option<&ImageRef>, config: &
 #[tokio::test]
 async fn a_running_container_becomes_an_image_that_starts_as_its_own_did() {
     with_a_guest(async |running| {
+        if running.case.lacks(Lack::Commit) {
+            return;
+        }
         let case = running.case;
         running.printed(sh("mkdir -p kept && echo kept >kept/file && chmod 700 kept")).await;
         let base = find(case, &case.image.clone().into()).await.remove(0);
@@ -184,6 +187,9 @@ async fn a_running_container_becomes_an_image_that_starts_as_its_own_did() {
 #[tokio::test]
 async fn an_image_of_a_container_starts_as_it_is_said() {
     with_a_guest(async |running| {
+        if running.case.lacks(Lack::Commit) {
+            return;
+        }
         let whole = ImageConfig {
             entrypoint: vec!["/bin/a b".into(), "\"$c\" \\ =".into()],
             cmd: vec!["--x=y".into(), "z #".into()],
@@ -203,6 +209,9 @@ async fn an_image_of_a_container_starts_as_it_is_said() {
 #[tokio::test]
 async fn what_is_mounted_is_no_part_of_an_image_and_a_missing_container_becomes_none() {
     with_a_guest(async |running| {
+        if running.case.lacks(Lack::Commit) {
+            return;
+        }
         let case = running.case;
         let made = commit(case, &running.id, None, &ImageConfig::default()).await;
         let again = case.run(Way::Plain, case.spec("plain"), &made.id).await;

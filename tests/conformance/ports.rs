@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use coracle_runtime::{ContainerId, CreateSpec, Error, Port, Protocol, PublishedPort, Result};
 
 use super::{placed, printed};
-use crate::engines::{Case, on_every_engine};
+use crate::engines::{Case, Lack, on_every_engine};
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -43,6 +43,9 @@ fn outer_address() -> Option<IpAddr> {
 #[tokio::test]
 async fn a_free_port_is_found_on_loopback() {
     on_every_engine(async |case| {
+        if case.lacks(Lack::Publish) {
+            return;
+        }
         let id = create(case, "free", None).await;
         case.runtime.start(&id).await.unwrap();
         let ports = published(case, &id).await;
@@ -58,6 +61,9 @@ async fn a_free_port_is_found_on_loopback() {
 #[tokio::test]
 async fn a_server_inside_answers_on_loopback_and_nowhere_else() {
     on_every_engine(async |case| {
+        if case.lacks(Lack::Publish) {
+            return;
+        }
         if !case.is_real() {
             return; // the fake's programs are on the host's network already
         }
@@ -82,6 +88,9 @@ async fn a_server_inside_answers_on_loopback_and_nowhere_else() {
 #[tokio::test]
 async fn a_port_that_the_host_uses_is_taken() {
     on_every_engine(async |case| {
+        if case.lacks(Lack::Publish) {
+            return;
+        }
         let listener = TcpListener::bind((LOOPBACK, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let id = create(case, "taken", Some(port)).await;
@@ -98,6 +107,9 @@ async fn a_port_that_the_host_uses_is_taken() {
 #[tokio::test]
 async fn a_port_that_another_container_holds_is_taken() {
     on_every_engine(async |case| {
+        if case.lacks(Lack::Publish) {
+            return;
+        }
         let first = create(case, "first", None).await;
         case.runtime.start(&first).await.unwrap();
         let port = published(case, &first).await[0].host;

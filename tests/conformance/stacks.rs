@@ -9,7 +9,7 @@ use coracle_runtime::{
 };
 use serde_json::{Value, json};
 
-use crate::engines::{Case, IMAGE, on_every_engine};
+use crate::engines::{Case, IMAGE, Lack, on_every_engine};
 
 fn project(case: &Case) -> ProjectName {
     ProjectName::parse(case.name("stack").as_str()).unwrap()
@@ -62,6 +62,9 @@ fn stack(case: &Case, mut services: Value) -> Value {
 #[tokio::test]
 async fn a_stack_comes_up_is_seen_and_leaves_nothing() {
     on_every_engine(async |case| {
+        if case.lacks(Lack::Compose) {
+            return;
+        }
         let (goes_on, ended) = (on("true"), json!(["sh", "-c", "exit 3"]));
         let content = stack(case, json!({
             "db": { "command": goes_on, "volumes": ["data:/data"], "ports": [{ "target": 5432, "host_ip": "127.0.0.1" }] },
@@ -86,6 +89,9 @@ async fn a_stack_comes_up_is_seen_and_leaves_nothing() {
 #[tokio::test]
 async fn a_file_is_filled_from_what_is_given_and_its_dollars_stay() {
     on_every_engine(async |case| {
+        if case.lacks(Lack::Compose) {
+            return;
+        }
         let content = stack(case, json!({ "a": { "environment": { "IT": "${GIVEN} ${HOME} ${PATH}" } } }));
         let read = model(case, &content, &[("GIVEN", "a$b"), ("DOCKER_HOST", "tcp://nowhere")]).await.unwrap();
         assert_eq!(read["services"]["a"]["environment"]["IT"], "a$b  ");
@@ -103,6 +109,9 @@ async fn health(case: &Case, id: &ContainerId) -> Option<Health> {
 #[tokio::test]
 async fn what_a_service_says_and_how_it_is_can_be_asked() {
     on_every_engine(async |case| {
+        if case.lacks(Lack::Compose) {
+            return;
+        }
         if !case.is_real() {
             return;
         }

@@ -1,5 +1,7 @@
 //! The engines that a test runs on: the fake always, and those that `CORACLE_ENGINES=docker,podman,podman-rootless` names.
 //!
+//! `container` is Apple's: played by a program of ours, or with `CORACLE_TEST_ENGINE=container` the real one of a Mac.
+//!
 //! An engine that is named and does not answer fails the test: a suite that skips what is missing passes for ever.
 
 mod busybox;
@@ -7,6 +9,7 @@ mod git_server;
 mod person;
 mod ran;
 mod running;
+mod scripted;
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -24,11 +27,15 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use self::person::ROOTLESS;
+use self::scripted::CONTAINER;
 pub(crate) use busybox::{FROM_IMAGE, IMAGE, busybox_with, tar_of};
 pub(crate) use git_server::{GitServer, Manner, git, tries_git};
 pub(crate) use person::is_root;
 pub(crate) use ran::ran;
-pub(crate) use running::{Running, Way, in_every_way, with_a_guest, with_a_real_guest, with_real_engines};
+pub(crate) use running::{
+    Running, Way, guest_program, in_every_way, with_a_guest, with_a_real_guest, with_real_engines,
+};
+pub(crate) use scripted::{Lack, Scripted, with_scripted};
 
 /// On all that a test makes: its value is the case's `run`.
 pub(crate) const LABEL: &str = "coracle-test.run";
@@ -41,6 +48,7 @@ pub(crate) struct Case {
     pub(crate) image: ImageId,
     run: String,
     fake: Option<FakeRuntime>,
+    scripted: Option<Scripted>,
     /// Configuration of the engine's program.
     _config: TempDir,
     /// Link directories of its containers.
@@ -51,6 +59,11 @@ impl Case {
     /// The same fake, for a library that wants it by type.
     pub(crate) fn fake(&self) -> Option<FakeRuntime> {
         self.fake.clone()
+    }
+
+    /// The program of its engine, where it is not the usual one.
+    pub(crate) fn program(&self) -> Option<PathBuf> {
+        self.scripted.as_ref().map(Scripted::program)
     }
 
     pub(crate) fn engine(&self) -> EngineKind {
@@ -168,34 +181,45 @@ fn names() -> Vec<String> {
     let asked = variable("CORACLE_ENGINES").unwrap_or_default();
     let named = asked.split(',').map(str::trim).filter(|it| !it.is_empty() && *it != "fake");
     let fake = (!person::is_second_run()).then_some("fake");
-    fake.into_iter().chain(named).map(str::to_owned).collect()
+    let on_mac = variable("CORACLE_TEST_ENGINE").filter(|it| it == CONTAINER);
+    fake.into_iter().chain(named).map(str::to_owned).chain(on_mac).collect()
 }
 
 async fn case(engine: &str) -> Result<Case, String> {
     let config = tempfile::tempdir().unwrap();
     let fake = (engine == "fake").then(FakeRuntime::with_programs);
+    let real = variable("CORACLE_TEST_ENGINE").as_deref() == Some(CONTAINER);
+    let scripted = (engine == CONTAINER && !real).then(Scripted::new).transpose()?;
     let runtime: Arc<dyn ContainerRuntime> = match engine {
         "fake" => Arc::new(fake.clone().unwrap()),
         "docker" => Arc::new(connect(Dialect::Docker, &config)?),
         "podman" | ROOTLESS => Arc::new(connect(Dialect::Podman, &config)?),
+        CONTAINER => match &scripted {
+            Some(scripted) => Arc::new(scripted.connect(config.path())),
+            None => Arc::new(connect(Dialect::Apple, &config)?),
+        },
         other => return Err(format!("CORACLE_ENGINES names `{other}`, which is no engine")),
     };
     runtime.info().await.map_err(|err| format!("CORACLE_ENGINES names {engine}: {err}"))?;
     let image = busybox::ensure(&*runtime).await;
     let run = format!("{}-{}", std::process::id(), random_hex::<4>());
-    Ok(Case { runtime, image, run, fake, _config: config, links: tempfile::tempdir().unwrap() })
+    Ok(Case { runtime, image, run, fake, scripted, _config: config, links: tempfile::tempdir().unwrap() })
 }
 
-fn connect(dialect: Dialect, config: &TempDir) -> Result<CliRuntime, String> {
-    let settings = EngineSettings {
+fn settings(config: &Path) -> EngineSettings {
+    EngineSettings {
         program: None,
         endpoint: None,
-        config_dir: config.path().to_owned(),
+        config_dir: config.to_owned(),
         home: PathBuf::from(variable("HOME").unwrap_or("/root".into())),
         runtime_dir: variable("XDG_RUNTIME_DIR").map(PathBuf::from),
         temp_dir: std::env::temp_dir(),
-    };
-    CliRuntime::connect(dialect, &settings).map_err(|err| format!("CORACLE_ENGINES names {}: {err}", dialect.kind()))
+    }
+}
+
+fn connect(dialect: Dialect, config: &TempDir) -> Result<CliRuntime, String> {
+    CliRuntime::connect(dialect, &settings(config.path()))
+        .map_err(|err| format!("CORACLE_ENGINES names {}: {err}", dialect.kind()))
 }
 
 /// The engine's own program, with the environment of the test.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use coracle_runtime::link::{Link, LinkSettings, SocketAt, Transport};
-use coracle_runtime::{Container, ContainerId, ContainerPath};
+use coracle_runtime::{Container, ContainerId, ContainerPath, EngineKind};
 use coracle_runtime::{
     CreateSpec, Exec, ExecOutput, Exit, GuestOn, ImageId, Inside, NetworkOn, Policy, ProcessId, Result, admit,
 };
@@ -83,7 +83,7 @@ impl Case {
             Way::Uploaded => Some(GuestOn::Uploaded),
             Way::Socket | Way::Stream => {
                 DirBuilder::new().mode(0o700).create(link).unwrap();
-                let program = if self.is_real() { program() } else { "/".into() };
+                let program = if self.is_real() { guest_program() } else { "/".into() };
                 Some(GuestOn::Bound { program, link: link.to_owned() })
             }
         }
@@ -95,7 +95,12 @@ impl Case {
 
     /// The ways there are into its containers; how the guest came in makes no difference to commands.
     fn ways(&self) -> &'static [Way] {
-        if self.is_real() { &[Way::Plain, Way::Socket, Way::Stream] } else { &[Way::Plain, Way::Socket] }
+        match self.engine() {
+            EngineKind::Fake => &[Way::Plain, Way::Socket],
+            // Its containers have a kernel of their own.
+            EngineKind::Container => &[Way::Plain, Way::Stream],
+            _ => &[Way::Plain, Way::Socket, Way::Stream],
+        }
     }
 }
 
@@ -123,6 +128,7 @@ impl Running<'_> {
     fn transport(&self) -> Transport {
         match self.way {
             _ if !self.case.is_real() => Transport::InProcess,
+            _ if self.case.engine() == EngineKind::Container => Transport::Stream,
             Way::Socket => Transport::Socket,
             _ => Transport::Stream,
         }
@@ -191,10 +197,12 @@ pub(crate) async fn with_a_real_guest(check: impl AsyncFn(&Running<'_>)) {
     with_real_engines(async |case| check(&case.runs(Way::Socket).await).await).await;
 }
 
-/// Runs a check on every real engine.
+/// Runs a check on every real engine whose containers share our kernel: there their processes and sockets are seen.
 pub(crate) async fn with_real_engines(check: impl AsyncFn(&Case)) {
     on_every_engine(async |case| {
-        if case.is_real() {
+        if case.engine() == EngineKind::Container {
+            case.left_out();
+        } else if case.is_real() {
             check(case).await;
         }
     })
@@ -202,7 +210,7 @@ pub(crate) async fn with_real_engines(check: impl AsyncFn(&Case)) {
 }
 
 /// The guest that `coracle` carries, as a file. Tests are processes of their own, and share it.
-fn program() -> PathBuf {
+pub(crate) fn guest_program() -> PathBuf {
     let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
     let guest = coracle::guest::embedded(arch)
         .expect("this build of coracle carries no guest: run `cargo xtask guest`, then build the tests anew");
@@ -211,7 +219,7 @@ fn program() -> PathBuf {
 
 /// The guest as an engine gets it that shares no files with us.
 fn packed() -> File {
-    let program = std::fs::read(program()).unwrap();
+    let program = std::fs::read(guest_program()).unwrap();
     tar_of(|tar| {
         let mut dir = Header::new_gnu();
         dir.set_entry_type(EntryType::Directory);

@@ -6,7 +6,7 @@ use coracle_runtime::{Error, Exec, Exit, Ids, LimitKind};
 use tokio::time::Instant;
 
 use super::{AGENT, argv, sh, total, until, zombies};
-use crate::engines::{Running, with_a_guest, with_a_real_guest};
+use crate::engines::{Lack, Running, with_a_guest, with_a_real_guest};
 
 /// A number of seconds that no other process on this machine sleeps for: processes of the fake are the host's.
 fn unlike_any_other() -> u32 {
@@ -52,6 +52,9 @@ async fn whatever_a_command_did_to_get_away_is_gone_within_3_s_of_its_limit() {
 #[tokio::test]
 async fn a_container_stops_at_once_when_its_commands_obey_term() {
     with_a_guest(async |running| {
+        if running.case.lacks(Lack::Processes) {
+            return;
+        }
         let n = unlike_any_other();
         running.ran(sh(&format!("sleep {n} >/dev/null 2>&1 & (sleep {n} >/dev/null 2>&1 &)"))).await;
         let command = running.exec(sh(&format!("echo up; sleep {n}")));

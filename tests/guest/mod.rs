@@ -11,6 +11,7 @@ mod many;
 mod session;
 mod setid;
 pub(crate) mod shell;
+mod space;
 mod takeover;
 mod users;
 mod walk;

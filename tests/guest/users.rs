@@ -4,7 +4,9 @@ use std::fs::File;
 use std::process::Stdio;
 
 use coracle_runtime::link::wire::{FaultCode, Settle};
-use coracle_runtime::{ContainerPath, Error, Exec, Handle, ImageAct, ImageId, Secret};
+use coracle_runtime::{
+    ByteSize, Capabilities, ContainerPath, CreateSpec, Error, Exec, Handle, Ids, ImageAct, ImageId, Secret, Tmpfs,
+};
 use tar::{Builder, EntryType, Header};
 
 use super::{AGENT, argv, at, sh};
@@ -66,6 +68,36 @@ async fn an_entry_of_the_image_is_used_as_it_is() {
             let home = running.printed(argv(&["stat", "-c", "%u", &told.home])).await;
             assert_eq!(home, format!("{owner}\n"), "{name}: what is there keeps its owner");
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn on_a_root_that_is_read_only_a_user_gets_the_directory_and_the_rest_stays() {
+    with_real_engines(async |case| {
+        let at = |path: &str| ContainerPath::parse(path).unwrap();
+        let spec = CreateSpec {
+            read_only: true,
+            tmpfs: vec![Tmpfs { at: at(WORK), size: ByteSize::mib(1), mode: 0o700 }],
+            capabilities: Capabilities::Guest,
+            ..case.spec("locked")
+        };
+        let running = case.run(Way::Socket, spec, &case.image).await;
+        for user in [Ids { uid: 1000, gid: 1000 }, Ids { uid: 4242, gid: 4243 }] {
+            let Ids { uid, gid } = user;
+            let told = running.link().settle(Settle { uid, gid, workdir: WORK.into(), bound: vec![] }).await.unwrap();
+            // The first has taken it over by then, as a stranger finds it.
+            assert_eq!((told.uid, told.gid, told.writable), (uid, gid, uid == 1000));
+        }
+        let script =
+            sh("id -u; touch file && stat -c '%a %u' . && ls -a /.coracle; touch /home/agent/no; wc -l </etc/passwd");
+        let it = running.ran(Exec { user: AGENT, workdir: at(WORK), ..script }).await;
+        let out = it.stdout.text();
+        assert!(out.starts_with("1000\n700 1000\n") && out.ends_with("2\n"), "{it:?}");
+        assert!(it.stderr.text().contains("Read-only"), "{it:?}");
+        // More than the guest keeps in memory.
+        let much = running.ran(Exec { user: AGENT, workdir: at(WORK), ..sh("head -c 20000000 /dev/zero") }).await;
+        assert_eq!(much.stdout.total_bytes(), 20_000_000);
     })
     .await;
 }

@@ -1,6 +1,5 @@
 //! The MCP server, by clients that are not ours.
 
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use super::{Tool, with_engine};
+use super::with_engine;
 use crate::engines::ran;
 
 /// A client in the fewest lines that the protocol allows.
@@ -30,19 +29,24 @@ impl Client {
         it
     }
 
-    async fn send(&mut self, message: Value) {
+    pub(super) async fn send(&mut self, message: Value) {
         self.stdin.write_all(format!("{message}\n").as_bytes()).await.unwrap();
     }
 
     /// The next message that answers something.
     pub(super) async fn answer(&mut self) -> Value {
         loop {
-            let line = self.stdout.next_line().await.unwrap().expect("the server goes on");
-            let message: Value = serde_json::from_str(&line).unwrap();
+            let message = self.message().await;
             if message.get("id").is_some() {
                 return message;
             }
         }
+    }
+
+    /// The next message.
+    pub(super) async fn message(&mut self) -> Value {
+        let line = self.stdout.next_line().await.unwrap().expect("the server goes on");
+        serde_json::from_str(&line).unwrap()
     }
 
     pub(super) async fn call(&mut self, id: usize, arguments: &Value) {
@@ -99,47 +103,6 @@ async fn s80_when_the_client_vanishes_only_the_persistent_stay() {
         let listed = tool.call(json!({ "operation": "list" })).await;
         assert_eq!((&listed["count"], &listed["containers"][0]["name"]), (&1.into(), &kept.into()), "{listed:#}");
         ran("s80", tool.case.engine());
-    })
-    .await;
-}
-
-/// The Model Context Protocol's own inspector, which `cargo xtask test` installs from npm.
-fn inspector() -> PathBuf {
-    let tests = std::env::current_exe().unwrap();
-    let target = tests.ancestors().find(|it| it.join("tools").is_dir());
-    let found = target.map(|it| it.join("tools/node_modules/.bin/mcp-inspector"));
-    found.filter(|it| it.exists()).expect("`cargo xtask test` installs the inspector")
-}
-
-#[expect(clippy::disallowed_methods, reason = "a client that is not ours")]
-async fn inspect(tool: &Tool<'_>, words: &[&str]) -> Value {
-    let server = tool.command([] as [&str; 0]);
-    let program = server.as_std().get_program().to_owned();
-    let mut command = Command::new(inspector());
-    command.arg("--cli").arg(program).arg("mcp").args(words);
-    for (name, value) in server.as_std().get_envs() {
-        command.env(name, value.unwrap_or_default());
-    }
-    for name in ["HOME", "XDG_STATE_HOME", "CORACLE_CONFIG"] {
-        let value = server.as_std().get_envs().find(|it| it.0 == name).and_then(|it| it.1).unwrap();
-        command.arg("-e").arg(format!("{name}={}", value.to_str().unwrap()));
-    }
-    let output = command.current_dir(tool.work()).stdin(Stdio::null()).output().await.unwrap();
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|err| {
-        panic!("{err}: {}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-    })
-}
-
-#[tokio::test]
-async fn the_protocols_own_inspector_lists_and_calls_the_tool() {
-    with_engine("", async |tool| {
-        let listed = inspect(tool, &["--method", "tools/list"]).await;
-        let tools = listed["tools"].as_array().unwrap();
-        assert_eq!((tools.len(), &tools[0]["name"]), (1, &"containers".into()), "{listed:#}");
-        assert_eq!(tools[0]["inputSchema"]["required"], json!(["operation"]));
-        let call = ["--method", "tools/call", "--tool-name", "containers", "--tool-arg", "operation=list"];
-        let answer = inspect(tool, &call).await;
-        assert_eq!(answer["structuredContent"]["success"], true, "{answer:#}");
     })
     .await;
 }

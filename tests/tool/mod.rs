@@ -3,6 +3,7 @@
 mod bind;
 mod cache;
 mod canary;
+mod container;
 mod content;
 mod copy;
 mod crash;
@@ -17,6 +18,9 @@ mod input;
 mod jobs;
 mod leases;
 mod mcp;
+mod mcp_clients;
+mod mcp_http;
+mod mcp_tools;
 mod names;
 mod networks;
 mod person;
@@ -33,6 +37,7 @@ mod stacks;
 mod try_repo;
 mod users;
 mod values;
+mod work;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -91,8 +96,9 @@ impl<'a> Tool<'a> {
             std::fs::create_dir(root.path().join(dir)).unwrap();
         }
         // The tests act as the person who may see all sessions, but where they say otherwise.
-        let config =
-            format!("engine = \"{}\"\nmax_containers = 60\nmax_containers_total = 60\n{config}", case.engine());
+        let path = case.program().map(|it| format!("engine_path = {it:?}\n")).unwrap_or_default();
+        let engine = format!("engine = \"{}\"\n{path}", case.engine());
+        let config = format!("{engine}max_containers = 60\nmax_containers_total = 60\n{config}");
         let config = match (config.contains("cross_session"), config.contains("[security]")) {
             (true, _) => config,
             (false, true) => config.replace("[security]", "[security]\ncross_session = \"all\""),

@@ -1,6 +1,7 @@
 //! `cargo xtask bench exec [ROUNDS]`: commands and files in containers over the link, and containers made and removed,
 //! beside the engines' own programs and a spawn on the host. `bench create [ROUNDS]`: containers of a kept image, made
 //! ready for a person and removed, beside the engines' own programs. `bench list [ROUNDS]`: a hundred containers told.
+//! `bench workspace [ROUNDS]`: files of a session read, written and searched.
 //!
 //! Each is measured by an example of `tests/examples`; its page in `docs/bench` is written from what that measured and
 //! nothing else. `bench page NAME` writes it once more.
@@ -10,6 +11,7 @@ mod exec;
 mod list;
 mod plot;
 mod report;
+mod workspace;
 
 use std::fs;
 use std::path::PathBuf;
@@ -31,9 +33,10 @@ struct Bench {
     plot: Option<fn(&Report) -> String>,
 }
 
-const BENCHES: [Bench; 3] = [
+const BENCHES: [Bench; 4] = [
     Bench { name: "exec", example: "link_bench", rounds: 30, page: exec::page, plot: Some(plot::svg) },
     Bench { name: "create", example: "create_bench", rounds: 12, page: create::page, plot: None },
+    Bench { name: "workspace", example: "workspace_bench", rounds: 30, page: workspace::page, plot: None },
     Bench { name: "list", example: "list_bench", rounds: 15, page: list::page, plot: None },
 ];
 
@@ -44,7 +47,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         ["page", name] if let Some(bench) = named(name) => bench.write(),
         [name] if let Some(bench) = named(name) => bench.run(bench.rounds),
         [name, rounds] if let Some(bench) = named(name) => bench.run(rounds.parse().context("ROUNDS is a number")?),
-        _ => bail!("usage: cargo xtask bench exec|create|list [ROUNDS], or bench page NAME"),
+        _ => bail!("usage: cargo xtask bench exec|create|list|workspace [ROUNDS], or bench page NAME"),
     }
 }
 
@@ -52,7 +55,7 @@ impl Bench {
     fn run(&self, rounds: u32) -> Result<()> {
         let engines = var("CORACLE_ENGINES").unwrap_or("docker,podman".to_owned());
         let engines: Vec<&str> = engines.split(',').filter(|it| !it.is_empty()).collect();
-        apt::ensure(&["busybox-static"])?;
+        apt::ensure(&["busybox-static", "ripgrep"])?;
         for engine in &engines {
             engines::up(Some(engine))?;
         }

@@ -6,6 +6,7 @@
 
 mod bench;
 mod ci;
+mod clients;
 mod demo;
 mod engines;
 mod fuzz;

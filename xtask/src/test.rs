@@ -8,17 +8,14 @@ use std::iter::once;
 use anyhow::Result;
 
 use crate::engines::{self, apt, rootless};
-use crate::guest;
 use crate::sh::{sh, target, var, which};
+use crate::{clients, guest};
 
 /// What the image of most tests is made of, on the fake engine too.
 const IMAGE_PACKAGES: &[&str] = &["busybox-static"];
 
 /// What tests look at or pack into an image: the host's own packages are the base where no registry answers.
 const PACKAGES: &[&str] = &["bash", "ca-certificates", "curl", "git", "python3", "ripgrep", "util-linux"];
-
-/// The client of another maker that the MCP tests talk through. Version 2 needs a newer Node than Debian has.
-const INSPECTOR: &str = "@modelcontextprotocol/inspector@1.0.3";
 
 pub(crate) fn run(words: &[String]) -> Result<()> {
     let fake_only = words.iter().any(|it| it == "--fake-only");
@@ -27,7 +24,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         apt::ensure(PACKAGES)?;
     }
     let path = nextest()?;
-    inspector();
+    clients::ensure();
     let mut engines = if fake_only { Engines::default() } else { Engines::up()? };
     guest::run(&[])?;
     // Programs and tests in one build, so that features are resolved once: the tests' dependencies let the fake engine
@@ -52,11 +49,19 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
 }
 
 /// How many tests left out an engine that they could have run on: they note its name.
-fn left_out(notes: &str) -> Option<String> {
-    let count = notes.lines().filter(|it| *it == rootless::NAME).count();
+fn left_out(notes: &str) -> Vec<String> {
+    let count = |name: &str| notes.lines().filter(|it| *it == name).count();
     let name = rootless::NAME;
-    (count > 0).then(|| format!("{name}: {count} tests below the tool; CORACLE_ENGINES={name} alone runs them"))
+    let rootless = Some(count(name)).filter(|it| *it > 0);
+    let rootless =
+        rootless.map(|it| format!("{name}: {it} tests below the tool; CORACLE_ENGINES={name} alone runs them"));
+    let apple = Some(count(CONTAINER)).filter(|it| *it > 0);
+    let apple = apple.map(|it| format!("{CONTAINER}: {it} tests of what it lacks, or of the tool"));
+    rootless.into_iter().chain(apple).collect()
 }
+
+/// Apple's engine, played by a program of the tests: nothing has to be brought up for it.
+const CONTAINER: &str = "container";
 
 /// The engines that tests run on.
 #[derive(Debug, Default)]
@@ -73,7 +78,7 @@ impl Engines {
         if let Some(asked) = var("CORACLE_ENGINES") {
             let named: Vec<String> =
                 asked.split(',').map(|it| it.trim().to_owned()).filter(|it| !it.is_empty()).collect();
-            named.iter().try_for_each(|it| engines::up(Some(it)))?;
+            named.iter().filter(|it| *it != CONTAINER).try_for_each(|it| engines::up(Some(it)))?;
             return Ok(Self { named, all: true, ..Self::default() });
         }
         let mut engines = Self { named: ["docker", "podman"].map(str::to_owned).into(), ..Self::default() };
@@ -84,6 +89,10 @@ impl Engines {
             engines.skip(&format!("{why:#}"));
         } else {
             engines.named.push(rootless::NAME.to_owned());
+        }
+        // It plays containers in namespaces, which root makes.
+        if apt::is_root() && cfg!(target_os = "linux") {
+            engines.named.push(CONTAINER.to_owned());
         }
         Ok(engines)
     }
@@ -124,26 +133,4 @@ fn nextest() -> Result<OsString> {
         .run()?;
     }
     Ok(join_paths(once(tools.join("bin")).chain(std::env::split_paths(&path)))?)
-}
-
-/// Puts the inspector into `target/tools/node_modules/.bin/mcp-inspector`. Without it the rest is still worth running:
-/// a test that needs it says so itself.
-fn inspector() {
-    let tools = target().join("tools");
-    let name = INSPECTOR.rsplit_once('@').map_or(INSPECTOR, |(name, _)| name);
-    let manifest = fs::read_to_string(tools.join("node_modules").join(name).join("package.json")).unwrap_or_default();
-    let wanted = INSPECTOR.rsplit_once('@').map_or("", |(_, version)| version);
-    if manifest.contains(&format!("\"version\": \"{wanted}\"")) {
-        return;
-    }
-    let install = || {
-        if which("npm").is_none() {
-            apt::ensure(&["nodejs", "npm"])?;
-        }
-        let words = ["install", "--no-audit", "--no-fund", "--silent", INSPECTOR, "--prefix"].map(OsString::from);
-        sh("npm", words.into_iter().chain(once(tools.clone().into()))).run()
-    };
-    if let Err(error) = fs::create_dir_all(&tools).map_err(Into::into).and_then(|()| install()) {
-        println!("  no MCP inspector: {error:#}");
-    }
 }

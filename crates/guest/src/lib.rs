@@ -35,6 +35,7 @@ mod serve;
 mod session;
 mod setid;
 pub mod shell;
+mod space;
 mod start;
 mod supervisor;
 mod tree;

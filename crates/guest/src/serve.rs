@@ -10,7 +10,7 @@ use crate::codec::{self, Frame};
 use crate::files::How;
 use crate::supervisor::Supervisor;
 use crate::wire::{Ask, Fault, FaultCode, Hello, MAX_CHANNELS, MAX_UNKNOWN, Say, VERSION, WINDOW};
-use crate::{answer, command, content, session, walk};
+use crate::{answer, command, content, session, space, walk};
 
 /// Frames on their way out. Each holds at most [`PIECE`] bytes of data.
 const QUEUE: usize = 64;
@@ -206,6 +206,7 @@ async fn attend(supervisor: Arc<Supervisor>, frame: Frame<Ask>, inbox: Inbox, ou
         }
         Ask::Session { bytes } => session::set(&supervisor, bytes, (frame.payload, inbox), &out).await,
         Ask::Secret(ask) => session::put_secret(&supervisor, ask, (frame.payload, inbox), &out).await,
+        Ask::Space(ask) => space::space(&supervisor, ask, (frame.payload, inbox), &out).await,
         Ask::Walk(ask) => walk::walk(&supervisor, ask, (frame.payload, inbox), &out).await,
         Ask::Hello(_) => out.say_result(Err(Fault::new(FaultCode::Invalid, "hello was said already"))).await,
         ask => answer::answer(&supervisor, ask, inbox, &out).await,

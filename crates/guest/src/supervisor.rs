@@ -13,6 +13,7 @@ use crate::job::Job;
 use crate::machine::{Machine, Mark, NotStarted, Plan, Process, Session};
 use crate::output::{Log, Spill};
 use crate::secrets::Secrets;
+use crate::space::Spaces;
 use crate::wire::{self, Fault, FaultCode, Keep, Life, Settle, Settled};
 
 /// Jobs that ended and are remembered, at most.
@@ -27,6 +28,7 @@ pub struct Supervisor {
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) files: Option<Files>,
     pub(crate) secrets: Secrets,
+    pub(crate) spaces: Spaces,
     /// Of this run: a container that was started anew has another one.
     run: String,
     spill: Arc<Spill>,
@@ -74,7 +76,8 @@ impl Supervisor {
         let (run, marks) = (hex::encode(run), AtomicU64::new(1));
         let (leaving, table) = (AtomicBool::new(false), Mutex::default());
         let (session, settled) = Default::default();
-        Arc::new(Self { machine, files, secrets, run, spill, marks, leaving, table, session, settled })
+        let spaces = Spaces::new();
+        Arc::new(Self { machine, files, secrets, spaces, run, spill, marks, leaving, table, session, settled })
     }
 
     /// Of this run of the guest.

@@ -9,7 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Uid, fchmod, fchown, fstat, openat, renameat, statat, unlinkat,
+    AtFlags, FileType, Gid, Mode, OFlags, StatVfsMountFlags, Uid, fchmod, fchown, fstat, fstatvfs, openat, renameat,
+    statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -77,7 +78,8 @@ impl Users {
 
     /// Makes sure of an entry for the uid and one for the gid, of a home, and of the directory (containers.md 4.16).
     /// What exists keeps its owner, but for a work directory, or a volume at the home, that is root's: nobody could work
-    /// there. What is bound keeps it in any case.
+    /// there. What is bound keeps it in any case. On a root that is read-only the image's own files stay as
+    /// they are, and only the directory is made sure of.
     ///
     /// # Errors
     /// What could not be written or made.
@@ -86,26 +88,33 @@ impl Users {
         let mut tables = self.load().map_err(|error| fault("/etc/passwd cannot be read", &error))?;
         let (users, groups) = (tables.passwd.len(), tables.group.len());
         let entry = tables.user(ask.uid).unwrap_or_else(|| tables.add_user(ask.uid, ask.gid, self.shell("")));
-        if tables.passwd.len() > users {
+        let read_only = self.is_read_only();
+        if tables.passwd.len() > users && !read_only {
             self.write("passwd", &tables.passwd, users)?;
         }
-        if tables.add_group(ask.gid) {
+        if tables.add_group(ask.gid) && !read_only {
             self.write("group", &tables.group, groups)?;
         }
         let account = self.of_entry(entry);
         let owner = (Uid::from_raw(ask.uid), Gid::from_raw(ask.gid));
-        for (path, mode) in [(&account.home, 0o700), (&ask.workdir, 0o755)] {
+        let home = (!read_only).then_some((&account.home, 0o700, true));
+        let places = || home.into_iter().chain([(&ask.workdir, 0o755, false)]);
+        for (path, mode, _) in places() {
             let made = make(self.root(), path, Mode::from_raw_mode(mode), Some(owner));
             made.map_err(|errno| no_directory(path, errno))?;
         }
         let bound = |path: &str| ask.bound.iter().any(|it| is_beneath(path, it));
-        for (path, only_a_volume) in [(&account.home, true), (&ask.workdir, false)] {
+        for (path, _, only_a_volume) in places() {
             if !owner.0.is_root() && !bound(path) {
                 directory::take_over(self.root(), path, owner, only_a_volume)
                     .map_err(|errno| no_directory(path, errno))?;
             }
         }
         Ok(account)
+    }
+
+    fn is_read_only(&self) -> bool {
+        fstatvfs(self.root()).is_ok_and(|it| it.f_flag.contains(StatVfsMountFlags::RDONLY))
     }
 
     fn of_entry(&self, entry: Entry) -> Account {

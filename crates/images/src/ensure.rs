@@ -134,8 +134,11 @@ async fn fetch(runtime: &dyn ContainerRuntime, want: &Want, progress: &Progress<
     }
 }
 
-/// The local image of that name, and the name that led to it.
-pub(crate) async fn find(runtime: &dyn ContainerRuntime, image: &ImageRef) -> Result<Option<(Image, ImageRef)>, Error> {
+/// The local image of that name, and the name that led to it. Asks no registry.
+///
+/// # Errors
+/// [`Error::Engine`].
+pub async fn find(runtime: &dyn ContainerRuntime, image: &ImageRef) -> Result<Option<(Image, ImageRef)>, Error> {
     let names = names(runtime.kind(), image);
     let found = runtime.image(ImageAct::Find(names.clone())).await?.into_iter().next();
     Ok(found.map(|it| {

@@ -29,7 +29,6 @@ mod registry;
 pub mod snapshot;
 
 pub use base::Bootstrap;
-pub(crate) use ensure::find;
-pub use ensure::{Base, Fallback, Progress, Pull, Source, Want, ensure};
+pub use ensure::{Base, Fallback, Progress, Pull, Source, Want, ensure, find};
 pub use error::{BuildError, Error, Stage};
 pub use recipe::{Recipe, Setup};

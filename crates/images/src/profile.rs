@@ -1,5 +1,6 @@
 //! What a purpose stands for: an image, what is put on it, and what of the person's it gets (containers.md 7).
 
+pub mod rooms;
 mod table;
 
 use std::collections::BTreeMap;

@@ -68,6 +68,10 @@ pub struct Making<'a> {
     store: &'a Store,
     record: Record,
     protected: Vec<String>,
+    /// Labels beside those that every container of ours has.
+    more_labels: BTreeMap<String, String>,
+    /// What was in it before somebody began to work there is older than this.
+    filled: Option<jiff::Timestamp>,
     /// The engine was told to make it.
     told: bool,
     _lock: Lock,
@@ -94,7 +98,7 @@ pub async fn begin<'a>(runtime: &'a dyn ContainerRuntime, store: &'a Store, draf
     let mut records = counted(store.records()?);
     if record.role == Role::Build {
         store.save(&record)?;
-        return Ok(Making { runtime, store, record, protected, told: false, _lock: lock });
+        return Ok(Making::new((runtime, store), record, protected, lock));
     }
     if !room(&records, &record.session, (per_session, total)) {
         // What was removed behind us takes no place.
@@ -102,20 +106,24 @@ pub async fn begin<'a>(runtime: &'a dyn ContainerRuntime, store: &'a Store, draf
         let there: Vec<_> = runtime.list(&managed).await?.into_iter().map(|it| it.id).collect();
         records.retain(|it| it.engine != runtime.kind() || it.id.as_ref().is_none_or(|id| there.contains(id)));
     }
-    let mine = records.iter().filter(|it| it.session == record.session).count();
-    within(mine, per_session, "max_containers")?;
+    within(of_session(&records, &record.session), per_session, "max_containers")?;
     within(records.len(), total, "max_containers_total")?;
     store.save(&record)?;
     drop(counting);
-    Ok(Making { runtime, store, record, protected, told: false, _lock: lock })
+    Ok(Making::new((runtime, store), record, protected, lock))
 }
 
 fn counted(records: Vec<Record>) -> Vec<Record> {
-    records.into_iter().filter(|it| it.role == Role::Primary).collect()
+    records.into_iter().filter(|it| it.role == Role::Primary || it.role.is_room()).collect()
+}
+
+/// Those that it asked for: its rooms are its own.
+fn of_session(records: &[Record], session: &str) -> usize {
+    records.iter().filter(|it| it.session == session && it.role == Role::Primary).count()
 }
 
 fn room(records: &[Record], session: &str, (per_session, total): (usize, usize)) -> bool {
-    records.len() < total && records.iter().filter(|it| it.session == session).count() < per_session
+    records.len() < total && of_session(records, session) < per_session
 }
 
 fn within(current: usize, limit: usize, setting: &'static str) -> Result<()> {
@@ -182,7 +190,29 @@ fn record_of(runtime: &dyn ContainerRuntime, store: &Store, draft: Draft) -> Rec
     }
 }
 
+impl<'a> Making<'a> {
+    fn new(
+        (runtime, store): (&'a dyn ContainerRuntime, &'a Store),
+        record: Record,
+        protected: Vec<String>,
+        lock: Lock,
+    ) -> Self {
+        let more_labels = BTreeMap::new();
+        Self { runtime, store, record, protected, more_labels, filled: None, told: false, _lock: lock }
+    }
+}
+
 impl Making<'_> {
+    /// Signs these labels along with those that every container of ours has.
+    pub(crate) fn also_labelled(&mut self, labels: BTreeMap<String, String>) {
+        self.more_labels = labels;
+    }
+
+    /// What was written in it since then is work, though it is only made now.
+    pub(crate) fn filled(&mut self, at: jiff::Timestamp) {
+        self.filled = Some(at);
+    }
+
     /// What is remembered so far.
     #[must_use]
     pub fn record(&self) -> &Record {
@@ -293,6 +323,7 @@ impl Making<'_> {
         ]
         .map(|(name, value)| (signer.key(name), value));
         labels.extend(own);
+        labels.extend(self.more_labels.clone());
         signer.sign(self.runtime.kind(), &mut labels);
         Ok(labels)
     }
@@ -340,7 +371,7 @@ impl Making<'_> {
     pub fn ready(&mut self, report: Value, answer: Map<String, Value>) -> Result<Record> {
         self.record.provisioning_report = report;
         self.record.answer = answer;
-        self.record.filled = Some(now());
+        self.record.filled = Some(self.filled.unwrap_or_else(now));
         self.record.state = State::Ready;
         self.store.save(&self.record)?;
         Ok(self.record.clone())

@@ -16,6 +16,8 @@ pub enum Kind {
     Container,
     /// A network.
     Network,
+    /// A volume.
+    Volume,
 }
 
 impl fmt::Display for Kind {
@@ -23,6 +25,7 @@ impl fmt::Display for Kind {
         f.write_str(match self {
             Self::Container => "container",
             Self::Network => "network",
+            Self::Volume => "volume",
         })
     }
 }

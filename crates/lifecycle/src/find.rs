@@ -94,8 +94,9 @@ pub(crate) fn not_found(store: &Store, handle: &Handle) -> Error {
     Error::NotFound { kind: Kind::Container, name: handle.to_string(), near }
 }
 
+/// Rooms of sessions are nobody's to name.
 fn recorded(store: &Store, handle: &Handle) -> Result<Option<Record>> {
-    Ok(match handle {
+    let found = match handle {
         Handle::Name(name) => match store.load(name)? {
             Loaded::Record(record) => Some(*record),
             Loaded::Damaged | Loaded::Missing => None,
@@ -105,11 +106,12 @@ fn recorded(store: &Store, handle: &Handle) -> Result<Option<Record>> {
             let mut found: Vec<_> = store.records()?.into_iter().filter(begins).collect();
             if found.len() == 1 { found.pop() } else { None }
         }
-    })
+    };
+    Ok(found.filter(|it| !it.role.is_room()))
 }
 
 /// The engine's word for the full id of the record; a newcomer under the same name has another id.
-async fn proven(runtime: &dyn ContainerRuntime, record: &Record) -> Result<Option<Container>> {
+pub(crate) async fn proven(runtime: &dyn ContainerRuntime, record: &Record) -> Result<Option<Container>> {
     let Some(id) = &record.id else { return Ok(None) };
     match runtime.inspect(&Handle::from(id)).await {
         Ok(container) if container.id == *id => Ok(Some(container)),
@@ -142,7 +144,7 @@ pub(crate) async fn rebuild(
     store: &Store,
     container: &Container,
 ) -> Result<Option<Record>> {
-    let Some(record) = read_labels(runtime, store, container) else { return Ok(None) };
+    let Some(record) = read_labels(runtime, store, container, Role::Primary) else { return Ok(None) };
     // A copied set of labels does not pass: an id that two containers carry proves neither.
     let same = LabelFilter(vec![(store.signer().key("id"), Some(record.record_id.to_string()))]);
     if runtime.list(&same).await?.len() != 1 {
@@ -158,9 +160,15 @@ pub(crate) async fn rebuild(
     Ok(Some(record))
 }
 
-fn read_labels(runtime: &dyn ContainerRuntime, store: &Store, container: &Container) -> Option<Record> {
+/// What the labels of a container of that role say, when they are proven ours.
+pub(crate) fn read_labels(
+    runtime: &dyn ContainerRuntime,
+    store: &Store,
+    container: &Container,
+    role: Role,
+) -> Option<Record> {
     let it = |name: &str| label(store, &container.labels, name);
-    if !store.signed(runtime.kind(), &container.labels) || it("role") != Some("primary") {
+    if !store.signed(runtime.kind(), &container.labels) || it("role") != Some(role.as_str()) {
         return None;
     }
     let name = ContainerName::parse(it("name")?).ok()?;
@@ -195,7 +203,7 @@ fn read_labels(runtime: &dyn ContainerRuntime, store: &Store, container: &Contai
         env_keys: Vec::new(),
         env_plain: BTreeMap::new(),
         held: Held::default(),
-        role: Role::Primary,
+        role,
         guest: it("guest").and_then(GuestRecord::of_label),
         jobs: Vec::new(),
         networks: Vec::new(),

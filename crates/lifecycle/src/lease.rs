@@ -46,7 +46,7 @@ impl Moment {
 
     /// Whether so much time has passed for certain. Within one run of the machine both clocks have to say so. In a later
     /// run the wall clock alone can; it is believed once the machine has been up for `settling`.
-    fn is_past(&self, earlier: &Self, time: Duration, settling: Duration) -> bool {
+    pub(crate) fn is_past(&self, earlier: &Self, time: Duration, settling: Duration) -> bool {
         let by_wall = Duration::try_from(self.wall.duration_since(earlier.wall)).unwrap_or_default() >= time;
         let up = match (self.boot.is_empty(), self.boot == earlier.boot) {
             (true, _) => true,

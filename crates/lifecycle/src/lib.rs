@@ -36,6 +36,7 @@ mod reconcile;
 mod record;
 mod restart;
 mod save;
+mod session;
 mod shares;
 mod stack;
 mod store;
@@ -62,6 +63,10 @@ pub use restart::restart;
 pub use save::{
     Bundle, Commits, Item, LeftOut, Manifest, Names, Omission, Part, Restored, SAVE_TIME, SAVED_REFS, Save, SaveLimits,
     Saved, SavedKind, Target, What,
+};
+pub use session::{
+    Blueprint, BoxError, EndedRooms, Ending, Fill, Filling, Ready, Reason, Recreated, RoomAsk, RoomDeed, RoomError,
+    RoomEvent, RoomRole, RoomTerms, RoomView, Rooms, Tell,
 };
 pub use stack::StackPart;
 pub use store::{Store, StoreError};

@@ -69,7 +69,7 @@ pub async fn list(engines: &dyn Engines, store: &Store) -> Result<Listing> {
         }
     }
     for (runtime, container) in seen {
-        if service(store, &*runtime, &container)?.is_some() {
+        if service(store, &*runtime, &container)?.is_some() || is_room(store, &*runtime, &container) {
             continue;
         }
         match rebuild(&*runtime, store, &container).await? {
@@ -83,6 +83,13 @@ pub async fn list(engines: &dyn Engines, store: &Store) -> Result<Listing> {
     }
     listing.containers.sort_by_key(|it| it.record.created);
     Ok(listing)
+}
+
+/// Whether it is proven to be a room of a session whose record was not there when it was read.
+fn is_room(store: &Store, runtime: &dyn ContainerRuntime, container: &Container) -> bool {
+    let role = container.labels.get(&store.signer().key("role"));
+    let rooms = [Role::Workspace, Role::Run].map(Role::as_str);
+    role.is_some_and(|it| rooms.contains(&it.as_str())) && store.signed(runtime.kind(), &container.labels)
 }
 
 /// The preferred engine, and every engine that a record names.

@@ -21,12 +21,21 @@ const AGAIN: Duration = Duration::from_millis(5);
 impl Lock {
     /// Takes a lock, waiting a while for its holder.
     pub(crate) async fn take(path: &Path, name: &str) -> Result<Self> {
-        Self::wait(path, name, File::try_lock).await
+        Self::take_within(path, name, PATIENCE).await
     }
 
-    async fn wait(path: &Path, name: &str, attempt: fn(&File) -> Result<(), TryLockError>) -> Result<Self> {
+    /// As [`take`](Self::take), with another patience.
+    pub(crate) async fn take_within(path: &Path, name: &str, patience: Duration) -> Result<Self> {
+        Self::wait(path, (name, patience), File::try_lock).await
+    }
+
+    async fn wait(
+        path: &Path,
+        (name, patience): (&str, Duration),
+        attempt: fn(&File) -> Result<(), TryLockError>,
+    ) -> Result<Self> {
         let file = open(path)?;
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + patience;
         loop {
             match attempt(&file) {
                 Ok(()) => return Ok(Self(file)),
@@ -39,7 +48,7 @@ impl Lock {
 
     /// Takes a lock together with others who share it, waiting a while for one who does not.
     pub(crate) async fn share(path: &Path, name: &str) -> Result<Self> {
-        Self::wait(path, name, File::try_lock_shared).await
+        Self::wait(path, (name, PATIENCE), File::try_lock_shared).await
     }
 
     /// Takes a lock that nobody holds.

@@ -14,7 +14,8 @@ use crate::{Error, Kind, Result, Store};
 /// not their members, and its firewall forgets even that whenever some container leaves (netavark 1.4): there each
 /// container has a network stack of its own, which nobody else is on.
 pub(crate) fn lone(runtime: &dyn ContainerRuntime, store: &Store) -> Option<NetworkName> {
-    if runtime.kind() == EngineKind::Podman {
+    // Apple's engine parts no members either, and has no such stack: it says so.
+    if matches!(runtime.kind(), EngineKind::Podman | EngineKind::Container) {
         return None;
     }
     // Each state directory has its own: it would not know another's signature.

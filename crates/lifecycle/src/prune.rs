@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use coracle_runtime::{ContainerId, ContainerRuntime, LabelFilter, RecordId, VolumeAct};
+use coracle_runtime::{ContainerId, ContainerName, ContainerRuntime, LabelFilter, RecordId, VolumeAct};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -17,7 +17,8 @@ use crate::networks::{OwnNetwork, networks_on};
 use crate::reap::in_use;
 use crate::record::{Record, State};
 use crate::{
-    Engines, Error, Found, Links, Listed, Removing, Result, Store, asked, destroy, destroy_network, list, reconcile,
+    Ending, Engines, Error, Found, Links, Listed, Removing, Result, RoomRole, RoomTerms, Rooms, SAVE_TIME, Store,
+    StoreError, asked, destroy, destroy_network, list, reconcile,
 };
 
 /// Something of ours.
@@ -65,6 +66,7 @@ enum Way {
     Container(Arc<dyn ContainerRuntime>, ContainerId),
     Network(Arc<dyn ContainerRuntime>, OwnNetwork),
     Volume(Arc<dyn ContainerRuntime>, String),
+    Room(ContainerName, RoomRole),
     Directory(PathBuf),
 }
 
@@ -103,6 +105,7 @@ pub async fn prunable(
                 found.add(thing);
             }
         }
+        rooms(store, now, (&wanted, &mut found))?;
         for name in listing.unverified.into_iter().filter(|_| wanted(Prunable::Containers)) {
             let reason = "unverified: it carries our label without proof".to_owned();
             found.add(Thing { name, reason, ..Thing::of(Prunable::Containers) });
@@ -148,6 +151,12 @@ pub async fn prune(engines: &dyn Engines, store: &Store, removing: &Removing<'_>
         Way::Container(runtime, id) => drop(runtime.remove(id).await?),
         Way::Network(runtime, network) => destroy_network(&**runtime, store, network).await?,
         Way::Volume(runtime, name) => drop(runtime.volume(VolumeAct::Remove(name.clone())).await?),
+        Way::Room(session, role) => {
+            let rooms = Rooms::new(store.clone(), removing.links.clone(), RoomTerms::default());
+            let Removing { saving, grace, .. } = *removing;
+            let ending = Ending { saving, reader: None, grace, within: SAVE_TIME, tell: &|_| {} };
+            rooms.end_room(engines, (session, *role), &ending).await?;
+        }
         Way::Directory(path) => {
             if let (Some(above), Some(name)) = (path.parent(), path.file_name().and_then(|it| it.to_str())) {
                 clear_directory(above.to_owned(), name.to_owned()).await?;
@@ -223,6 +232,29 @@ async fn of_record(
     Ok(Thing { way: goes, bytes, session, ..stays(reason) })
 }
 
+/// Rooms of sessions, which go when their process is dead and has not renewed its lease.
+fn rooms(
+    store: &Store,
+    now: &Moment,
+    (wanted, found): (&impl Fn(Prunable) -> bool, &mut Prune),
+) -> Result<(), StoreError> {
+    for room in store.rooms()?.into_iter().filter(|_| wanted(Prunable::Containers)) {
+        let over = room.is_over(now.wall);
+        let way = if over { Way::Room(room.session.clone(), room.role) } else { Way::Stays };
+        let reason = if over { "the process of its session is dead" } else { "its session lives" }.to_owned();
+        found.add(Thing {
+            name: room.name.as_ref().map_or_else(|| room.volume.to_string(), ToString::to_string),
+            id: room.container_id.as_ref().map(ToString::to_string),
+            made: Some(room.started_at),
+            session: Some(room.session.to_string()).filter(|_| !over),
+            reason,
+            way,
+            ..Thing::of(Prunable::Containers)
+        });
+    }
+    Ok(())
+}
+
 /// Containers that images were to be made of, and that no record knows any more.
 async fn builds(runtime: &Arc<dyn ContainerRuntime>, store: &Store, found: &mut Prune) -> Result<()> {
     let label = |name: &str| store.signer().key(name);
@@ -269,13 +301,19 @@ fn of_network(runtime: &Arc<dyn ContainerRuntime>, store: &Store, it: OwnNetwork
 async fn volumes(runtime: &Arc<dyn ContainerRuntime>, store: &Store, found: &mut Prune) -> Result<()> {
     let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
     let listed = runtime.volume(VolumeAct::List(managed)).await?;
-    let records = store.records()?;
+    let (records, rooms, role_label) = (store.records()?, store.rooms()?, store.signer().key("role"));
     for it in listed.into_iter().filter(|it| store.signed(runtime.kind(), &it.labels)) {
         let of_ours = it.labels.get(&store.signer().key("compose_project"));
         let project = of_ours.or_else(|| it.labels.get("com.docker.compose.project")).cloned().unwrap_or_default();
-        let there = records.iter().any(|it| it.compose_project.as_ref().is_some_and(|it| it.as_str() == project));
+        let of_room = RoomRole::ALL.iter().any(|role| it.labels.get(&role_label).is_some_and(|it| it == role.as_str()));
+        let (there, whose) = if of_room {
+            (rooms.iter().any(|room| room.volume.as_str() == it.name), "session")
+        } else {
+            let of_project = |it: &Record| it.compose_project.as_ref().is_some_and(|it| it.as_str() == project);
+            (records.iter().any(of_project), "stack")
+        };
         let way = if there { Way::Stays } else { Way::Volume(runtime.clone(), it.name.clone()) };
-        let reason = if there { "its stack is there" } else { "its stack is gone" }.to_owned();
+        let reason = format!("its {whose} is {}", if there { "there" } else { "gone" });
         let made = it.created.parse().ok();
         found.add(Thing {
             id: Some(it.name.clone()),

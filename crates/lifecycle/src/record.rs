@@ -7,6 +7,7 @@ use coracle_runtime::{
     Access, ContainerId, ContainerName, ContainerPath, EngineKind, Ids, ImageId, JobId, LabelNamespace, ProcessId,
     ProjectName, PublishedPort, RecordId, SnapshotName,
 };
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -42,6 +43,10 @@ pub enum Role {
     Service,
     /// To make an image of: nobody's, gone when that is done, and counted nowhere.
     Build,
+    /// Files and commands of a session, which did not ask for a container.
+    Workspace,
+    /// Snippets of code of a session.
+    Run,
 }
 
 impl Role {
@@ -52,7 +57,17 @@ impl Role {
             Self::Primary => "primary",
             Self::Service => "service",
             Self::Build => "build",
+            Self::Workspace => "workspace",
+            Self::Run => "run",
         }
+    }
+}
+
+impl Role {
+    /// Whether it is a [room](crate::Rooms) of a session, which nobody names.
+    #[must_use]
+    pub fn is_room(self) -> bool {
+        matches!(self, Self::Workspace | Self::Run)
     }
 }
 
@@ -241,26 +256,36 @@ impl Record {
 
     /// The file's bytes, with the sum of all the rest.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let mut value = serde_json::to_value(self).expect("a record has string keys only");
-        let sum = sum(&value);
-        if let Value::Object(fields) = &mut value {
-            fields.insert("sum".into(), sum.into());
-        }
-        let mut bytes = serde_json::to_vec_pretty(&value).expect("a value serialises");
-        bytes.push(b'\n');
-        bytes
+        summed_bytes(self)
     }
 
     /// Reads a file's bytes. A flipped byte cannot become another user: the sum is checked first.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, BadRecord> {
-        let mut value: Value = serde_json::from_slice(bytes)?;
-        let told = value.as_object_mut().and_then(|it| it.remove("sum"));
-        if told != Some(sum(&value).into()) {
-            return Err(BadRecord::Sum);
-        }
-        let record: Self = serde_json::from_value(value)?;
+        let record: Self = summed_value(bytes)?;
         if record.schema == SCHEMA { Ok(record) } else { Err(BadRecord::Schema(record.schema)) }
     }
+}
+
+/// A file's bytes, with the sum of all the rest.
+pub(crate) fn summed_bytes(it: &impl Serialize) -> Vec<u8> {
+    let mut value = serde_json::to_value(it).expect("a record has string keys only");
+    let sum = sum(&value);
+    if let Value::Object(fields) = &mut value {
+        fields.insert("sum".into(), sum.into());
+    }
+    let mut bytes = serde_json::to_vec_pretty(&value).expect("a value serialises");
+    bytes.push(b'\n');
+    bytes
+}
+
+/// What such bytes say, if their sum fits.
+pub(crate) fn summed_value<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadRecord> {
+    let mut value: Value = serde_json::from_slice(bytes)?;
+    let told = value.as_object_mut().and_then(|it| it.remove("sum"));
+    if told != Some(sum(&value).into()) {
+        return Err(BadRecord::Sum);
+    }
+    Ok(serde_json::from_value(value)?)
 }
 
 fn sum(value: &Value) -> String {

@@ -82,6 +82,7 @@ impl Store {
             "scratch",
             "engine",
             "link",
+            "sessions",
         ] {
             own_directory(&root.join(dir))?;
         }

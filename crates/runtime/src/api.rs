@@ -33,7 +33,7 @@ pub trait ContainerRuntime: Stacks + fmt::Debug + Send + Sync {
     /// Makes a container without starting it. `NameTaken` rather than adopting one that exists.
     async fn create(&self, spec: &Placed) -> Result<ContainerId>;
 
-    /// Starts it. One that runs already is no error.
+    /// Starts it, or lets one go on that is paused. One that runs already is no error.
     ///
     /// # Errors
     /// [`Error::PortTaken`](crate::Error::PortTaken) when a host port cannot be bound.
@@ -133,6 +133,13 @@ pub enum ImageAct {
     },
     /// Local images that carry all of these labels.
     List(LabelFilter),
+    /// Gives an image another name. One that had it loses it.
+    Tag {
+        /// Which.
+        image: ImageId,
+        /// Its name.
+        tag: ImageRef,
+    },
     /// Removes by id. One that is gone is no error.
     Remove(ImageId),
 }

@@ -31,6 +31,36 @@ pub enum Error {
         /// Its own words.
         excerpt: Excerpt,
     },
+    /// The engine is there, and older than what we can drive.
+    #[error("{engine} {found} is too old: {needed} or later is needed")]
+    TooOld {
+        /// Which engine.
+        engine: EngineKind,
+        /// What is there: a version of the engine, or of the system that it runs on.
+        found: String,
+        /// The oldest that is taken.
+        needed: &'static str,
+    },
+    /// The engine's command line cannot carry this text: part of it would be read as something else.
+    #[error("{engine} cannot be given {what} `{}`: it {why}", value.escape_debug())]
+    NotEncodable {
+        /// Which engine.
+        engine: EngineKind,
+        /// What the text is.
+        what: &'static str,
+        /// The text.
+        value: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The engine was told to remove something, and has it still.
+    #[error("`{name}` could not be removed: {excerpt}")]
+    CleanupFailed {
+        /// What it is called.
+        name: String,
+        /// The engine's last words.
+        excerpt: Excerpt,
+    },
     /// The engine answered and has no such container.
     #[error("no container `{0}`")]
     NoSuchContainer(String),
@@ -168,6 +198,95 @@ pub enum Capability {
     Compose,
     /// Run the health check of the image.
     HealthCheck,
+    /// A root that is read-only, with a guest that is put in as a copy.
+    ReadOnlyRoot,
+    /// Make an image of a container.
+    Commit,
+    /// Publish ports on the host.
+    Publish,
+    /// Lines of the hosts file.
+    HostEntries,
+    /// Freeze a container.
+    Pause,
+    /// Tell what happens to containers.
+    Events,
+    /// Limit the processes of a container.
+    PidsLimit,
+    /// Give a part of a core.
+    FractionalCpus,
+    /// Limit swap apart from memory.
+    SwapLimit,
+    /// Keep programs from gaining privileges. Where the engine lacks it, the guest does it.
+    NoNewPrivileges,
+    /// Filter system calls. Where the engine lacks it, each container has a kernel of its own.
+    Seccomp,
+    /// Start containers again by itself.
+    RestartPolicy,
+    /// Copy tars in and out, with the owners that they name.
+    CopyTar,
+    /// Map the person to a user inside.
+    KeepId,
+    /// Have users of its own in each container.
+    UserNamespace,
+}
+
+impl Capability {
+    /// Its word in answers and in the list of what an engine lacks.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Gpu => "gpu",
+            Self::Guest => "guest",
+            Self::HostNetwork => "host_network",
+            Self::PartedNetwork => "parted_network",
+            Self::Compose => "compose",
+            Self::HealthCheck => "health_check",
+            Self::ReadOnlyRoot => "read_only_root",
+            Self::Commit => "commit",
+            Self::Publish => "publish",
+            Self::HostEntries => "host_entries",
+            Self::Pause => "pause",
+            Self::Events => "events",
+            Self::PidsLimit => "limits_pids",
+            Self::FractionalCpus => "fractional_cpus",
+            Self::SwapLimit => "swap_limit",
+            Self::NoNewPrivileges => "no_new_privileges",
+            Self::Seccomp => "seccomp",
+            Self::RestartPolicy => "restart_policy",
+            Self::CopyTar => "copy_tar",
+            Self::KeepId => "keep_id",
+            Self::UserNamespace => "user_namespace",
+        }
+    }
+
+    /// What an engine cannot do whatever its version and configuration: workspace.md 6.5 for Apple's.
+    #[must_use]
+    pub fn lacked_by(engine: EngineKind) -> &'static [Self] {
+        match engine {
+            EngineKind::Docker | EngineKind::Podman | EngineKind::Fake => &[],
+            EngineKind::Container => &[
+                Self::PidsLimit,
+                Self::Commit,
+                Self::Compose,
+                Self::Gpu,
+                Self::KeepId,
+                Self::NoNewPrivileges,
+                Self::Seccomp,
+                Self::Pause,
+                Self::Events,
+                Self::HealthCheck,
+                Self::FractionalCpus,
+                Self::SwapLimit,
+                Self::RestartPolicy,
+                Self::CopyTar,
+                Self::UserNamespace,
+                Self::HostNetwork,
+                Self::PartedNetwork,
+                Self::Publish,
+                Self::HostEntries,
+            ],
+        }
+    }
 }
 
 impl fmt::Display for Capability {
@@ -179,6 +298,21 @@ impl fmt::Display for Capability {
             Self::PartedNetwork => "keeping the members of one network apart",
             Self::Compose => "compose",
             Self::HealthCheck => "health check of the image",
+            Self::ReadOnlyRoot => "a read-only root beside a guest that is copied in",
+            Self::Commit => "an image of a container",
+            Self::Publish => "ports on the host",
+            Self::HostEntries => "lines of the hosts file",
+            Self::Pause => "pausing a container",
+            Self::Events => "events",
+            Self::PidsLimit => "a limit of processes",
+            Self::FractionalCpus => "parts of a core",
+            Self::SwapLimit => "a limit of swap",
+            Self::NoNewPrivileges => "no new privileges",
+            Self::Seccomp => "a filter of system calls",
+            Self::RestartPolicy => "starting again by itself",
+            Self::CopyTar => "copying with owners",
+            Self::KeepId => "mapping the person to a user inside",
+            Self::UserNamespace => "users of its own",
         })
     }
 }

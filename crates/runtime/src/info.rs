@@ -17,6 +17,8 @@ pub enum EngineKind {
     Docker,
     /// Podman.
     Podman,
+    /// Apple's `container`.
+    Container,
     /// State in memory, for tests and dry runs.
     Fake,
 }
@@ -28,6 +30,7 @@ impl EngineKind {
         match self {
             Self::Docker => "docker",
             Self::Podman => "podman",
+            Self::Container => "container",
             Self::Fake => "fake",
         }
     }

@@ -54,7 +54,7 @@ pub use inside::Inside;
 pub use link::{Link, LinkSettings, SocketAt, Transport};
 pub use name::{
     ContainerId, ContainerName, Handle, ImageId, ImageRef, InvalidName, JobId, LabelNamespace, NetworkName,
-    ProjectName, RecordId, SnapshotName, random_hex,
+    ProjectName, RecordId, SnapshotName, VolumeName, random_hex,
 };
 pub use path::{ContainerPath, InvalidPath};
 pub use policy::{Admitted, PatternSet, Placed, Policy, Problem, Refused, admit};
@@ -63,6 +63,9 @@ pub use protect::{leads_to_protected, mounts_over};
 pub use redact::Redactor;
 pub use secret::Secret;
 pub use size::{ByteSize, InvalidSize};
-pub use spec::{Access, CreateSpec, GuestOn, HostEntry, Limits, Mount, NetworkAsk, NetworkOn, Port, Protocol};
+pub use spec::{
+    Access, Capabilities, CreateSpec, GuestOn, HostEntry, Limits, Mount, NetworkAsk, NetworkOn, Port, Protocol, Tmpfs,
+    Ulimits, Unkept, VolumeMount,
+};
 pub use stacks::{Health, StackSource, StackUp, Stacks, Usage, Volume, VolumeAct};
 pub use user::Ids;

@@ -90,6 +90,13 @@ checked! {
     is_name
 }
 checked! {
+    /// A volume's name, of the same grammar as a container's.
+    VolumeName,
+    "a volume name",
+    "letters, digits, `_`, `.` and `-`, first a letter or digit, at most 63, and not 12 or more hex digits",
+    is_name
+}
+checked! {
     /// A snapshot's name, of the same grammar as a container's.
     SnapshotName,
     "a snapshot name",
@@ -106,18 +113,18 @@ checked! {
         && it.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c))
 }
 checked! {
-    /// An engine's full id of a container.
+    /// An engine's full id of a container. Apple's engine has no other than the name that we gave.
     ContainerId,
     "a container id",
-    "64 lower-case hex digits",
-    |it| it.len() == 64 && is_hex(it)
+    "64 lower-case hex digits, or a container name",
+    |it| is_digest(it) || is_name(it)
 }
 checked! {
     /// An engine's id of an image.
     ImageId,
     "an image id",
     "`sha256:` and 64 lower-case hex digits",
-    |it| it.strip_prefix("sha256:").is_some_and(|it| it.len() == 64 && is_hex(it))
+    |it| it.strip_prefix("sha256:").is_some_and(is_digest)
 }
 checked! {
     /// Our own id of a container: 32 random hex digits, the label `<ns>.id`.
@@ -151,10 +158,16 @@ checked! {
 }
 
 impl ContainerId {
-    /// The first twelve digits, as engines print them.
+    /// The first twelve digits, as engines print them; all of an id that is a name.
     #[must_use]
     pub fn short(&self) -> &str {
-        &self.0[..12]
+        if self.is_digits() { &self.0[..12] } else { &self.0 }
+    }
+
+    /// Whether an engine chose it: else it is a name.
+    #[must_use]
+    pub fn is_digits(&self) -> bool {
+        is_digest(&self.0)
     }
 }
 
@@ -239,13 +252,13 @@ impl Handle {
 
 impl From<ContainerId> for Handle {
     fn from(id: ContainerId) -> Self {
-        Self::IdPrefix(id.0)
+        if id.is_digits() { Self::IdPrefix(id.0) } else { Self::Name(ContainerName(id.0)) }
     }
 }
 
 impl From<&ContainerId> for Handle {
     fn from(id: &ContainerId) -> Self {
-        Self::IdPrefix(id.0.clone())
+        id.clone().into()
     }
 }
 
@@ -278,6 +291,11 @@ pub fn random_hex<const N: usize>() -> String {
 
 fn is_hex(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
+/// As engines write ids: a SHA-256.
+fn is_digest(text: &str) -> bool {
+    text.len() == 64 && is_hex(text)
 }
 
 fn is_name(text: &str) -> bool {
@@ -329,7 +347,7 @@ fn is_tag(tag: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{ContainerName, Handle, ImageRef, LabelNamespace};
+    use super::{ContainerId, ContainerName, Handle, ImageRef, LabelNamespace};
 
     #[test]
     fn names_follow_the_grammar() {
@@ -349,6 +367,17 @@ mod tests {
         assert!(matches!(Handle::parse("0123456789ab"), Ok(Handle::IdPrefix(_))));
         assert!(matches!(Handle::parse("0123456789a"), Ok(Handle::Name(_))));
         assert!(Handle::parse("0".repeat(65)).is_err());
+    }
+
+    #[test]
+    fn an_id_that_is_a_name_is_a_handle_by_name_and_has_no_short_form() {
+        let id = ContainerId::parse("coracle-ws-0123456789abcdef").unwrap();
+        assert_eq!((id.short(), id.is_digits()), (id.as_str(), false));
+        assert!(matches!(Handle::from(&id), Handle::Name(_)));
+        let digits = ContainerId::parse("a".repeat(64)).unwrap();
+        assert_eq!((digits.short(), digits.is_digits()), (&digits.as_str()[..12], true));
+        assert!(matches!(Handle::from(&digits), Handle::IdPrefix(_)));
+        assert!(ContainerId::parse("a".repeat(63)).is_err() && ContainerId::parse("-x").is_err());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::{Access, ByteSize, CreateSpec, GuestOn, ImageId, ImageRef, Mount, NetworkAsk, NetworkOn};
+use crate::{Access, ByteSize, ContainerPath, CreateSpec, GuestOn, ImageId, ImageRef, Mount, NetworkAsk, NetworkOn};
 
 /// What the person allows. The agent's arguments can narrow it and never widen it.
 #[derive(Clone, Debug)]
@@ -238,6 +238,7 @@ pub fn admit(spec: CreateSpec, policy: &Policy) -> Result<Admitted, Refused> {
         }
         problems.extend(policy.host_path_problem("mount", mount.host.real()));
     }
+    problems.extend(place_problems(&spec));
     problems.extend(port_problems(&spec, policy));
     problems.extend(limit_problems(&spec, policy));
     problems.extend(network_problems(&spec, policy));
@@ -326,6 +327,21 @@ fn image_problem(image: &ImageRef, policy: &Policy) -> Option<Problem> {
     (!allowed).then(|| problem("image", Some("security.images"), image.to_string(), &message))
 }
 
+/// What the guest and the kernel have inside, and no volume or tmpfs may cover.
+const COVERED: [&str; 4] = ["/.coracle", "/proc", "/sys", "/dev"];
+
+fn place_problems(spec: &CreateSpec) -> Vec<Problem> {
+    let places = spec.volumes.iter().map(|it| &it.at).chain(spec.tmpfs.iter().map(|it| &it.at));
+    // A comma or colon would end it in the words of an engine.
+    let odd = |at: &&ContainerPath| {
+        at.as_str() == "/" || at.as_str().contains([',', ':']) || COVERED.iter().any(|it| at.is_beneath(it))
+    };
+    let refuse = |at: &ContainerPath| {
+        problem("mount.target", None, at.to_string(), &format!("nothing can be mounted at `{at}`"))
+    };
+    places.filter(odd).map(refuse).collect()
+}
+
 fn port_problems(spec: &CreateSpec, policy: &Policy) -> Vec<Problem> {
     let low = spec.ports.iter().filter_map(|port| port.host).filter(|port| *port < policy.port_min);
     let refuse = |port: u16| {
@@ -381,7 +397,7 @@ fn network_problems(spec: &CreateSpec, policy: &Policy) -> Vec<Problem> {
 mod tests {
     use super::*;
     use crate::host::fs::HostPath;
-    use crate::{ContainerName, ContainerPath, HostEntry, Ids, Limits, Port, Protocol};
+    use crate::{ContainerName, HostEntry, Ids, Limits, Port, Protocol, Tmpfs, VolumeMount, VolumeName};
 
     fn policy() -> Policy {
         Policy {
@@ -416,6 +432,22 @@ mod tests {
     #[test]
     fn a_modest_request_is_admitted() {
         assert_eq!(rules(spec()), [""; 0]);
+    }
+
+    #[test]
+    fn nothing_covers_what_the_guest_and_the_kernel_have() {
+        let at = |path: &str| {
+            let at = ContainerPath::parse(path).unwrap();
+            let tmpfs = vec![Tmpfs { at: at.clone(), size: ByteSize::mib(1), mode: 0o755 }];
+            let volumes = vec![VolumeMount { name: VolumeName::parse("v").unwrap(), at, access: Access::ReadWrite }];
+            [rules(CreateSpec { tmpfs, ..spec() }), rules(CreateSpec { volumes, ..spec() })]
+        };
+        for fine in ["/tmp", "/home/agent", "/.coraclette", "/process"] {
+            assert_eq!(at(fine), [[""; 0]; 2], "{fine}");
+        }
+        for odd in ["/", "/.coracle", "/.coracle/run", "/proc/1", "/sys", "/dev/shm", "/a,b", "/a:b"] {
+            assert_eq!(at(odd), [["mount.target"]; 2], "{odd}");
+        }
     }
 
     #[test]

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cli::{LEAST_MEMORY, whole_cpus};
 use crate::host::fs::HostPath;
-use crate::{ByteSize, ContainerName, ContainerPath, Ids, ImageRef, NetworkName};
+use crate::{ByteSize, Capability, ContainerName, ContainerPath, EngineKind, Ids, ImageRef, NetworkName, VolumeName};
 
 /// A container that somebody asks for. [`admit`](crate::admit) decides whether it may be.
 #[derive(Clone, Debug)]
@@ -21,12 +22,22 @@ pub struct CreateSpec {
     pub exec_user: Ids,
     /// Binds, in the order they are mounted.
     pub mounts: Vec<Mount>,
+    /// Volumes, which outlive it.
+    pub volumes: Vec<VolumeMount>,
+    /// Directories in memory.
+    pub tmpfs: Vec<Tmpfs>,
+    /// Nothing else of its files can be written.
+    pub read_only: bool,
     /// Ports to publish.
     pub ports: Vec<Port>,
     /// The network as asked for.
     pub network: NetworkAsk,
     /// Ceilings of what it may use.
     pub limits: Limits,
+    /// Ceilings of each of its processes.
+    pub ulimits: Ulimits,
+    /// What root inside may do.
+    pub capabilities: Capabilities,
     /// All GPUs of the host.
     pub gpu: bool,
     /// Lines of its hosts file.
@@ -44,9 +55,14 @@ impl CreateSpec {
             image,
             exec_user: Ids::ROOT,
             mounts: Vec::new(),
+            volumes: Vec::new(),
+            tmpfs: Vec::new(),
+            read_only: false,
             ports: Vec::new(),
             network: NetworkAsk::Bridge,
             limits: Limits::default(),
+            ulimits: Ulimits::default(),
+            capabilities: Capabilities::default(),
             gpu: false,
             add_hosts: Vec::new(),
             labels: BTreeMap::new(),
@@ -69,6 +85,49 @@ pub struct Mount {
     pub at: ContainerPath,
     /// What may be done with it.
     pub access: Access,
+}
+
+/// A volume of the engine's visible inside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeMount {
+    /// Which one. It has to be there: what an engine makes by itself carries no label of ours.
+    pub name: VolumeName,
+    /// Where it appears.
+    pub at: ContainerPath,
+    /// What may be done with it.
+    pub access: Access,
+}
+
+/// A directory in memory, root's, empty at each start. Programs in it can be run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tmpfs {
+    /// Where it appears.
+    pub at: ContainerPath,
+    /// How much it holds.
+    pub size: ByteSize,
+    /// Its permission bits; where the image has a directory, that one's stay.
+    pub mode: u32,
+}
+
+/// Ceilings of each process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ulimits {
+    /// Open files.
+    pub nofile: Option<u32>,
+    /// Bytes of a core dump.
+    pub core: Option<u64>,
+}
+
+/// What root inside may do. Commands of another user have no capability in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Capabilities {
+    /// Enough for package managers, nothing that reaches the host.
+    #[default]
+    Packages,
+    /// What the guest needs to start, end and serve commands of other users.
+    Guest,
+    /// Nothing: whoever runs commands is PID 1's own user.
+    None,
 }
 
 /// What may be done with a mount.
@@ -168,6 +227,38 @@ pub struct Limits {
 
 impl Eq for Limits {}
 
+/// A limit that an engine does not keep as it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unkept {
+    /// What the engine lacks; nothing where it only has a least value.
+    pub capability: Option<Capability>,
+    /// What becomes of the limit, in one sentence.
+    pub message: String,
+}
+
+impl Limits {
+    /// Those of these limits that an engine of that kind makes something else of, whatever its version.
+    #[must_use]
+    pub fn unkept_by(&self, engine: EngineKind) -> Vec<Unkept> {
+        if engine != EngineKind::Container {
+            return Vec::new();
+        }
+        let unkept = |capability, message| Some(Unkept { capability, message });
+        let pids = self.pids.and_then(|it| {
+            unkept(Some(Capability::PidsLimit), format!("{engine} ignores the limit of {it} processes"))
+        });
+        let cpus = self.cpus.filter(|it| it.fract() != 0.0).and_then(|it| {
+            let whole = whole_cpus(it);
+            unkept(Some(Capability::FractionalCpus), format!("{engine} gives whole cores: {it} became {whole}"))
+        });
+        let memory = self
+            .memory
+            .filter(|it| *it < LEAST_MEMORY)
+            .and_then(|it| unkept(None, format!("{engine} gives at least {LEAST_MEMORY} of memory: {it} became that")));
+        [pids, cpus, memory].into_iter().flatten().collect()
+    }
+}
+
 /// A line of the hosts file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostEntry {
@@ -175,4 +266,21 @@ pub struct HostEntry {
     pub name: String,
     /// Its address; `None` is the engine's host (`host-gateway`).
     pub address: Option<IpAddr>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r22_what_apples_engine_does_not_keep_is_told_and_others_keep_all() {
+        let limits = Limits { memory: Some(ByteSize::mib(64)), cpus: Some(0.5), pids: Some(50) };
+        let told: Vec<_> = limits.unkept_by(EngineKind::Container).into_iter().map(|it| it.capability).collect();
+        assert_eq!(told, [Some(Capability::PidsLimit), Some(Capability::FractionalCpus), None]);
+        let cpus = &limits.unkept_by(EngineKind::Container)[1].message;
+        assert_eq!(cpus, "container gives whole cores: 0.5 became 1");
+        assert_eq!(limits.unkept_by(EngineKind::Docker), []);
+        let whole = Limits { memory: Some(ByteSize::mib(200)), cpus: Some(2.0), pids: None };
+        assert_eq!(whole.unkept_by(EngineKind::Container), []);
+    }
 }

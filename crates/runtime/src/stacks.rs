@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{ContainerId, Excerpt, LabelFilter, ProjectName, Result};
+use crate::{ByteSize, ContainerId, Excerpt, LabelFilter, ProjectName, Result, VolumeName};
 
 /// Stacks of services by Compose, and what comes with them. Every engine fulfils it, as it does
 /// [`ContainerRuntime`](crate::ContainerRuntime).
@@ -85,9 +85,18 @@ pub enum Health {
     Unhealthy,
 }
 
-/// What can be done with volumes. They are made by stacks alone.
+/// What can be done with volumes. Those of a stack are made by it.
 #[derive(Clone, Debug)]
 pub enum VolumeAct {
+    /// Makes an empty one. One of that name that is there is no error, and keeps its labels and what is in it.
+    Create {
+        /// Its name.
+        name: VolumeName,
+        /// Labels of the volume.
+        labels: Vec<(String, String)>,
+        /// As much fits in, where the engine can see to that.
+        size: Option<ByteSize>,
+    },
     /// Volumes that carry all of these labels.
     List(LabelFilter),
     /// Removes by name. One that is gone is no error.

@@ -4,10 +4,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use async_trait::async_trait;
-use coracle_lifecycle::{Links, Store};
+use coracle_lifecycle::{Links, RoomTerms, Rooms, Store};
 use coracle_runtime::link::{LinkSettings, wire::Keep};
 use coracle_runtime::{CliRuntime, ContainerName, ContainerRuntime, EngineKind, FakeRuntime, Input, Policy, ProcessId};
-use coracle_workspace::Workspace;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, Config, CrossSession, Engine, Exec};
@@ -16,7 +15,7 @@ use crate::failure::Failure;
 use crate::host::Host;
 use crate::progress::Progress;
 use crate::state::StateDir;
-use crate::tools::{self, Toolset};
+use crate::tools::{SessionTools, Toolset};
 
 /// Everything around a call. Cheap to clone: all that is large is shared by the calls of a process.
 #[derive(Clone, Debug)]
@@ -40,7 +39,8 @@ pub struct Context {
     state: Result<Arc<StateDir>, Arc<Failure>>,
     store: Arc<OnceLock<Store>>,
     links: Links,
-    workspace: Arc<OnceLock<Workspace>>,
+    rooms: Arc<OnceLock<Rooms>>,
+    session_tools: Arc<OnceLock<SessionTools>>,
     /// What the person's own input is, for one command.
     input: Arc<Mutex<Option<Input>>>,
     engines: Arc<Engines>,
@@ -99,7 +99,8 @@ impl Context {
             toolsets,
             state,
             store: Arc::default(),
-            workspace: Arc::default(),
+            rooms: Arc::default(),
+            session_tools: Arc::default(),
             input: Arc::default(),
             links: Links::new(LinkSettings { keep }),
             engines: Arc::default(),
@@ -117,6 +118,18 @@ impl Context {
     #[must_use]
     pub fn for_call(&self, cancel: CancellationToken, progress: Progress) -> Self {
         Self { cancel, progress, ..self.clone() }
+    }
+
+    /// The same process for one more client: a session of its own, withdrawn with the process.
+    #[must_use]
+    pub fn for_session(&self) -> Self {
+        Self {
+            session: anonymous(),
+            cancel: self.cancel.child_token(),
+            session_tools: Arc::default(),
+            input: Arc::default(),
+            ..self.clone()
+        }
     }
 
     /// Our state directory.
@@ -219,16 +232,26 @@ impl Context {
         Ok(self.store.get_or_init(|| store).clone())
     }
 
-    /// The session's place to work in. It has no container until a tool needs one.
+    /// The containers of sessions.
     ///
     /// # Errors
     /// `config_invalid` when the state directory cannot be used.
-    pub(crate) fn workspace(&self) -> Result<Workspace, Failure> {
-        if let Some(workspace) = self.workspace.get() {
-            return Ok(workspace.clone());
+    pub(crate) fn rooms(&self) -> Result<Rooms, Failure> {
+        let store = self.store()?;
+        let terms = RoomTerms { idle: self.config.workspace.idle.0, ..RoomTerms::default() };
+        Ok(self.rooms.get_or_init(|| Rooms::new(store, self.links.clone(), terms)).clone())
+    }
+
+    /// What the tools of the session work with. It has no container until one of them needs one.
+    ///
+    /// # Errors
+    /// `config_invalid` when the state directory cannot be used.
+    pub(crate) fn session_tools(&self) -> Result<SessionTools, Failure> {
+        if let Some(tools) = self.session_tools.get() {
+            return Ok(tools.clone());
         }
-        let workspace = tools::workspace(self)?;
-        Ok(self.workspace.get_or_init(|| workspace).clone())
+        let tools = SessionTools::new(self)?;
+        Ok(self.session_tools.get_or_init(|| tools).clone())
     }
 
     /// `work`, unless the caller withdraws. For work that may be dropped at any point.
@@ -266,12 +289,19 @@ fn no_engine(failure: Failure) -> coracle_lifecycle::Error {
     coracle_lifecycle::Error::NoEngine(Box::new(failure))
 }
 
+/// A session that nobody named.
+fn anonymous() -> ContainerName {
+    let name = format!("mcp-{}", coracle_runtime::random_hex::<8>());
+    ContainerName::parse(&name).expect("hex digits stand in a name")
+}
+
 /// One MCP connection is a session of its own, unless it is named.
 fn session(host: &Host, options: &Options, mouth: Mouth) -> Result<ContainerName, Failure> {
     let named = options.session.clone().or_else(|| host.session.clone());
-    let name = match mouth {
-        Mouth::Mcp => named.unwrap_or_else(|| format!("mcp-{}", coracle_runtime::random_hex::<6>())),
-        _ => named.unwrap_or_else(|| "default".to_owned()),
+    let name = match (named, mouth) {
+        (Some(name), _) => name,
+        (None, Mouth::Mcp) => return Ok(anonymous()),
+        (None, _) => "default".to_owned(),
     };
     ContainerName::parse(&name).map_err(|err| {
         let failure = Failure::from(err);
@@ -300,6 +330,18 @@ mod tests {
         assert_eq!(session(&host, &named(Some("../x")), Mouth::Call).unwrap_err().code.word(), "invalid_name");
         let host = Host { session: Some("env".into()), ..host };
         assert_eq!(session(&host, &named(None), Mouth::Call).unwrap().as_str(), "env");
+    }
+
+    #[test]
+    fn clients_of_one_process_are_told_apart_and_end_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let cx = Context::open(Host::below(dir.path()), &Options::default(), Mouth::Mcp).unwrap();
+        let (one, two) = (cx.for_session(), cx.for_session());
+        assert!(one.session != two.session && one.session != cx.session);
+        one.cancel.cancel();
+        assert!(!two.cancel.is_cancelled() && !cx.cancel.is_cancelled());
+        cx.cancel.cancel();
+        assert!(two.cancel.is_cancelled());
     }
 
     #[tokio::test]

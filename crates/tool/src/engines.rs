@@ -74,7 +74,7 @@ impl Engines {
             for (kind, why) in &choice.skipped {
                 tracing::info!("{kind} is not used: {why}");
             }
-            choice.chosen.map(|(runtime, _)| runtime).ok_or_else(|| unavailable(&choice.skipped))
+            choice.chosen.map(|(runtime, _)| runtime).ok_or_else(|| unavailable(choice.skipped))
         };
         self.chosen.get_or_try_init(look).await.cloned()
     }
@@ -84,12 +84,21 @@ impl Engines {
             Engine::Auto => &[Dialect::Podman, Dialect::Docker],
             Engine::Docker => &[Dialect::Docker],
             Engine::Podman => &[Dialect::Podman],
+            Engine::Container => &[Dialect::Apple],
             Engine::Fake => {
                 let info = self.fake.info().await?;
                 return Ok(Choice { chosen: Some((Arc::new(self.fake.clone()), info)), skipped: Vec::new() });
             }
         };
-        let found = detect(order, &settings(config, host, state)?).await;
+        let settings = settings(config, host, state)?;
+        let mut found = detect(order, &settings).await;
+        let is_missing = |it: &(EngineKind, Error)| matches!(it.1, Error::NotInstalled { .. });
+        if config.engine == Engine::Auto && found.chosen.is_none() && found.skipped.iter().all(is_missing) {
+            let last = detect(&[Dialect::Apple], &settings).await;
+            // That it is missing says something on few machines.
+            found.skipped.extend(last.skipped.into_iter().filter(|it| !is_missing(it)));
+            found.chosen = last.chosen;
+        }
         Ok(Choice { chosen: found.chosen, skipped: found.skipped })
     }
 
@@ -130,6 +139,7 @@ pub(crate) fn connect(
     let dialect = match kind {
         EngineKind::Docker => Dialect::Docker,
         EngineKind::Podman => Dialect::Podman,
+        EngineKind::Container => Dialect::Apple,
         EngineKind::Fake => return Err(Failure::new(Code::Unsupported, "the fake engine has no program")),
     };
     let given = settings(config, host, state)?;
@@ -140,7 +150,12 @@ pub(crate) fn connect(
 }
 
 fn is_configured(engine: Engine, kind: EngineKind) -> bool {
-    matches!((engine, kind), (Engine::Docker, EngineKind::Docker) | (Engine::Podman, EngineKind::Podman))
+    matches!(
+        (engine, kind),
+        (Engine::Docker, EngineKind::Docker)
+            | (Engine::Podman, EngineKind::Podman)
+            | (Engine::Container, EngineKind::Container)
+    )
 }
 
 /// How to reach the configured engine.
@@ -153,7 +168,7 @@ fn settings(config: &Config, host: &Host, state: &StateDir) -> Result<EngineSett
     let alone = matches!(config.engine, Engine::Auto | Engine::Fake);
     if alone && (config.engine_path.is_some() || config.engine_host.is_some()) {
         return Err(Failure::config("engine", None, "`engine_path` and `engine_host` need an engine to belong to")
-            .hint("set `engine` to `docker` or `podman` as well"));
+            .hint("set `engine` to `docker`, `podman` or `container` as well"));
     }
     Ok(EngineSettings {
         program: config.engine_path.clone(),
@@ -166,7 +181,11 @@ fn settings(config: &Config, host: &Host, state: &StateDir) -> Result<EngineSett
 }
 
 /// Says of each engine why it was not taken. One that is installed and down is nearer to working than one that is not.
-fn unavailable(skipped: &[(EngineKind, Error)]) -> Failure {
+fn unavailable(mut skipped: Vec<(EngineKind, Error)>) -> Failure {
+    if let [(EngineKind::Container, _)] = skipped[..] {
+        // Nobody else could be taken, and of this one it is known what to do.
+        return skipped.remove(0).1.into();
+    }
     let why: Vec<String> = skipped.iter().map(|(_, err)| short(err)).collect();
     let down = skipped.iter().any(|(_, err)| !matches!(err, Error::NotInstalled { .. }));
     let hint = if down {
@@ -202,12 +221,24 @@ mod tests {
     fn it_is_said_of_each_engine_why_it_was_not_taken() {
         let missing = || Error::NotInstalled { program: "podman".into() };
         let down = Error::Unavailable { engine: EngineKind::Docker, denied: false, excerpt: Excerpt::default() };
-        let failure = unavailable(&[(EngineKind::Podman, missing()), (EngineKind::Docker, down)]);
+        let failure = unavailable(vec![(EngineKind::Podman, missing()), (EngineKind::Docker, down)]);
         let message =
             "no container engine answers: no `podman` program was found; docker is installed and does not answer";
         assert_eq!(failure.message, message);
         assert!(failure.hint.unwrap().contains("`preflight`"));
-        assert!(unavailable(&[(EngineKind::Podman, missing())]).hint.unwrap().contains("coracle setup"));
+        assert!(unavailable(vec![(EngineKind::Podman, missing())]).hint.unwrap().contains("coracle setup"));
+    }
+
+    #[test]
+    fn r21_an_apple_engine_that_is_old_or_down_says_what_to_do() {
+        let old = Error::TooOld { engine: EngineKind::Container, found: "1.0.0".into(), needed: "1.1.0" };
+        let failure = unavailable(vec![(EngineKind::Container, old)]);
+        assert_eq!(failure.code.word(), "engine_too_old");
+        assert_eq!(failure.message, "container 1.0.0 is too old: 1.1.0 or later is needed");
+        let down = Error::Unavailable { engine: EngineKind::Container, denied: false, excerpt: Excerpt::default() };
+        let failure = unavailable(vec![(EngineKind::Container, down)]);
+        assert_eq!(failure.code.word(), "engine_unavailable");
+        assert!(failure.hint.unwrap().contains("container system start"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -172,6 +172,7 @@ fn daemon_running(facts: &Facts) -> Check {
     let why: Vec<_> = down.iter().map(|it| it.why.as_str()).collect();
     let missing = match down.first() {
         Some(it) if it.kind == EngineKind::Podman => Missing::PodmanAnswer,
+        Some(it) if it.kind == EngineKind::Container => Missing::AppleAnswer,
         _ => Missing::DockerAnswer,
     };
     Check::new("daemon_running", Status::Fail, why.join("; ")).guided(guidance(&facts.system, missing))
@@ -195,6 +196,7 @@ fn user_permissions(facts: &Facts) -> Check {
 
 fn of_engine(facts: &Facts, engine: &EngineInfo) -> Vec<Check> {
     let mapping = match (engine.kind, engine.rootless) {
+        (EngineKind::Container, _) => "each container is a virtual machine with users of its own",
         (EngineKind::Podman, true) => "what is made inside belongs to the person (keep-id)",
         (_, true) => "the person is root inside",
         (_, false) => "user ids inside and outside are the same",
@@ -229,6 +231,7 @@ fn engine_version(engine: &EngineInfo) -> Check {
     let (least, safe) = match engine.kind {
         EngineKind::Docker => ((20, 10, 0), (25, 0, 5)),
         EngineKind::Podman => ((4, 3, 0), (4, 3, 0)),
+        EngineKind::Container => ((1, 1, 0), (1, 1, 0)),
         EngineKind::Fake => return Check::new("engine_version", Status::Pass, detail),
     };
     let version = version(&engine.version);

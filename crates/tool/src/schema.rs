@@ -65,7 +65,23 @@ pub(crate) fn of<T: JsonSchema>() -> Value {
         it.inline_subschemas = true;
         it.meta_schema = None;
     });
-    Value::from(settings.into_generator().into_root_schema_for::<T>())
+    let mut schema = Value::from(settings.into_generator().into_root_schema_for::<T>());
+    without_formats(&mut schema);
+    schema
+}
+
+/// What Rust calls its numbers (`uint64`) is no format of JSON Schema, and clients complain of each.
+fn without_formats(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            if fields.get("format").and_then(Value::as_str).is_some_and(|it| it.contains("int")) {
+                fields.remove("format");
+            }
+            fields.values_mut().for_each(without_formats);
+        }
+        Value::Array(several) => several.iter_mut().for_each(without_formats),
+        _ => {}
+    }
 }
 
 /// The input of one tool of its own: a flat object.

@@ -80,6 +80,12 @@ impl StateDir {
     pub fn preflight(&self) -> PathBuf {
         self.root.join("preflight.json")
     }
+
+    /// The token of clients over HTTP.
+    #[must_use]
+    pub fn mcp_token(&self) -> PathBuf {
+        self.root.join("mcp-token")
+    }
 }
 
 fn place(given: Option<&Path>, config: &Config, host: &Host) -> PathBuf {

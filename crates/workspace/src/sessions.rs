@@ -1,7 +1,9 @@
 //! The containers of a session, as a workspace asks for them.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use coracle_runtime::link::Link;
@@ -72,6 +74,8 @@ pub struct Session {
     pub memory: ByteSize,
     /// This replaced another, and nobody was told yet. Whoever gets it tells.
     pub news: Option<Recreated>,
+    /// As long as this is held, somebody is in it.
+    pub in_use: Arc<dyn Any + Send + Sync>,
 }
 
 /// A container that took another's place.

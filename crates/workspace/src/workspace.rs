@@ -49,11 +49,11 @@ pub struct Workspace {
     pub(crate) cancel: CancellationToken,
     /// Gets what a command prints while it runs.
     pub(crate) live: Option<mpsc::Sender<Chunk>>,
+    sessions: Arc<dyn Sessions>,
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    sessions: Arc<dyn Sessions>,
     calls: Gate,
     runs: Gate,
     /// What the last guest knew of touched files, for the next one.
@@ -71,7 +71,7 @@ struct Known {
 
 impl fmt::Debug for Workspace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Workspace").field("sessions", &self.shared.sessions).finish_non_exhaustive()
+        f.debug_struct("Workspace").field("sessions", &self.sessions).finish_non_exhaustive()
     }
 }
 
@@ -97,25 +97,35 @@ impl Workspace {
     #[must_use]
     pub fn new(sessions: Arc<dyn Sessions>, settings: Settings) -> Self {
         let shared = Shared {
-            sessions,
             calls: Gate::new(16, 64),
             // One at a time: a snippet's file has a fixed path.
             runs: Gate::new(1, 32),
             touched: Mutex::default(),
         };
-        Self { settings: Arc::new(settings), cancel: CancellationToken::new(), live: None, shared: Arc::new(shared) }
+        Self {
+            settings: Arc::new(settings),
+            cancel: CancellationToken::new(),
+            live: None,
+            sessions,
+            shared: Arc::new(shared),
+        }
     }
 
-    /// The same place, for one call: when it is withdrawn, and who hears what it prints.
+    /// The same place, for one call: when it is withdrawn, who hears what it prints, and who makes containers for it.
     #[must_use]
-    pub fn for_call(&self, cancel: CancellationToken, live: Option<mpsc::Sender<Chunk>>) -> Self {
-        Self { cancel, live, ..self.clone() }
+    pub fn for_call(
+        &self,
+        cancel: CancellationToken,
+        live: Option<mpsc::Sender<Chunk>>,
+        sessions: Arc<dyn Sessions>,
+    ) -> Self {
+        Self { cancel, live, sessions, ..self.clone() }
     }
 
     /// Where containers come from.
     #[must_use]
     pub fn sessions(&self) -> &Arc<dyn Sessions> {
-        &self.shared.sessions
+        &self.sessions
     }
 
     /// Does something with the files, in the container that is there or in the next one.
@@ -154,8 +164,12 @@ impl Workspace {
 
     /// The container of a role. A new one is told what the last one knew of touched files.
     pub(crate) async fn begin(&self, role: Role) -> Result<Session> {
-        let session = self.unless_cancelled(self.shared.sessions.ensure(role)).await??;
-        self.shared.sessions.touch(role).await;
+        // Whoever makes a container sees to it itself that nothing is left half made.
+        let session = self.sessions.ensure(role).await?;
+        if self.cancel.is_cancelled() {
+            return Failure::boxed(Code::Cancelled, "The call was cancelled.");
+        }
+        self.sessions.touch(role).await;
         if role == Role::Workspace {
             self.recall(&session).await;
         }
@@ -206,7 +220,7 @@ impl Workspace {
 
     async fn in_space(&self, session: &Session, act: Act, content: &[u8]) -> coracle_runtime::Result<Done> {
         let done = session.link.space(session.user, &session.workdir, act, content).await;
-        self.shared.sessions.touch(Role::Workspace).await;
+        self.sessions.touch(Role::Workspace).await;
         done
     }
 

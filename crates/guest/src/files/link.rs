@@ -43,7 +43,7 @@ fn replaced(dir: &OwnedFd, name: &[u8], target: &str) -> Result<()> {
 }
 
 /// Renames within a directory, to a name that is free.
-pub(super) fn rename(dir: &OwnedFd, from: &[u8], to: &[u8]) -> Result<()> {
+pub(crate) fn rename(dir: &OwnedFd, from: &[u8], to: &[u8]) -> Result<()> {
     match renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE) {
         // Not every file system of a desktop's virtual machine knows the flag; a second name is never a replacement.
         Err(Errno::INVAL | Errno::NOSYS) => match linkat(dir, from, dir, to, AtFlags::empty()) {

@@ -15,7 +15,7 @@ use crate::wire::{At, Fault};
 const HIDDEN: &[&[u8]] = &[b"proc", b"sys", b".coracle"];
 
 /// Magic number of sysfs.
-const SYSFS: u64 = 0x6265_6572;
+pub(crate) const SYSFS: u64 = 0x6265_6572;
 
 /// Links that a path may lead through at its end; the kernel's number.
 const MAX_LINKS: usize = 40;
@@ -160,8 +160,30 @@ impl Root {
 }
 
 /// Opens anew what is open already, for reading or writing.
-pub(super) fn reopen(fd: impl AsFd, flags: OFlags) -> io::Result<OwnedFd> {
+pub(crate) fn reopen(fd: impl AsFd, flags: OFlags) -> io::Result<OwnedFd> {
     open(own(fd.as_fd()), flags | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Opens a directory in one that is open: by no link, and on the same mount only.
+pub(crate) fn enter(above: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    match openat2(above, name, flags, Mode::empty(), how) {
+        // Some kernels do not know the call, and some filters refuse it.
+        Err(Errno::NOSYS | Errno::PERM) => {
+            let dir = openat(above, name, flags, Mode::empty())?;
+            if mount(above)? == mount(dir.as_fd())? { Ok(dir) } else { Err(Errno::XDEV) }
+        }
+        opened => opened,
+    }
+}
+
+/// What tells the mount that an open file is on.
+fn mount(fd: BorrowedFd<'_>) -> io::Result<(u64, String)> {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()));
+    let info = info.map_err(|err| Errno::from_io_error(&err).unwrap_or(Errno::IO))?;
+    let id = info.lines().find(|it| it.starts_with("mnt_id:")).unwrap_or_default().to_owned();
+    Ok((fstat(fd)?.st_dev, id))
 }
 
 /// A name that nobody else chooses.
@@ -175,7 +197,8 @@ fn own(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-fn real(fd: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+/// Where an open file is.
+pub(crate) fn real(fd: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     Ok(readlinkat(CWD, own(fd), Vec::new())?.into_bytes())
 }
 
@@ -217,13 +240,13 @@ fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 /// A real path as seen from a real root.
-fn beneath(root: &[u8], path: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn beneath(root: &[u8], path: &[u8]) -> Option<Vec<u8>> {
     let root = root.strip_suffix(b"/").unwrap_or(root);
     let rest = path.strip_prefix(root)?;
     (rest.is_empty() || rest.starts_with(b"/")).then(|| rest.to_vec())
 }
 
-pub(super) fn is_hidden(path: &[u8]) -> bool {
+pub(crate) fn is_hidden(path: &[u8]) -> bool {
     let first = path.split(|it| *it == b'/').find(|it| !it.is_empty());
     first.is_some_and(|it| HIDDEN.contains(&it))
 }

@@ -151,7 +151,7 @@ fn give(file: &File, (uid, gid): (u32, u32)) -> rustix::io::Result<()> {
     }
 }
 
-fn sync_dir(dir: &OwnedFd) -> rustix::io::Result<()> {
+pub(crate) fn sync_dir(dir: &OwnedFd) -> rustix::io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match openat(dir, ".", flags, Mode::empty()).and_then(fsync) {
         // A directory that may be written but not read, and file systems that sync by themselves.

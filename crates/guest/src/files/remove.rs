@@ -5,10 +5,10 @@
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, openat2, renameat, unlinkat};
+use rustix::fs::{AtFlags, Dir, renameat, unlinkat};
 use rustix::io::{Errno, Result};
 
-use super::place::temporary_name;
+use super::place::{enter, temporary_name};
 
 /// Directories open at once. A deeper one is moved up and removed there: depth costs neither stack nor descriptors.
 const MAX_DEPTH: usize = 32;
@@ -27,6 +27,7 @@ pub(super) fn remove(dir: &OwnedFd, name: &[u8], recursive: bool) -> Result<()> 
 }
 
 /// A directory on the way down.
+#[derive(Debug)]
 struct Level {
     name: Vec<u8>,
     fd: OwnedFd,
@@ -35,9 +36,7 @@ struct Level {
 
 impl Level {
     fn open(above: BorrowedFd<'_>, name: &[u8]) -> Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-        let fd = openat2(above, name, flags, Mode::empty(), how)?;
+        let fd = enter(above, name)?;
         Ok(Self { name: name.to_vec(), entries: Dir::read_from(&fd)?, fd })
     }
 
@@ -47,15 +46,19 @@ impl Level {
     }
 }
 
-struct Descent<'a> {
+/// A removal under way.
+#[derive(Debug)]
+pub(crate) struct Descent<'a> {
     above: BorrowedFd<'a>,
     levels: Vec<Level>,
     rounds: usize,
+    /// Files and links that are gone, and directories.
+    gone: (u64, u64),
 }
 
 impl<'a> Descent<'a> {
-    fn begin(above: BorrowedFd<'a>, name: &[u8]) -> Result<Self> {
-        Ok(Self { above, levels: vec![Level::open(above, name)?], rounds: 0 })
+    pub(crate) fn begin(above: BorrowedFd<'a>, name: &[u8]) -> Result<Self> {
+        Ok(Self { above, levels: vec![Level::open(above, name)?], rounds: 0, gone: (0, 0) })
     }
 
     fn go(mut self) -> Result<()> {
@@ -63,8 +66,13 @@ impl<'a> Descent<'a> {
         Ok(())
     }
 
+    /// Files and links that are gone so far, and directories.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        self.gone
+    }
+
     /// Does the next step; whether there was one.
-    fn advance(&mut self) -> Result<bool> {
+    pub(crate) fn advance(&mut self) -> Result<bool> {
         let Some(level) = self.levels.last_mut() else { return Ok(false) };
         match level.next() {
             Some(name) => {
@@ -77,12 +85,16 @@ impl<'a> Descent<'a> {
     }
 
     /// Removes an entry of the last level, or gives the level that it is.
-    fn step(&self, name: &[u8]) -> Result<Option<Level>> {
+    fn step(&mut self, name: &[u8]) -> Result<Option<Level>> {
         let fd = self.levels[self.levels.len() - 1].fd.as_fd();
         let done = match unlinkat(fd, name, AtFlags::empty()) {
             Err(Errno::ISDIR) if self.levels.len() < MAX_DEPTH => Level::open(fd, name).map(Some),
             Err(Errno::ISDIR) => renameat(fd, name, &self.levels[0].fd, temporary_name()?).map(|()| None),
-            done => done.map(|()| None),
+            Ok(()) => {
+                self.gone.0 += 1;
+                Ok(None)
+            }
+            Err(errno) => Err(errno),
         };
         done.or_else(|errno| skippable(errno).map(|()| None))
     }
@@ -99,7 +111,11 @@ impl<'a> Descent<'a> {
                 self.levels.push(last);
                 Ok(())
             }
-            done => done.or_else(skippable),
+            Ok(()) => {
+                self.gone.1 += 1;
+                Ok(())
+            }
+            Err(errno) => skippable(errno),
         }
     }
 }
@@ -111,7 +127,7 @@ fn skippable(errno: Errno) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use rustix::fs::{CWD, mkdirat, open, openat};
+    use rustix::fs::{CWD, Mode, OFlags, mkdirat, open, openat};
 
     use super::*;
 

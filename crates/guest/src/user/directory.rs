@@ -51,9 +51,10 @@ fn made(parent: &OwnedFd, name: &str, mode: Mode, owner: Option<(Uid, Gid)>) -> 
     mkdirat(parent, name, Mode::RWXU)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let made = openat(parent, name, flags, Mode::empty())?;
+    // In this order: of what is somebody else's already, not every root may change the mode.
+    fchmod(&made, mode)?;
     if let Some((uid, gid)) = owner {
         fchown(&made, Some(uid), Some(gid))?;
     }
-    fchmod(&made, mode)?;
     Ok(made)
 }

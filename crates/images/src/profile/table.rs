@@ -107,7 +107,7 @@ fn amplifier(version: Option<&str>) -> Result<Setup, ProfileError> {
     Ok(Setup::fixed("installing amplifier", UV_TOOL, &[&what], &["amplifier"]))
 }
 
-fn listed(packages: &str) -> std::collections::BTreeSet<PackageName> {
+pub(super) fn listed(packages: &str) -> std::collections::BTreeSet<PackageName> {
     packages.split_whitespace().filter_map(|it| PackageName::parse(it).ok()).collect()
 }
 

@@ -1,13 +1,19 @@
 //! From our types to an engine's words. Pure.
+//!
+//! Docker and Podman share most of them. Those of Apple's engine are in `apple`, whose functions stand in for the ones here:
+//! an arm for it that does nothing of its own is there because a `match` needs one.
+
+pub(crate) mod apple;
 
 use std::ffi::OsString;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::{
-    Access, ContainerId, ContainerPath, CreateSpec, Exec, GuestOn, Handle, Ids, ImageConfig, ImageRef, LabelFilter,
-    NetworkOn, Placed, Port,
+    Access, Capabilities, ContainerId, ContainerPath, CreateSpec, Exec, GuestOn, Handle, Ids, ImageConfig, ImageId,
+    ImageRef, LabelFilter, NetworkOn, Placed, Port, Tmpfs, VolumeMount, VolumeName,
 };
 
 use super::Dialect;
@@ -16,7 +22,10 @@ use super::Dialect;
 pub(super) const MARK: &str = "CORACLE_MARK";
 
 /// Root's capabilities inside: enough for package managers, nothing that reaches the host (containers.md 4.17).
-const CAPABILITIES: &[&str] = &["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID"];
+const FOR_PACKAGES: &[&str] = &["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID"];
+
+/// Those that the guest uses itself (workspace.md 1.9).
+const FOR_GUEST: &[&str] = &["CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID"];
 
 /// Where everything of the guest lies inside.
 const GUEST_DIR: &str = "/.coracle";
@@ -118,6 +127,9 @@ pub(super) struct Facts {
     pub(super) selinux: bool,
     /// Podman can pause a container: it freezes a control group, and without root only version 2 has one for it.
     pub(super) pauses: bool,
+    /// Open files and processes, where Podman may not have the defaults that it asks for. Those of its configuration
+    /// are gone as soon as one limit is named.
+    pub(super) bounds: Option<(u64, u64)>,
     /// The program of Podman's user-mode network that is installed.
     pub(super) user_network: Option<&'static str>,
 }
@@ -127,12 +139,15 @@ pub(super) fn create(dialect: Dialect, facts: Facts, placed: &Placed) -> Words {
     let spec = placed.spec();
     let it = Words::verb("create --pull=never --workdir=/ --user=0:0");
     let it = match placed.guest() {
-        Some(guest) => with_guest(it, dialect, guest),
+        Some(guest) => with_guest(it, dialect, (guest, spec.read_only)),
         None => it.word("--init").word("--entrypoint=sleep"),
     };
     let it = it.flag("name", &spec.name).flag("hostname", spec.hostname());
     let it = privileges(it, dialect, facts, spec);
-    let it = limits(it, spec);
+    let it = limits(it, facts, spec);
+    let it = root(it, dialect, spec.read_only);
+    let it = spec.tmpfs.iter().fold(it, |it, tmpfs| it.flag("tmpfs", in_memory(dialect, tmpfs)));
+    let it = spec.volumes.iter().fold(it, |it, mount| volume(it, dialect, mount));
     let it = spec
         .mounts
         .iter()
@@ -141,7 +156,7 @@ pub(super) fn create(dialect: Dialect, facts: Facts, placed: &Placed) -> Words {
     let it = it.words(["--ipc=private", "--cgroupns=private", "--restart=no", "--no-healthcheck", "--log-driver=none"]);
     let it = it.words(["--stop-signal=SIGTERM", "--stop-timeout=10"]);
     let it = match dialect {
-        Dialect::Docker => it,
+        Dialect::Docker | Dialect::Apple => it,
         Dialect::Podman => it
             .words(["--http-proxy=false", "--systemd=false", "--sdnotify=ignore", "--image-volume=tmpfs"])
             // Variables of its own. An image that was committed brings those of the container it was made of.
@@ -152,24 +167,24 @@ pub(super) fn create(dialect: Dialect, facts: Facts, placed: &Placed) -> Words {
 }
 
 /// The guest as PID 1, where it finds its sockets, and a place in memory for what must not reach a disk.
-fn with_guest(it: Words, dialect: Dialect, guest: &GuestOn) -> Words {
+fn with_guest(it: Words, dialect: Dialect, (guest, read_only): (&GuestOn, bool)) -> Words {
     let it = it.flag("entrypoint", format_args!("{GUEST_DIR}/guest"));
-    let tmpfs = format!("{GUEST_DIR}/run:rw,noexec,nosuid,nodev,size=16m,mode=0755");
-    let it = match dialect {
-        Dialect::Docker => it.flag("tmpfs", tmpfs),
-        Dialect::Podman => it.flag("tmpfs", format_args!("{tmpfs},notmpcopyup")),
-    };
+    // What is too much for its memory goes beside it, which has to be writable.
+    let spill = read_only.then(|| format!("{GUEST_DIR}:rw,noexec,nosuid,nodev,size=64m,mode=0755"));
+    let run = format!("{GUEST_DIR}/run:rw,noexec,nosuid,nodev,size=16m,mode=0755");
+    let it = it.flags("tmpfs", spill.into_iter().chain([run]).map(|options| empty(dialect, options)));
     let GuestOn::Bound { program, link } = guest else { return it };
     let it = bind(it, dialect, (program, &format!("{GUEST_DIR}/guest")), Access::ReadOnly);
     bind(it, dialect, (link, &format!("{GUEST_DIR}/link")), Access::ReadWrite)
 }
 
 fn privileges(it: Words, dialect: Dialect, facts: Facts, spec: &CreateSpec) -> Words {
-    let it = it.flag("cap-drop", "ALL").flags("cap-add", CAPABILITIES).flag("security-opt", "no-new-privileges");
+    let it =
+        it.flag("cap-drop", "ALL").flags("cap-add", named(spec.capabilities)).flag("security-opt", "no-new-privileges");
     let it = if facts.selinux { it.flag("security-opt", "label=disable") } else { it };
     let it = match (dialect, spec.gpu) {
         (_, false) => it,
-        (Dialect::Docker, true) => it.flag("gpus", "all"),
+        (Dialect::Docker | Dialect::Apple, true) => it.flag("gpus", "all"),
         (Dialect::Podman, true) => it.flag("device", "nvidia.com/gpu=all"),
     };
     let Ids { uid, gid } = spec.exec_user;
@@ -177,19 +192,67 @@ fn privileges(it: Words, dialect: Dialect, facts: Facts, spec: &CreateSpec) -> W
     if mapped { it.flag("userns", format_args!("keep-id:uid={uid},gid={gid}")) } else { it }
 }
 
-fn limits(it: Words, spec: &CreateSpec) -> Words {
+/// As the kernel names them, without their prefix.
+fn named(capabilities: Capabilities) -> &'static [&'static str] {
+    match capabilities {
+        Capabilities::Packages => FOR_PACKAGES,
+        Capabilities::Guest => FOR_GUEST,
+        Capabilities::None => &[],
+    }
+}
+
+/// Podman copies what the image has at its place into a tmpfs, and puts some of its own over a root that is read-only.
+fn empty(dialect: Dialect, tmpfs: String) -> String {
+    match dialect {
+        Dialect::Docker | Dialect::Apple => tmpfs,
+        Dialect::Podman => format!("{tmpfs},notmpcopyup"),
+    }
+}
+
+fn root(it: Words, dialect: Dialect, read_only: bool) -> Words {
+    match (dialect, read_only) {
+        (_, false) => it,
+        (Dialect::Docker | Dialect::Apple, true) => it.word("--read-only"),
+        (Dialect::Podman, true) => it.word("--read-only").word("--read-only-tmpfs=false"),
+    }
+}
+
+fn in_memory(dialect: Dialect, Tmpfs { at, size, mode }: &Tmpfs) -> String {
+    empty(dialect, format!("{at}:rw,exec,nosuid,nodev,size={},mode={mode:04o}", size.0))
+}
+
+fn volume(it: Words, dialect: Dialect, VolumeMount { name, at, access }: &VolumeMount) -> Words {
+    match dialect {
+        Dialect::Docker | Dialect::Apple => {
+            let readonly = if *access == Access::ReadOnly { ",readonly" } else { "" };
+            let target = csv(&format!("target={at}"));
+            it.flag("mount", format_args!("type=volume,source={name},{target},volume-nocopy{readonly}"))
+        }
+        Dialect::Podman => {
+            let access = if *access == Access::ReadOnly { "ro" } else { "rw" };
+            it.flag("volume", format_args!("{name}:{at}:{access},nocopy,nosuid,nodev"))
+        }
+    }
+}
+
+fn limits(it: Words, facts: Facts, spec: &CreateSpec) -> Words {
     let memory = spec.limits.memory.map(|it| it.0);
+    let (nofile, core) = (spec.ulimits.nofile.map(u64::from), spec.ulimits.core);
+    let bounds = facts.bounds.filter(|_| nofile.or(core).is_some());
+    let each = [("nofile", nofile.or(bounds.map(|it| it.0))), ("nproc", bounds.map(|it| it.1)), ("core", core)];
+    let each = each.into_iter().filter_map(|(name, it)| it.map(|it| format!("{name}={it}:{it}")));
     it.option("memory", memory)
         .option("memory-swap", memory)
         .option("pids-limit", spec.limits.pids)
         .option("cpus", spec.limits.cpus)
+        .flags("ulimit", each)
         .flag("shm-size", "256m")
 }
 
 fn bind(it: Words, dialect: Dialect, (source, target): (&Path, &str), access: Access) -> Words {
     let source = source.to_str().unwrap_or_default();
     match dialect {
-        Dialect::Docker => {
+        Dialect::Docker | Dialect::Apple => {
             let readonly = if access == Access::ReadOnly { ",readonly" } else { "" };
             let (source, target) = (csv(&format!("source={source}")), csv(&format!("target={target}")));
             it.flag("mount", format_args!("type=bind,{source},{target},bind-propagation=rprivate{readonly}"))
@@ -225,30 +288,75 @@ fn network(it: Words, facts: Facts, placed: &Placed) -> Words {
     it.flags("publish", placed.spec().ports.iter().map(publish)).flags("add-host", hosts)
 }
 
-/// A command as the engine runs it: through the constant program that enters its directory.
-pub(super) fn exec(id: &ContainerId, exec: &Exec, mark: &str) -> Words {
+/// A command as the engine runs it: through the constant program that enters its directory. With it go the variables
+/// that the engine's own program needs for that.
+pub(super) fn exec(dialect: Dialect, id: &ContainerId, exec: &Exec, mark: &str) -> (Words, Vec<(String, OsString)>) {
+    if dialect == Dialect::Apple {
+        return apple::exec(id, exec, mark);
+    }
     let it = Words::verb("exec");
     let it = if exec.stdin.is_some() { it.word("--interactive") } else { it };
     let it = it.flag("user", exec.user).flag("workdir", "/").flag("env", format_args!("{MARK}={mark}"));
     let it = it.flags("env", exec.env.iter().map(|(name, value)| format!("{name}={value}")));
     let it = it.word("--").word(id.as_str());
-    it.words(["/bin/sh", "-c", ENTER, "coracle", exec.workdir.as_str()]).words(exec.command.clone().into_argv())
+    let it = it.words(["/bin/sh", "-c", ENTER, "coracle", exec.workdir.as_str()]);
+    (it.words(exec.command.clone().into_argv()), Vec::new())
 }
 
 /// Asks, as that user, whether a directory is there.
-pub(super) fn is_dir(id: &ContainerId, user: Ids, path: &ContainerPath) -> Words {
-    constant_program(id, user, IS_DIR).word(path.as_str())
+pub(super) fn is_dir(dialect: Dialect, id: &ContainerId, user: Ids, path: &ContainerPath) -> Words {
+    constant_program(dialect, id, user, IS_DIR).word(path.as_str())
 }
 
 /// Ends what carries a mark.
-pub(super) fn end_tree(id: &ContainerId, user: Ids, mark: &str, grace: std::time::Duration) -> Words {
+pub(super) fn end_tree(dialect: Dialect, id: &ContainerId, user: Ids, mark: &str, grace: Duration) -> Words {
     let tenths = grace.as_millis().div_ceil(100);
-    constant_program(id, user, END_TREE).word(mark).word(tenths.to_string())
+    constant_program(dialect, id, user, END_TREE).word(mark).word(tenths.to_string())
 }
 
-fn constant_program(id: &ContainerId, user: Ids, program: &str) -> Words {
+fn constant_program(dialect: Dialect, id: &ContainerId, user: Ids, program: &str) -> Words {
+    if dialect == Dialect::Apple {
+        return apple::constant_program(id, user, program);
+    }
     let it = Words::verb("exec").flag("user", user).flag("workdir", "/").word("--").word(id.as_str());
     it.words(["/bin/sh", "-c", program, "coracle"])
+}
+
+/// The guest's own way to itself, which stays open as long as a link.
+pub(super) fn connect(dialect: Dialect, id: &ContainerId) -> Words {
+    if dialect == Dialect::Apple {
+        return apple::connect(id);
+    }
+    let guest = format!("{GUEST_DIR}/guest");
+    on("exec --interactive --user=0:0 --workdir=/", [id.as_str(), &guest, "connect"])
+}
+
+/// A verb on one container.
+pub(super) fn on_container(dialect: Dialect, verb: &str, id: &str) -> Words {
+    match dialect {
+        Dialect::Docker | Dialect::Podman => on(verb, [id]),
+        // Names and ids of ours begin with a letter or digit.
+        Dialect::Apple => Words::verb(verb).word(id),
+    }
+}
+
+pub(super) fn inspect(dialect: Dialect, id: &str) -> Words {
+    let verb = if dialect == Dialect::Apple { "inspect" } else { "container inspect" };
+    on_container(dialect, verb, id)
+}
+
+pub(super) fn stop(dialect: Dialect, id: &ContainerId, grace: Duration) -> Words {
+    match dialect {
+        Dialect::Docker | Dialect::Podman => on(&format!("stop --time={}", grace.as_secs()), [id.as_str()]),
+        Dialect::Apple => apple::stop(id, grace),
+    }
+}
+
+pub(super) fn logs(dialect: Dialect, id: &ContainerId, lines: usize) -> Words {
+    match dialect {
+        Dialect::Docker | Dialect::Podman => on(&format!("logs --tail={lines}"), [id.as_str()]),
+        Dialect::Apple => apple::logs(id, lines),
+    }
 }
 
 /// All ids, or those of one handle, or those that carry labels.
@@ -275,6 +383,11 @@ pub(super) fn on(verb: &str, subjects: impl IntoIterator<Item = impl Into<OsStri
     Words::verb(verb).word("--").words(subjects)
 }
 
+/// Another name for an image.
+pub(super) fn tag(image: &ImageId, tag: &ImageRef) -> Words {
+    on("tag", [image.as_str(), tag.as_str()])
+}
+
 /// As `inspect`, with the size of what it wrote, which the engine counts file by file.
 pub(super) fn sized(id: &ContainerId) -> Words {
     on("container inspect --size", [id.as_str()])
@@ -283,6 +396,7 @@ pub(super) fn sized(id: &ContainerId) -> Words {
 pub(super) fn remove(dialect: Dialect, id: &ContainerId) -> Words {
     match dialect {
         Dialect::Docker => on("rm --force --volumes", [id.as_str()]),
+        Dialect::Apple => apple::delete(id),
         // Podman waits ten seconds for a process that ignores TERM, even with --force.
         Dialect::Podman => on("rm --force --volumes --time=0", [id.as_str()]),
     }
@@ -291,7 +405,7 @@ pub(super) fn remove(dialect: Dialect, id: &ContainerId) -> Words {
 pub(super) fn upload(dialect: Dialect, id: &ContainerId, at: &ContainerPath) -> Words {
     let target = format!("{id}:{at}");
     match dialect {
-        Dialect::Docker => Words::verb("cp").words(["--", "-", &target]),
+        Dialect::Docker | Dialect::Apple => Words::verb("cp").words(["--", "-", &target]),
         // Podman's "archive" mode means the container's own user, not the owners in the archive.
         Dialect::Podman => Words::verb("cp --archive=false").words(["--", "-", &target]),
     }
@@ -317,7 +431,7 @@ pub(super) fn commit(
 ) -> Words {
     let it = match dialect {
         // Paused unless told otherwise, by a flag that goes by another name in each version.
-        Dialect::Docker => Words::verb("commit"),
+        Dialect::Docker | Dialect::Apple => Words::verb("commit"),
         Dialect::Podman => Words::verb("commit --quiet").flag("pause", facts.pauses),
     };
     let labels = labels.iter().map(|(key, value)| format!("LABEL {key}={}", instruction(dialect, value)));
@@ -329,12 +443,12 @@ pub(super) fn commit(
 fn starting(dialect: Dialect, config: &ImageConfig) -> Vec<String> {
     let words = |words: &[String]| match (words, dialect) {
         // An empty list leaves what the container has; one empty word is how Docker itself says "none".
-        ([], Dialect::Docker) => r#"[""]"#.to_owned(),
+        ([], Dialect::Docker | Dialect::Apple) => r#"[""]"#.to_owned(),
         _ => serde_json::json!(words).to_string(),
     };
     let text = |text: &str, none: &str| match dialect {
         _ if text.is_empty() => none.to_owned(),
-        Dialect::Docker => instruction(dialect, text),
+        Dialect::Docker | Dialect::Apple => instruction(dialect, text),
         Dialect::Podman => text.to_owned(),
     };
     let mut changes = vec![
@@ -351,7 +465,7 @@ fn starting(dialect: Dialect, config: &ImageConfig) -> Vec<String> {
 }
 
 /// A value of a Dockerfile instruction.
-fn instruction(dialect: Dialect, value: &str) -> String {
+pub(super) fn instruction(dialect: Dialect, value: &str) -> String {
     if dialect == Dialect::Podman {
         // It takes one pair of quotes away and knows no escapes.
         return format!("\"{value}\"");
@@ -359,7 +473,15 @@ fn instruction(dialect: Dialect, value: &str) -> String {
     format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"").replace('$', "\\$"))
 }
 
-pub(super) fn pull(image: &ImageRef) -> Words {
+pub(super) fn create_volume(name: &VolumeName, labels: &[(String, String)]) -> Words {
+    let it = Words::verb("volume create --driver=local").labels(labels.iter().map(|(key, value)| (key, value)));
+    it.word("--").word(name.as_str())
+}
+
+pub(super) fn pull(dialect: Dialect, image: &ImageRef) -> Words {
+    if dialect == Dialect::Apple {
+        return apple::pull(image);
+    }
     on("pull --quiet", [image.completed().as_str()])
 }
 
@@ -372,8 +494,8 @@ pub(super) fn create_network(
     let it = Words::verb("network create --driver=bridge").labels(labels.iter().map(|(key, value)| (key, value)));
     let it = if internal { it.word("--internal") } else { it };
     let it = match (dialect, reach) {
-        (Dialect::Docker, true) => it,
-        (Dialect::Docker, false) => it.flag("opt", "com.docker.network.bridge.enable_icc=false"),
+        (Dialect::Docker | Dialect::Apple, true) => it,
+        (Dialect::Docker | Dialect::Apple, false) => it.flag("opt", "com.docker.network.bridge.enable_icc=false"),
         // Without it the networks of one Podman are routed to each other.
         (Dialect::Podman, _) => it.flag("opt", "isolate=true"),
     };

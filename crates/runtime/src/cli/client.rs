@@ -155,6 +155,13 @@ impl Client {
         }
     }
 
+    /// As [`invocation`](Self::invocation), with more variables.
+    pub(super) fn carrying(&self, (words, env): (Words, Vec<(String, OsString)>)) -> Invocation {
+        let mut it = self.invocation(words);
+        it.env.extend(env);
+        it
+    }
+
     pub(super) fn unavailable(&self, ended: &Finished) -> Error {
         let connected = self.socket().map(std::os::unix::net::UnixStream::connect);
         let denied = matches!(connected, Some(Err(err)) if err.kind() == std::io::ErrorKind::PermissionDenied);
@@ -163,6 +170,23 @@ impl Client {
 
     fn socket(&self) -> Option<&Path> {
         self.endpoint.strip_prefix("unix://").map(Path::new)
+    }
+}
+
+/// A file that takes no more than it may.
+pub(super) struct Kept {
+    pub(super) into: File,
+    pub(super) left: u64,
+}
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.left = self.left.checked_sub(bytes.len() as u64).ok_or(std::io::ErrorKind::FileTooLarge)?;
+        self.into.write_all(bytes).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.into.flush()
     }
 }
 
@@ -202,7 +226,7 @@ fn endpoint(dialect: Dialect, settings: &EngineSettings) -> (String, Vec<OsStrin
             (endpoint, vec![word])
         }
         (Dialect::Podman, Some(endpoint)) => (endpoint.clone(), vec![format!("--url={endpoint}").into()]),
-        (Dialect::Podman, None) => ("local".into(), vec![]),
+        (Dialect::Podman, None) | (Dialect::Apple, _) => ("local".into(), vec![]),
     }
 }
 
@@ -224,6 +248,7 @@ fn environment(dialect: Dialect, settings: &EngineSettings) -> Result<BTreeMap<S
         Dialect::Podman => {
             env.insert("CONTAINERS_CONF".into(), write_containers_conf(settings)?.into());
         }
+        Dialect::Apple => {}
     }
     Ok(env)
 }

@@ -49,8 +49,11 @@ impl CliRuntime {
 
     /// Compose's program, if it is new enough.
     async fn compose(&self) -> Result<PathBuf> {
-        let told = self.compose_version().await;
         let unsupported = || Error::Unsupported { engine: self.kind(), capability: Capability::Compose };
+        if self.dialect == Dialect::Apple {
+            return Err(unsupported());
+        }
+        let told = self.compose_version().await;
         if !told.as_deref().is_some_and(is_new_enough) {
             return Err(unsupported());
         }

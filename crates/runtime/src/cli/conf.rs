@@ -71,12 +71,19 @@ impl Machine {
         }
     }
 
+    /// Open files and processes that containers can have, where that is less than Podman asks for.
+    #[must_use]
+    pub fn bounds(&self) -> Option<(u64, u64)> {
+        let less = self.nofile < DEFAULT_NOFILE || self.nproc < DEFAULT_NPROC;
+        (self.bound_root && less).then_some((self.nofile, self.nproc))
+    }
+
     /// What has to be added for Podman to run here, unless the person decided otherwise.
     #[must_use]
     pub fn mends(&self) -> Table {
         let (mut containers, mut engine) = (Table::new(), Table::new());
-        if self.bound_root && (self.nofile < DEFAULT_NOFILE || self.nproc < DEFAULT_NPROC) {
-            let ulimits = [format!("nofile={0}:{0}", self.nofile), format!("nproc={0}:{0}", self.nproc)];
+        if let Some((nofile, nproc)) = self.bounds() {
+            let ulimits = [format!("nofile={nofile}:{nofile}"), format!("nproc={nproc}:{nproc}")];
             containers.insert("default_ulimits".into(), Value::Array(ulimits.map(Value::String).into()));
         }
         if !self.systemd {

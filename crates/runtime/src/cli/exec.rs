@@ -17,13 +17,13 @@ const MAX_WORD: usize = 96 << 10;
 
 pub(super) async fn exec(runtime: &CliRuntime, id: &ContainerId, mut exec: Exec) -> Result<ExecOutput> {
     let (mark, begun) = (random_hex::<16>(), Instant::now());
-    let words = args::exec(id, &exec, &mark);
-    if let Some(long) = words.0.iter().find(|it| it.len() > MAX_WORD) {
+    let (words, env) = args::exec(runtime.dialect, id, &exec, &mark);
+    if let Some(long) = words.0.iter().chain(env.iter().map(|it| &it.1)).find(|it| it.len() > MAX_WORD) {
         let source = std::io::Error::other(format!("{} bytes in one argument", long.len()));
         return Err(Error::Host { what: "the command or a variable is longer than 96 KiB".into(), source });
     }
     let stdin = exec.stdin.take().map_or(Stdin::Empty, Stdin::from);
-    let mut child = process::spawn(&runtime.client.invocation(words), stdin)?;
+    let mut child = process::spawn(&runtime.client.carrying((words, env)), stdin)?;
     let mut drain = Drain::new(&mut child, exec.keep_bytes, exec.live.take());
     let end = drain.until_end(&mut child, &exec.limits, &exec.cancel).await;
     let tree_ended = match end {
@@ -63,7 +63,7 @@ async fn judge(runtime: &CliRuntime, id: &ContainerId, exec: &Exec, output: Exec
         });
     }
     if matches!(code, 126 | 127) {
-        let words = args::is_dir(id, exec.user, &exec.workdir);
+        let words = args::is_dir(runtime.dialect, id, exec.user, &exec.workdir);
         match runtime.client.run("exec", words, deadline::READ).await?.exit {
             0 => {}
             1 => return Err(Error::NoSuchPath(exec.workdir.clone())),
@@ -96,7 +96,7 @@ async fn end_all(
 /// Ends what carries the mark, as the user who owns it: root without `SYS_PTRACE` cannot read the environment of
 /// another user's process, and that user can signal all of its own.
 async fn end_tree(runtime: &CliRuntime, id: &ContainerId, user: Ids, mark: &str, grace: Duration) -> bool {
-    let words = args::end_tree(id, user, mark, grace);
+    let words = args::end_tree(runtime.dialect, id, user, mark, grace);
     let ended = runtime.client.run("exec", words, grace + Duration::from_secs(20)).await;
     match ended {
         Ok(it) if it.ok() => true,

@@ -12,9 +12,6 @@ use crate::host::process::{self, Stdin};
 use crate::link::{Dial, Dialled, Link, LinkSettings, SocketAt, Transport, by_socket};
 use crate::{ContainerId, ContainerRuntime, Error, Excerpt, ProcessId, Result};
 
-/// The guest inside, which passes on what is said to it.
-const GUEST: &str = "/.coracle/guest";
-
 /// Bytes of complaints that are read; the last of them are told.
 const COMPLAINTS: usize = 64 << 10;
 
@@ -22,8 +19,8 @@ const COMPLAINTS: usize = 64 << 10;
 const MOMENT: Duration = Duration::from_millis(200);
 
 pub(super) fn link(runtime: &CliRuntime, id: &ContainerId, socket: Option<&SocketAt>, settings: LinkSettings) -> Link {
-    // A socket on another host is no socket here.
-    let here = runtime.client.is_local();
+    // A socket on another host is no socket here, nor is one of another kernel.
+    let here = runtime.client.is_local() && runtime.dialect.shares_kernel();
     let socket = socket.filter(|_| here).cloned().map(Mutex::new);
     Link::new(Arc::new(EngineDial { runtime: runtime.clone(), id: id.clone(), socket }), settings)
 }
@@ -68,7 +65,7 @@ impl EngineDial {
     }
 
     fn by_stream(&self) -> Result<Dialled> {
-        let words = args::on("exec --interactive --user=0:0 --workdir=/", [self.id.as_str(), GUEST, "connect"]);
+        let words = args::connect(self.runtime.dialect, &self.id);
         let mut child = process::spawn(&self.runtime.client.invocation(words), Stdin::Open)?;
         let (Some(reader), Some(writer)) = (child.stdout.take(), child.stdin.take()) else {
             return Err(Error::GuestFailed { reason: "the engine's program has no pipes".into() });

@@ -1,5 +1,6 @@
-//! Docker and Podman by their own programs: one implementation, and a dialect for what differs.
+//! Docker, Podman and Apple's `container` by their own programs: one implementation, and a dialect for what differs.
 
+mod apple;
 mod args;
 mod client;
 mod compose;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+pub(crate) use self::args::apple::{LEAST_MEMORY, whole_cpus};
 use self::args::{Facts, Words};
 use self::client::Client;
 pub use self::dialect::Dialect;
@@ -26,8 +28,8 @@ use crate::host::process::{Finished, Stdin};
 use crate::link::{Link, LinkSettings, SocketAt};
 use crate::{
     Capability, Container, ContainerId, ContainerPath, ContainerRuntime, Endpoint, EngineInfo, EngineKind, Error, Exec,
-    ExecOutput, Handle, Image, ImageAct, ImageId, ImageRef, LabelFilter, Network, NetworkAct, NetworkOn, Placed,
-    Removed, Result, Usage,
+    ExecOutput, GuestOn, Handle, Image, ImageAct, ImageId, ImageRef, LabelFilter, Network, NetworkAct, NetworkOn,
+    Placed, Removed, Result, Status, Usage,
 };
 
 /// How to reach an engine. Decided once, from configuration and host.
@@ -80,10 +82,16 @@ impl CliRuntime {
     pub fn connect(dialect: Dialect, settings: &EngineSettings) -> Result<Self> {
         let client = Client::new(dialect, settings)?;
         let selinux = std::fs::read("/sys/fs/selinux/enforce").is_ok_and(|it| it.starts_with(b"1"));
-        let rootless = dialect == Dialect::Podman && !rustix::process::geteuid().is_root();
+        let rootless = match dialect {
+            Dialect::Docker => false,
+            Dialect::Podman => !rustix::process::geteuid().is_root(),
+            // Its service runs as the person.
+            Dialect::Apple => true,
+        };
         let user_network = ["slirp4netns", "pasta"].into_iter().find(|it| detect::find_program(it).is_ok());
         let pauses = !rootless || std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
-        Ok(Self { dialect, client, facts: Facts { rootless, selinux, pauses, user_network } })
+        let bounds = (dialect == Dialect::Podman).then(|| conf::Machine::look().bounds()).flatten();
+        Ok(Self { dialect, client, facts: Facts { rootless, selinux, pauses, bounds, user_network } })
     }
 
     /// The words that give a person a terminal in a container, for [`Invocation::replace_this_process`].
@@ -99,13 +107,16 @@ impl CliRuntime {
         for some in ids.chunks(INSPECT_AT_ONCE) {
             let ended = self.client.run("inspect", args::on("container inspect", some), deadline::READ).await?;
             // One that went away meanwhile makes the exit status 1; the others are there all the same.
-            found.extend(read::containers(&ended.stdout.bytes())?);
+            found.extend(read::containers(self.dialect, &ended.stdout.bytes())?);
         }
         Ok(found)
     }
 
     /// Whether the engine answers and has this container. Exit codes and words of a failed call tell neither.
     async fn ids_of(&self, handle: &Handle) -> Result<Vec<String>> {
+        if self.dialect == Dialect::Apple {
+            return apple::ids_of(&self.client, handle).await;
+        }
         let ended = self.client.ask("ps", args::ids_of(handle), deadline::READ).await?;
         Ok(read::ids(&ended.stdout.bytes()))
     }
@@ -131,6 +142,9 @@ impl CliRuntime {
     }
 
     async fn taken_port(&self, id: &ContainerId) -> Option<u16> {
+        if self.dialect == Dialect::Apple {
+            return None;
+        }
         let ended =
             self.client.ask("inspect", args::on("container inspect", [id.as_str()]), deadline::READ).await.ok()?;
         let ports = read::wanted_ports(&ended.stdout.bytes()).ok()?;
@@ -153,10 +167,11 @@ impl ContainerRuntime for CliRuntime {
         let words = match self.dialect {
             Dialect::Docker => "info --format={{json .}}",
             Dialect::Podman => "info --format=json",
+            Dialect::Apple => return apple::info(&self.client).await,
         };
         let words = Words(words.splitn(2, ' ').map(Into::into).collect());
         let ended = self.client.run("info", words, deadline::READ).await?;
-        let info = read::info(self.dialect, &ended.stdout.bytes(), self.client.endpoint());
+        let info = read::info(self.dialect, &ended.stdout.bytes(), (self.client.endpoint(), self.client.home()));
         // `docker info` without a daemon exits 0 in some versions, with an answer that lacks the server's half.
         let Ok(mut info) = info else { return Err(self.client.unavailable(&ended)) };
         info.compose_version = self.compose_version().await;
@@ -164,12 +179,20 @@ impl ContainerRuntime for CliRuntime {
     }
 
     async fn create(&self, spec: &Placed) -> Result<ContainerId> {
-        if *spec.network() == NetworkOn::Alone && self.facts.user_network.is_none() {
+        if spec.spec().read_only && spec.guest() == Some(&GuestOn::Uploaded) {
+            // What is put in before the start lies on the root, and the guest needs its place beside it to be writable.
+            return Err(Error::Unsupported { engine: self.kind(), capability: Capability::ReadOnlyRoot });
+        }
+        let alone = *spec.network() == NetworkOn::Alone && self.dialect == Dialect::Podman;
+        if alone && self.facts.user_network.is_none() {
             return Err(Error::NotInstalled { program: "slirp4netns".into() });
         }
-        let words = args::create(self.dialect, self.facts, spec);
+        let words = match self.dialect {
+            Dialect::Docker | Dialect::Podman => args::create(self.dialect, self.facts, spec),
+            Dialect::Apple => apple::create(&self.client, spec).await?,
+        };
         match self.client.ask("create", words, deadline::MAKE).await {
-            Ok(ended) => read::created(&ended.stdout.bytes()),
+            Ok(ended) => read::created(self.dialect, &ended.stdout.bytes()),
             Err(failure) => {
                 let name = spec.spec().name.clone();
                 let taken = !self.ids_of(&Handle::Name(name.clone())).await?.is_empty();
@@ -179,31 +202,45 @@ impl ContainerRuntime for CliRuntime {
     }
 
     async fn start(&self, id: &ContainerId) -> Result<()> {
-        match self.client.ask("start", args::on("start", [id.as_str()]), deadline::MAKE).await {
+        let words = args::on_container(self.dialect, "start", id.as_str());
+        match self.client.ask("start", words, deadline::MAKE).await {
             Ok(_) => Ok(()),
-            Err(failure) => match self.taken_port(id).await {
-                Some(port) => Err(Error::PortTaken(port)),
-                None => Err(self.blame(id, failure).await),
+            // Apple's engine refuses to start what runs already.
+            Err(_) if self.dialect == Dialect::Apple && self.inspect(&id.into()).await?.running() => Ok(()),
+            Err(failure) => match self.inspect(&id.into()).await {
+                Ok(it) if it.status == Status::Paused => {
+                    self.on_container("unpause", args::on("unpause", [id.as_str()]), id, deadline::MAKE).await
+                }
+                _ => match self.taken_port(id).await {
+                    Some(port) => Err(Error::PortTaken(port)),
+                    None => Err(self.blame(id, failure).await),
+                },
             },
         }
     }
 
     async fn stop(&self, id: &ContainerId, grace: Duration) -> Result<()> {
-        let words = Words::verb(&format!("stop --time={}", grace.as_secs()));
-        let words = Words([words.0, vec!["--".into(), id.as_str().into()]].concat());
+        if self.dialect == Dialect::Apple {
+            return apple::stop(self, id, grace).await;
+        }
+        let words = args::stop(self.dialect, id, grace);
         self.on_container("stop", words, id, deadline::REMOVE + grace).await
     }
 
     async fn inspect(&self, handle: &Handle) -> Result<Container> {
-        let words = args::on("container inspect", [handle.as_str()]);
-        let ended = self.client.run("inspect", words, deadline::READ).await?;
+        let ended = match self.dialect {
+            Dialect::Docker | Dialect::Podman => {
+                self.client.run("inspect", args::inspect(self.dialect, handle.as_str()), deadline::READ).await?
+            }
+            Dialect::Apple => apple::inspect(&self.client, handle).await?,
+        };
         if ended.ok() {
             // Engines take a short name for the first digits of an id as well.
             let named = |it: &Container| match handle {
                 Handle::Name(name) => it.name.eq_ignore_ascii_case(name.as_str()),
                 Handle::IdPrefix(_) => true,
             };
-            let one = read::containers(&ended.stdout.bytes())?.into_iter().find(named);
+            let one = read::containers(self.dialect, &ended.stdout.bytes())?.into_iter().find(named);
             return one.ok_or_else(|| Error::NoSuchContainer(handle.to_string()));
         }
         let ids = self.ids_of(handle).await?;
@@ -214,11 +251,17 @@ impl ContainerRuntime for CliRuntime {
     }
 
     async fn list(&self, filter: &LabelFilter) -> Result<Vec<Container>> {
+        if self.dialect == Dialect::Apple {
+            return apple::list(&self.client, filter).await;
+        }
         let ended = self.client.ask("ps", args::with_labels(args::ids(), filter), deadline::READ).await?;
         self.inspect_ids(&read::ids(&ended.stdout.bytes())).await
     }
 
     async fn usage(&self, id: &ContainerId) -> Result<Option<Usage>> {
+        if self.dialect == Dialect::Apple {
+            return apple::usage(&self.client, id).await;
+        }
         let Some(pid) = self.inspect(&id.into()).await?.pid else { return Ok(None) };
         let size = self.client.ask("inspect", args::sized(id), deadline::SIZE);
         let (used, size) = tokio::join!(cgroup::used(pid, id.as_str()), size);
@@ -230,6 +273,9 @@ impl ContainerRuntime for CliRuntime {
     }
 
     async fn remove(&self, id: &ContainerId) -> Result<Removed> {
+        if self.dialect == Dialect::Apple {
+            return apple::remove(&self.client, id).await;
+        }
         let removed = self.client.run("remove", args::remove(self.dialect, id), deadline::REMOVE).await?;
         // `rm --force` exits 0 for a container that does not exist, on both engines; what it removed it prints by id.
         let now = read::ids(&removed.stdout.bytes()).iter().any(|it| it == id.as_str());
@@ -250,21 +296,36 @@ impl ContainerRuntime for CliRuntime {
     }
 
     async fn upload(&self, id: &ContainerId, at: &ContainerPath, tar: File) -> Result<()> {
-        let words = args::upload(self.dialect, id, at);
-        match self.client.feed_swept("upload", words, Stdin::File(tar), deadline::COPY).await {
-            Ok(_) => Ok(()),
+        let uploaded = match self.dialect {
+            Dialect::Docker | Dialect::Podman => {
+                let words = args::upload(self.dialect, id, at);
+                self.client.feed_swept("upload", words, Stdin::File(tar), deadline::COPY).await.map(drop)
+            }
+            Dialect::Apple => apple::upload(&self.client, id, at, tar).await,
+        };
+        match uploaded {
+            Ok(()) => Ok(()),
             Err(failure) => Err(self.blame(id, failure).await),
         }
     }
 
     async fn download(&self, id: &ContainerId, path: &ContainerPath, into: File, max_bytes: u64) -> Result<()> {
-        match self.client.store("download", args::download(id, path), into, max_bytes, deadline::COPY).await {
+        let downloaded = match self.dialect {
+            Dialect::Docker | Dialect::Podman => {
+                self.client.store("download", args::download(id, path), into, max_bytes, deadline::COPY).await
+            }
+            Dialect::Apple => apple::download(&self.client, id, path, (into, max_bytes)).await,
+        };
+        match downloaded {
             Err(failure @ Error::Engine { .. }) => Err(self.blame(id, failure).await),
             other => other,
         }
     }
 
     async fn image(&self, act: ImageAct) -> Result<Vec<Image>> {
+        if self.dialect == Dialect::Apple {
+            return apple::image(&self.client, act).await;
+        }
         match act {
             ImageAct::Find(names) => self.find_images(&names.iter().map(ToString::to_string).collect::<Vec<_>>()).await,
             ImageAct::Pull { image, deadline } => self.pull(image, deadline).await,
@@ -294,11 +355,19 @@ impl ContainerRuntime for CliRuntime {
                 found.retain(|it| filter.admits(&it.labels));
                 Ok(found)
             }
+            ImageAct::Tag { image, tag } => {
+                let words = args::tag(&image, &tag);
+                self.client.ask("tag", words, deadline::READ).await?;
+                Ok(Vec::new())
+            }
             ImageAct::Remove(id) => self.remove_image(&id).await.map(|()| Vec::new()),
         }
     }
 
     async fn network(&self, act: NetworkAct) -> Result<Vec<Network>> {
+        if self.dialect == Dialect::Apple {
+            return apple::network(&self.client, act).await;
+        }
         match act {
             NetworkAct::Find(name) => self.find_networks(&[name.to_string()]).await,
             NetworkAct::Create { reach: false, .. } if self.dialect == Dialect::Podman => {
@@ -377,7 +446,7 @@ impl CliRuntime {
     }
 
     async fn pull(&self, image: ImageRef, within: Duration) -> Result<Vec<Image>> {
-        match self.client.ask("pull", args::pull(&image), within).await {
+        match self.client.ask("pull", args::pull(self.dialect, &image), within).await {
             Ok(_) => self.find_images(&[image.completed().to_string()]).await,
             Err(Error::Engine { excerpt, .. }) => Err(Error::PullFailed { image, excerpt }),
             Err(other) => Err(other),

@@ -1,5 +1,6 @@
 //! From an engine's JSON to our types. Pure.
 
+pub(super) mod apple;
 mod info;
 mod stack;
 
@@ -12,13 +13,17 @@ use serde::de::DeserializeOwned;
 
 pub(super) use self::info::info;
 pub(super) use self::stack::{escaped, stack_model, volumes};
+use super::Dialect;
 use crate::{
     ByteSize, Container, ContainerId, Error, Health, Image, ImageConfig, ImageId, Limits, MountPoint, Network,
     Protocol, PublishedPort, Result, Status,
 };
 
 /// Containers of an `inspect`. What the engine cannot say of one is an error, never a guess.
-pub(super) fn containers(json: &[u8]) -> Result<Vec<Container>> {
+pub(super) fn containers(dialect: Dialect, json: &[u8]) -> Result<Vec<Container>> {
+    if dialect == Dialect::Apple {
+        return apple::containers(json);
+    }
     array::<ContainerJson>("inspect", json)?.into_iter().map(ContainerJson::read).collect()
 }
 
@@ -50,9 +55,18 @@ pub(super) fn ids(output: &[u8]) -> Vec<String> {
 }
 
 /// The id that `create` printed last.
-pub(super) fn created(output: &[u8]) -> Result<ContainerId> {
+pub(super) fn created(dialect: Dialect, output: &[u8]) -> Result<ContainerId> {
     let last = ids(output).pop().unwrap_or_default();
-    ContainerId::parse(last).map_err(|err| unreadable("create", &err))
+    match dialect {
+        Dialect::Docker | Dialect::Podman => digits("create", &last),
+        Dialect::Apple => ContainerId::parse(last).map_err(|err| unreadable("create", &err)),
+    }
+}
+
+/// An id that the engine chose.
+fn digits(verb: &'static str, text: &str) -> Result<ContainerId> {
+    let id = ContainerId::parse(text).map_err(|err| unreadable(verb, &err))?;
+    if id.is_digits() { Ok(id) } else { Err(unreadable(verb, &format_args!("`{id}` is not an id"))) }
 }
 
 /// The id that `commit` printed last.
@@ -191,7 +205,7 @@ impl ContainerJson {
         let status = status(&self.state.status)?;
         let ended = matches!(status, Status::Exited | Status::Dead);
         Ok(Container {
-            id: ContainerId::parse(&self.id).map_err(|err| unreadable("inspect", &err))?,
+            id: digits("inspect", &self.id)?,
             name: self.name.trim_start_matches('/').to_owned(),
             image: image_id(&self.image)?,
             status,
@@ -298,20 +312,17 @@ struct ImageConfigJson {
     working_dir: String,
 }
 
-impl ImageConfigJson {
+impl From<ImageConfigJson> for ImageConfig {
     /// What can be said in several ways is said in one: engines cannot take back what a container was made with, so that
     /// an image of one names root and the root directory where its own image is silent.
-    fn start(self) -> ImageConfig {
+    fn from(it: ImageConfigJson) -> Self {
         let words = |words: Option<Vec<String>>| words.filter(|it| it[..] != [""]).unwrap_or_default();
-        ImageConfig {
-            entrypoint: words(self.entrypoint),
-            cmd: words(self.cmd),
-            user: if matches!(self.user.as_str(), "0" | "root" | "0:0" | "root:root") {
-                String::new()
-            } else {
-                self.user
-            },
-            workdir: if self.working_dir == "/" { String::new() } else { self.working_dir },
+        let is_root = matches!(it.user.as_str(), "0" | "root" | "0:0" | "root:root");
+        Self {
+            entrypoint: words(it.entrypoint),
+            cmd: words(it.cmd),
+            user: if is_root { String::new() } else { it.user },
+            workdir: if it.working_dir == "/" { String::new() } else { it.working_dir },
         }
     }
 }
@@ -326,7 +337,7 @@ impl ImageJson {
             labels: config.labels.take().unwrap_or_default(),
             env: config.env.iter().flatten().filter(|it| *it != "HOSTNAME=").cloned().collect(),
             volumes: config.volumes.iter().flatten().map(|(path, _)| path.clone()).collect(),
-            config: config.start(),
+            config: ImageConfig::from(config),
             arch: self.architecture,
             size_bytes: self.size,
             created: self.created,
@@ -356,7 +367,6 @@ impl NetworkJson {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Dialect;
 
     fn inspected(name: &str, image: &str, state: &str) -> String {
         let id = "a".repeat(64);
@@ -383,7 +393,10 @@ mod tests {
 
     #[test]
     fn both_engines_tell_the_same_container() {
-        let (docker, podman) = (containers(docker().as_bytes()).unwrap(), containers(podman().as_bytes()).unwrap());
+        let (docker, podman) = (
+            containers(Dialect::Docker, docker().as_bytes()).unwrap(),
+            containers(Dialect::Podman, podman().as_bytes()).unwrap(),
+        );
         assert_eq!(docker, podman);
         let it = &docker[0];
         assert_eq!((it.name.as_str(), it.pid, it.running()), ("web", Some(42), true));
@@ -419,7 +432,7 @@ mod tests {
     #[test]
     fn a_container_that_never_ran_has_no_start_and_no_exit() {
         let state = r#"{"Status":"created","Pid":0,"ExitCode":0,"StartedAt":"0001-01-01T00:00:00Z"}"#;
-        let it = &containers(inspected("web", &"b".repeat(64), state).as_bytes()).unwrap()[0];
+        let it = &containers(Dialect::Podman, inspected("web", &"b".repeat(64), state).as_bytes()).unwrap()[0];
         assert_eq!((it.started_at.as_deref(), it.exit_code, it.pid), (None, None, None));
     }
 
@@ -432,16 +445,16 @@ mod tests {
     fn an_answer_cut_anywhere_is_an_error_and_no_guess() {
         let whole = docker();
         for end in 0..whole.len() {
-            assert!(containers(&whole.as_bytes()[..end]).is_err(), "cut at {end}");
+            assert!(containers(Dialect::Docker, &whole.as_bytes()[..end]).is_err(), "cut at {end}");
         }
-        assert!(containers(whole.replace("running", "dancing").as_bytes()).is_err());
+        assert!(containers(Dialect::Docker, whole.replace("running", "dancing").as_bytes()).is_err());
     }
 
     #[test]
     fn rootless_podman_on_version_1_keeps_no_limit() {
         let json = r#"{"host":{"arch":"amd64","cgroupVersion":"v1","security":{"rootless":true}},
             "store":{"graphRoot":"/g"},"version":{"Version":"4.3.1"}}"#;
-        let it = info(Dialect::Podman, json.as_bytes(), "local").unwrap();
+        let it = info(Dialect::Podman, json.as_bytes(), ("local", "/root".as_ref())).unwrap();
         assert_eq!((it.version.as_str(), it.ignored_limits.join(" ").as_str()), ("4.3.1", "memory cpus pids"));
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::args::{self, Words};
 use super::compose::{file, named};
-use super::{CliRuntime, Dialect, deadline, read};
+use super::{CliRuntime, Dialect, apple, deadline, read};
 use crate::host::process::{Finished, Stdin};
 use crate::{
     ContainerId, ContainerRuntime, Error, Excerpt, Health, Input, ProjectName, Result, StackSource, StackUp, Stacks,
@@ -57,7 +57,7 @@ impl Stacks for CliRuntime {
     }
 
     async fn logs(&self, id: &ContainerId, max_bytes: usize) -> Result<Vec<u8>> {
-        let words = args::on(&format!("logs --tail={LOG_LINES}"), [id.as_str()]);
+        let words = args::logs(self.dialect, id, LOG_LINES);
         let ended = self.client.ask("logs", words, deadline::READ).await?;
         // The engine's program parts the streams; a service that fails says why on one of them.
         let all = [ended.stdout.bytes(), ended.stderr.bytes()].concat();
@@ -66,7 +66,7 @@ impl Stacks for CliRuntime {
 
     async fn check_health(&self, id: &ContainerId) -> Result<Option<Health>> {
         let told = self.inspect(&id.into()).await?;
-        if told.health.is_none() || !told.running() || self.dialect == Dialect::Docker {
+        if told.health.is_none() || !told.running() || self.dialect != Dialect::Podman {
             return Ok(told.health);
         }
         // Its exit status is that of this one check; what all of them together say stands in `inspect`.
@@ -75,7 +75,20 @@ impl Stacks for CliRuntime {
     }
 
     async fn volume(&self, act: VolumeAct) -> Result<Vec<Volume>> {
+        if self.dialect == Dialect::Apple {
+            return apple::volume(&self.client, act).await;
+        }
         match act {
+            // The driver that every engine has knows no sizes.
+            VolumeAct::Create { name, labels, size: _ } => {
+                let words = args::create_volume(&name, &labels);
+                let made = self.client.ask("volume create", words, deadline::NETWORK).await;
+                // Podman fails for one that is there.
+                match (made, self.find_volumes(&[name.to_string()]).await?) {
+                    (Err(failure), found) if found.is_empty() => Err(failure),
+                    (_, found) => Ok(found),
+                }
+            }
             VolumeAct::List(filter) => {
                 let words = args::with_labels(Words::verb("volume ls --quiet"), &filter);
                 let ended = self.client.ask("volume ls", words, deadline::READ).await?;

@@ -13,7 +13,7 @@ use super::ports::{self, Held};
 use super::{FakeRuntime, State, Verb, now, off_thread, programs, random_id, refused};
 use crate::{
     Access, Capability, Container, ContainerId, EngineKind, Error, Handle, LabelFilter, MountPoint, Placed, Port,
-    Removed, Result, Status,
+    Removed, Result, Status, VolumeMount,
 };
 
 /// A container: what `inspect` shows of it, and what it holds.
@@ -21,6 +21,8 @@ use crate::{
 pub(super) struct Machine {
     pub(super) seen: Container,
     pub(super) files: Arc<Files>,
+    /// Volumes that lie among them.
+    pub(super) volumes: Vec<VolumeMount>,
     /// Ports that it holds while it runs, and on which address.
     published: (IpAddr, Vec<Port>),
     /// It gets a guest when it starts.
@@ -34,14 +36,28 @@ pub(super) struct Machine {
     pub(super) log: String,
     /// Fires when its PID 1 ends.
     pub(super) life: CancellationToken,
+    /// Nobody in it answers.
+    pub(super) silent: bool,
 }
 
 impl Machine {
     /// One that runs nothing and was not started.
     fn new(seen: Container, files: Arc<Files>, published: (IpAddr, Vec<Port>)) -> Self {
         let life = CancellationToken::new();
-        let (ports, log) = (Vec::new(), String::new());
-        Self { seen, files, published, guided: false, guest: None, ports, programs: false, log, life }
+        let (volumes, ports, log) = Default::default();
+        Self {
+            seen,
+            files,
+            volumes,
+            published,
+            guided: false,
+            guest: None,
+            ports,
+            programs: false,
+            log,
+            life,
+            silent: false,
+        }
     }
 
     /// A service of a stack.
@@ -92,7 +108,7 @@ impl Machine {
 impl Drop for Machine {
     /// Nothing that was started for a test outlives its engine.
     fn drop(&mut self) {
-        if self.seen.running() {
+        if matches!(self.seen.status, Status::Running | Status::Paused) {
             self.end(137);
         }
     }
@@ -102,13 +118,16 @@ impl FakeRuntime {
     pub(super) async fn make(&self, placed: &Placed) -> Result<ContainerId> {
         let (image, network) = self.with(|state| state.check(placed))?;
         let (layer, mounts) = (image.layer.clone(), placed.spec().mounts.clone());
-        let files = Arc::new(off_thread(move || Files::make(layer, mounts)).await?);
+        let (volumes, tmpfs) = (placed.spec().volumes.clone(), placed.spec().tmpfs.clone());
+        let files = Arc::new(off_thread(move || Files::make(layer, mounts, (&volumes, &tmpfs))).await?);
         let id = ContainerId::parse(random_id()).expect("64 hex digits are an id");
         let seen = seen(&id, placed, &image, network);
         let published = (placed.ports_bind(), placed.spec().ports.clone());
         self.with(|state| {
             state.check(placed)?;
+            state.lend(&files, &placed.spec().volumes)?;
             let mut machine = Machine::new(seen, files, published);
+            machine.volumes.clone_from(&placed.spec().volumes);
             (machine.guided, machine.programs) = (placed.guest().is_some(), state.programs);
             state.containers.insert(id.clone(), machine);
             Ok(id)
@@ -136,6 +155,7 @@ impl State {
         }
         let image = self.images.iter().find(|it| it.image.id == *placed.image()).cloned();
         let image = image.ok_or_else(|| refused(Verb::Create, format!("no image {}", placed.image())))?;
+        self.check_volumes(spec)?;
         Ok((image, self.network_of(placed.network())?))
     }
 
@@ -143,11 +163,16 @@ impl State {
         if self.machine(id)?.seen.running() {
             return Ok(());
         }
+        if self.machine(id)?.seen.status == Status::Paused {
+            return self.go_on(id);
+        }
         self.started += 1;
         let pid = BEYOND_ANY_PID + self.started;
         let machine = self.machine_mut(id)?;
         machine.ports = ports::hold(machine.published.0, &machine.published.1)?;
         machine.life = CancellationToken::new();
+        machine.silent = false;
+        machine.seen.oom_killed = false;
         machine.guest = machine.guided.then(|| {
             let container = (id.clone(), machine.files.clone());
             Played::supervisor(engine, container, (machine.seen.env.clone(), machine.programs))
@@ -160,17 +185,48 @@ impl State {
         Ok(())
     }
 
-    /// Its PID 1 ends with that code, if it runs.
+    /// Its PID 1 ends with that code, if it is there.
     pub(super) fn end(&mut self, id: &ContainerId, exit_code: i64) -> Result<()> {
         let machine = self.machine_mut(id)?;
-        if machine.seen.running() {
+        if matches!(machine.seen.status, Status::Running | Status::Paused) {
             machine.end(exit_code);
         }
         Ok(())
     }
 
+    pub(super) fn end_for_memory(&mut self, id: &ContainerId) -> Result<()> {
+        self.end(id, 137)?;
+        self.machine_mut(id)?.seen.oom_killed = true;
+        Ok(())
+    }
+
+    /// Connections that there are break; one that is made gets no answer.
+    pub(super) fn silence(&mut self, id: &ContainerId) -> Result<()> {
+        let machine = self.machine_mut(id)?;
+        machine.silent = true;
+        machine.life.cancel();
+        machine.life = CancellationToken::new();
+        Ok(())
+    }
+
+    pub(super) fn pause(&mut self, id: &ContainerId) -> Result<()> {
+        if self.machine(id)?.seen.running() {
+            self.silence(id)?;
+            self.machine_mut(id)?.seen.status = Status::Paused;
+        }
+        Ok(())
+    }
+
+    fn go_on(&mut self, id: &ContainerId) -> Result<()> {
+        let machine = self.machine_mut(id)?;
+        (machine.silent, machine.seen.status) = (false, Status::Running);
+        Ok(())
+    }
+
     pub(super) fn remove(&mut self, id: &ContainerId) -> Removed {
-        if self.containers.remove(id).is_some() { Removed::Now } else { Removed::AlreadyGone }
+        let Some(machine) = self.containers.remove(id) else { return Removed::AlreadyGone };
+        self.take_back(&machine.files, &machine.volumes);
+        Removed::Now
     }
 
     pub(super) fn find(&self, handle: &Handle) -> Result<Container> {
@@ -192,6 +248,11 @@ const BEYOND_ANY_PID: u32 = 5_000_000;
 
 fn seen(id: &ContainerId, placed: &Placed, image: &Stored, network: String) -> Container {
     let spec = placed.spec();
+    let volumes = spec.volumes.iter().map(|it| MountPoint {
+        source: std::path::Path::new("/nonexistent/coracle-fake").join(it.name.as_str()),
+        target: it.at.to_string(),
+        writable: it.access == Access::ReadWrite,
+    });
     let mount = |it: &crate::Mount| MountPoint {
         source: it.host.real().to_owned(),
         target: it.at.to_string(),
@@ -215,7 +276,7 @@ fn seen(id: &ContainerId, placed: &Placed, image: &Stored, network: String) -> C
         workdir: "/".into(),
         env: image.image.env.clone(),
         ports: Vec::new(),
-        mounts: spec.mounts.iter().map(mount).collect(),
+        mounts: spec.mounts.iter().map(mount).chain(volumes).collect(),
         networks: vec![network],
         limits: spec.limits,
         execs: 0,

@@ -28,6 +28,7 @@ pub enum Verb {
     Commit,
     ListImages,
     RemoveImage,
+    TagImage,
     FindNetwork,
     CreateNetwork,
     ListNetworks,
@@ -37,13 +38,14 @@ pub enum Verb {
     StackDown,
     Logs,
     CheckHealth,
+    CreateVolume,
     ListVolumes,
     RemoveVolume,
 }
 
 impl Verb {
     /// All of them, for tests that let each fail in turn.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 29] = [
         Self::Info,
         Self::Create,
         Self::Start,
@@ -60,6 +62,7 @@ impl Verb {
         Self::Commit,
         Self::ListImages,
         Self::RemoveImage,
+        Self::TagImage,
         Self::FindNetwork,
         Self::CreateNetwork,
         Self::ListNetworks,
@@ -69,6 +72,7 @@ impl Verb {
         Self::StackDown,
         Self::Logs,
         Self::CheckHealth,
+        Self::CreateVolume,
         Self::ListVolumes,
         Self::RemoveVolume,
     ];
@@ -93,6 +97,7 @@ impl Verb {
             Self::Commit => "commit",
             Self::ListImages => "list images",
             Self::RemoveImage => "remove image",
+            Self::TagImage => "tag",
             Self::FindNetwork => "find network",
             Self::CreateNetwork => "create network",
             Self::ListNetworks => "list networks",
@@ -102,6 +107,7 @@ impl Verb {
             Self::StackDown => "compose down",
             Self::Logs => "logs",
             Self::CheckHealth => "check health",
+            Self::CreateVolume => "create volume",
             Self::ListVolumes => "list volumes",
             Self::RemoveVolume => "remove volume",
         }
@@ -115,6 +121,7 @@ impl Verb {
             ImageAct::Commit { .. } => Self::Commit,
             ImageAct::List(_) => Self::ListImages,
             ImageAct::Remove(_) => Self::RemoveImage,
+            ImageAct::Tag { .. } => Self::TagImage,
         }
     }
 
@@ -129,6 +136,7 @@ impl Verb {
 
     pub(super) fn of_volume(act: &VolumeAct) -> Self {
         match act {
+            VolumeAct::Create { .. } => Self::CreateVolume,
             VolumeAct::List(_) => Self::ListVolumes,
             VolumeAct::Remove(_) => Self::RemoveVolume,
         }
@@ -142,10 +150,10 @@ impl Verb {
             Self::Commit => 300,
             Self::Create | Self::Start => 60,
             Self::Stop | Self::Remove | Self::RemoveImage | Self::RemoveVolume | Self::ReadStack => 30,
-            Self::CreateNetwork | Self::RemoveNetwork => 15,
+            Self::CreateNetwork | Self::RemoveNetwork | Self::CreateVolume => 15,
             Self::Info | Self::Inspect | Self::List | Self::FindImage => 10,
             Self::ListImages | Self::FindNetwork | Self::ListNetworks => 10,
-            Self::Logs | Self::ListVolumes => 10,
+            Self::Logs | Self::ListVolumes | Self::TagImage => 10,
         };
         Some(Duration::from_secs(seconds))
     }
@@ -164,6 +172,21 @@ impl FakeRuntime {
     /// PID 1 of a container dies: it is `exited` with 137, and commands in it end.
     pub fn crash(&self, id: &ContainerId) {
         self.with(|state| state.end(id, 137).ok());
+    }
+
+    /// A container is paused behind our back: nothing in it answers until it is started again.
+    pub fn pause(&self, id: &ContainerId) {
+        self.with(|state| state.pause(id).ok());
+    }
+
+    /// The guest of a container falls silent, while the container runs on.
+    pub fn silence(&self, id: &ContainerId) {
+        self.with(|state| state.silence(id).ok());
+    }
+
+    /// The kernel ends PID 1 of a container for memory.
+    pub fn run_out_of_memory(&self, id: &ContainerId) {
+        self.with(|state| state.end_for_memory(id).ok());
     }
 
     /// A container is removed behind our back.

@@ -11,7 +11,7 @@ use cap_std::fs::{Dir, DirEntry, Metadata, MetadataExt};
 use tempfile::TempDir;
 
 use super::{Verb, extract, refused};
-use crate::{ContainerPath, Error, Mount, Result};
+use crate::{ContainerPath, Error, Mount, Result, Tmpfs, VolumeMount};
 
 /// What a busybox image has, as far as anything looks at it. `/bin/sh` only says that there is a shell.
 const LOCAL_FILES: [(&str, &str); 3] = [
@@ -27,6 +27,8 @@ const LOCAL_DIRS: [&str; 7] = ["bin", "etc", "home", "root", "tmp", "usr", "var"
 pub(super) struct Files {
     dir: TempDir,
     mounts: Vec<Mount>,
+    /// Volumes and directories in memory, which are no part of its own layer.
+    apart: Vec<ContainerPath>,
 }
 
 /// A path of a container on the host: a directory that is not left, and the way from there (`.` for itself).
@@ -36,15 +38,24 @@ struct Place {
 }
 
 impl Files {
-    /// The files of an image, and a link for each bind.
-    pub(super) fn make(layer: Option<Arc<File>>, mounts: Vec<Mount>) -> Result<Self> {
+    /// The files of an image, a link for each bind, and room for what comes from elsewhere.
+    pub(super) fn make(
+        layer: Option<Arc<File>>,
+        mounts: Vec<Mount>,
+        (volumes, tmpfs): (&[VolumeMount], &[Tmpfs]),
+    ) -> Result<Self> {
+        let apart = tmpfs.iter().map(|it| &it.at).chain(volumes.iter().map(|it| &it.at)).cloned().collect();
         let made = || -> io::Result<Self> {
-            let files = Self { dir: tempfile::Builder::new().prefix("coracle-fake-").tempdir()?, mounts };
+            let files = Self { dir: tempfile::Builder::new().prefix("coracle-fake-").tempdir()?, mounts, apart };
+            // As the root of a container is: whoever runs in it goes through it.
+            std::fs::set_permissions(files.root(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
             match layer {
                 Some(layer) => extract::unpack(&files.root_dir()?, tar::Archive::new(FromStart { layer, at: 0 }))?,
                 None => files.make_local()?,
             }
             files.mounts.iter().try_for_each(|it| files.link(it))?;
+            tmpfs.iter().try_for_each(|it| files.directory(it))?;
+            volumes.iter().try_for_each(|it| files.clear(&it.at))?;
             Ok(files)
         };
         made().map_err(host("cannot make the files of a fake container"))
@@ -82,6 +93,21 @@ impl Files {
         root.create_dir_all(at.parent().unwrap_or(Path::new(".")))?;
         extract::clear(&root, &at)?;
         symlink(mount.host.real(), self.root().join(at))
+    }
+
+    /// Its parent is there, and nothing else at its place.
+    fn clear(&self, at: &ContainerPath) -> io::Result<()> {
+        let (root, at) = (self.root_dir()?, relative(at));
+        root.create_dir_all(at.parent().unwrap_or(Path::new(".")))?;
+        extract::clear(&root, &at)
+    }
+
+    fn directory(&self, tmpfs: &Tmpfs) -> io::Result<()> {
+        use std::os::unix::fs::PermissionsExt;
+        self.clear(&tmpfs.at)?;
+        let path = self.root().join(relative(&tmpfs.at));
+        std::fs::create_dir(&path)?;
+        std::fs::set_permissions(path, PermissionsExt::from_mode(tmpfs.mode))
     }
 
     /// Where a path lies: in the last bind that covers it, else beneath the root. Links inside are followed as long as
@@ -156,7 +182,8 @@ struct Packer<'a> {
 
 impl Packer<'_> {
     fn pack(&mut self, path: &ContainerPath, name: &Path) -> io::Result<()> {
-        if !self.mounts && self.files.mounts.iter().any(|it| it.at == *path) {
+        let elsewhere = self.files.mounts.iter().map(|it| &it.at).chain(&self.files.apart).any(|it| it == path);
+        if !self.mounts && elsewhere {
             return Ok(());
         }
         let Place { base, rest } = self.files.place(path)?;

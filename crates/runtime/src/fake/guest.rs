@@ -171,6 +171,11 @@ impl Machine for Played {
         }
         let shell = "/bin/sh".to_owned();
         let Settle { uid, gid, .. } = ask;
+        let workdir = self.files.root().join(ask.workdir.trim_start_matches('/'));
+        if workdir.symlink_metadata().is_ok_and(|it| it.is_dir()) {
+            // Who may not give it away works in it as whom the test runs.
+            let _ = std::os::unix::fs::lchown(workdir, Some(uid), Some(gid));
+        }
         Ok(Settled { name: name.into(), home: home.into(), shell, uid, gid, readable: true, writable: true })
     }
 
@@ -201,19 +206,33 @@ pub(super) struct FakeDial {
 #[async_trait]
 impl Dial for FakeDial {
     async fn dial(&self) -> Result<Dialled> {
-        let (guest, life) = self.fake.with(|state| {
+        let (guest, life, silent) = self.fake.with(|state| {
             let machine = state.machine(&self.id)?;
-            let guest = machine.guest.clone().filter(|_| machine.seen.running());
+            let guest = machine.guest.clone().filter(|_| machine.seen.pid.is_some());
             let none = || Error::GuestFailed { reason: "it was made without a guest".into() };
             match guest {
-                Some(guest) => Ok((guest, machine.life.clone())),
+                Some(guest) => Ok((guest, machine.life.clone(), machine.silent)),
                 None if machine.seen.running() => Err(none()),
                 None => Err(machine.not_running()),
             }
         })?;
         let (ours, theirs) = tokio::io::duplex(PIPE);
         let (from, to) = tokio::io::split(theirs);
-        tokio::spawn(async move { life.run_until_cancelled(serve(guest, from, to)).await });
+        tokio::spawn(async move {
+            let serving = async {
+                if silent {
+                    // Held, so that whoever waits is not told of an end.
+                    std::future::pending::<()>().await;
+                }
+                serve(guest, from, to).await
+            };
+            // In this order: what is asked of one that just ended has no answer.
+            tokio::select! {
+                biased;
+                () = life.cancelled() => {}
+                _ = serving => {}
+            }
+        });
         let (reader, writer) = tokio::io::split(ours);
         Ok(Dialled::plain(reader, writer, Transport::InProcess))
     }

@@ -62,6 +62,11 @@ impl FakeRuntime {
             ImageAct::List(filter) => Ok(self.with(|state| {
                 state.images.iter().map(|it| &it.image).filter(|it| filter.admits(&it.labels)).cloned().collect()
             })),
+            ImageAct::Tag { image, tag } => {
+                let tag = tag.completed().to_string();
+                self.with(|state| state.tag(&image, &tag));
+                Ok(Vec::new())
+            }
             ImageAct::Remove(id) => self.with(|state| state.remove_image(&id)),
             ImageAct::Pull { image, deadline } => self.pull(&image, deadline).await,
             ImageAct::Commit { container, tag, labels, config } => {
@@ -127,6 +132,15 @@ impl State {
         }
         self.images.push(new.clone());
         vec![new.image]
+    }
+
+    fn tag(&mut self, id: &ImageId, tag: &str) {
+        for it in &mut self.images {
+            it.image.tags.retain(|it| it != tag);
+            if it.image.id == *id {
+                it.image.tags.push(tag.to_owned());
+            }
+        }
     }
 
     fn remove_image(&mut self, id: &ImageId) -> Result<Vec<Image>> {

@@ -30,6 +30,7 @@ mod programs;
 mod stacks;
 #[cfg(test)]
 mod trials;
+mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
@@ -62,6 +63,8 @@ struct State {
     images: Vec<images::Stored>,
     networks: Vec<Network>,
     volumes: Vec<Volume>,
+    /// What is in those that containers are given by name.
+    contents: BTreeMap<String, volumes::Content>,
     registry: BTreeSet<String>,
     pull_takes: Duration,
     replies: BTreeMap<String, VecDeque<Reply>>,

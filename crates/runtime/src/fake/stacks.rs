@@ -35,7 +35,7 @@ impl Stacks for FakeRuntime {
         let services = stack.model["services"].as_object().cloned().unwrap_or_default();
         self.with(|state| state.make_around(stack));
         for (name, service) in &services {
-            let files = Arc::new(off_thread(move || Files::make(None, Vec::new())).await?);
+            let files = Arc::new(off_thread(move || Files::make(None, Vec::new(), (&[], &[]))).await?);
             self.with(|state| state.make_service((&stack.project, name), service, files))?;
         }
         Ok(None)
@@ -67,13 +67,7 @@ impl Stacks for FakeRuntime {
 
     async fn volume(&self, act: VolumeAct) -> Result<Vec<Volume>> {
         self.enter(Verb::of_volume(&act)).await?;
-        Ok(self.with(|state| match act {
-            VolumeAct::List(filter) => state.volumes.iter().filter(|it| filter.admits(&it.labels)).cloned().collect(),
-            VolumeAct::Remove(name) => {
-                state.volumes.retain(|it| it.name != name);
-                Vec::new()
-            }
-        }))
+        self.with(|state| state.act_on_volumes(act))
     }
 }
 

@@ -52,12 +52,14 @@ pub(super) fn command(table: &[Entry], words: &[OsString]) -> Command {
 }
 
 fn global() -> [Arg; 4] {
-    let engine = PossibleValuesParser::new(["auto", "docker", "podman", "fake"]).map(|it| match it.as_str() {
-        "docker" => Engine::Docker,
-        "podman" => Engine::Podman,
-        "fake" => Engine::Fake,
-        _ => Engine::Auto,
-    });
+    let engine =
+        PossibleValuesParser::new(["auto", "docker", "podman", "container", "fake"]).map(|it| match it.as_str() {
+            "docker" => Engine::Docker,
+            "podman" => Engine::Podman,
+            "container" => Engine::Container,
+            "fake" => Engine::Fake,
+            _ => Engine::Auto,
+        });
     [
         option("config", "FILE", "Configuration to read in place of the usual one")
             .value_parser(value_parser!(PathBuf)),
@@ -106,7 +108,10 @@ fn mcp() -> Command {
     let sets = option("toolsets", "SETS", "Tools to serve: containers, workspace, code; all without it");
     let sets = sets.value_delimiter(',').value_parser(|it: &str| it.parse::<Toolset>());
     let about = "Serve the tools to an agent, by the Model Context Protocol on standard input and output";
-    Command::new("mcp").about(about).arg(sets)
+    let http = "Serve clients of this machine over HTTP instead, at 127.0.0.1:PORT; each is a session of its own";
+    let token = "What clients have to send, in a file of mode 0600; made if missing [default: in the state directory]";
+    let token = option("token-file", "FILE", token).value_parser(value_parser!(PathBuf)).requires("http");
+    Command::new("mcp").about(about).args([sets, option("http", "ADDRESS:PORT", http), token])
 }
 
 /// The tools of a workspace, and what a person does with it.
@@ -115,16 +120,18 @@ fn workspace(words: &[OsString]) -> Command {
     let callable_here = tools::ALL.iter().chain([&tools::SNAPSHOT]);
     let tools = callable_here.filter(|it| all && it.sets.contains(&Toolset::Workspace)).map(|it| {
         let command = callable(it.name, &format!("coracle workspace {}", word(it.name)), &it.arguments());
-        command.visible_alias(it.name)
+        // As an agent calls it.
+        if word(it.name) == it.name { command } else { command.alias(it.name) }
     });
     let json = || Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
     let show = Command::new("show").about("Show the containers of the session").arg(json());
+    let prompt = Command::new("prompt").about("Print what to tell a model of its workspace").arg(json());
     let end = Command::new("end").about("Remove the containers of the session; changed files are saved").arg(json());
     Command::new("workspace")
         .about("List, read, write, search and run in a container of the session")
         .subcommand_required(true)
         .subcommands(tools)
-        .subcommands([show, end])
+        .subcommands([show, prompt, end])
 }
 
 fn run() -> Command {

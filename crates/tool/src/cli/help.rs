@@ -263,7 +263,10 @@ Exit codes: 0 for `success: true`, 1 for false, 2 for text that is no call.";
 
 const MCP: &str = "\
 Started by an agent's program, not by hand. Most take a configuration like this one:
-  { \"mcpServers\": { \"coracle\": { \"command\": \"coracle\", \"args\": [\"mcp\"] } } }";
+  { \"mcpServers\": { \"coracle\": { \"command\": \"coracle\", \"args\": [\"mcp\"] } } }
+
+For several programs of this machine at once:
+  coracle mcp --http 127.0.0.1:8765";
 
 #[cfg(test)]
 mod tests {

@@ -95,11 +95,15 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
             call::run(call, host, &options).await
         }
         "mcp" => {
-            if host.stdin_is_terminal {
+            let http = matches.get_one::<String>("http").map(|address| mcp::Http {
+                address: address.clone(),
+                token_file: matches.get_one::<PathBuf>("token-file").cloned(),
+            });
+            if http.is_none() && host.stdin_is_terminal {
                 render::note("serving the Model Context Protocol to a program on standard input; Ctrl-C ends it");
             }
             let toolsets = matches.get_many::<Toolset>("toolsets").map(|it| it.copied().collect());
-            code(mcp::run(host, &Options { toolsets, ..options }).await)
+            code(mcp::run(host, &Options { toolsets, ..options }, http.as_ref()).await)
         }
         "setup" => {
             let mut out = anstream::stderr();

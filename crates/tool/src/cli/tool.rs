@@ -31,8 +31,16 @@ pub(super) async fn workspace(matches: &ArgMatches, host: Host, options: &Option
         let arguments = collect::fields(&entry.arguments(), matches);
         return call(&cx, entry, arguments, json).await;
     }
+    if name == "prompt" {
+        let answer = tools::prompt(&cx).await;
+        if json {
+            return finish(&answer);
+        }
+        render::print(answer.get("prompt").and_then(Value::as_str).unwrap_or_default().trim_end());
+        return ExitCode::SUCCESS;
+    }
     let answer = match name {
-        "show" => tools::show(&cx).await,
+        "show" => tools::show(&cx),
         _ => tools::end(&cx).await,
     };
     match answer {

@@ -140,7 +140,7 @@ mod tests {
         `coracle create --help` says how it is written
         ");
         assert_snapshot!(check("coracle --engine warp list"), @r"
-        invalid_input invalid value 'warp' for '--engine <NAME>' [possible values: auto, docker, podman, fake]
+        invalid_input invalid value 'warp' for '--engine <NAME>' [possible values: auto, docker, podman, container, fake]
         `coracle list --help` says how it is written
         ");
         assert_snapshot!(check("coracle shell"), @r"

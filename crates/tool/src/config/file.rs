@@ -215,11 +215,11 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_with_key_and_line() {
-        assert_snapshot!(check("engine = \"podman\"\nengin = 1\n"), @r#"the configuration cannot be used, `engin` in line 2: unknown field `engin`, expected one of `policy`, `engine`, `engine_path`, `engine_host`, `allow_remote_engine`, `guest`, `label_namespace`, `state_dir`, `default_image`, `max_containers`, `max_containers_total`, `workspace`, `auto_passthrough`, `dotfiles`, `security`, `images`, `profiles`, `exec`, `jobs`, `setup`, `copy`, `compose`, `lifecycle`, `log` | "engin" 2"#);
+        assert_snapshot!(check("engine = \"podman\"\nengin = 1\n"), @r#"the configuration cannot be used, `engin` in line 2: unknown field `engin`, expected one of `policy`, `engine`, `engine_path`, `engine_host`, `allow_remote_engine`, `guest`, `label_namespace`, `state_dir`, `default_image`, `max_containers`, `max_containers_total`, `workspace`, `run_code`, `auto_passthrough`, `dotfiles`, `security`, `images`, `profiles`, `exec`, `jobs`, `setup`, `copy`, `compose`, `lifecycle`, `log` | "engin" 2"#);
         assert_snapshot!(check("[security]\nmemory_max = \"lots\"\n"), @r#"the configuration cannot be used, `security.memory_max` in line 2: `lots` is not a size: bytes as an integer, or text such as `512m` or `4g` | "security.memory_max" 2"#);
         assert_snapshot!(check("[exec]\n\ntimeout = \"soon\"\n"), @r#"the configuration cannot be used, `exec.timeout` in line 3: invalid value: string "soon", expected seconds as a number, or text such as `90s`, `10m`, `24h`, `7d` | "exec.timeout" 3"#);
         assert_snapshot!(check("[security]\nimages = [\"[\"]\n"), @r#"the configuration cannot be used, `security.images` in line 2: `[` is not a pattern | "security.images" 2"#);
-        assert_snapshot!(check("engine = \"warp\"\n"), @r#"the configuration cannot be used, `engine` in line 1: unknown variant `warp`, expected one of `auto`, `docker`, `podman`, `fake` | "engine" 1"#);
+        assert_snapshot!(check("engine = \"warp\"\n"), @r#"the configuration cannot be used, `engine` in line 1: unknown variant `warp`, expected one of `auto`, `docker`, `podman`, `container`, `fake` | "engine" 1"#);
         assert_snapshot!(check("policy = \"strict\"\n"), @r#"the configuration cannot be used, `policy` in line 1: `strict` is not in this release; leave `policy` out, or say `standard` | "policy" 1"#);
         assert_snapshot!(check("x ="), @r#"the configuration cannot be used, line 1: string values must be quoted, expected literal string | "" 1"#);
         assert_snapshot!(check("{\"exec\": {\n\"max_parallel\": 0}}"), @r#"the configuration cannot be used, `exec.max_parallel` in line 2: must be at least 1 | "exec.max_parallel" 2"#);

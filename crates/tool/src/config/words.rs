@@ -24,13 +24,15 @@ words! {
 words! {
     /// `engine`
     Engine {
-        /// The first of Podman and Docker that is installed and answers.
+        /// The first of Podman and Docker that is installed and answers; Apple's `container` where neither is installed.
         #[default]
         Auto,
         /// Docker Engine.
         Docker,
         /// Podman.
         Podman,
+        /// Apple's `container`.
+        Container,
         /// State in memory, for tests and dry runs.
         Fake,
     }

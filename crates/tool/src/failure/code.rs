@@ -21,6 +21,7 @@ pub enum Code {
     ConfirmRequired,
     NotReady,
     EngineUnavailable,
+    EngineTooOld,
     EngineFailed,
     EngineTimeout,
     Unsupported,
@@ -34,6 +35,7 @@ pub enum Code {
     ImageNotFound,
     PullFailed,
     PullTimeout,
+    PullBackoff,
     BaseBuildFailed,
     PortTaken,
     UserNotFound,
@@ -42,11 +44,13 @@ pub enum Code {
     CreateFailed,
     ReadinessFailed,
     CrashLoop,
+    SessionEnded,
     NoShell,
     GuestFailed,
     GuestLost,
     PathNotFound,
     PathExists,
+    PathNotEncodable,
     CopyFailed,
     SnapshotSecrets,
     ComposeUnavailable,
@@ -54,6 +58,7 @@ pub enum Code {
     ComposeFailed,
     Unhealthy,
     SaveFailed,
+    CleanupFailed,
     Partial,
     Cancelled,
     Internal,
@@ -71,6 +76,7 @@ impl Code {
                 | Self::GuestLost
                 | Self::PullFailed
                 | Self::PullTimeout
+                | Self::PullBackoff
                 | Self::LimitReached
                 | Self::InUse
                 | Self::Unhealthy

@@ -1,7 +1,7 @@
 //! What the engine and the policy say, with what to do about it.
 
 use coracle_runtime::link::wire::FaultCode;
-use coracle_runtime::{Capability, Error, InvalidName, InvalidPath, InvalidSize, Refused, archive};
+use coracle_runtime::{Capability, EngineKind, Error, InvalidName, InvalidPath, InvalidSize, Refused, archive};
 
 use super::{Code, Failure};
 
@@ -10,10 +10,23 @@ impl From<Error> for Failure {
         let failure = Self::new(code(&err), sentence(&err));
         match err {
             Error::NotInstalled { program } => failure.detail("engine", program).hint(INSTALL),
-            Error::Unavailable { engine, denied, excerpt } => failure
-                .detail("engine", engine)
+            Error::Unavailable { engine, denied, excerpt } => {
+                failure.detail("engine", engine).detail("engine_error", excerpt.as_str()).hint(match (engine, denied) {
+                    (_, true) => DENIED,
+                    (EngineKind::Container, false) => APPLE_DOWN,
+                    _ => DOWN,
+                })
+            }
+            Error::TooOld { engine, found, needed } => {
+                failure.detail("engine", engine).detail("found", found).detail("needed", needed).hint(TOO_OLD)
+            }
+            Error::NotEncodable { value, .. } => {
+                failure.detail("value", value).hint("use a path or name without the characters that the message names")
+            }
+            Error::CleanupFailed { name, excerpt } => failure
+                .detail("name", name)
                 .detail("engine_error", excerpt.as_str())
-                .hint(if denied { DENIED } else { DOWN }),
+                .hint("it is tried again when containers are next swept; `status` shows whether it is there"),
             Error::NoSuchContainer(name) => {
                 failure.detail("kind", "container").detail("name", name).hint("`list` shows the containers there are")
             }
@@ -39,7 +52,7 @@ impl From<Error> for Failure {
                 failure.hint("the image has no `/bin/sh`: give the command as a list of words, or choose another image")
             }
             Error::Unsupported { capability, .. } => {
-                failure.detail("capability", capability.to_string()).hint(without(capability))
+                failure.detail("capability", capability.word()).hint(without(capability))
             }
             Error::TimedOut { verb, after } => failure
                 .detail("verb", verb)
@@ -74,12 +87,17 @@ const INSTALL: &str = "the person runs `coracle setup`, which installs an engine
      then call `preflight`";
 const DENIED: &str = "the person's user may not talk to the engine; `preflight` says how to change that";
 const DOWN: &str = "`preflight` says how to start it";
+const APPLE_DOWN: &str = "the person runs `container system start`, then try again";
+const TOO_OLD: &str = "the person updates it, or sets another `engine` in the configuration";
 const STOPPED: &str = "its processes have ended; `destroy` it and `create` another";
 const OUT_OF_MEMORY: &str = "it ran out of memory; `destroy` it and `create` another with a higher `memory_limit`";
 
 fn code(err: &Error) -> Code {
     match err {
         Error::NotInstalled { .. } | Error::Unavailable { .. } => Code::EngineUnavailable,
+        Error::TooOld { .. } => Code::EngineTooOld,
+        Error::NotEncodable { .. } => Code::PathNotEncodable,
+        Error::CleanupFailed { .. } => Code::CleanupFailed,
         Error::NoSuchContainer(_) => Code::NotFound,
         Error::NotRunning { .. } => Code::NotRunning,
         Error::NameTaken(_) | Error::NetworkTaken(_) => Code::NameTaken,
@@ -125,6 +143,10 @@ fn without(capability: Capability) -> &'static str {
             "nothing runs an image's own health check in this container: say `health_command` or `port`"
         }
         Capability::HostNetwork => "leave `network` out",
+        Capability::ReadOnlyRoot => "the person can set `workspace.read_only_root` to false",
+        Capability::PartedNetwork => "say `network: \"none\"`, or name a network of your own",
+        Capability::Publish => "leave `ports` out",
+        Capability::HostEntries => "leave `add_hosts` out",
         _ => "`preflight` shows what this engine can do",
     }
 }
@@ -195,9 +217,9 @@ impl From<InvalidSize> for Failure {
 #[cfg(test)]
 mod tests {
     use coracle_runtime::link::wire::Fault;
-    use coracle_runtime::{EngineKind, Error, Excerpt, Handle, Problem, Refused, Status};
+    use coracle_runtime::{Error, Excerpt, Handle, Problem, Refused, Status};
 
-    use super::{Failure, FaultCode};
+    use super::{EngineKind, Failure, FaultCode};
 
     fn check(err: impl Into<Failure>, code: &str, message: &str, hint: &str) {
         let failure = err.into();

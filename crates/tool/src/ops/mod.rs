@@ -22,7 +22,7 @@ mod job_wait;
 mod jobs;
 mod list;
 mod networks;
-mod preflight;
+pub(crate) mod preflight;
 mod prune;
 mod restore;
 mod snapshot;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_runtime::{ContainerRuntime, EngineInfo, EngineKind};
+use coracle_runtime::{Capability, ContainerRuntime, EngineInfo, EngineKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -178,7 +178,7 @@ fn capabilities(engine: Option<&EngineInfo>) -> Capabilities {
         limits_cpu: kept("cpus"),
         limits_pids: kept("pids"),
         bind: there,
-        publish: there,
+        publish: engine.is_some_and(|it| !Capability::lacked_by(it.kind).contains(&Capability::Publish)),
         keep_id: engine.is_some_and(|it| it.kind == EngineKind::Podman && it.rootless),
     }
 }

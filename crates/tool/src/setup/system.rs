@@ -32,6 +32,8 @@ pub enum Missing {
     PodmanAnswer,
     /// Docker is there and its daemon does not answer.
     DockerAnswer,
+    /// Apple's `container` is there and its service does not run, or it is too old.
+    AppleAnswer,
     /// Docker answers, but not to this person.
     DockerPermission,
 }
@@ -88,6 +90,9 @@ pub fn guidance(system: &System, missing: Missing) -> String {
         Missing::Engine => engine(system),
         Missing::PodmanAnswer => podman_answer(system),
         Missing::DockerAnswer => docker_answer(system),
+        Missing::AppleAnswer => {
+            "Start its service (version 1.1.0 or later on macOS 26 is needed):\n  container system start\n".into()
+        }
         Missing::DockerPermission => docker_permission(system),
     }
 }
@@ -247,7 +252,13 @@ mod tests {
             System::Wsl { apt: false },
             System::Other,
         ];
-        let missing = [Missing::Engine, Missing::PodmanAnswer, Missing::DockerAnswer, Missing::DockerPermission];
+        let missing = [
+            Missing::Engine,
+            Missing::PodmanAnswer,
+            Missing::DockerAnswer,
+            Missing::AppleAnswer,
+            Missing::DockerPermission,
+        ];
         for text in systems.iter().flat_map(|it| missing.map(|missing| guidance(it, missing))) {
             let says_how = text.contains("\n  ") || text.contains("https://");
             assert!(!text.contains("prune") && text.ends_with('\n') && says_how, "{text}");

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::pin::Pin;
 
-use coracle_workspace::{Answer, Effect, RunCode, Shell, Tool, Workspace};
+use coracle_workspace::{Answer, Effect, Mode, Ran, RunCode, Shell, Tool, Workspace};
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
 use super::Toolset;
+use super::sessions::of_failure;
 use super::shell_output::ShellOutput;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -66,11 +67,11 @@ impl ToolEntry {
             effect: T::EFFECT,
             arguments: schema::arguments::<T>,
             value: value_schema::<T::Value>,
-            call: |name, args, workspace, _| {
+            call: |_, args, workspace, _| {
                 Box::pin(async move {
                     match op::read_any::<T>(args) {
                         Ok(tool) => said::<T>(&tool.run(&workspace).await),
-                        Err(problems) => refused(name, &op::refusal(&problems)),
+                        Err(problems) => refused(&op::refusal(&problems)),
                     }
                 })
             },
@@ -83,7 +84,7 @@ impl ToolEntry {
             Box::pin(async move {
                 match op::read_any::<Shell>(args) {
                     Ok(shell) => said::<Shell>(&shell.run_as(name, &workspace).await),
-                    Err(problems) => refused(name, &op::refusal(&problems)),
+                    Err(problems) => refused(&op::refusal(&problems)),
                 }
             })
         };
@@ -96,7 +97,7 @@ impl ToolEntry {
             sets: &[Toolset::Code],
             effect: Effect::Changes,
             arguments: schema::arguments::<RunCode>,
-            value: value_schema::<coracle_workspace::Ran>,
+            value: value_schema::<Ran>,
             call: |_, args, workspace, _| {
                 Box::pin(async move {
                     match op::read_any::<RunCode>(args) {
@@ -116,14 +117,14 @@ impl ToolEntry {
             effect: Effect::Looks,
             arguments: schema::arguments::<ShellOutput>,
             value: || json!({ "type": "object" }),
-            call: |name, args, workspace, cx| {
+            call: |_, args, workspace, cx| {
                 Box::pin(async move {
                     match op::read_any::<ShellOutput>(args) {
                         Ok(asked) => match asked.run(&cx, &workspace).await {
                             Ok(value) => shell_output(&value),
-                            Err(failure) => refused(name, &failure),
+                            Err(failure) => refused(&failure),
                         },
-                        Err(problems) => refused(name, &op::refusal(&problems)),
+                        Err(problems) => refused(&op::refusal(&problems)),
                     }
                 })
             },
@@ -148,7 +149,7 @@ impl ToolEntry {
 
     /// A call that never came to the tool.
     pub(crate) fn refused(&self, failure: &Failure) -> Said {
-        if self.kind == Kind::Flat { flat_refused(failure) } else { refused(self.name, failure) }
+        if self.kind == Kind::Flat { flat_refused(failure) } else { refused(failure) }
     }
 }
 
@@ -173,7 +174,7 @@ fn told<'a>(text: String, warnings: impl Iterator<Item = &'a str>) -> String {
     lines.join("\n")
 }
 
-fn flat(ran: &coracle_workspace::Ran) -> Said {
+fn flat(ran: &Ran) -> Said {
     let answer = serde_json::to_value(ran).ok().and_then(|it| it.as_object().cloned()).unwrap_or_default();
     let mut parts: Vec<String> = ran.error.iter().map(|it| format!("error: {it}")).collect();
     parts.extend(Some(ran.output.clone()).filter(|it| !it.is_empty()));
@@ -189,24 +190,10 @@ fn flat(ran: &coracle_workspace::Ran) -> Said {
 }
 
 fn flat_refused(failure: &Failure) -> Said {
-    let answer = json!({
-        "success": false,
-        "output": "",
-        "stderr": "",
-        "error": failure.message,
-        "message": failure.message,
-        "code": failure.code,
-        "hint": failure.hint,
-        "details": failure.details,
-        "exitCode": null,
-        "timedOut": false,
-        "oom": false,
-    });
-    let answer = answer.as_object().cloned().unwrap_or_default();
-    Said { answer, text: failure.message.clone() }
+    flat(&Ran::failed(&of_failure(failure.clone()), &Mode::Container))
 }
 
-fn refused(_: &str, failure: &Failure) -> Said {
+fn refused(failure: &Failure) -> Said {
     let envelope = json!({
         "message": failure.message,
         "value": null,

@@ -2,19 +2,29 @@
 //!
 //! What they do is in `coracle-workspace`; here they become rows of a table that every mouth reads.
 
+mod backoff;
 mod entry;
+mod events;
+mod image;
+mod plan;
+mod prompt;
 mod sessions;
 mod settings;
 mod shell_output;
 mod toolset;
+mod upkeep;
+
+use std::time::Instant;
 
 use coracle_workspace::{EditFile, EvaluatePython, Glob, Grep, Ls, ReadFile, Rm, Shell, Snapshot, WriteFile};
 use serde_json::{Map, Value};
 
 pub(crate) use self::entry::{Said, ToolEntry};
-pub(crate) use self::sessions::{end, show};
-pub(crate) use self::settings::workspace;
+pub(crate) use self::prompt::prompt;
+pub(crate) use self::settings::SessionTools;
 pub use self::toolset::Toolset;
+pub use self::upkeep::end;
+pub(crate) use self::upkeep::{keep_up, show};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -54,10 +64,14 @@ pub(crate) fn given(cx: &Context) -> Vec<ToolEntry> {
 
 /// Does what a call of one of the tools asks.
 pub(crate) async fn call(entry: &ToolEntry, cx: &Context, object: Map<String, Value>) -> Said {
-    match ready(entry, cx, object) {
-        Ok((args, workspace)) => (entry.call)(entry.name, args, workspace, cx.clone()).await,
-        Err(failure) => entry.refused(&failure),
-    }
+    let begun = Instant::now();
+    let (args, workspace) = match ready(entry, cx, object) {
+        Ok(ready) => ready,
+        Err(failure) => return entry.refused(&failure),
+    };
+    let said = (entry.call)(entry.name, args.clone(), workspace, cx.clone()).await;
+    events::called(cx, entry, &args, (&said, begun.elapsed()));
+    said
 }
 
 fn ready(
@@ -72,6 +86,11 @@ fn ready(
     if !problems.is_empty() {
         return Err(crate::op::refusal(&problems));
     }
-    let workspace = cx.workspace()?.for_call(cx.cancel.clone(), cx.progress.live());
-    Ok((args, workspace))
+    Ok((args, cx.session_tools()?.for_call(cx)))
+}
+
+/// A call of a tool by its name; nothing when the configuration gives no such tool.
+pub async fn by_name(cx: &Context, name: &str, arguments: Map<String, Value>) -> Option<Map<String, Value>> {
+    let entry = given(cx).into_iter().find(|it| it.name == name)?;
+    Some(call(&entry, cx, arguments).await.answer)
 }

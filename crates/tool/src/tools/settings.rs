@@ -11,11 +11,25 @@ use crate::config::{self, Config, EnvKeyCase, TimeoutAction};
 use crate::context::Context;
 use crate::failure::Failure;
 
-/// The session's place to work in.
-pub(crate) fn workspace(cx: &Context) -> Result<Workspace, Failure> {
-    cx.state()?;
-    let settings = settings(&cx.config, cx.host.execution_mode.as_deref(), &cx.toolsets);
-    Ok(Workspace::new(Arc::new(SessionContainers::new(cx)), settings))
+/// What the tools of a session work with, from call to call.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionTools {
+    workspace: Workspace,
+    containers: SessionContainers,
+}
+
+impl SessionTools {
+    pub(crate) fn new(cx: &Context) -> Result<Self, Failure> {
+        let settings = settings(&cx.config, cx.host.execution_mode.as_deref(), &cx.toolsets);
+        let containers = SessionContainers::new(cx)?;
+        Ok(Self { workspace: Workspace::new(Arc::new(containers.clone()), settings), containers })
+    }
+
+    /// The place to work in, for one call.
+    pub(crate) fn for_call(&self, cx: &Context) -> Workspace {
+        let containers = Arc::new(self.containers.for_call(cx));
+        self.workspace.for_call(cx.cancel.clone(), cx.progress.live(), containers)
+    }
 }
 
 fn settings(config: &Config, execution_mode: Option<&str>, toolsets: &[Toolset]) -> Settings {

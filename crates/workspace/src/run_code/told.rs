@@ -66,10 +66,11 @@ pub struct Ran {
     pub hint: Option<String>,
     /// More, by code.
     #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
+    #[schemars(default)]
     pub details: serde_json::Map<String, serde_json::Value>,
     /// News that is not the answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(with = "Vec<serde_json::Value>")]
+    #[schemars(default, with = "Vec<serde_json::Value>")]
     pub warnings: Vec<Warning>,
 }
 
@@ -104,7 +105,8 @@ impl Ran {
     }
 
     /// Nothing ran, or nobody knows how it ended.
-    pub(super) fn failed(failure: &Failure, mode: &Mode) -> Self {
+    #[must_use]
+    pub fn failed(failure: &Failure, mode: &Mode) -> Self {
         Self {
             error: Some(failure.message.clone()),
             code: Some(failure.code.clone()),

@@ -149,10 +149,6 @@ async fn directory(workspace: &Workspace, session: &Session, cwd: &str) -> Resul
     match found {
         Done::Found(item) => match item.kind {
             ItemKind::Directory => {}
-            ItemKind::Symlink if item.target.as_deref().is_some_and(|it| !it.starts_with('/')) => return missing(),
-            ItemKind::Symlink => {
-                return Failure::boxed(Code::PathEscape, format!("Path escapes the workspace: {cwd}."));
-            }
             _ => return Failure::boxed(Code::CwdNotDirectory, "cwd must reference a directory."),
         },
         Done::Not(trouble) => match trouble.code {

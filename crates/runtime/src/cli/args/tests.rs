@@ -2,7 +2,7 @@ use insta::assert_snapshot;
 
 use super::*;
 use crate::{
-    ByteSize, Command, ContainerName, HostEntry, ImageId, Limits, Mount, NetworkName, Policy, Protocol, admit,
+    ByteSize, Command, ContainerName, HostEntry, ImageId, Limits, Mount, NetworkName, Policy, Protocol, Ulimits, admit,
     host::fs::HostPath,
 };
 
@@ -67,7 +67,7 @@ fn a_container_is_made_with_the_words_of_the_table() {
 
 #[test]
 fn podman_differs_in_mapping_devices_and_what_it_adds_by_itself() {
-    let facts = Facts { rootless: true, selinux: true, pauses: true, user_network: Some("pasta") };
+    let facts = Facts { rootless: true, selinux: true, pauses: true, bounds: None, user_network: Some("pasta") };
     let spec = CreateSpec { gpu: true, exec_user: Ids { uid: 7, gid: 8 }, ..spec() };
     let (docker, podman) = (
         words(Dialect::Docker, facts, spec.clone(), NetworkOn::None),
@@ -125,6 +125,58 @@ fn a_guest_is_bound_read_only_and_started_in_place_of_a_sleep() {
 }
 
 #[test]
+fn a_root_that_is_read_only_has_volumes_and_memory_over_it() {
+    let at = |path: &str| ContainerPath::parse(path).unwrap();
+    let spec = CreateSpec {
+        read_only: true,
+        tmpfs: vec![Tmpfs { at: at("/tmp"), size: ByteSize::mib(256), mode: 0o1777 }],
+        volumes: [("a", Access::ReadWrite), ("b", Access::ReadOnly)]
+            .map(|(name, access)| VolumeMount { name: VolumeName::parse(name).unwrap(), at: at("/v"), access })
+            .into(),
+        ulimits: Ulimits { nofile: Some(4096), core: Some(0) },
+        capabilities: Capabilities::Guest,
+        ..spec()
+    };
+    let words = |dialect, spec: CreateSpec| {
+        let image = ImageId::parse(format!("sha256:{}", "a".repeat(64))).unwrap();
+        let guest = Some(GuestOn::Bound { program: "/s/guest/abc".into(), link: "/s/link/1".into() });
+        let admitted = admit(spec, &Policy::everything()).unwrap().guided(guest).on(image, NetworkOn::None);
+        let bounds = (dialect == Dialect::Podman).then_some((1000, 99));
+        create(dialect, Facts { bounds, ..Facts::default() }, &admitted).0
+    };
+    let more = |dialect| {
+        let plain = words(dialect, self::spec());
+        let more = words(dialect, spec.clone()).into_iter().filter(|it| !plain.contains(it));
+        more.map(|it| it.into_string().unwrap()).collect::<Vec<_>>().join("\n")
+    };
+    assert_snapshot!(more(Dialect::Docker), @r"
+    --tmpfs=/.coracle:rw,noexec,nosuid,nodev,size=64m,mode=0755
+    --ulimit=nofile=4096:4096
+    --ulimit=core=0:0
+    --read-only
+    --tmpfs=/tmp:rw,exec,nosuid,nodev,size=268435456,mode=1777
+    --mount=type=volume,source=a,target=/v,volume-nocopy
+    --mount=type=volume,source=b,target=/v,volume-nocopy,readonly
+    ");
+    assert_snapshot!(more(Dialect::Podman), @r"
+    --tmpfs=/.coracle:rw,noexec,nosuid,nodev,size=64m,mode=0755,notmpcopyup
+    --ulimit=nofile=4096:4096
+    --ulimit=nproc=99:99
+    --ulimit=core=0:0
+    --read-only
+    --read-only-tmpfs=false
+    --tmpfs=/tmp:rw,exec,nosuid,nodev,size=268435456,mode=1777,notmpcopyup
+    --volume=a:/v:rw,nocopy,nosuid,nodev
+    --volume=b:/v:ro,nocopy,nosuid,nodev
+    ");
+    let granted = |capabilities| {
+        let words = words(Dialect::Docker, CreateSpec { capabilities, ..self::spec() });
+        words.iter().filter(|it| it.to_str().unwrap().starts_with("--cap-add")).count()
+    };
+    assert_eq!([Capabilities::Packages, Capabilities::Guest, Capabilities::None].map(granted), [7, 5, 0]);
+}
+
+#[test]
 fn a_bind_with_commas_and_quotes_stays_one_source() {
     let dir = tempfile::tempdir().unwrap();
     let odd = dir.path().join("a,\"b");
@@ -146,7 +198,7 @@ fn a_command_and_its_directory_are_arguments() {
     let command = Command::Argv(vec!["ls".into(), "--".into(), "$(x)".into()]);
     let mut it = Exec::new(command, Ids { uid: 7, gid: 8 }, ContainerPath::parse("/w x").unwrap());
     it.env.insert("A".into(), "b\n'c'".into());
-    let words = exec(&id, &it, "m").0;
+    let words = exec(Dialect::Docker, &id, &it, "m").0.0;
     let tail: Vec<_> = words.iter().rev().take(5).rev().map(|it| it.to_str().unwrap()).collect();
     assert_eq!(tail, ["coracle", "/w x", "ls", "--", "$(x)"]);
     assert!(words.contains(&"--env=A=b\n'c'".into()) && words.contains(&"--user=7:8".into()));

@@ -1,7 +1,7 @@
 //! What engines say of themselves.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
@@ -9,10 +9,11 @@ use super::one;
 use crate::cli::Dialect;
 use crate::{EngineInfo, EngineKind, Result};
 
-pub(in crate::cli) fn info(dialect: Dialect, json: &[u8], endpoint: &str) -> Result<EngineInfo> {
+pub(in crate::cli) fn info(dialect: Dialect, json: &[u8], (endpoint, home): (&str, &Path)) -> Result<EngineInfo> {
     match dialect {
         Dialect::Docker => Ok(one::<DockerInfo>("info", json)?.read(endpoint)),
         Dialect::Podman => Ok(one::<PodmanInfo>("info", json)?.read(endpoint)),
+        Dialect::Apple => Ok(super::apple::info(super::apple::version(json)?, home)),
     }
 }
 
@@ -122,7 +123,7 @@ impl PodmanInfo {
 }
 
 /// Docker answers in the kernel's words.
-fn oci_arch(arch: &str) -> String {
+pub(super) fn oci_arch(arch: &str) -> String {
     match arch {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

@@ -4,7 +4,7 @@ use coracle_compose::Service;
 use coracle_images::profile::Purpose;
 use coracle_lifecycle::{Found, hint};
 use coracle_provision::Report;
-use coracle_runtime::{Container, ContainerName, ContainerPath, Ids, Limits, ProjectName, PublishedPort};
+use coracle_runtime::{Capability, Container, ContainerName, ContainerPath, Ids, Limits, ProjectName, PublishedPort};
 use serde::Serialize;
 
 use super::image::{ImageSource, Imaged};
@@ -149,5 +149,9 @@ fn warnings(guest: bool, request: &Request, of_image: Vec<Warning>, ready: &Read
         .iter()
         .map(|it| Warning::new("limit_not_enforced", format!("this engine ignores the limit of {it}")));
     warnings.extend(ignored);
+    let unkept = request.spec.limits.unkept_by(ready.runtime.kind()).into_iter();
+    // Those that are ignored altogether are told already.
+    let rounded = unkept.filter(|it| it.capability != Some(Capability::PidsLimit));
+    warnings.extend(rounded.map(|it| Warning::new("limit_rounded", it.message)));
     warnings
 }

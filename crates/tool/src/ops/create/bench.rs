@@ -18,7 +18,7 @@ use super::image::{Imaged, Kitchen};
 use crate::config::NetworkGrant;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::resolve::{Request, Wanted};
+use crate::resolve::{Chosen, Request, Wanted};
 use crate::{guest, session};
 
 /// What came of a recipe.
@@ -42,7 +42,7 @@ pub(super) async fn cook<'a>(
         return Ok(Cooked::Spoiled("this container has no guest, and recipes are cooked by one".into()));
     };
     let draft = draft(cx)?;
-    cx.progress.message(format!("making the image of `{}`", purpose(kitchen.request))).await;
+    cx.progress.message(format!("making the image of `{}`", purpose(kitchen.dish.chosen))).await;
     let spec = spec(cx, draft.name.clone(), base);
     let making = bench.insert(begin(runtime, kitchen.store, draft).await?);
     let admitted = admit(spec, &Policy { allow_root: true, ..cx.policy()? })?;
@@ -89,7 +89,7 @@ async fn keep(
 ) -> Result<Cooked, Failure> {
     kitchen.cx.progress.message("keeping the image").await;
     let max_bytes = Some(kitchen.cx.config.images.cache_max_bytes);
-    let replaces = kitchen.request.chosen.cache_bust;
+    let replaces = kitchen.dish.chosen.cache_bust;
     match kitchen.cache.keep(&*kitchen.ready.runtime, &Built { container, base, wanted, replaces, max_bytes }).await {
         Ok(cached) => Ok(Cooked::Kept(Box::new(cached))),
         Err(ImageError::Unfit { what }) => Ok(Cooked::Spoiled(what)),
@@ -125,7 +125,7 @@ pub(super) async fn cook_here(
     };
     let detail = format!(
         "the recipe of `{}` was run in the container itself, for no image could be made: {why}",
-        purpose(request)
+        purpose(&request.chosen)
     );
     if cooked.no_manager {
         return Step::flawed("packages", Status::Failed, detail, cooked.fault().unwrap_or_default())
@@ -145,8 +145,8 @@ fn item(ran: Ran) -> Item {
     item.with("exit_code", exit).with("output", output)
 }
 
-fn purpose(request: &Request) -> String {
-    request.chosen.purpose.as_ref().map_or_else(|| request.chosen.profile.image.to_string(), ToString::to_string)
+fn purpose(chosen: &Chosen) -> String {
+    chosen.purpose.as_ref().map_or_else(|| chosen.profile.image.to_string(), ToString::to_string)
 }
 
 fn draft(cx: &Context) -> Result<Draft, Failure> {

@@ -17,17 +17,17 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::ops::preflight::Ready;
 use crate::reach::Warning;
-use crate::resolve::{Request, Wanted};
+use crate::resolve::{Chosen, Request, Wanted};
 
 /// What the container is made from, and what is to be said of it.
-pub(super) struct Imaged {
-    pub(super) image: Image,
-    pub(super) reference: ImageRef,
+pub(crate) struct Imaged {
+    pub(crate) image: Image,
+    pub(crate) reference: ImageRef,
     pub(super) source: ImageSource,
     pub(super) step: Step,
     pub(super) certs: Wanted<Additions>,
-    pub(super) packages: Packages,
-    pub(super) warnings: Vec<Warning>,
+    pub(crate) packages: Packages,
+    pub(crate) warnings: Vec<Warning>,
     /// What is cooked in the container itself, if it could not be before.
     pub(super) recipe: coracle_images::Recipe,
 }
@@ -45,7 +45,7 @@ pub(crate) enum ImageSource {
 }
 
 /// What became of the packages and the setup of a profile.
-pub(super) enum Packages {
+pub(crate) enum Packages {
     /// They are in the image, or there are none.
     Told(Step),
     /// The recipe failed, so it is tried in the container itself; why it failed.
@@ -59,15 +59,9 @@ pub(super) async fn ensure<'a>(
     bench: &mut Option<Making<'a>>,
     request: &Request,
 ) -> Result<Imaged, Failure> {
-    let kitchen = Kitchen {
-        cx,
-        ready,
-        store,
-        request,
-        certs: person::certs(cx, &request.provisioning.certs),
-        cache: cache(cx, store)?,
-        begun: Instant::now(),
-    };
+    let (chosen, image) = (&request.chosen, &request.spec.image);
+    let dish = Dish { chosen, image, named: request.image_named, pull: request.pull };
+    let kitchen = Kitchen::new(cx, (ready, store), dish, person::certs(cx, &request.provisioning.certs))?;
     if request.chosen.profile.recipe.is_empty() {
         let base = kitchen.base().await?;
         return Ok(kitchen.plain(base, Packages::Told(Step::skipped("packages", "none were given"))));
@@ -86,22 +80,44 @@ pub(crate) fn cache(cx: &Context, store: &Store) -> Result<Cache, Failure> {
     })
 }
 
-/// Where the image of one `create` is made.
-pub(super) struct Kitchen<'c, 'a> {
+/// An image that is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dish<'c> {
+    /// What is put on its base.
+    pub(crate) chosen: &'c Chosen,
+    /// Its base.
+    pub(crate) image: &'c ImageRef,
+    /// The caller named that, so nothing else will do.
+    pub(crate) named: bool,
+    /// Whether to fetch it.
+    pub(crate) pull: Pull,
+}
+
+/// Where one image is made.
+pub(crate) struct Kitchen<'c, 'a> {
     pub(super) cx: &'c Context,
     pub(super) ready: &'a Ready,
     pub(super) store: &'a Store,
-    pub(super) request: &'c Request,
+    pub(super) dish: Dish<'c>,
     pub(super) certs: Wanted<Additions>,
     pub(super) cache: Cache,
     begun: Instant,
 }
 
-impl<'a> Kitchen<'_, 'a> {
+impl<'c, 'a> Kitchen<'c, 'a> {
+    pub(crate) fn new(
+        cx: &'c Context,
+        (ready, store): (&'a Ready, &'a Store),
+        dish: Dish<'c>,
+        certs: Wanted<Additions>,
+    ) -> Result<Self, Failure> {
+        Ok(Self { cx, ready, store, dish, certs, cache: cache(cx, store)?, begun: Instant::now() })
+    }
+
     /// From the cache, else from its base.
-    async fn cached(self, bench: &mut Option<Making<'a>>) -> Result<Imaged, Failure> {
+    pub(crate) async fn cached(self, bench: &mut Option<Making<'a>>) -> Result<Imaged, Failure> {
         let (runtime, wanted) = (&*self.ready.runtime, self.wanted());
-        let bust = self.request.chosen.cache_bust || self.request.pull == Pull::Always;
+        let bust = self.dish.chosen.cache_bust || self.dish.pull == Pull::Always;
         let stale = match self.cache.find(runtime, &wanted).await? {
             Found::Hit(cached) if !bust => return Ok(self.kept(cached, ImageSource::Cache, Vec::new())),
             Found::Hit(cached) | Found::Stale(cached) => Some(cached),
@@ -130,7 +146,7 @@ impl<'a> Kitchen<'_, 'a> {
     }
 
     fn wanted(&self) -> WantedImage {
-        let chosen = &self.request.chosen;
+        let chosen = &self.dish.chosen;
         let settings = &self.cx.config.images;
         WantedImage {
             purpose: chosen.purpose.clone(),
@@ -191,10 +207,10 @@ impl<'a> Kitchen<'_, 'a> {
         };
         let note = base.note.as_ref().map_or_else(String::new, |note| format!(": {note}"));
         let recipe = if base.source == Source::Bootstrap {
-            let profile = &self.request.chosen.profile;
+            let profile = &self.dish.chosen.profile;
             profile.recipe.clone().after(&profile.bootstrap)
         } else {
-            self.request.chosen.profile.recipe.clone()
+            self.dish.chosen.profile.recipe.clone()
         };
         Imaged {
             step: image_step(format!("{} {how}{note}", base.reference), self.begun),
@@ -213,22 +229,20 @@ impl<'a> Kitchen<'_, 'a> {
             return Vec::new();
         }
         let note = base.note.as_ref().map_or_else(String::new, |note| format!(", {note}"));
-        let message = format!(
-            "no registry answers: {} stands in for {}{note}",
-            base.reference, self.request.chosen.profile.image
-        );
+        let message =
+            format!("no registry answers: {} stands in for {}{note}", base.reference, self.dish.chosen.profile.image);
         vec![Warning::new("bootstrap_image", message)]
     }
 
-    async fn base(&self) -> Result<Base, Failure> {
+    pub(crate) async fn base(&self) -> Result<Base, Failure> {
         let (cx, settings) = (self.cx, &self.cx.config.images);
         let fallback = match settings.fallback {
             config::Fallback::Bootstrap => Fallback::Bootstrap(Box::new(bootstrap(cx, self.store)?)),
             config::Fallback::Fail => Fallback::Fail,
         };
         let want = |pull| Want {
-            image: self.request.spec.image.clone(),
-            explicit: self.request.image_named,
+            image: self.dish.image.clone(),
+            explicit: self.dish.named,
             pull,
             proxy: ["HTTPS_PROXY", "https_proxy"].iter().any(|it| cx.host.env.contains_key(*it)),
             pull_timeout: settings.pull_timeout.0,
@@ -236,13 +250,13 @@ impl<'a> Kitchen<'_, 'a> {
             fallback: fallback.clone(),
         };
         let (runtime, progress) = (&*self.ready.runtime, self.progress());
-        if self.request.chosen.cache_bust && self.request.pull == Pull::Missing {
+        if self.dish.chosen.cache_bust && self.dish.pull == Pull::Missing {
             // A base that cannot be fetched again is the one that is here.
             if let Ok(base) = coracle_images::ensure(runtime, &want(Pull::Always), &progress).await {
                 return Ok(base);
             }
         }
-        Ok(coracle_images::ensure(runtime, &want(self.request.pull), &progress).await?)
+        Ok(coracle_images::ensure(runtime, &want(self.dish.pull), &progress).await?)
     }
 
     /// News from where nothing can wait.

@@ -63,6 +63,11 @@ pub(crate) fn certs(cx: &Context, wanted: &Wanted) -> Wanted<Additions> {
     }
 }
 
+/// The same for an image that is made for nobody in particular.
+pub(crate) fn trusted_certificates(cx: &Context) -> Wanted<Additions> {
+    certs(cx, &Wanted::Yes(()))
+}
+
 async fn git(cx: &Context, wanted: &Wanted) -> Wanted<Vec<u8>> {
     if let Wanted::No(why) = wanted {
         return Wanted::No(why.clone());

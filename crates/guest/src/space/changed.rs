@@ -1,0 +1,242 @@
+//! What changed in a workspace since the last look.
+//!
+//! A look goes through the workspace in order, as far as its bounds let it, and remembers what is where. Only that is held
+//! against the next one, so that a file which was out of sight is no news.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use rustix::fs::{AtFlags, FileType, Stat, statat};
+
+use super::item::text;
+use super::memory::{By, Memory};
+use super::print::Print;
+use super::walk::{Walk, by_parts};
+use super::{Tried, Work};
+use crate::wire::space::{Bounds, Changes};
+
+/// Files that are remembered between two looks, at most.
+const MOST: usize = 200_000;
+
+/// What the last look met.
+#[derive(Debug)]
+pub(super) struct Index {
+    files: HashMap<Vec<u8>, Meta>,
+    /// Where it ended; nothing when it met everything.
+    frontier: Option<Vec<u8>>,
+    at_ns: i128,
+}
+
+/// What tells that a file was written, without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Meta {
+    size: i64,
+    changed: (i64, i64),
+    status_changed: (i64, i64),
+    inode: u64,
+}
+
+impl Meta {
+    #[expect(clippy::unnecessary_cast, reason = "these are of another type on other machines")]
+    fn of(stat: &Stat) -> Self {
+        let changed = (stat.st_mtime as i64, stat.st_mtime_nsec as i64);
+        let status_changed = (stat.st_ctime as i64, stat.st_ctime_nsec as i64);
+        Self { size: stat.st_size, changed, status_changed, inode: stat.st_ino }
+    }
+
+    fn status_changed_ns(&self) -> i128 {
+        i128::from(self.status_changed.0) * 1_000_000_000 + i128::from(self.status_changed.1)
+    }
+}
+
+/// What a look found of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum News {
+    Created,
+    Modified,
+    Deleted,
+}
+
+impl Memory {
+    fn index(&self) -> MutexGuard<'_, Option<Index>> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A tool made that file or, without a status, removed what is at and below a path: the next look has no news of it.
+    pub(super) fn met(&self, path: &[u8], stat: Option<&Stat>) {
+        let mut index = self.index();
+        let Some(index) = index.as_mut() else { return };
+        match stat {
+            Some(stat) => _ = index.files.insert(path.to_vec(), Meta::of(stat)),
+            None => index.files.retain(|it, _| !it.strip_prefix(path).is_some_and(|it| it.is_empty() || it[0] == b'/')),
+        }
+    }
+}
+
+impl Work<'_> {
+    pub(super) fn changed(&self, hints: &[String], exclude: &[String], bounds: Bounds, tool: &str) -> Tried<Changes> {
+        let at_ns = now_ns();
+        let look = self.look_at_all(exclude, bounds)?;
+        let news = self.news(&look, hints, at_ns);
+        let (mut changes, until) = (Changes { complete: look.complete, ..Changes::default() }, look.until);
+        for (path, news) in news {
+            if !self.note(&path, news, tool, std::time::Instant::now() < until) {
+                continue;
+            }
+            let list = match news {
+                News::Created => &mut changes.created,
+                News::Modified => &mut changes.modified,
+                News::Deleted => &mut changes.deleted,
+            };
+            changes.total += 1;
+            if list.len() < bounds.most as usize {
+                list.push(text(&path).0);
+            }
+        }
+        // A file that was named belongs to those that were touched, changed or not.
+        for hint in hints {
+            if let Ok((there, real)) = self.root.look(hint)
+                && let Ok(file) = there.read()
+                && str::from_utf8(&real).is_ok_and(|it| self.memory.differs(it, &Print::of_stat(&there.stat)).is_none())
+            {
+                self.memory.touch(&real, &Print::of(&file)?, tool, By::Finding);
+            }
+        }
+        Ok(changes)
+    }
+
+    fn look_at_all(&self, exclude: &[String], bounds: Bounds) -> Tried<Look> {
+        let mut walk = Walk::begin(self.root.dir(), None, bounds, self.stop)?;
+        let enters = |name: &[u8], _: &[u8]| !exclude.iter().any(|it| it.as_bytes() == name);
+        let mut files = Vec::new();
+        while let Some(met) = walk.next(&enters) {
+            if met.kind == FileType::RegularFile
+                && let Ok(stat) = statat(&met.dir, met.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW)
+                && FileType::from_raw_mode(stat.st_mode).is_file()
+            {
+                files.push((met.path, Meta::of(&stat)));
+            }
+        }
+        let (complete, until) = (walk.is_complete(), walk.until());
+        Ok(Look { files, complete, until, frontier: walk.frontier() })
+    }
+
+    /// Holds a look against the one before, sorted, and remembers it. Files that only tools touched count as looked at
+    /// then.
+    fn news(&self, look: &Look, hints: &[String], at_ns: i128) -> Vec<(Vec<u8>, News)> {
+        let mut guard = self.memory.index();
+        let first = guard.is_none();
+        let index = guard.get_or_insert_with(|| Index { files: HashMap::new(), frontier: None, at_ns });
+        let mut news = Vec::new();
+        for (path, meta) in &look.files {
+            match index.files.entry(path.clone()) {
+                Entry::Occupied(known) if known.get() == meta => {}
+                Entry::Occupied(mut known) => {
+                    // A tool may have written it since it was met here.
+                    let now = self.meta(path);
+                    if now != Some(*known.get())
+                        && let Some(now) = now
+                    {
+                        known.insert(now);
+                        news.push((path.clone(), News::Modified));
+                    }
+                }
+                Entry::Vacant(free) if first => _ = free.insert(*meta),
+                Entry::Vacant(free) => {
+                    free.insert(*meta);
+                    let was_in_sight = index.frontier.as_ref().is_none_or(|it| by_parts(path, it).is_lt());
+                    if was_in_sight {
+                        news.push((path.clone(), News::Created));
+                    } else if meta.status_changed_ns() >= index.at_ns {
+                        news.push((path.clone(), News::Modified));
+                    }
+                }
+            }
+        }
+        self.gone(look, index, &mut news);
+        self.also(hints, first, index, &mut news);
+        index.frontier.clone_from(&look.frontier);
+        index.at_ns = at_ns;
+        while index.files.len() > MOST {
+            let Some(one) = index.files.keys().next().cloned() else { break };
+            index.files.remove(&one);
+        }
+        news.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        news.dedup_by(|one, other| one.0 == other.0);
+        news
+    }
+
+    /// What was met before, and now is not, though everything was there.
+    fn gone(&self, look: &Look, index: &mut Index, news: &mut Vec<(Vec<u8>, News)>) {
+        let met: std::collections::HashSet<&[u8]> = look.files.iter().map(|it| it.0.as_slice()).collect();
+        let in_sight = |it: &[u8]| look.frontier.as_ref().is_none_or(|end| by_parts(it, end).is_lt());
+        index.files.retain(|path, _| {
+            if met.contains(path.as_slice()) || !in_sight(path) || self.meta(path).is_some() {
+                return true;
+            }
+            news.push((path.clone(), News::Deleted));
+            false
+        });
+    }
+
+    /// Files that are looked at wherever they are: those that were touched, and those that were named.
+    fn also(&self, hints: &[String], first: bool, index: &mut Index, news: &mut Vec<(Vec<u8>, News)>) {
+        let touched = self.memory.paths();
+        for (path, was_touched) in touched.iter().map(|it| (it, true)).chain(hints.iter().map(|it| (it, false))) {
+            let there = self.root.look(path).ok().filter(|it| it.0.is(FileType::RegularFile));
+            let Some((there, real)) = there else {
+                if was_touched {
+                    index.files.remove(path.as_bytes());
+                    news.push((path.clone().into_bytes(), News::Deleted));
+                }
+                continue;
+            };
+            let meta = Meta::of(&there.stat);
+            let differs = || was_touched && self.memory.differs(path, &Print::of_stat(&there.stat)) == Some(true);
+            let told = match index.files.insert(real.clone(), meta) {
+                Some(known) if known != meta => Some(News::Modified),
+                Some(_) if !first => None,
+                None if !first && !was_touched && meta.status_changed_ns() >= index.at_ns => Some(News::Created),
+                _ => differs().then_some(News::Modified),
+            };
+            news.extend(told.map(|it| (real, it)));
+        }
+    }
+
+    fn meta(&self, path: &[u8]) -> Option<Meta> {
+        let place = self.root.place_of(path, super::place::Ending::Itself, false).ok()?;
+        let there = place.there.filter(|it| it.is(FileType::RegularFile))?;
+        Some(Meta::of(&there.stat))
+    }
+
+    /// Takes note of news; whether it is any. With time, its content decides.
+    fn note(&self, path: &[u8], news: News, tool: &str, time: bool) -> bool {
+        let Ok(text) = str::from_utf8(path) else { return true };
+        if news == News::Deleted {
+            self.memory.removed(text, tool, |it| it == text);
+            return true;
+        }
+        let Ok((there, _)) = self.root.look(text) else { return true };
+        let read = || there.read().and_then(|file| Print::of(&file));
+        let print = if time { read().ok() } else { None }.unwrap_or_else(|| Print::of_stat(&there.stat));
+        let differs = self.memory.differs(text, &print);
+        if differs != Some(false) {
+            self.memory.touch(path, &print, tool, By::Finding);
+        }
+        differs != Some(false) || news == News::Created
+    }
+}
+
+struct Look {
+    files: Vec<(Vec<u8>, Meta)>,
+    complete: bool,
+    until: std::time::Instant,
+    frontier: Option<Vec<u8>>,
+}
+
+fn now_ns() -> i128 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i128::try_from(since.as_nanos()).unwrap_or(i128::MAX)
+}

@@ -1,0 +1,56 @@
+//! Files whose path matches.
+
+use rustix::fs::FileType;
+
+use super::ignored::Ignored;
+use super::item::{join, kind, text};
+use super::pattern::Pattern;
+use super::place::{There, look_at};
+use super::walk::{Met, Walk};
+use super::{Tried, Work};
+use crate::wire::space::{Bounds, Done, Item, ItemKind};
+
+/// Files that are told, at most.
+const MOST: usize = 100_000;
+
+impl Work<'_> {
+    pub(super) fn glob(&self, path: &str, pattern: &str, gitignore: bool, bounds: Bounds) -> Tried<Done> {
+        let pattern = Pattern::parse(pattern)?;
+        let (there, real) = self.root.look(path)?;
+        there.expect_dir()?;
+        let ignored = gitignore.then(|| Ignored::at(&self.root, &real)).transpose()?;
+        let mut walk = Walk::begin(&there.fd, ignored, bounds, self.stop)?;
+        let git = pattern.git || names_git(path);
+        let (mut entries, mut omitted) = (Vec::new(), 0);
+        while let Some(met) = walk.next(&|name, path| (git || name != b".git") && pattern.enters(path)) {
+            if !pattern.matches(&met.path) {
+                continue;
+            }
+            if entries.len() < (bounds.most as usize).min(MOST) {
+                entries.extend(self.file(path, &real, &met));
+            } else if met.kind == FileType::RegularFile || self.file(path, &real, &met).is_some() {
+                omitted += 1;
+            }
+        }
+        Ok(Done::Globbed { entries, omitted, complete: walk.is_complete() })
+    }
+
+    /// A regular file that was met, or a link to one.
+    fn file(&self, path: &str, real: &[u8], met: &Met) -> Option<Item> {
+        if met.kind != FileType::RegularFile && met.kind != FileType::Symlink {
+            return None;
+        }
+        let there: There = look_at(&met.dir, &met.name).ok()??;
+        let (stat, real) = self.behind(&join(real, &met.path), &there).ok()??;
+        if kind(&stat) != ItemKind::File {
+            return None;
+        }
+        let (path, odd) = text(&join(path.as_bytes(), &met.path));
+        Some(Item { odd, ..self.item(path, &stat, &real) })
+    }
+}
+
+/// Whether a path leads into a directory `.git`.
+pub(super) fn names_git(path: &str) -> bool {
+    path.split('/').any(|it| it == ".git")
+}

@@ -1,0 +1,265 @@
+//! Lines that match.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use rustix::fs::FileType;
+
+use super::find::names_git;
+use super::hunt::{Block, Hunt};
+use super::ignored::Ignored;
+use super::item::{join, text};
+use super::pattern::Pattern;
+use super::place::look_at;
+use super::told::weight;
+use super::walk::{Met, Walk};
+use super::{Stop, Tried, Work};
+use crate::wire::space::{Bounds, Done, Hit, MAX_TOLD};
+
+/// Files that a thread takes at once.
+const BATCH: usize = 32;
+
+/// Such that wait. Each may hold a directory open.
+const WAITING: usize = 16;
+
+/// Threads that look through files, at most.
+const THREADS: usize = 4;
+
+/// Lines before and after a match, at most.
+const CONTEXT: u32 = 5;
+
+/// Bytes of matches that are told.
+const MOST: usize = MAX_TOLD / 2;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grep<'a> {
+    pub(super) path: &'a str,
+    pub(super) pattern: &'a str,
+    pub(super) glob: Option<&'a str>,
+    pub(super) ignore_case: bool,
+    pub(super) context: u32,
+    pub(super) gitignore: bool,
+}
+
+impl Work<'_> {
+    pub(super) fn grep(&self, grep: &Grep<'_>, bounds: Bounds) -> Tried<Done> {
+        let hunt = Hunt::new(grep.pattern, grep.ignore_case, grep.context.min(CONTEXT) as usize)?;
+        let glob = grep.glob.filter(|it| !it.trim().is_empty()).map(Pattern::parse).transpose()?;
+        let (there, real) = self.root.look(grep.path)?;
+        let taken = Mutex::new(Taken::new(bounds.most as usize));
+        if !there.is(FileType::Directory) {
+            let name = grep.path.rsplit('/').next().unwrap_or_default();
+            if glob.is_none_or(|it| it.matches(name.as_bytes())) {
+                let until = Instant::now() + std::time::Duration::from_millis(bounds.within_ms);
+                let searcher = Searcher { hunt: &hunt, path: grep.path, taken: &taken, until, stop: self.stop };
+                searcher.look(0, there.read()?, &mut Block::default(), b"");
+            }
+            return Ok(finish(taken, true));
+        }
+        let ignored = grep.gitignore.then(|| Ignored::at(&self.root, &real)).transpose()?;
+        let mut walk = Walk::begin(&there.fd, ignored, bounds, self.stop)?;
+        let git = names_git(grep.path) || glob.as_ref().is_some_and(|it| it.git);
+        let searcher = Searcher { hunt: &hunt, path: grep.path, taken: &taken, until: walk.until(), stop: self.stop };
+        let (to, from) = sync_channel::<Batch>(WAITING);
+        let from = Mutex::new(from);
+        // A thread inherits as whom this one acts, and ends as that.
+        thread::scope(|scope| {
+            for _ in 0..threads() {
+                scope.spawn(|| searcher.work(&from));
+            }
+            feed(&mut walk, glob.as_ref(), git, &to);
+            drop(to); // Who waits for more ends.
+        });
+        Ok(finish(taken, walk.is_complete()))
+    }
+}
+
+fn threads() -> usize {
+    thread::available_parallelism().map_or(2, usize::from).clamp(2, THREADS)
+}
+
+/// Files in order.
+struct Batch {
+    number: u64,
+    files: Vec<(Arc<OwnedFd>, Vec<u8>, Vec<u8>)>,
+}
+
+fn feed(walk: &mut Walk<'_>, glob: Option<&Pattern>, git: bool, to: &SyncSender<Batch>) {
+    let mut batch = Batch { number: 0, files: Vec::new() };
+    let takes = |met: &Met| {
+        met.kind == FileType::RegularFile
+            && glob.is_none_or(|it| it.matches(if it.slash { &met.path } else { &met.name }))
+    };
+    let enters =
+        |name: &[u8], path: &[u8]| (git || name != b".git") && glob.is_none_or(|it| !it.slash || it.enters(path));
+    while let Some(met) = walk.next(&enters) {
+        if !takes(&met) {
+            continue;
+        }
+        batch.files.push((met.dir, met.name, met.path));
+        if batch.files.len() == BATCH {
+            let next = Batch { number: batch.number + 1, files: Vec::with_capacity(BATCH) };
+            if to.send(std::mem::replace(&mut batch, next)).is_err() {
+                return;
+            }
+        }
+    }
+    let _ = to.send(batch);
+}
+
+struct Searcher<'a> {
+    hunt: &'a Hunt,
+    path: &'a str,
+    taken: &'a Mutex<Taken>,
+    until: Instant,
+    stop: &'a Stop,
+}
+
+impl Searcher<'_> {
+    fn work(&self, from: &Mutex<Receiver<Batch>>) {
+        let mut block = Block::default();
+        loop {
+            let batch = from.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let Ok(batch) = batch else { return };
+            for (dir, name, path) in batch.files {
+                if self.is_over() {
+                    self.taken().complete = false;
+                    break;
+                }
+                // What went, became something else or is not for this user is passed over.
+                let Ok(Some(there)) = look_at(&dir, &name) else { continue };
+                let Ok(file) = there.read() else { continue };
+                self.look(batch.number, file, &mut block, &path);
+            }
+        }
+    }
+
+    fn look(&self, batch: u64, mut file: File, block: &mut Block, path: &[u8]) {
+        let (mut hits, mut told) = (Vec::new(), Told { left: self.taken().room(batch), path: None });
+        let over = || self.is_over();
+        let mut hit = |hit: Hit| {
+            let path = told.path.get_or_insert_with(|| text(&join(self.path.as_bytes(), path)).0);
+            let path = if path.is_empty() { self.path.to_owned() } else { path.clone() };
+            let hit = Hit { path, ..hit };
+            let bytes = weight(&hit);
+            let Some(left) = told.left.0.checked_sub(1).zip(told.left.1.checked_sub(bytes)) else { return false };
+            told.left = left;
+            hits.push(hit);
+            true
+        };
+        match self.hunt.look(&mut file, block, &over, &mut hit) {
+            Ok(0) => {}
+            Ok(count) => {
+                let omitted = count - hits.len() as u64;
+                self.taken().add(batch, hits, omitted);
+            }
+            Err(_) => self.taken().complete = false,
+        }
+        if self.is_over() {
+            self.taken().complete = false;
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.is_set() || Instant::now() >= self.until
+    }
+
+    fn taken(&self) -> std::sync::MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Told {
+    left: (usize, usize),
+    path: Option<String>,
+}
+
+/// Matches of all threads, and what is left away of them.
+#[derive(Debug)]
+struct Taken {
+    most: usize,
+    batches: BTreeMap<u64, Hits>,
+    all: (usize, usize),
+    /// No batch from here on is told.
+    end: u64,
+    omitted: u64,
+    complete: bool,
+}
+
+#[derive(Debug, Default)]
+struct Hits {
+    hits: Vec<Hit>,
+    bytes: usize,
+    /// What of it is not told lies behind what is.
+    omitted: bool,
+}
+
+impl Taken {
+    fn new(most: usize) -> Self {
+        let most = most.min(100_000);
+        Self { most, batches: BTreeMap::new(), all: (0, 0), end: u64::MAX, omitted: 0, complete: true }
+    }
+
+    /// How many matches, and bytes of them, may be told of a batch.
+    fn room(&self, batch: u64) -> (usize, usize) {
+        if batch >= self.end || self.batches.get(&batch).is_some_and(|it| it.omitted) {
+            return (0, 0);
+        }
+        let own = self.batches.get(&batch).map_or((0, 0), |it| (it.hits.len(), it.bytes));
+        (self.most.saturating_sub(own.0), MOST.saturating_sub(own.1))
+    }
+
+    fn add(&mut self, batch: u64, hits: Vec<Hit>, omitted: u64) {
+        self.omitted += omitted;
+        if batch >= self.end {
+            self.omitted += hits.len() as u64;
+            return;
+        }
+        let own = self.batches.entry(batch).or_default();
+        own.omitted |= omitted > 0;
+        let bytes = hits.iter().map(weight).sum::<usize>();
+        own.bytes += bytes;
+        self.all = (self.all.0 + hits.len(), self.all.1 + bytes);
+        own.hits.extend(hits);
+        // The last ones go when those before them are enough.
+        while let Some(last) = self.batches.last_entry() {
+            let rest = (self.all.0 - last.get().hits.len(), self.all.1 - last.get().bytes);
+            if rest.0 < self.most && rest.1 < MOST {
+                return;
+            }
+            let (number, gone) = last.remove_entry();
+            self.end = number;
+            self.all = rest;
+            self.omitted += gone.hits.len() as u64;
+        }
+    }
+}
+
+fn finish(taken: Mutex<Taken>, complete: bool) -> Done {
+    let Taken { most, batches, mut omitted, complete: all, .. } =
+        taken.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (mut matches, mut room, mut full) = (Vec::new(), MOST, false);
+    for (_, batch) in batches {
+        for hit in batch.hits {
+            let left = room.checked_sub(weight(&hit)).filter(|_| matches.len() < most && !full);
+            match left {
+                Some(left) => {
+                    room = left;
+                    matches.push(hit);
+                }
+                None => {
+                    full = true;
+                    omitted += 1;
+                }
+            }
+        }
+        full |= batch.omitted;
+    }
+    Done::Grepped { matches, omitted, complete: complete && all }
+}

@@ -1,0 +1,93 @@
+//! What is said of an entry.
+
+use rustix::fs::{FileType, Stat, fstat};
+
+use super::place::{Ending, There, target};
+use super::{Tried, Work};
+use crate::wire::space::{Item, ItemKind, TroubleCode};
+
+impl Work<'_> {
+    /// What is at a path.
+    pub(super) fn stat(&self, path: &str) -> Tried<Item> {
+        let (there, real) = self.root.look(path)?;
+        Ok(self.item(path.to_owned(), &there.stat, &real))
+    }
+
+    /// Makes a directory.
+    pub(super) fn make_dir(&self, path: &str, parents: bool, exist_ok: bool) -> Tried<Item> {
+        let mut place = self.root.place(path, Ending::Target, parents)?;
+        if let Some(there) = &place.there {
+            return match there.expect_dir() {
+                Ok(()) if exist_ok => Ok(self.item(path.to_owned(), &there.stat, &place.path)),
+                _ => Err(TroubleCode::Exists.into()),
+            };
+        }
+        rustix::fs::mkdirat(&place.dir, place.name.as_slice(), rustix::fs::Mode::from_raw_mode(0o777))?;
+        if !place.look_again()? {
+            return Err(TroubleCode::Escape.into());
+        }
+        let there = place.there.as_ref().ok_or(TroubleCode::NotFound)?;
+        there.expect_dir()?;
+        Ok(self.item(path.to_owned(), &there.stat, &place.path))
+    }
+
+    /// An entry by its status; `real` is where it is without links.
+    pub(super) fn item(&self, path: String, stat: &Stat, real: &[u8]) -> Item {
+        let kind = kind(stat);
+        let (mut size, mut version) = (0, 0);
+        if kind == ItemKind::File {
+            size = u64::try_from(stat.st_size).unwrap_or_default();
+            version = str::from_utf8(real).map_or(1, |it| self.memory.version(it));
+        }
+        Item { path, kind, size, version, changed_ms: changed_ms(stat), target: None, odd: false }
+    }
+
+    /// An entry that was met in a directory: its path as it is told and as it is without links, and itself.
+    pub(super) fn met(&self, told: &[u8], real: &[u8], there: &There) -> Item {
+        let (path, odd) = text(told);
+        let mut item = match self.behind(real, there) {
+            Ok(Some((stat, real))) => self.item(path, &stat, &real),
+            _ => {
+                let item = self.item(path, &there.stat, real);
+                Item { target: target(there), ..item }
+            }
+        };
+        item.odd = odd;
+        item
+    }
+
+    /// What an entry is, or leads to inside, and where that is; `None` for a link that leads nowhere.
+    pub(super) fn behind(&self, real: &[u8], there: &There) -> Tried<Option<(Stat, Vec<u8>)>> {
+        if !there.is(FileType::Symlink) {
+            return Ok(Some((there.stat, real.to_vec())));
+        }
+        let place = self.root.place_of(real, Ending::Target, false)?;
+        let Some(found) = place.there else { return Ok(None) };
+        Ok(Some((fstat(&found.fd)?, place.path)))
+    }
+}
+
+pub(super) fn kind(stat: &Stat) -> ItemKind {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => ItemKind::File,
+        FileType::Directory => ItemKind::Directory,
+        FileType::Symlink => ItemKind::Symlink,
+        _ => ItemKind::Other,
+    }
+}
+
+/// A path as text, and whether that is not all of it.
+pub(super) fn text(path: &[u8]) -> (String, bool) {
+    match str::from_utf8(path) {
+        Ok(path) => (path.to_owned(), false),
+        Err(_) => (String::from_utf8_lossy(path).into_owned(), true),
+    }
+}
+
+pub(super) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
+}
+
+fn changed_ms(stat: &Stat) -> i64 {
+    stat.st_mtime.saturating_mul(1000).saturating_add(stat.st_mtime_nsec as i64 / 1_000_000)
+}

@@ -1,0 +1,73 @@
+//! What is in a directory.
+
+use std::collections::BinaryHeap;
+
+use rustix::fs::FileType;
+
+use super::dir::{Entry, entries};
+use super::item::{self, join};
+use super::place::look_at;
+use super::{Tried, Work};
+use crate::wire::space::{Done, ItemKind};
+
+/// Entries that are told, at most.
+const MOST: usize = 100_000;
+
+impl Work<'_> {
+    /// Memory is bounded by `most`, whatever the directory holds.
+    pub(super) fn list(&self, path: &str, most: usize) -> Tried<Done> {
+        let (there, real) = self.root.look(path)?;
+        there.expect_dir()?;
+        let (mut least, mut counts) = (BinaryHeap::new(), Counts::default());
+        for entry in entries(&there.fd)? {
+            if self.stop.is_set() {
+                break;
+            }
+            let entry = entry?;
+            counts.add(self.kind(&there.fd, &real, &entry));
+            least.push(entry.name);
+            if least.len() > most.min(MOST) {
+                least.pop();
+            }
+        }
+        let mut told = Vec::new();
+        for name in least.into_sorted_vec() {
+            // What went meanwhile is not told.
+            if let Some(entry) = look_at(&there.fd, &name)? {
+                told.push(self.met(&join(path.as_bytes(), &name), &join(&real, &name), &entry));
+            }
+        }
+        let omitted = counts.all.saturating_sub(most.min(MOST) as u64);
+        Ok(Done::Listed { entries: told, omitted, directories: counts.directories, files: counts.files })
+    }
+
+    fn kind(&self, dir: &impl std::os::fd::AsFd, real: &[u8], entry: &Entry) -> Option<ItemKind> {
+        match entry.kind {
+            FileType::RegularFile => return Some(ItemKind::File),
+            FileType::Directory => return Some(ItemKind::Directory),
+            FileType::Symlink | FileType::Unknown => {}
+            _ => return Some(ItemKind::Other),
+        }
+        let there = look_at(dir, &entry.name).ok()??;
+        let (stat, _) = self.behind(&join(real, &entry.name), &there).ok()??;
+        Some(item::kind(&stat))
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    all: u64,
+    directories: u64,
+    files: u64,
+}
+
+impl Counts {
+    fn add(&mut self, kind: Option<ItemKind>) {
+        self.all += 1;
+        match kind {
+            Some(ItemKind::Directory) => self.directories += 1,
+            Some(ItemKind::File) => self.files += 1,
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Who changes a file has it to himself.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::fstat;
+
+use super::Tried;
+use super::place::Place;
+
+/// A name in a directory: a file that is written anew is another inode, and its name stays.
+pub(super) type Key = (u64, u64, Vec<u8>);
+
+/// Names that are being changed.
+#[derive(Debug, Default)]
+pub(super) struct Locks(Mutex<HashMap<Key, Arc<Mutex<()>>>>);
+
+impl Locks {
+    /// Runs `act` when nobody else changes what has that name.
+    pub(super) fn with<T>(&self, key: Key, act: impl FnOnce() -> T) -> T {
+        let own = self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(key.clone()).or_default().clone();
+        let _back = Back { locks: self, key };
+        let _held = own.lock().unwrap_or_else(PoisonError::into_inner);
+        act()
+    }
+}
+
+impl Place {
+    pub(super) fn key(&self) -> Tried<Key> {
+        let dir = fstat(&self.dir)?;
+        Ok((dir.st_dev, dir.st_ino, self.name.clone()))
+    }
+}
+
+struct Back<'a> {
+    locks: &'a Locks,
+    key: Key,
+}
+
+impl Drop for Back<'_> {
+    fn drop(&mut self) {
+        let mut all = self.locks.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // The table's own and the caller's.
+        if all.get(&self.key).is_some_and(|it| Arc::strong_count(it) <= 2) {
+            all.remove(&self.key);
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! What is remembered of the files of a workspace: which were touched, and what was where at the last look.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use super::changed::Index;
+use super::print::{Print, Stamp};
+use crate::wire::space::Touch;
+use crate::wire::{Fault, FaultCode};
+
+/// Files that are remembered. The one that was touched least lately goes first.
+const MAX_TOUCHED: usize = 10_000;
+
+/// Of one workspace.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    table: Mutex<Table>,
+    /// What the last look at the whole workspace met.
+    pub(super) index: Mutex<Option<Index>>,
+    swept: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    files: HashMap<String, Known>,
+    /// Paths by when they were touched.
+    order: BTreeMap<u64, String>,
+    last: u64,
+}
+
+/// A file that was touched.
+#[derive(Clone, Debug)]
+struct Known {
+    size: u64,
+    sha256: Option<[u8; 32]>,
+    /// Unknown to what an earlier guest remembered.
+    stamp: Option<Stamp>,
+    version: u64,
+    created_ms: i64,
+    updated_ms: i64,
+    last_tool: String,
+    deleted: bool,
+    seen: Option<[u8; 32]>,
+    used: u64,
+}
+
+/// How a content was come by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// A tool read or wrote it.
+    Tool,
+    /// It was found so.
+    Finding,
+}
+
+impl Memory {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this is the first act of this guest here.
+    pub(super) fn is_first(&self) -> bool {
+        !self.swept.swap(true, Ordering::Relaxed)
+    }
+
+    /// 1 for what was never touched.
+    pub(super) fn version(&self, path: &str) -> u64 {
+        self.table().files.get(path).map_or(1, |it| it.version)
+    }
+
+    /// What a tool read or wrote of it last.
+    pub(super) fn seen(&self, path: &str) -> Option<[u8; 32]> {
+        self.table().files.get(path).and_then(|it| it.seen)
+    }
+
+    /// Whether what is there is another content than the last that was looked at; `None` for what was never touched.
+    pub(super) fn differs(&self, path: &str, print: &Print) -> Option<bool> {
+        self.table().files.get(path).map(|it| it.deleted || !it.is(print))
+    }
+
+    /// Takes note of a content; its version.
+    pub(super) fn touch(&self, path: &[u8], print: &Print, tool: &str, by: By) -> u64 {
+        let Ok(path) = str::from_utf8(path) else { return 1 };
+        let (now, mut table) = (now_ms(), self.table());
+        let used = table.tick();
+        let mut known = table.forget(path).unwrap_or_else(|| Known::new(print, now));
+        if known.deleted || !known.is(print) {
+            known.version += 1;
+            known.updated_ms = now;
+            known.deleted = false;
+        }
+        (known.size, known.sha256, known.stamp, known.used) = (print.size, print.sha256, Some(print.stamp), used);
+        if by == By::Tool {
+            known.seen = Some(print.seen());
+        }
+        tool.clone_into(&mut known.last_tool);
+        let version = known.version;
+        table.remember(path.to_owned(), known);
+        version
+    }
+
+    /// Takes note that files are gone: all that `gone` says of those at and below a path.
+    pub(super) fn removed(&self, path: &str, tool: &str, mut gone: impl FnMut(&str) -> bool) {
+        let now = now_ms();
+        let below = |it: &String| is_below(it, path);
+        let paths: Vec<_> = {
+            let table = self.table();
+            table.files.iter().filter(|it| !it.1.deleted && below(it.0)).map(|it| it.0.clone()).collect()
+        };
+        for path in paths.into_iter().filter(|it| gone(it)) {
+            if let Some(known) = self.table().files.get_mut(&path) {
+                known.deleted = true;
+                known.seen = None;
+                known.updated_ms = now;
+                tool.clone_into(&mut known.last_tool);
+            }
+        }
+    }
+
+    /// Paths of files that were there when they were last looked at.
+    pub(super) fn paths(&self) -> Vec<String> {
+        self.table().files.iter().filter(|it| !it.1.deleted).map(|it| it.0.clone()).collect()
+    }
+
+    /// All of it, by path.
+    pub(super) fn touched(&self) -> Vec<Touch> {
+        let mut all: Vec<_> = self.table().files.iter().map(|(path, known)| known.told(path)).collect();
+        all.sort_by(|one, other| one.path.cmp(&other.path));
+        all
+    }
+
+    /// Takes what an earlier guest remembered, where this one knows nothing yet.
+    pub(super) fn recall(&self, json: &[u8]) -> Result<(), Fault> {
+        let invalid = |what: String| Fault::new(FaultCode::Invalid, what);
+        let all: Vec<Touch> = serde_json::from_slice(json).map_err(|err| invalid(err.to_string()))?;
+        if all.len() > MAX_TOUCHED {
+            return Err(invalid(format!("{} files, above {MAX_TOUCHED}", all.len())));
+        }
+        let mut table = self.table();
+        for touch in all {
+            let used = table.tick();
+            let known = Known::recalled(&touch, used).ok_or_else(|| invalid("a hash is no SHA-256".to_owned()))?;
+            if !table.files.contains_key(&touch.path) {
+                table.remember(touch.path, known);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Table {
+    fn tick(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    fn forget(&mut self, path: &str) -> Option<Known> {
+        let known = self.files.remove(path)?;
+        self.order.remove(&known.used);
+        Some(known)
+    }
+
+    fn remember(&mut self, path: String, known: Known) {
+        self.order.insert(known.used, path.clone());
+        self.files.insert(path, known);
+        while self.files.len() > MAX_TOUCHED {
+            let Some((_, oldest)) = self.order.pop_first() else { return };
+            self.files.remove(&oldest);
+        }
+    }
+}
+
+impl Known {
+    fn new(print: &Print, now: i64) -> Self {
+        Self {
+            size: print.size,
+            sha256: print.sha256,
+            stamp: Some(print.stamp),
+            version: 1,
+            created_ms: now,
+            updated_ms: now,
+            last_tool: String::new(),
+            deleted: false,
+            seen: None,
+            used: 0,
+        }
+    }
+
+    /// Whether it has that content.
+    fn is(&self, print: &Print) -> bool {
+        match (self.sha256, print.sha256, self.stamp) {
+            (Some(own), Some(other), _) => own == other,
+            (_, _, Some(stamp)) => self.size == print.size && stamp == print.stamp,
+            (_, _, None) => self.size == print.size && self.seen.is_none_or(|it| it == print.seen()),
+        }
+    }
+
+    fn told(&self, path: &str) -> Touch {
+        Touch {
+            path: path.to_owned(),
+            size: self.size,
+            sha256: self.sha256.map(hex::encode),
+            version: self.version,
+            created_ms: self.created_ms,
+            updated_ms: self.updated_ms,
+            last_tool: self.last_tool.clone(),
+            deleted: self.deleted,
+            seen: self.seen.map(hex::encode),
+        }
+    }
+
+    fn recalled(touch: &Touch, used: u64) -> Option<Self> {
+        let hash = |it: &Option<String>| match it {
+            None => Some(None),
+            Some(text) => {
+                let mut hash = [0; 32];
+                hex::decode_to_slice(text, &mut hash).ok().map(|()| Some(hash))
+            }
+        };
+        Some(Self {
+            size: touch.size,
+            sha256: hash(&touch.sha256)?,
+            stamp: None,
+            version: touch.version,
+            created_ms: touch.created_ms,
+            updated_ms: touch.updated_ms,
+            last_tool: touch.last_tool.clone(),
+            deleted: touch.deleted,
+            seen: hash(&touch.seen)?,
+            used,
+        })
+    }
+}
+
+/// Whether a path is at or below another.
+pub(super) fn is_below(path: &str, above: &str) -> bool {
+    above.is_empty() || path.strip_prefix(above).is_some_and(|it| it.is_empty() || it.starts_with('/'))
+}
+
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}

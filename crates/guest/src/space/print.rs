@@ -1,0 +1,88 @@
+//! What tells one content from another.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::FileExt as _;
+
+use rustix::fs::{Stat, fstat};
+use sha2::{Digest as _, Sha256};
+
+use super::Tried;
+
+/// Bytes of a file up to which its content is read to tell it; beyond, its size, time and inode have to do.
+pub(super) const MAX_READ: u64 = 8 << 20;
+
+/// A content, as far as it is told from others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Print {
+    pub(super) size: u64,
+    pub(super) sha256: Option<[u8; 32]>,
+    /// When it was written, and in what inode.
+    pub(super) stamp: Stamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    pub(super) changed_ns: i128,
+    pub(super) inode: u64,
+}
+
+impl Stamp {
+    pub(super) fn of(stat: &Stat) -> Self {
+        let changed_ns = i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
+        Self { changed_ns, inode: stat.st_ino }
+    }
+}
+
+impl Print {
+    /// Without reading it.
+    pub(super) fn of_stat(stat: &Stat) -> Self {
+        Self { size: u64::try_from(stat.st_size).unwrap_or_default(), sha256: None, stamp: Stamp::of(stat) }
+    }
+
+    /// Of what a file holds.
+    pub(super) fn of(file: &File) -> Tried<Self> {
+        let stat = fstat(file)?;
+        let mut print = Self::of_stat(&stat);
+        if print.size <= MAX_READ {
+            let (mut hash, mut block, mut at) = (Sha256::new(), vec![0; 64 << 10], 0);
+            while at <= MAX_READ {
+                let read = match file.read_at(&mut block, at) {
+                    Err(err) if err.kind() == std::io::ErrorKind::Interrupted => continue,
+                    read => read?,
+                };
+                if read == 0 {
+                    break;
+                }
+                hash.update(&block[..read]);
+                at += read as u64;
+            }
+            print.size = at;
+            print.sha256 = Some(hash.finalize().into());
+        }
+        Ok(print)
+    }
+
+    /// Of a content that was read whole.
+    pub(super) fn of_content(content: &[u8], stat: &Stat) -> Self {
+        let size = content.len() as u64;
+        let sha256 = (size <= MAX_READ).then(|| Sha256::digest(content).into());
+        Self { size, sha256, stamp: Stamp::of(stat) }
+    }
+
+    /// What is remembered as seen.
+    pub(super) fn seen(&self) -> [u8; 32] {
+        self.sha256.unwrap_or_else(|| {
+            let said = format!("{} {} {}", self.size, self.stamp.changed_ns, self.stamp.inode);
+            Sha256::digest(said).into()
+        })
+    }
+}
+
+/// Reads all of a file, unless it has more than that.
+pub(super) fn content(file: &File, most: u64) -> Tried<Option<Vec<u8>>> {
+    let size = usize::try_from(file.metadata()?.len().min(most)).unwrap_or_default();
+    let mut content = Vec::with_capacity(size + 1);
+    file.take(most + 1).read_to_end(&mut content)?;
+    Ok((content.len() as u64 <= most).then_some(content))
+}

@@ -1,0 +1,74 @@
+//! Removing files and trees, and what an earlier guest left over.
+
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::fs::{AtFlags, FileType, unlinkat};
+
+use super::place::Ending;
+use super::walk::Walk;
+use super::{Tried, Work};
+use crate::files::Removal;
+use crate::wire::space::{Bounds, Done, Trouble, TroubleCode};
+
+/// How far left-over files are looked for.
+const SWEEP: Bounds = Bounds { most: 0, entries: 50_000, within_ms: 200 };
+
+/// How much older than the clock a time of the kernel's may be.
+const GRAIN: Duration = Duration::from_millis(20);
+
+/// A removal takes no longer.
+const MAX_TIME: Duration = Duration::from_secs(120);
+
+impl Work<'_> {
+    /// Nothing is followed at the end of the path. A tree goes by descriptors, on its own mount only.
+    pub(super) fn remove(&self, path: &str, within_ms: u64, tool: &str) -> Tried<Done> {
+        let until = Instant::now() + Duration::from_millis(within_ms).min(MAX_TIME);
+        let place = self.root.place(path, Ending::Itself, false)?;
+        if place.is_root() {
+            return Err(Trouble::saying(TroubleCode::Denied, "the workspace itself is not removed"));
+        }
+        let there = place.there.as_ref().ok_or(TroubleCode::NotFound)?;
+        let (mut files, mut directories, mut complete) = (1, 0, true);
+        let mut trouble = None;
+        if there.is(FileType::Directory) {
+            let mut removal = Removal::begin(place.dir.as_fd(), &place.name)?;
+            loop {
+                match removal.advance() {
+                    Ok(false) => break,
+                    Ok(true) if self.stop.is_set() || Instant::now() >= until => {
+                        complete = false;
+                        break;
+                    }
+                    Ok(true) => {}
+                    Err(errno) => {
+                        trouble = Some(Trouble::from(errno));
+                        break;
+                    }
+                }
+            }
+            (files, directories) = removal.counts();
+        } else {
+            unlinkat(&place.dir, place.name.as_slice(), AtFlags::empty())?;
+        }
+        let whole = complete && trouble.is_none();
+        if let Ok(real) = str::from_utf8(&place.path) {
+            let gone = |it: &str| whole || self.root.look(it).is_err();
+            self.memory.removed(real, tool, gone);
+        }
+        if whole {
+            self.memory.met(&place.path, None);
+        }
+        trouble.map_or(Ok(Done::Removed { files, directories, complete }), Err)
+    }
+
+    /// Removes what a guest left over that was killed while it wrote: at the first act of this one, which began then.
+    pub(super) fn sweep(&self, since: SystemTime) {
+        if self.memory.is_first() {
+            let since = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().saturating_sub(GRAIN);
+            let since = i128::try_from(since.as_nanos()).unwrap_or(i128::MAX);
+            // What cannot be swept is not seen either.
+            let _ = Walk::sweep(self.root.dir(), since, SWEEP, self.stop);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! A file's content is another one, at once.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, Mode, OFlags, Stat, fchmod, fstat, fsync, openat, renameat, unlinkat};
+use rustix::io::Errno;
+
+use super::place::{Place, There};
+use super::{Tried, Work};
+use crate::files::{rename_new, reopen, sync_dir, temporary_name};
+use crate::wire::space::{Item, TroubleCode};
+
+/// A file under a name that nobody sees. It goes when this is dropped, unless it got its own.
+struct Fresh<'a> {
+    dir: &'a OwnedFd,
+    name: String,
+    file: File,
+}
+
+impl<'a> Fresh<'a> {
+    fn create(dir: &'a OwnedFd) -> Tried<Self> {
+        let name = format!("{}.tmp", temporary_name()?);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = File::from(openat(dir, &name, flags, Mode::RUSR | Mode::WUSR)?);
+        Ok(Self { dir, name, file })
+    }
+}
+
+impl Drop for Fresh<'_> {
+    fn drop(&mut self) {
+        // After a rename there is nothing of that name.
+        let _ = unlinkat(self.dir, &self.name, AtFlags::empty());
+    }
+}
+
+impl Work<'_> {
+    /// Puts a new file at a place, with what `fill` writes. `over`: one that is there gives way to it.
+    pub(super) fn replace(
+        &self,
+        place: &Place,
+        (mode, over): (u32, bool),
+        fill: impl FnOnce(&mut File) -> Tried<()>,
+    ) -> Tried<(File, Stat)> {
+        let mut fresh = Fresh::create(&place.dir)?;
+        fill(&mut fresh.file)?;
+        // Never set-id, which would reach the host through a bind.
+        fchmod(&fresh.file, Mode::from_raw_mode(mode & 0o777))?;
+        fsync(&fresh.file)?;
+        match over {
+            true => renameat(&place.dir, &fresh.name, &place.dir, place.name.as_slice())?,
+            false => rename_new(&place.dir, fresh.name.as_bytes(), &place.name)?,
+        }
+        sync_dir(&place.dir)?;
+        let file = fresh.file.try_clone()?;
+        let stat = fstat(&file)?;
+        self.memory.met(&place.path, Some(&stat));
+        Ok((file, stat))
+    }
+
+    /// A file as it is told after a change.
+    pub(super) fn written(&self, path: &str, stat: &Stat, version: u64) -> Item {
+        Item { version, ..self.item(path.to_owned(), stat, path.as_bytes()) }
+    }
+}
+
+/// The user may write it: a rename would not ask.
+pub(super) fn expect_writable(there: &There) -> Tried<()> {
+    match reopen(&there.fd, OFlags::WRONLY | OFlags::NONBLOCK) {
+        // A program that runs cannot be written, but replaced.
+        Ok(_) | Err(Errno::TXTBSY) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// What is at a place before it is changed: nothing, or a regular file.
+pub(super) fn expect_changeable(place: &Place) -> Tried<()> {
+    if place.is_root() {
+        return Err(TroubleCode::IsDirectory.into());
+    }
+    place.there.as_ref().map_or(Ok(()), There::expect_file)
+}

@@ -1,0 +1,261 @@
+//! Acts on a directory of this machine, as whoever runs the tests.
+
+mod changes;
+mod search;
+mod tricks;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use super::*;
+use crate::wire::space::{Bounds, Ending, How, Item, ItemKind, Text, TroubleCode, Written};
+
+const ALL: Bounds = Bounds { most: 1000, entries: 200_000, within_ms: 10_000 };
+
+/// A machine with a workspace `/ws` and something outside of it.
+struct World {
+    dir: tempfile::TempDir,
+    memory: Memory,
+    locks: Locks,
+    stop: Stop,
+}
+
+impl World {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("ws")).unwrap();
+        fs::write(dir.path().join("secret"), "a secret").unwrap();
+        Self { dir, memory: Memory::default(), locks: Locks::default(), stop: Stop::default() }
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.dir.path().join("ws").join(path)
+    }
+
+    fn file(&self, path: &str, content: impl AsRef<[u8]>) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    fn link(&self, path: &str, to: impl AsRef<Path>) {
+        symlink(to, self.path(path)).unwrap();
+    }
+
+    fn has(&self, path: &str) -> String {
+        fs::read_to_string(self.path(path)).unwrap()
+    }
+
+    fn work(&self) -> Work<'_> {
+        let root = Root::open(self.dir.path(), "/ws").unwrap().unwrap();
+        Work { root, memory: &self.memory, locks: &self.locks, stop: &self.stop }
+    }
+
+    fn act(&self, act: Act) -> Done {
+        self.work().act(act, b"").unwrap_or_else(Done::Not)
+    }
+
+    fn write(&self, path: &str, how: How, content: &str) -> Tried<Written> {
+        let write = write::Write { path, how, executable: None, seen: true, tool: "write_file" };
+        self.work().write(&write, content.as_bytes())
+    }
+
+    fn edit(&self, path: &str, old: &str, new: &str) -> Tried<Written> {
+        let edit = edit::Edit { path, old: old.len(), all: false, seen: true, tool: "edit_file" };
+        self.work().edit(&edit, format!("{old}{new}").as_bytes())
+    }
+
+    fn read(&self, path: &str) -> Tried<Text> {
+        self.work().lines(path, (0, 2000, 256 << 10))
+    }
+
+    fn list(&self, path: &str) -> Vec<Item> {
+        match self.act(Act::List { path: path.into(), most: 2000 }) {
+            Done::Listed { entries, .. } => entries,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn glob(&self, path: &str, pattern: &str) -> Vec<String> {
+        let act = Act::Glob { path: path.into(), pattern: pattern.into(), gitignore: false, bounds: ALL };
+        match self.act(act) {
+            Done::Globbed { entries, complete: true, .. } => entries.into_iter().map(|it| it.path).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn remove(&self, path: &str) -> Tried<(u64, u64)> {
+        match self.work().remove(path, 10_000, "rm")? {
+            Done::Removed { files, directories, complete: true } => Ok((files, directories)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn code<T: std::fmt::Debug>(tried: Tried<T>) -> TroubleCode {
+    tried.unwrap_err().code
+}
+
+#[test]
+fn w16_a_long_directory_is_counted_whole_and_told_in_part() {
+    let world = World::new();
+    for it in 0..2345 {
+        world.file(&format!("{it:04}"), "");
+    }
+    fs::create_dir(world.path("z")).unwrap();
+    match world.act(Act::List { path: String::new(), most: 2000 }) {
+        Done::Listed { entries, omitted, directories, files } => {
+            assert_eq!((entries.len(), omitted, directories, files), (2000, 346, 1, 2345));
+            assert!(entries.is_sorted_by(|one, other| one.path < other.path));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn w23_what_was_not_read_as_it_is_is_not_written_over() {
+    let world = World::new();
+    world.file("a", "one\n");
+    assert_eq!(code(world.write("a", How::Create, "x")), TroubleCode::Exists);
+    assert_eq!(code(world.write("a", How::Overwrite, "x")), TroubleCode::NotSeen);
+    assert_eq!(code(world.write("a", How::Append, "x")), TroubleCode::NotSeen);
+    assert_eq!(code(world.edit("a", "one", "two")), TroubleCode::NotSeen);
+    assert_eq!(world.read("a").unwrap().lines, ["one"]);
+    let edited = world.edit("a", "one", "two").unwrap();
+    assert_eq!((edited.file.version, edited.changed, edited.replaced, edited.created), (2, true, 1, false));
+    world.file("a", "three\n");
+    assert_eq!(code(world.edit("a", "three", "four")), TroubleCode::Stale);
+    assert_eq!(code(world.write("a", How::Overwrite, "x")), TroubleCode::Stale);
+    let unread = write::Write { path: "a", how: How::Append, executable: None, seen: false, tool: "t" };
+    let appended = world.work().write(&unread, b"x").unwrap();
+    assert_eq!((appended.begin.as_str(), appended.file.size, appended.file.version), ("three\nx", 7, 3));
+    assert_eq!(world.write("a", How::Overwrite, "y").unwrap().file.version, 4);
+    let same = world.write("a", How::Overwrite, "y").unwrap();
+    assert_eq!((same.changed, same.file.version), (false, 4));
+    assert_eq!(code(world.write("a/b", How::Create, "x")), TroubleCode::NotDirectory);
+    assert_eq!(code(world.write("", How::Create, "x")), TroubleCode::IsDirectory);
+}
+
+#[test]
+fn permissions_of_a_file_stay_and_those_of_a_new_one_are_decided() {
+    let world = World::new();
+    let mode = |path: &str| fs::metadata(world.path(path)).unwrap().permissions().mode() & 0o7777;
+    let write = |path: &str, executable| {
+        let write = write::Write { path, how: How::Overwrite, executable, seen: false, tool: "t" };
+        world.work().write(&write, b"x").unwrap();
+        mode(path)
+    };
+    assert_eq!(write("deep/er/plain", None), 0o644);
+    assert_eq!(write("program", Some(true)), 0o755);
+    assert_eq!(write("program", None), 0o755);
+    assert_eq!(write("program", Some(false)), 0o644);
+    world.file("odd", "y");
+    fs::set_permissions(world.path("odd"), fs::Permissions::from_mode(0o4640)).unwrap();
+    assert_eq!(write("odd", None), 0o640);
+}
+
+#[test]
+fn w25_what_is_too_large_is_not_written() {
+    let world = World::new();
+    let large = vec![b'a'; 33_554_433];
+    let write = write::Write { path: "new", how: How::Create, executable: None, seen: false, tool: "t" };
+    assert_eq!(code(world.work().write(&write, &large)), TroubleCode::TooLarge);
+    assert!(!world.path("new").exists());
+    assert_eq!(world.work().write(&write, &large[1..]).unwrap().file.size, 33_554_432);
+    let edit = edit::Edit { path: "new", old: 1, all: true, seen: false, tool: "t" };
+    assert_eq!(code(world.work().edit(&edit, b"abb")), TroubleCode::TooLarge);
+}
+
+#[test]
+fn w22_long_lines_many_lines_and_bytes() {
+    let world = World::new();
+    let many: String = (0..3000).map(|it| format!("{it}\n")).collect();
+    world.file("many", &many);
+    let text = world.read("many").unwrap();
+    assert_eq!((text.lines.len(), text.total, text.lines[1999].as_str()), (2000, 3000, "1999"));
+    let text = world.work().lines("many", (2000, 2000, 256 << 10)).unwrap();
+    assert_eq!((text.lines.len(), text.offset), (1000, 2000));
+    let text = world.work().lines("many", (9000, 2000, 256 << 10)).unwrap();
+    assert_eq!((text.lines.len(), text.offset), (0, 3000));
+    world.file("long", "ä".repeat(5 << 19) + "\nnext\n");
+    let text = world.read("long").unwrap();
+    assert_eq!((text.lines.len(), text.lines[0].len(), text.cut), (1, 256 << 10, (5 << 20) - (256 << 10)));
+    for size in [300, 9 << 20] {
+        let binary: Vec<u8> = (0..=255).cycle().take(size).collect();
+        world.file("binary", &binary);
+        assert_eq!(code(world.read("binary")), TroubleCode::Binary, "{size}");
+        match world.act(Act::Bytes { path: "binary".into(), offset: 7, limit: 50 }) {
+            Done::Bytes { content, offset: 7, size: all } => {
+                use base64::Engine as _;
+                let content = base64::engine::general_purpose::STANDARD.decode(content).unwrap();
+                assert_eq!((&content[..], all), (&binary[7..57], size as u64));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let large = "äbc\r\n".repeat(2 << 20);
+    world.file("large", &large);
+    let text = world.work().lines("large", ((2 << 20) - 1, 10, 100)).unwrap();
+    assert_eq!((text.lines, text.total, text.ending), (vec!["äbc".to_owned()], 2 << 20, Ending::Crlf));
+}
+
+#[test]
+fn w24_a_reader_sees_whole_versions_and_nobody_what_is_under_way() {
+    let world = World::new();
+    world.write("a", How::Create, &"0".repeat(5000)).unwrap();
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            for it in 1..1000 {
+                world.write("a", How::Overwrite, &(it % 10).to_string().repeat(5000)).unwrap();
+            }
+        });
+        while !writing.is_finished() {
+            let content = world.has("a");
+            assert!(content.len() == 5000 && content.bytes().all(|it| it == content.as_bytes()[0]));
+            assert_eq!(world.list("").len(), 1);
+        }
+    });
+    assert_eq!(fs::read_dir(world.path("")).unwrap().count(), 1);
+    let left = ".coracle-0123456789abcdef.tmp";
+    world.file(left, "half");
+    world.file(&format!("d/{left}"), "half");
+    assert_eq!(world.glob("", "**"), ["a"]);
+    assert_eq!(code(world.read(left)), TroubleCode::NotFound);
+    assert_eq!(code(world.write(left, How::Create, "x")), TroubleCode::NotFound);
+    world.work().sweep(SystemTime::UNIX_EPOCH);
+    assert!(world.path(left).exists(), "not what this guest writes");
+    let later = World { memory: Memory::default(), ..world };
+    later.work().sweep(SystemTime::now() + std::time::Duration::from_secs(1));
+    assert!(!later.path(left).exists() && !later.path("d").join(left).exists());
+}
+
+#[test]
+fn changes_of_one_file_do_not_lose_each_other() {
+    let world = World::new();
+    world.write("a", How::Create, "").unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let write = write::Write { path: "a", how: How::Append, executable: None, seen: true, tool: "t" };
+                    world.work().write(&write, b"x").unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(world.has("a").len(), 200);
+}
+
+#[test]
+fn a_directory_is_made_once() {
+    let world = World::new();
+    let make = |path: &str, parents, exist_ok| world.work().make_dir(path, parents, exist_ok).map(|it| it.kind);
+    assert_eq!(code(make("a/b", false, false)), TroubleCode::NotFound);
+    assert_eq!(make("a/b", true, false).unwrap(), ItemKind::Directory);
+    assert_eq!(code(make("a/b", true, false)), TroubleCode::Exists);
+    assert_eq!(make("a/b", true, true).unwrap(), ItemKind::Directory);
+    world.file("f", "");
+    assert_eq!(code(make("f", true, true)), TroubleCode::Exists);
+    assert_eq!(code(make("f/g", true, true)), TroubleCode::NotDirectory);
+}

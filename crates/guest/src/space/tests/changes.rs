@@ -1,0 +1,120 @@
+//! What was touched, and what changed.
+
+use super::*;
+use crate::wire::space::{Changes, Touch};
+
+fn changed(world: &World, hints: &[&str]) -> Changes {
+    let hints: Vec<_> = hints.iter().map(|it| (*it).to_owned()).collect();
+    world.work().changed(&hints, &["node_modules".to_owned()], ALL, "shell").unwrap()
+}
+
+fn touched(world: &World, path: &str) -> Option<Touch> {
+    world.memory.touched().into_iter().find(|it| it.path == path)
+}
+
+#[test]
+fn w39_versions_count_changes_of_content() {
+    let world = World::new();
+    world.file("before", "x");
+    assert_eq!(changed(&world, &[]), Changes { complete: true, ..Changes::default() });
+    world.write("a", How::Create, "one").unwrap();
+    assert_eq!(world.list("")[0].version, 1);
+    assert_eq!(changed(&world, &[]).total, 0, "a tool's own work is no news");
+    world.file("a", "three");
+    world.file("new/b", "");
+    world.file("node_modules/c", "");
+    fs::remove_file(world.path("before")).unwrap();
+    let changes = changed(&world, &[]);
+    assert_eq!(changes.created, ["new/b"]);
+    assert_eq!(
+        (changes.modified.as_slice(), changes.deleted.as_slice()),
+        (&["a".to_owned()][..], &["before".to_owned()][..])
+    );
+    assert_eq!((changes.total, changes.complete), (3, true));
+    assert_eq!(world.list("")[0].version, 2);
+    assert_eq!(touched(&world, "a").unwrap().last_tool, "shell");
+    assert_eq!(changed(&world, &[]).total, 0);
+    world.remove("a").unwrap();
+    let gone = touched(&world, "a").unwrap();
+    assert_eq!((gone.deleted, gone.version, gone.seen), (true, 2, None));
+    assert_eq!(changed(&world, &[]).total, 0);
+    world.file("a", "three");
+    assert_eq!(changed(&world, &[]).created, ["a"]);
+    let again = touched(&world, "a").unwrap();
+    assert_eq!((again.deleted, again.version), (false, 3));
+}
+
+#[test]
+fn a_time_that_is_set_anew_is_no_change() {
+    let world = World::new();
+    world.write("a", How::Create, "one").unwrap();
+    assert_eq!(changed(&world, &[]).total, 0);
+    fs::File::open(world.path("a")).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    assert_eq!(changed(&world, &[]).total, 0);
+    assert_eq!(touched(&world, "a").unwrap().version, 1);
+}
+
+#[test]
+fn w40_a_name_that_was_printed_makes_no_file() {
+    let world = World::new();
+    assert_eq!(changed(&world, &[]).total, 0);
+    world.file("real.txt", "x");
+    world.link("out", "../secret");
+    let changes = changed(&world, &["nope", "real.txt", "out"]);
+    assert_eq!((changes.created.as_slice(), changes.total), (&["real.txt".to_owned()][..], 1));
+    let all: Vec<_> = world.memory.touched().into_iter().map(|it| it.path).collect();
+    assert_eq!(all, ["real.txt"]);
+}
+
+#[test]
+fn what_lies_beyond_the_bounds_is_looked_at_only_if_it_was_touched() {
+    let world = World::new();
+    for it in 0..15 {
+        world.file(&format!("a/{it:02}"), "");
+        world.file(&format!("b/{it:02}"), "");
+    }
+    world.file("c/far", "");
+    world.file("c/touched", "");
+    let bounds = Bounds { entries: 20, ..ALL };
+    let look = || world.work().changed(&[], &[], bounds, "shell").unwrap();
+    world.read("c/touched").unwrap();
+    assert_eq!((look().total, look().complete), (0, false));
+    world.file("c/far", "changed");
+    world.file("c/touched", "changed");
+    world.file("a/00", "changed");
+    assert_eq!(look().modified, ["a/00", "c/touched"]);
+    let few = Bounds { most: 2, ..ALL };
+    let changes = world.work().changed(&[], &[], few, "shell").unwrap();
+    assert_eq!((changes.total, changes.complete), (0, true), "what was out of sight is no news: {changes:?}");
+    for it in 0..5 {
+        world.file(&format!("new{it}"), "");
+    }
+    let changes = world.work().changed(&[], &[], few, "shell").unwrap();
+    assert_eq!((changes.created.as_slice(), changes.total), (&["new0".to_owned(), "new1".into()][..], 5));
+}
+
+#[test]
+fn what_an_earlier_guest_remembered_counts() {
+    let world = World::new();
+    world.write("a", How::Create, "one").unwrap();
+    world.write("a", How::Overwrite, "two").unwrap();
+    let json = serde_json::to_vec(&world.memory.touched()).unwrap();
+    let later = World { memory: Memory::default(), ..world };
+    later.memory.recall(&json).unwrap();
+    assert_eq!(later.list("")[0].version, 2);
+    assert_eq!(later.edit("a", "two", "three").unwrap().file.version, 3);
+    assert!(later.memory.recall(b"{}").is_err());
+}
+
+#[test]
+fn the_least_lately_touched_is_forgotten_first() {
+    let world = World::new();
+    let print = |it: u8| print::Print::of_content(&[it], &rustix::fs::stat(world.dir.path()).unwrap());
+    for it in 0..10_002 {
+        world.memory.touch(format!("{it}").as_bytes(), &print(0), "t", memory::By::Tool);
+        world.memory.touch(b"0", &print(0), "t", memory::By::Tool);
+    }
+    let all = world.memory.touched();
+    assert_eq!(all.len(), 10_000);
+    assert!(touched(&world, "0").is_some() && touched(&world, "1").is_none() && touched(&world, "10001").is_some());
+}

@@ -1,0 +1,338 @@
+//! Links and other tricks: no byte outside is read or written.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::UnixListener;
+use std::sync::atomic::AtomicU64;
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+use super::*;
+
+/// Where a link says to lead, by its name.
+const OUTSIDE: &[(&str, &str)] = &[
+    ("relative", "../secret"),
+    ("absolute-shadow", "/etc/shadow"),
+    ("absolute-coracle", "/.coracle/link/sock"),
+    ("climbing", "../../../../../../../../etc/passwd"),
+    ("climbing-back", "../ws/../secret"),
+    ("absolute-climbing", "/ws/../secret"),
+    ("absolute-dots", "/./../secret"),
+    ("through-a-directory", "d/../../secret"),
+    ("through-a-link", "to-d/../../secret"),
+    ("by-a-link-above", "up/secret"),
+    ("chain", "relative"),
+    ("longer-chain", "chain"),
+    ("magic-root", "/proc/self/root/etc/shadow"),
+    ("magic-fd", "/proc/self/fd/0"),
+    ("magic-cwd", "/proc/self/cwd"),
+    ("thread", "/proc/thread-self/environ"),
+    ("device", "/dev/null"),
+    ("like-the-root", "/wsx/secret"),
+    ("part-of-the-root", "/w"),
+    ("root", "/"),
+    ("above", ".."),
+    ("own-parent", "/ws/.."),
+    ("loop", "loop"),
+    ("loop-one", "loop-two"),
+    ("loop-two", "loop-one"),
+    ("deep-loop", "deep-loop/x"),
+];
+
+/// The same for what leads to `d/f`.
+const INSIDE: &[(&str, &str)] = &[
+    ("i-relative", "d/f"),
+    ("i-absolute", "/ws/d/f"),
+    ("i-absolute-odd", "//ws/.//d///f"),
+    ("i-dots", "./d/../d/./f"),
+    ("i-chain", "i-absolute"),
+    ("i-directory", "to-d/f"),
+    ("i-absolute-chain", "/ws/i-chain"),
+    ("i-deep", "d/back/d/f"),
+];
+
+fn tricky() -> World {
+    let world = World::new();
+    world.file("d/f", "inside");
+    world.link("to-d", "d");
+    world.link("up", "..");
+    world.link("d/back", "..");
+    world.link("dangling", "none");
+    world.link("dangling-deep", "none/at/all");
+    world.link("behind-a-file", "d/f/x");
+    fs::create_dir(world.dir.path().join("wsx")).unwrap();
+    fs::write(world.dir.path().join("wsx/secret"), "a secret").unwrap();
+    for (name, to) in OUTSIDE.iter().chain(INSIDE) {
+        world.link(name, to);
+    }
+    mknodat(CWD, world.path("fifo"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    world.link("to-fifo", "fifo");
+    UnixListener::bind(world.path("socket")).unwrap();
+    for name in [&b"new\nline"[..], b"esc\x1b[2J", b"odd\xff", b" blank "] {
+        fs::write(world.path("").join(std::ffi::OsStr::from_bytes(name)), "x").unwrap();
+    }
+    world
+}
+
+fn untouched(world: &World) {
+    for path in ["secret", "wsx/secret"] {
+        assert_eq!(fs::read_to_string(world.dir.path().join(path)).unwrap(), "a secret", "{path}");
+    }
+    let above: Vec<_> = fs::read_dir(world.dir.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(above.len(), 3, "{above:?}");
+}
+
+#[test]
+fn w18_what_leads_outside_is_refused_and_only_the_link_goes() {
+    let world = tricky();
+    for (name, _) in OUTSIDE {
+        let below = format!("{name}/new");
+        for path in [*name, &below] {
+            assert_eq!(code(world.read(path)), TroubleCode::Escape, "{path}");
+            assert_eq!(code(world.work().bytes(path, 0, 10)), TroubleCode::Escape, "{path}");
+            assert_eq!(code(world.work().stat(path)), TroubleCode::Escape, "{path}");
+            assert_eq!(code(world.edit(path, "a", "b")), TroubleCode::Escape, "{path}");
+            for how in [How::Create, How::Overwrite, How::Append] {
+                assert_eq!(code(world.write(path, how, "x")), TroubleCode::Escape, "{path}");
+            }
+            assert_eq!(code(world.work().make_dir(path, true, true)), TroubleCode::Escape, "{path}");
+        }
+        assert_eq!(code(world.remove(&below)), TroubleCode::Escape, "{name}");
+        for act in [
+            Act::List { path: (*name).into(), most: 10 },
+            Act::Glob { path: (*name).into(), pattern: "**".into(), gitignore: true, bounds: ALL },
+        ] {
+            assert!(matches!(world.act(act), Done::Not(it) if it.code == TroubleCode::Escape), "{name}");
+        }
+    }
+    for (name, to) in OUTSIDE {
+        let told = world.list("").into_iter().find(|it| it.path == *name).unwrap();
+        assert_eq!((told.kind, told.target.as_deref(), told.size), (ItemKind::Symlink, Some(*to), 0));
+    }
+    for (name, _) in OUTSIDE {
+        assert_eq!(world.remove(name).unwrap(), (1, 0), "{name}");
+    }
+    untouched(&world);
+}
+
+#[test]
+fn links_that_lead_inside_are_what_they_lead_to() {
+    let world = tricky();
+    for (name, _) in INSIDE {
+        let told = world.list("").into_iter().find(|it| it.path == *name).unwrap();
+        assert_eq!((told.kind, told.target, told.size), (ItemKind::File, None, 6), "{name}");
+        assert_eq!(world.read(name).unwrap().lines, ["inside"], "{name}");
+        assert_eq!(code(world.write(name, How::Create, "x")), TroubleCode::Exists);
+        let written = world.write(name, How::Overwrite, "INSIDE").unwrap();
+        assert_eq!(written.file.path, *name);
+        assert_eq!(world.has("d/f"), "INSIDE", "{name}");
+        world.edit(name, "INSIDE", "inside").unwrap();
+        assert!(world.path(name).is_symlink() && world.has("d/f") == "inside", "it is written through");
+    }
+    // Versions are the file's, by whatever name.
+    let versions: Vec<_> =
+        world.list("").into_iter().filter(|it| it.path.starts_with("i-")).map(|it| it.version).collect();
+    assert_eq!(versions, vec![1 + 2 * INSIDE.len() as u64; INSIDE.len()]);
+    world.write("to-d/new/er", How::Create, "x").unwrap();
+    assert_eq!(world.has("d/new/er"), "x");
+    assert_eq!(world.remove("i-chain").unwrap(), (1, 0));
+    assert_eq!(world.remove("to-d").unwrap(), (1, 0));
+    assert_eq!(world.has("d/f"), "inside");
+}
+
+#[test]
+fn a_link_that_dangles_is_nothing_that_can_be_read_and_a_name_for_what_is_written() {
+    let world = tricky();
+    for name in ["dangling", "dangling-deep"] {
+        assert_eq!(code(world.read(name)), TroubleCode::NotFound);
+        assert_eq!(code(world.work().stat(name)), TroubleCode::NotFound);
+        let told = world.list("").into_iter().find(|it| it.path == name).unwrap();
+        assert_eq!(told.kind, ItemKind::Symlink);
+    }
+    assert_eq!(code(world.write("dangling", How::Create, "x")), TroubleCode::Exists);
+    for how in [How::Create, How::Overwrite] {
+        assert_eq!(code(world.write("dangling-deep", how, "x")), TroubleCode::NotFound);
+    }
+    assert!(world.write("dangling", How::Overwrite, "x").unwrap().created);
+    assert_eq!(world.has("none"), "x");
+    assert_eq!(code(world.read("behind-a-file")), TroubleCode::NotDirectory);
+    untouched(&world);
+}
+
+#[test]
+fn w17_odd_entries_neither_fail_nor_hold_up_nor_show_what_is_outside() {
+    let world = tricky();
+    for name in ["fifo", "socket", "to-fifo"] {
+        assert_eq!(code(world.read(name)), TroubleCode::NotRegular, "{name}");
+        assert_eq!(code(world.work().bytes(name, 0, 1)), TroubleCode::NotRegular, "{name}");
+        assert_eq!(code(world.write(name, How::Overwrite, "x")), TroubleCode::NotRegular, "{name}");
+        assert_eq!(code(world.edit(name, "a", "x")), TroubleCode::NotRegular, "{name}");
+    }
+    let all = world.list("");
+    let kind = |name: &str| all.iter().find(|it| it.path == name).map(|it| it.kind);
+    assert_eq!(
+        (kind("fifo"), kind("socket"), kind("to-fifo")),
+        (Some(ItemKind::Other), Some(ItemKind::Other), Some(ItemKind::Other))
+    );
+    let odd: Vec<_> = all.iter().filter(|it| it.odd).map(|it| it.path.as_str()).collect();
+    assert_eq!(odd, ["odd\u{fffd}"]);
+    assert!(kind("new\nline").is_some() && kind(" blank ").is_some());
+    let found = world.glob("", "**/*");
+    assert!(found.contains(&"d/f".to_owned()) && !found.iter().any(|it| OUTSIDE.iter().any(|out| out.0 == it)));
+    for gitignore in [false, true] {
+        let act = Act::Grep {
+            path: String::new(),
+            pattern: ".".into(),
+            glob: None,
+            ignore_case: false,
+            context: 0,
+            gitignore,
+            bounds: ALL,
+        };
+        match world.act(act) {
+            Done::Grepped { matches, complete: true, .. } => {
+                assert_eq!(matches.len(), 5);
+                assert!(matches.iter().all(|it| it.text == "x" || it.text == "inside"));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let changes = world.work().changed(&["relative".into(), "fifo".into()], &[], ALL, "shell").unwrap();
+    assert!(changes.complete);
+    untouched(&world);
+}
+
+#[test]
+fn a_file_of_rules_that_is_a_link_or_a_pipe_is_not_read() {
+    let world = World::new();
+    fs::write(world.dir.path().join("secret"), "*").unwrap();
+    world.link(".gitignore", "../secret");
+    fs::create_dir(world.path("d")).unwrap();
+    mknodat(CWD, world.path("d/.gitignore"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    world.file("d/f", "");
+    let act = Act::Glob { path: String::new(), pattern: "**/f".into(), gitignore: true, bounds: ALL };
+    assert!(matches!(world.act(act), Done::Globbed { entries, .. } if entries.len() == 1));
+}
+
+#[test]
+fn a_hard_link_is_cut_when_one_of_its_names_is_written() {
+    let world = World::new();
+    fs::hard_link(world.dir.path().join("secret"), world.path("hard")).unwrap();
+    world.read("hard").unwrap();
+    world.write("hard", How::Overwrite, "mine").unwrap();
+    assert_eq!(fs::read_to_string(world.dir.path().join("secret")).unwrap(), "a secret");
+    world.read("hard").unwrap();
+    world.write("hard", How::Append, "x").unwrap();
+    world.edit("hard", "minex", "other").unwrap();
+    world.remove("hard").unwrap();
+    assert_eq!(fs::read_to_string(world.dir.path().join("secret")).unwrap(), "a secret");
+}
+
+#[test]
+fn more_links_than_the_kernel_follows_are_not_followed() {
+    let world = World::new();
+    world.file("l0", "end");
+    for it in 1..=41 {
+        world.link(&format!("l{it}"), format!("l{}", it - 1));
+    }
+    assert_eq!(world.read("l40").unwrap().lines, ["end"]);
+    assert_eq!(code(world.read("l41")), TroubleCode::Escape);
+}
+
+#[test]
+fn a_path_is_parts_and_nothing_else() {
+    let world = World::new();
+    for path in ["..", "a/../b", ".", "/secret", "a//b", "a/", "a\0b"] {
+        assert_eq!(code(world.read(path)), TroubleCode::Escape, "{path:?}");
+        assert_eq!(code(world.write(path, How::Create, "x")), TroubleCode::Escape, "{path:?}");
+        assert_eq!(code(world.remove(path)), TroubleCode::Escape, "{path:?}");
+    }
+    for root in ["", "ws", "/proc", "/sys/kernel", "/.coracle", "/ws/..", "/ws/../proc"] {
+        assert!(Root::open(world.dir.path(), root).is_err(), "{root}");
+    }
+    for root in ["/none", "/secret"] {
+        assert!(Root::open(world.dir.path(), root).unwrap().is_err(), "{root}");
+    }
+    // Where all files are the workspace, the kernel's own and the guest's still are not.
+    let root = Root::open(Path::new("/"), "/").unwrap().unwrap();
+    for path in ["proc/self/environ", "proc/1/root/etc/passwd", "sys/kernel", ".coracle/link"] {
+        assert!(root.look(path).is_err(), "{path}");
+        assert!(root.place(path, place::Ending::Itself, false).is_err(), "{path}");
+    }
+}
+
+#[test]
+fn w29_a_tree_goes_and_what_its_links_lead_to_stays() {
+    let world = tricky();
+    for it in 0..10 {
+        world.file(&format!("t/{it}/f"), "x");
+    }
+    world.link("t/out", "../../wsx");
+    world.link("t/in", "../d");
+    assert_eq!(world.remove("t").unwrap(), (12, 11));
+    assert_eq!(world.has("d/f"), "inside");
+    assert_eq!(code(world.remove("t")), TroubleCode::NotFound);
+    assert_eq!(code(world.remove("")), TroubleCode::Denied);
+    assert_eq!(world.remove("fifo").unwrap(), (1, 0));
+    world.file("late/f", "x");
+    let none = world.work().remove("late", 0, "rm").unwrap();
+    assert!(matches!(none, Done::Removed { complete: false, .. }), "{none:?}");
+    untouched(&world);
+}
+
+#[test]
+fn w19_names_that_are_swapped_all_the_time_lead_nowhere_outside() {
+    const SWAPS: u64 = 10_000;
+    let world = World::new();
+    let outside = world.dir.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("f"), "a secret").unwrap();
+    world.file("d/f", "inside");
+    world.file("real/f", "inside");
+    world.link("evil", "../outside");
+    let (swaps, done) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let swapping = scope.spawn(|| {
+            let exchange = rustix::fs::RenameFlags::EXCHANGE;
+            while swaps.load(Ordering::Relaxed) < SWAPS || done.load(Ordering::Relaxed) < 300 {
+                rustix::fs::renameat_with(CWD, world.path("d"), CWD, world.path("evil"), exchange).unwrap();
+                swaps.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let (mut read, mut refused) = (0, 0);
+        while !swapping.is_finished() {
+            let mut look = |text: Tried<Text>| match text {
+                Ok(text) => {
+                    assert!(text.lines.iter().all(|it| it == "inside"), "{text:?}");
+                    read += 1;
+                }
+                Err(trouble) => {
+                    let known = [TroubleCode::Escape, TroubleCode::NotFound];
+                    assert!(known.contains(&trouble.code), "{trouble:?}");
+                    refused += 1;
+                }
+            };
+            look(world.read("d/f"));
+            look(world.read("evil/f"));
+            let write = write::Write { path: "d/f", how: How::Overwrite, executable: None, seen: false, tool: "t" };
+            let _ = world.work().write(&write, b"inside\n");
+            let new = write::Write { path: "d/new/er", how: How::Overwrite, ..write };
+            let _ = world.work().write(&new, b"inside\n");
+            let _ = world.remove("d/new");
+            for found in world.glob("", "**/f") {
+                assert!(["d/f", "evil/f", "real/f"].contains(&found.as_str()), "{found}");
+            }
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+        assert!(read > 0 && refused > 0, "{read} {refused}");
+    });
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+    assert_eq!(fs::read_to_string(outside.join("f")).unwrap(), "a secret");
+}
+
+#[test]
+fn a_workspace_that_leads_to_what_is_hidden_is_none() {
+    let world = World::new();
+    fs::create_dir(world.dir.path().join(".coracle")).unwrap();
+    symlink(".coracle", world.dir.path().join("alias")).unwrap();
+    assert_eq!(code(Root::open(world.dir.path(), "/alias").unwrap()), TroubleCode::Escape);
+}

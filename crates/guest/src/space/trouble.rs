@@ -1,0 +1,53 @@
+//! What the kernel refused, in the words of the wire.
+
+use rustix::io::Errno;
+
+use crate::wire::space::{Trouble, TroubleCode};
+
+impl Trouble {
+    pub(super) fn of(code: TroubleCode) -> Self {
+        Self { code, detail: String::new(), occurrences: 0, lines: Vec::new() }
+    }
+
+    pub(super) fn saying(code: TroubleCode, detail: impl Into<String>) -> Self {
+        Self { detail: detail.into(), ..Self::of(code) }
+    }
+}
+
+impl From<TroubleCode> for Trouble {
+    fn from(code: TroubleCode) -> Self {
+        Self::of(code)
+    }
+}
+
+impl From<Errno> for Trouble {
+    fn from(errno: Errno) -> Self {
+        let code = match errno {
+            Errno::NOENT => TroubleCode::NotFound,
+            Errno::NOTDIR => TroubleCode::NotDirectory,
+            Errno::ISDIR => TroubleCode::IsDirectory,
+            // Links are followed here; what the kernel still meets was put there meanwhile.
+            Errno::LOOP => TroubleCode::Escape,
+            Errno::EXIST | Errno::NOTEMPTY => TroubleCode::Exists,
+            Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::XDEV | Errno::BUSY => TroubleCode::Denied,
+            Errno::NOSPC | Errno::DQUOT => TroubleCode::Full,
+            Errno::FBIG => TroubleCode::TooLarge,
+            _ => TroubleCode::Io,
+        };
+        Self::saying(code, words(errno))
+    }
+}
+
+impl From<std::io::Error> for Trouble {
+    fn from(error: std::io::Error) -> Self {
+        match Errno::from_io_error(&error) {
+            Some(errno) => errno.into(),
+            None => Self::saying(TroubleCode::Io, error.to_string()),
+        }
+    }
+}
+
+/// The kernel's words.
+pub(super) fn words(errno: Errno) -> String {
+    std::io::Error::from(errno).to_string()
+}

@@ -1,0 +1,155 @@
+//! Writing a file.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
+
+use rustix::fs::{Mode, Stat, fchmod, fstat};
+
+use super::memory::By;
+use super::place::{Ending, MAX_DISTURBED, Place};
+use super::print::Print;
+use super::replace::{expect_changeable, expect_writable};
+use super::{Tried, Work};
+use crate::wire::space::{How, MAX_CONTENT, Trouble, TroubleCode, Written};
+
+/// Bytes of a new content that are told.
+const BEGIN: usize = 32 << 10;
+
+/// Permissions of a new file that is not to be executed.
+const PLAIN: u32 = 0o644;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Write<'a> {
+    pub(super) path: &'a str,
+    pub(super) how: How,
+    pub(super) executable: Option<bool>,
+    pub(super) seen: bool,
+    pub(super) tool: &'a str,
+}
+
+impl Work<'_> {
+    pub(super) fn write(&self, write: &Write<'_>, content: &[u8]) -> Tried<Written> {
+        if content.len() as u64 > MAX_CONTENT {
+            return Err(TroubleCode::TooLarge.into());
+        }
+        self.change(write.path, true, |place| match (&place.there, write.how) {
+            (Some(_), How::Create) => Err(TroubleCode::Exists.into()),
+            (None, How::Create) if place.linked => Err(TroubleCode::Exists.into()),
+            (Some(_), _) => self.write_over(write, place, content),
+            (None, _) => {
+                let mode = if write.executable == Some(true) { PLAIN | 0o111 } else { PLAIN };
+                let over = write.how != How::Create;
+                let made = self.replace(place, (mode, over), |file| Ok(file.write_all(content)?))?;
+                self.tell(write.path, place, made, write.tool).map(|it| Written { created: true, ..it })
+            }
+        })
+    }
+
+    fn write_over(&self, write: &Write<'_>, place: &Place, content: &[u8]) -> Tried<Written> {
+        let (file, stat) = self.old(place, write.seen)?;
+        let old_mode = stat.st_mode & 0o777;
+        let mode = match write.executable {
+            None => old_mode,
+            Some(true) => old_mode | 0o111,
+            Some(false) => old_mode & !0o111,
+        };
+        let append = write.how == How::Append;
+        let same = if append { content.is_empty() } else { holds(&file, content)? };
+        if same {
+            if mode != old_mode {
+                fchmod(&file, Mode::from_raw_mode(mode))?;
+                self.memory.met(&place.path, Some(&fstat(&file)?));
+            }
+            let stat = fstat(&file)?;
+            return self.tell(write.path, place, (file, stat), write.tool).map(|it| Written { changed: false, ..it });
+        }
+        let made = self.replace(place, (mode, true), |fresh| {
+            if append {
+                io::copy(&mut &file, fresh)?;
+            }
+            Ok(fresh.write_all(content)?)
+        })?;
+        self.tell(write.path, place, made, write.tool)
+    }
+
+    /// Does something where a path leads, while nobody else does.
+    pub(super) fn change<T>(&self, path: &str, parents: bool, act: impl Fn(&Place) -> Tried<T>) -> Tried<T> {
+        for _ in 0..MAX_DISTURBED {
+            let mut place = self.root.place(path, Ending::Target, parents)?;
+            expect_changeable(&place)?;
+            let key = place.key()?;
+            let done = self.locks.with(key, || {
+                if !place.look_again()? {
+                    return Ok(None); // a link came in its place
+                }
+                expect_changeable(&place)?;
+                act(&place).map(Some)
+            })?;
+            if let Some(done) = done {
+                return Ok(done);
+            }
+        }
+        Err(Trouble::saying(TroubleCode::Io, "the path changes all the time"))
+    }
+
+    /// A file that will be changed, when it may be.
+    pub(super) fn old(&self, place: &Place, seen: bool) -> Tried<(File, Stat)> {
+        let there = place.there.as_ref().ok_or(TroubleCode::NotFound)?;
+        let file = there.read()?;
+        expect_writable(there)?;
+        if seen {
+            let known = str::from_utf8(&place.path).ok().and_then(|it| self.memory.seen(it));
+            let known = known.ok_or(TroubleCode::NotSeen)?;
+            if Print::of(&file)?.seen() != known {
+                return Err(TroubleCode::Stale.into());
+            }
+        }
+        Ok((file, there.stat))
+    }
+
+    /// What a change came to.
+    pub(super) fn tell(&self, path: &str, place: &Place, (file, stat): (File, Stat), tool: &str) -> Tried<Written> {
+        let version = self.memory.touch(&place.path, &Print::of(&file)?, tool, By::Tool);
+        let (begin, more) = begin(&file)?;
+        let file = self.written(path, &stat, version);
+        Ok(Written { file, created: false, changed: true, replaced: 0, adapted: false, begin, more })
+    }
+}
+
+/// Whether that is all that a file holds.
+fn holds(file: &File, content: &[u8]) -> Tried<bool> {
+    if file.metadata()?.len() != content.len() as u64 {
+        return Ok(false);
+    }
+    let (mut block, mut at) = (vec![0; 64 << 10], 0);
+    while at < content.len() {
+        let read = file.read_at(&mut block, at as u64)?;
+        if read == 0 || content.get(at..at + read) != Some(&block[..read]) {
+            return Ok(false);
+        }
+        at += read;
+    }
+    Ok(true)
+}
+
+/// How a file begins, as text, and whether it goes on.
+fn begin(file: &File) -> Tried<(String, bool)> {
+    let mut block = vec![0; BEGIN + 1];
+    let mut got = 0;
+    while got < block.len() {
+        match file.read_at(&mut block[got..], got as u64)? {
+            0 => break,
+            read => got += read,
+        }
+    }
+    let more = got > BEGIN;
+    block.truncate(got.min(BEGIN));
+    if let (true, Err(err)) = (more, str::from_utf8(&block))
+        && err.error_len().is_none()
+    {
+        block.truncate(err.valid_up_to());
+    }
+    Ok((String::from_utf8_lossy(&block).into_owned(), more))
+}

@@ -1,0 +1,233 @@
+//! The end of a session, and of those whose process came to its own (workspace.md 1.7).
+
+use std::time::Duration;
+
+use coracle_runtime::{
+    Capabilities, ContainerName, ContainerRuntime, CreateSpec, ImageAct, ImageRef, NetworkAsk, Policy, VolumeAct,
+};
+use jiff::Timestamp;
+use tokio::time::{Instant, timeout_at};
+
+use super::look::Look;
+use super::make::Parts;
+use super::record::RoomFile;
+use super::{Blueprint, Room, RoomAsk, RoomDeed, RoomError, RoomRecord, RoomRole, Rooms, Tell};
+use crate::{Engines, Error, GuestProgram, Removing, Result, Saved, Saving, destroy};
+
+/// How a session is ended.
+#[derive(Clone, Copy)]
+pub struct Ending<'a> {
+    /// What becomes of work in the workspace. What snippets were given is fetched, and never kept.
+    pub saving: Saving,
+    /// For the container that work is read from, when there is none: its guest, and what decides whether it may be.
+    /// Without one the volume stays.
+    pub reader: Option<(&'a GuestProgram, &'a Policy)>,
+    /// Between TERM and KILL of what still runs.
+    pub grace: Duration,
+    /// For all of it. What does not fit is finished by the next [`Rooms::recover`].
+    pub within: Duration,
+    /// Hears of what is done.
+    pub tell: &'a Tell<'a>,
+}
+
+impl std::fmt::Debug for Ending<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ending").field("saving", &self.saving).field("within", &self.within).finish_non_exhaustive()
+    }
+}
+
+/// What an end came to.
+#[derive(Debug, Default)]
+pub struct EndedRooms {
+    /// Rooms that are gone.
+    pub ended: Vec<(ContainerName, RoomRole)>,
+    /// What was kept of them.
+    pub saved: Vec<Saved>,
+    /// What stays for the next time, and why.
+    pub failed: Vec<(ContainerName, RoomRole, RoomError)>,
+}
+
+impl Rooms {
+    /// Ends a session: from now on it has no rooms, and those that it has go with their volumes and records. Work in the
+    /// workspace is saved before.
+    ///
+    /// # Errors
+    /// When the records cannot be read. What cannot be removed is in the answer, and stays for [`recover`](Self::recover).
+    pub async fn end(
+        &self,
+        engines: &dyn Engines,
+        session: &ContainerName,
+        ending: &Ending<'_>,
+    ) -> Result<EndedRooms, RoomError> {
+        self.ended.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(session.clone());
+        let all = self.store.rooms()?;
+        let its = all.into_iter().filter(|it| it.session == *session).collect();
+        Ok(self.end_all(engines, its, ending).await)
+    }
+
+    /// The session may have rooms again: another client is bound to its name.
+    pub fn reopen(&self, session: &ContainerName) {
+        self.ended.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(session);
+    }
+
+    /// Ends what an end left over, and every session whose process is dead and whose lease is over.
+    ///
+    /// # Errors
+    /// As for [`end`](Self::end).
+    pub async fn recover(
+        &self,
+        engines: &dyn Engines,
+        now: Timestamp,
+        ending: &Ending<'_>,
+    ) -> Result<EndedRooms, RoomError> {
+        let all = self.store.rooms()?.into_iter().filter(|it| it.is_over(now)).collect();
+        Ok(self.end_all(engines, all, ending).await)
+    }
+
+    /// Ends one room alone.
+    pub(crate) async fn end_room(
+        &self,
+        engines: &dyn Engines,
+        key: (&ContainerName, RoomRole),
+        ending: &Ending<'_>,
+    ) -> Result<()> {
+        let RoomFile::Record(seen) = self.store.load_room(key)? else { return Ok(()) };
+        let mut done = self.end_all(engines, vec![*seen], ending).await;
+        match done.failed.pop() {
+            Some((.., RoomError::Lifecycle(err))) => Err(err),
+            Some((session, ..)) => Err(Error::Busy { name: session.to_string() }),
+            None => Ok(()),
+        }
+    }
+
+    async fn end_all(&self, engines: &dyn Engines, rooms: Vec<RoomRecord>, ending: &Ending<'_>) -> EndedRooms {
+        let (mut done, until) = (EndedRooms::default(), Instant::now() + ending.within);
+        for seen in &rooms {
+            let ended = timeout_at(until, Box::pin(self.end_one(engines, seen, ending))).await;
+            let late = || Error::Busy { name: seen.session.to_string() }.into();
+            let key = (seen.session.clone(), seen.role);
+            match ended.unwrap_or_else(|_| Err(late())) {
+                Ok(saved) => {
+                    done.saved.extend(saved);
+                    done.ended.push(key);
+                    (ending.tell)(seen.event(RoomDeed::Ended));
+                }
+                Err(err) => {
+                    (ending.tell)(seen.event(RoomDeed::CleanupFailed { why: err.to_string() }));
+                    done.failed.push((key.0, key.1, err));
+                }
+            }
+        }
+        done
+    }
+
+    async fn end_one(
+        &self,
+        engines: &dyn Engines,
+        seen: &RoomRecord,
+        ending: &Ending<'_>,
+    ) -> Result<Vec<Saved>, RoomError> {
+        let key = (&seen.session, seen.role);
+        let room = self.room(&seen.session, seen.role);
+        let _mine = room.door.lock().await;
+        let _all = self.store.lock_room(key).await?;
+        let RoomFile::Record(mut record) = self.store.load_room(key)? else { return Ok(Vec::new()) };
+        record.ending = true;
+        self.store.save_room(&record)?;
+        let runtime = engines.of(record.engine, &record.endpoint).await?;
+        let saving = match (record.role, ending.saving) {
+            // What was never filled holds nobody's work.
+            (RoomRole::Workspace, Saving::Keep(limits)) if record.filled.is_some() => Saving::Keep(limits),
+            _ => Saving::Discard,
+        };
+        let saved = self.remove(&*runtime, &room, &mut record, (saving, ending)).await?;
+        self.forget(&room, seen.container_id.as_ref());
+        self.remove_volume(&*runtime, &record).await?;
+        self.store.forget_room(key)?;
+        Ok(saved)
+    }
+
+    /// Removes its container, with what is to be kept taken out of the volume before.
+    async fn remove(
+        &self,
+        runtime: &dyn ContainerRuntime,
+        room: &Room,
+        record: &mut RoomRecord,
+        (saving, ending): (Saving, &Ending<'_>),
+    ) -> Result<Vec<Saved>, RoomError> {
+        let keeps = matches!(saving, Saving::Keep(_));
+        match self.look(runtime, record).await? {
+            // It is somebody else's, and so is what becomes of it.
+            Look::Foreign => return Ok(Vec::new()),
+            Look::Answers(_) => {}
+            Look::Lost(_) if !keeps => {}
+            Look::Lost(_) => {
+                self.forget(room, record.container_id.as_ref());
+                self.clear_container(runtime, record).await?;
+                if !self.volume_is_there(runtime, &record.volume).await? {
+                    return Ok(Vec::new());
+                }
+                *record = self.reader(runtime, record.clone(), ending).await?;
+            }
+        }
+        let Some(there) = self.lifecycle_record(runtime, record).await? else { return Ok(Vec::new()) };
+        let removing = Removing { links: &self.links, saving, grace: ending.grace };
+        Ok(destroy(runtime, &self.store, &there, &removing).await?.saved)
+    }
+
+    /// A container that does nothing but give out what is in the volume.
+    async fn reader(
+        &self,
+        runtime: &dyn ContainerRuntime,
+        record: RoomRecord,
+        ending: &Ending<'_>,
+    ) -> Result<RoomRecord, RoomError> {
+        let unread = |reason: &str| {
+            let paths = vec![record.volume_at.to_string()];
+            RoomError::from(Error::SaveFailed { paths, reason: reason.to_owned() })
+        };
+        let (guest, policy) = ending.reader.ok_or_else(|| unread("there is no container to read them from"))?;
+        let id = record.image_id.clone().ok_or_else(|| unread("the image of their container is not known"))?;
+        let reference = ImageRef::parse(&record.image).map_err(|_| unread("the name of their image is not known"))?;
+        let found = runtime.image(ImageAct::Find(vec![ImageRef::from(id)])).await?;
+        let image = found.into_iter().next().ok_or_else(|| unread("the image of their container is gone"))?;
+        let name = record.name.clone().unwrap_or_else(|| self.fresh_name(record.role));
+        let spec = CreateSpec {
+            exec_user: record.user,
+            read_only: true,
+            network: NetworkAsk::None,
+            capabilities: Capabilities::Guest,
+            ..CreateSpec::new(name, reference)
+        };
+        let plan = Blueprint {
+            spec,
+            policy: policy.clone(),
+            image,
+            reference: record.image.clone(),
+            guest: guest.clone(),
+            volume_at: record.volume_at.clone(),
+            workdir: record.workdir.clone(),
+            env: record.env.clone(),
+            fill: None,
+            max_containers_total: usize::MAX,
+            tool_version: String::new(),
+        };
+        let (session, hash) = (record.session.clone(), record.spec_hash.clone());
+        let ask = RoomAsk { session: &session, role: record.role, spec_hash: &hash, owner: None, tell: &|_| {} };
+        Ok(Box::pin(self.container(Parts { runtime, ask, plan }, record)).await?.0)
+    }
+
+    async fn remove_volume(&self, runtime: &dyn ContainerRuntime, record: &RoomRecord) -> Result<(), RoomError> {
+        if self.volume_is_there(runtime, &record.volume).await? {
+            runtime.volume(VolumeAct::Remove(record.volume.to_string())).await?;
+        }
+        Ok(())
+    }
+}
+
+impl RoomRecord {
+    /// Whether it is to go: its end was begun, or its process ended without the end of its session a while ago.
+    pub(crate) fn is_over(&self, now: Timestamp) -> bool {
+        self.ending || self.owner.as_ref().is_some_and(|it| !it.alive()) && self.expires_at <= now
+    }
+}

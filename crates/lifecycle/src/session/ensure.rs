@@ -1,0 +1,282 @@
+//! A room that can be used: the one that is there, or a new one (workspace.md 1.3).
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use coracle_runtime::{ContainerName, ContainerRuntime, Handle};
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::timeout;
+
+use super::look::{Look, answers, is_of, record_of};
+use super::record::{Loss, RoomFile};
+use super::{
+    Blueprint, BoxError, PATIENCE, Ready, Reason, Recreated, Room, RoomAsk, RoomError, RoomRecord, RoomRole, Rooms,
+    Tell, There, Using, lease_from,
+};
+use crate::lease::Moment;
+use crate::{Engines, Error, Kind, Removing, Saving, destroy};
+
+/// Failures are counted for so long.
+const COUNTED: SignedDuration = SignedDuration::from_mins(10);
+
+/// More of them than that are no accident.
+const MOST_RESTARTS: usize = 3;
+
+/// Then nothing is made for so long.
+const REFUSED_FOR: SignedDuration = SignedDuration::from_secs(60);
+
+impl Rooms {
+    /// Gives the room that is asked for, made or replaced where that is needed. `plan` says what it is made of, and is
+    /// asked only then, with the engine that it is for.
+    ///
+    /// To make one takes many steps, and what was made is taken back when one fails. A caller that drops this half way
+    /// leaves that to the next one who asks, so it is better run in a task of its own.
+    ///
+    /// # Errors
+    /// [`RoomError`]. [`Error::NotManaged`] when the container that the record names is somebody else's: it is not
+    /// touched. [`Error::Busy`] when somebody else was at the room for 120 s.
+    pub async fn ensure<F, P>(&self, engines: &dyn Engines, ask: RoomAsk<'_>, plan: F) -> Result<Ready, RoomError>
+    where
+        F: FnOnce(Arc<dyn ContainerRuntime>) -> P + Send,
+        P: Future<Output = Result<Blueprint, BoxError>> + Send,
+    {
+        let room = self.room(ask.session, ask.role);
+        if let Some(ready) = self.at_hand(&room, &ask).await? {
+            return Ok(ready);
+        }
+        // What comes now is seldom needed, and large.
+        Box::pin(self.at_the_door(engines, room, ask, plan)).await
+    }
+
+    async fn at_the_door<F, P>(
+        &self,
+        engines: &dyn Engines,
+        room: Arc<Room>,
+        ask: RoomAsk<'_>,
+        plan: F,
+    ) -> Result<Ready, RoomError>
+    where
+        F: FnOnce(Arc<dyn ContainerRuntime>) -> P + Send,
+        P: Future<Output = Result<Blueprint, BoxError>> + Send,
+    {
+        let busy = |_| Error::Busy { name: ask.session.to_string() };
+        let _mine = timeout(PATIENCE, room.door.lock()).await.map_err(busy)?;
+        // Whoever held the door may have made it.
+        if let Some(ready) = self.at_hand(&room, &ask).await? {
+            return Ok(ready);
+        }
+        let _all = self.store.lock_room((ask.session, ask.role)).await?;
+        Box::pin(self.under_lock(engines, &room, ask, plan)).await
+    }
+
+    /// The container that answered last, if it still does and is what is wanted. Notes once a minute that it is used.
+    async fn at_hand(&self, room: &Arc<Room>, ask: &RoomAsk<'_>) -> Result<Option<Ready>, RoomError> {
+        if self.has_ended(ask.session) {
+            return Err(RoomError::Ended(ask.session.clone()));
+        }
+        let Some(there) = room.seen().there.clone() else { return Ok(None) };
+        let busy = || room.calls.load(Ordering::Relaxed) > 0;
+        if there.spec_hash != ask.spec_hash && !busy() {
+            return Ok(None);
+        }
+        let using = Using::new(room.clone());
+        if !answers(&there.link).await {
+            return Ok(None);
+        }
+        self.touch(ask.session, ask.role);
+        let view = super::RoomView { last_used_at: Timestamp::now(), ..there.view };
+        Ok(Some(Ready { link: there.link, room: view, news: None, made: false, _using: using }))
+    }
+
+    async fn under_lock<F, P>(
+        &self,
+        engines: &dyn Engines,
+        room: &Arc<Room>,
+        ask: RoomAsk<'_>,
+        plan: F,
+    ) -> Result<Ready, RoomError>
+    where
+        F: FnOnce(Arc<dyn ContainerRuntime>) -> P + Send,
+        P: Future<Output = Result<Blueprint, BoxError>> + Send,
+    {
+        let key = (ask.session, ask.role);
+        let record = match self.store.load_room(key)? {
+            RoomFile::Record(record) => Some(*record),
+            RoomFile::Damaged => self.adopt(engines, key, true).await?,
+            RoomFile::Missing => self.adopt(engines, key, false).await?,
+        };
+        let Some(mut record) = record else {
+            self.sweep_others(engines, ask.tell).await;
+            let runtime = engines.preferred().await?;
+            let plan = plan(runtime.clone()).await.map_err(RoomError::Plan)?;
+            return Box::pin(self.first(&runtime, room, ask, plan)).await;
+        };
+        if record.ending {
+            return Err(RoomError::Ended(record.session));
+        }
+        let runtime = engines.of(record.engine, &record.endpoint).await?;
+        match self.look(&*runtime, &record).await? {
+            Look::Foreign => {
+                let name = record.name.as_ref().map_or_else(String::new, ContainerName::to_string);
+                return Err(Error::NotManaged { kind: Kind::Container, name }.into());
+            }
+            Look::Answers(link) => {
+                if record.spec_hash == ask.spec_hash || self.somebody_is_in(room, &link).await {
+                    return self.use_it(room, ask, (record, link), false);
+                }
+                record.lost = Some(Loss { reason: Reason::SpecChanged, exit_code: None });
+            }
+            Look::Lost(loss) => record.lost = Some(loss),
+        }
+        self.forget(room, record.container_id.as_ref());
+        self.clear_container(&*runtime, &mut record).await?;
+        self.refuse_loop(&mut record)?;
+        self.sweep_others(engines, ask.tell).await;
+        let plan = plan(runtime.clone()).await.map_err(RoomError::Plan)?;
+        Box::pin(self.replace(&runtime, room, ask, (record, plan))).await
+    }
+
+    /// What nobody uses makes room for what somebody wants.
+    async fn sweep_others(&self, engines: &dyn Engines, tell: &Tell<'_>) {
+        if let Err(err) = Box::pin(self.sweep(engines, &Moment::now(), tell)).await {
+            tracing::warn!(%err, "rooms that nobody uses cannot be looked for");
+        }
+    }
+
+    async fn somebody_is_in(&self, room: &Room, link: &coracle_runtime::Link) -> bool {
+        let jobs = async { link.jobs().await.is_ok_and(|it| it.iter().any(|it| it.ended_ms.is_none())) };
+        room.calls.load(Ordering::Relaxed) > 0 || jobs.await
+    }
+
+    /// The room as it is now: what was not told is told, and who lives takes over the lease of who does not.
+    pub(super) fn use_it(
+        &self,
+        room: &Arc<Room>,
+        ask: RoomAsk<'_>,
+        (mut record, link): (RoomRecord, coracle_runtime::Link),
+        made: bool,
+    ) -> Result<Ready, RoomError> {
+        let news = record.news.take();
+        if !record.owner.as_ref().is_some_and(coracle_runtime::ProcessId::alive) {
+            record.owner = ask.owner.cloned();
+        }
+        record.used = Moment::now();
+        record.last_used_at = record.used.wall;
+        (record.renewed_at, record.expires_at) = lease_from(record.used.wall, self.terms.lease);
+        self.store.save_room(&record)?;
+        let view = record.view();
+        let mut seen = room.seen();
+        seen.written = Some(tokio::time::Instant::now());
+        seen.there = Some(There { link: link.clone(), view: view.clone(), spec_hash: record.spec_hash });
+        drop(seen);
+        Ok(Ready { link, room: view, news, made, _using: Using::new(room.clone()) })
+    }
+
+    /// Removes the container of a record, also one that was just being made, and remembers that there is none.
+    pub(super) async fn clear_container(
+        &self,
+        runtime: &dyn ContainerRuntime,
+        record: &mut RoomRecord,
+    ) -> Result<(), RoomError> {
+        self.store.save_room(record)?;
+        if let Some(there) = self.lifecycle_record(runtime, record).await? {
+            let grace = std::time::Duration::from_secs(2);
+            let removing = Removing { links: &self.links, saving: Saving::Discard, grace };
+            destroy(runtime, &self.store, &there, &removing).await?;
+        }
+        (record.container_id, record.name) = (None, None);
+        self.store.save_room(record)?;
+        Ok(())
+    }
+
+    /// What is remembered of the container of a room, if it is there or was being made.
+    pub(super) async fn lifecycle_record(
+        &self,
+        runtime: &dyn ContainerRuntime,
+        room: &RoomRecord,
+    ) -> Result<Option<crate::Record>, RoomError> {
+        if let Some(name) = &room.name
+            && let crate::store::Loaded::Record(record) = self.store.load(name)?
+        {
+            return Ok(Some(*record));
+        }
+        let Some(id) = &room.container_id else { return Ok(None) };
+        match runtime.inspect(&Handle::from(id)).await {
+            Ok(container) if is_of(&self.store, runtime, room, &container) => {
+                Ok(record_of(&self.store, runtime, &container))
+            }
+            Ok(_) | Err(coracle_runtime::Error::NoSuchContainer(_)) => Ok(None),
+            Err(err) => Err(err.into()),
+        }
+    }
+
+    /// After one failure upon the other nothing is made for a while.
+    fn refuse_loop(&self, record: &mut RoomRecord) -> Result<(), RoomError> {
+        let Some(Loss { reason, .. }) = record.lost.filter(|it| it.reason.is_failure()) else { return Ok(()) };
+        let now = Timestamp::now();
+        record.restarts.retain(|it| now.duration_since(*it) < COUNTED);
+        if record.restarts.len() < MOST_RESTARTS {
+            return Ok(());
+        }
+        let until = match record.refused_until {
+            // A clock that was set back is no reason to wait for longer.
+            Some(until) => until.min(now + REFUSED_FOR),
+            None => now + REFUSED_FOR,
+        };
+        if until <= now {
+            record.refused_until = None;
+            return Ok(());
+        }
+        record.refused_until = Some(until);
+        self.store.save_room(record)?;
+        let retry_after = until.duration_since(now).try_into().unwrap_or_default();
+        Err(RoomError::CrashLoop { reason, retry_after })
+    }
+
+    /// Removes the container of a room. Its volume stays, and the next call gets another one.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub async fn discard(
+        &self,
+        engines: &dyn Engines,
+        (session, role): (&ContainerName, RoomRole),
+        reason: Reason,
+    ) -> Result<(), RoomError> {
+        let room = self.room(session, role);
+        let busy = |_| Error::Busy { name: session.to_string() };
+        let _mine = timeout(PATIENCE, room.door.lock()).await.map_err(busy)?;
+        let _all = self.store.lock_room((session, role)).await?;
+        let RoomFile::Record(mut record) = self.store.load_room((session, role))? else { return Ok(()) };
+        let runtime = engines.of(record.engine, &record.endpoint).await?;
+        self.forget(&room, record.container_id.as_ref());
+        if record.container_id.is_some() {
+            record.lost = Some(Loss { reason, exit_code: None });
+        }
+        self.clear_container(&*runtime, &mut record).await
+    }
+}
+
+impl RoomRecord {
+    /// Why there is no container. One that was to replace another stands for that, if it was never ready.
+    pub(super) fn loss(&self) -> Loss {
+        let of_news = || self.news.as_ref().map(|it| Loss { reason: it.reason, exit_code: it.exit_code });
+        self.lost.or_else(of_news).unwrap_or(Loss { reason: Reason::Vanished, exit_code: None })
+    }
+
+    /// The news of a replacement, which what was not told yet is part of.
+    pub(super) fn replaced(&mut self, files_lost: bool) {
+        let loss = self.loss();
+        self.lost = None;
+        let (before, from) = (self.news.take(), self.generation);
+        self.generation = from.saturating_add(1);
+        self.news = Some(Recreated {
+            reason: loss.reason,
+            exit_code: loss.exit_code,
+            from: before.as_ref().map_or(from, |it| it.from),
+            to: self.generation,
+            files_lost: files_lost || before.is_some_and(|it| it.files_lost),
+        });
+    }
+}

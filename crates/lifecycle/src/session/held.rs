@@ -1,0 +1,22 @@
+//! The way into a room that is there.
+
+use coracle_runtime::ContainerName;
+use coracle_runtime::link::Link;
+
+use super::record::RoomFile;
+use super::{RoomRole, Rooms};
+use crate::store::Loaded;
+
+impl Rooms {
+    /// The link to a room's container, if it can be had without asking an engine. Makes nothing.
+    pub async fn held_link(&self, session: &ContainerName, role: RoomRole) -> Option<Link> {
+        if let Some(there) = self.room(session, role).seen().there.clone() {
+            return Some(there.link);
+        }
+        let Ok(RoomFile::Record(room)) = self.store.load_room((session, role)) else { return None };
+        match self.store.load(room.name.as_ref()?) {
+            Ok(Loaded::Record(record)) => self.links.at_hand(&self.store, &record).await,
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What became of a room's container (the table of workspace.md 1.3).
+
+use std::time::Duration;
+
+use coracle_runtime::link::Link;
+use coracle_runtime::link::wire::{At, Who};
+use coracle_runtime::{Container, ContainerRuntime, Error as Engine, Handle, Status};
+use tokio::time::timeout;
+
+use super::record::Loss;
+use super::{Reason, RoomRecord, Rooms};
+use crate::find::read_labels;
+use crate::record::Record;
+use crate::store::Loaded;
+use crate::{Result, Store};
+
+/// A guest that was held answers by then.
+const HELD_ANSWERS: Duration = Duration::from_secs(1);
+
+/// A guest that has to be met again does by then.
+const ANSWERS: Duration = Duration::from_secs(5);
+
+/// What a look finds.
+#[derive(Debug)]
+pub(super) enum Look {
+    /// It runs, and its guest answers.
+    Answers(Link),
+    Lost(Loss),
+    /// The container of the record is not ours.
+    Foreign,
+}
+
+impl Look {
+    fn lost(reason: Reason, exit_code: Option<i64>) -> Self {
+        Self::Lost(Loss { reason, exit_code })
+    }
+}
+
+/// Whether the guest at the other end of a link that is connected answers.
+pub(super) async fn answers(link: &Link) -> bool {
+    link.transport().is_some() && pinged(link, HELD_ANSWERS).await
+}
+
+async fn pinged(link: &Link, within: Duration) -> bool {
+    let root = At { user: Who::Ids { uid: 0, gid: Some(0) }, path: "/".into(), follow: true };
+    matches!(timeout(within, link.stat(root)).await, Ok(Ok(_)))
+}
+
+impl Rooms {
+    /// Looks at the container of a record, and brings it back where that is enough.
+    pub(super) async fn look(&self, runtime: &dyn ContainerRuntime, room: &RoomRecord) -> Result<Look> {
+        let Some(id) = &room.container_id else {
+            return Ok(Look::Lost(room.loss()));
+        };
+        let container = match runtime.inspect(&Handle::from(id)).await {
+            Ok(container) if container.id == *id => container,
+            Ok(_) | Err(Engine::NoSuchContainer(_)) => return Ok(Look::lost(Reason::Vanished, None)),
+            Err(err) => return Err(err.into()),
+        };
+        if !is_of(&self.store, runtime, room, &container) {
+            return Ok(Look::Foreign);
+        }
+        let ended = if container.oom_killed { Reason::Oom } else { Reason::Crashed };
+        let container = match container.status {
+            Status::Running => container,
+            Status::Paused | Status::Created => match again(runtime, &container).await {
+                Ok(container) => container,
+                Err(err @ Engine::Unavailable { .. }) => return Err(err.into()),
+                Err(err) => {
+                    tracing::warn!(container = container.name, %err, "it cannot be brought back");
+                    return Ok(Look::lost(Reason::Crashed, None));
+                }
+            },
+            Status::Exited | Status::Dead | Status::Restarting => return Ok(Look::lost(ended, container.exit_code)),
+        };
+        Ok(match self.met(runtime, &container).await {
+            Some(link) => Look::Answers(link),
+            None => Look::lost(Reason::Crashed, None),
+        })
+    }
+
+    async fn met(&self, runtime: &dyn ContainerRuntime, container: &Container) -> Option<Link> {
+        let mut record = record_of(&self.store, runtime, container)?;
+        let meeting = async {
+            let link = self.links.meet(runtime, &self.store, (&mut record, container)).await;
+            match link {
+                Ok(link) if pinged(&link, ANSWERS).await => Some(link),
+                Ok(_) => None,
+                Err(err) => {
+                    tracing::warn!(container = container.name, %err, "its guest does not answer");
+                    None
+                }
+            }
+        };
+        let link = timeout(ANSWERS, meeting).await.ok().flatten();
+        match &link {
+            Some(_) => {
+                if let Err(err) = self.store.update(&record) {
+                    tracing::debug!(container = container.name, %err, "its PID 1 is not noted");
+                }
+            }
+            None => self.links.forget(&container.id),
+        }
+        link
+    }
+}
+
+async fn again(runtime: &dyn ContainerRuntime, container: &Container) -> Result<Container, Engine> {
+    runtime.start(&container.id).await?;
+    runtime.inspect(&Handle::from(&container.id)).await
+}
+
+/// Whether a container is proven to be of that room.
+pub(super) fn is_of(store: &Store, runtime: &dyn ContainerRuntime, room: &RoomRecord, container: &Container) -> bool {
+    let says = |name: &str| container.labels.get(&store.signer().key(name)).map(String::as_str);
+    store.signed(runtime.kind(), &container.labels)
+        && says("role") == Some(room.role.as_str())
+        && says("session") == Some(room.session.as_str())
+}
+
+/// What is remembered of a container of ours, else what its labels say.
+pub(super) fn record_of(store: &Store, runtime: &dyn ContainerRuntime, container: &Container) -> Option<Record> {
+    let label = |name: &str| container.labels.get(&store.signer().key(name));
+    let role = super::RoomRole::ALL.into_iter().find(|it| label("role").is_some_and(|role| role == it.as_str()))?;
+    let signed = read_labels(runtime, store, container, role.role())?;
+    match store.load(&signed.name) {
+        Ok(Loaded::Record(record)) if record.record_id == signed.record_id => Some(*record),
+        _ => Some(signed),
+    }
+}

@@ -1,0 +1,286 @@
+//! The making of a room's container, or its undoing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coracle_runtime::link::wire::{At, Settle, Who};
+use coracle_runtime::link::{Link, Put};
+use coracle_runtime::{
+    Access, ContainerPath, ContainerRuntime, Ids, Input, LabelFilter, VolumeAct, VolumeMount, VolumeName, admit,
+    random_hex,
+};
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+use tokio::time::timeout;
+
+use super::record::Loss;
+use super::{Blueprint, BoxError, Fill, Ready, Room, RoomAsk, RoomDeed, RoomError, RoomRecord, Rooms, lease_from};
+use crate::lease::Moment;
+use crate::{Draft, Error, Making, begin};
+
+/// A guest that was just started answers by then.
+const ANSWERS: Duration = Duration::from_secs(10);
+
+/// And everything that is asked of it to know that the room can be used.
+const PROVEN: Duration = Duration::from_secs(30);
+
+/// What a container of a room is made from, once it is known that it may be.
+pub(super) struct Parts<'a> {
+    pub(super) runtime: &'a dyn ContainerRuntime,
+    pub(super) ask: RoomAsk<'a>,
+    pub(super) plan: Blueprint,
+}
+
+impl Rooms {
+    /// The first container of a room. When it fails nothing is left of it.
+    pub(super) async fn first(
+        &self,
+        runtime: &Arc<dyn ContainerRuntime>,
+        room: &Arc<Room>,
+        ask: RoomAsk<'_>,
+        plan: Blueprint,
+    ) -> Result<Ready, RoomError> {
+        let used = Moment::now();
+        let (renewed_at, expires_at) = lease_from(used.wall, self.terms.lease);
+        let record = RoomRecord {
+            schema: RoomRecord::schema(),
+            session: ask.session.clone(),
+            role: ask.role,
+            container_id: None,
+            image: plan.reference.clone(),
+            workdir: plan.workdir.clone(),
+            env: plan.env.clone(),
+            started_at: used.wall,
+            last_used_at: used.wall,
+            generation: 1,
+            engine: runtime.kind(),
+            endpoint: runtime.endpoint().address,
+            name: None,
+            volume: self.fresh_volume(ask.role),
+            volume_at: plan.volume_at.clone(),
+            filled: None,
+            image_id: Some(plan.image.id.clone()),
+            spec_hash: ask.spec_hash.to_owned(),
+            user: plan.user(),
+            restarts: Vec::new(),
+            refused_until: None,
+            lost: None,
+            news: None,
+            used,
+            owner: ask.owner.cloned(),
+            renewed_at,
+            expires_at,
+            ending: false,
+            later: Map::new(),
+        };
+        let volume = record.volume.clone();
+        let made = self.container(Parts { runtime: &**runtime, ask, plan }, record).await;
+        match made {
+            Ok((record, link)) => self.use_it(room, ask, (record, link), true),
+            Err(err) => {
+                let name = volume.to_string();
+                match runtime.volume(VolumeAct::Remove(name)).await {
+                    Ok(_) => self.store.forget_room((ask.session, ask.role))?,
+                    // The record stays, and leads whoever comes next to it.
+                    Err(err) => tracing::warn!(%volume, %err, "the volume of a room that was not made stays"),
+                }
+                Err(err)
+            }
+        }
+    }
+
+    /// Another container for a room that lost its own. Its record says so until there is one.
+    pub(super) async fn replace(
+        &self,
+        runtime: &Arc<dyn ContainerRuntime>,
+        room: &Arc<Room>,
+        ask: RoomAsk<'_>,
+        (mut record, plan): (RoomRecord, Blueprint),
+    ) -> Result<Ready, RoomError> {
+        let (loss, before) = (record.lost, record.clone());
+        let there = self.volume_is_there(&**runtime, &record.volume).await?;
+        if record.filled.is_none() {
+            // It was never ready, so nobody lost anything with it.
+            record.lost = None;
+        } else {
+            record.replaced(!there);
+        }
+        record.image.clone_from(&plan.reference);
+        record.workdir.clone_from(&plan.workdir);
+        record.env.clone_from(&plan.env);
+        record.image_id = Some(plan.image.id.clone());
+        record.user = plan.user();
+        record.volume_at.clone_from(&plan.volume_at);
+        ask.spec_hash.clone_into(&mut record.spec_hash);
+        if !there {
+            record.filled = None;
+        }
+        if let Some(Loss { reason, exit_code }) = loss.filter(|it| it.reason.is_failure()) {
+            record.restarts.push(Timestamp::now());
+            (ask.tell)(record.event(RoomDeed::RecreatedAfterFailure { reason, exit_code }));
+        }
+        record.refused_until = None;
+        match self.container(Parts { runtime: &**runtime, ask, plan }, record).await {
+            Ok((record, link)) => self.use_it(room, ask, (record, link), true),
+            Err(err) => {
+                // Nothing was replaced, and what was lost is still to be told.
+                self.store.save_room(&before)?;
+                Err(err)
+            }
+        }
+    }
+
+    pub(super) async fn volume_is_there(
+        &self,
+        runtime: &dyn ContainerRuntime,
+        name: &VolumeName,
+    ) -> Result<bool, RoomError> {
+        let signer = self.store.signer();
+        let named = LabelFilter(vec![(signer.key("name"), Some(name.to_string()))]);
+        let found = runtime.volume(VolumeAct::List(named)).await?;
+        Ok(found.iter().any(|it| it.name == name.as_str() && self.store.signed(runtime.kind(), &it.labels)))
+    }
+
+    /// Makes the container that a record is to have, and proves that it can be used; or leaves nothing of it.
+    pub(super) async fn container(
+        &self,
+        parts: Parts<'_>,
+        mut record: RoomRecord,
+    ) -> Result<(RoomRecord, Link), RoomError> {
+        let Parts { runtime, ask, mut plan } = parts;
+        let name = self.fresh_name(record.role);
+        record.name = Some(name.clone());
+        // What is killed from here on is found by what the record names.
+        self.store.save_room(&record)?;
+        self.make_volume(runtime, &record).await?;
+        plan.spec.name = name;
+        let (volume, at) = (record.volume.clone(), record.volume_at.clone());
+        plan.spec.volumes.push(VolumeMount { name: volume, at, access: Access::ReadWrite });
+        let draft = draft(&plan, &record, ask.owner.cloned());
+        let mut making = begin(runtime, &self.store, draft).await.map_err(RoomError::NotMade)?;
+        making.also_labelled(self.labels(&record));
+        let fill = plan.fill.take().filter(|_| record.filled.is_none());
+        let usable = async {
+            let (link, id) = self.usable(runtime, &mut making, plan).await?;
+            if let Some(Fill(fill)) = fill {
+                fill(link.clone()).await.map_err(RoomError::Fill)?;
+            }
+            record.container_id = Some(id);
+            record.started_at = Timestamp::now();
+            Ok((link, *record.filled.get_or_insert(record.started_at)))
+        };
+        let (link, filled) = match usable.await {
+            Ok(made) => made,
+            Err(err) => {
+                making.record().id.iter().for_each(|id| self.links.forget(id));
+                for failed in making.undo().await {
+                    let why = failed.to_string();
+                    (ask.tell)(record.event(RoomDeed::CleanupFailed { why }));
+                }
+                return Err(err);
+            }
+        };
+        (ask.tell)(record.event(RoomDeed::Created));
+        making.filled(filled);
+        making.ready(Value::Null, Map::new())?;
+        self.store.save_room(&record)?;
+        (ask.tell)(record.event(RoomDeed::Started));
+        Ok((record, link))
+    }
+
+    async fn usable(
+        &self,
+        runtime: &dyn ContainerRuntime,
+        making: &mut Making<'_>,
+        plan: Blueprint,
+    ) -> Result<(Link, coracle_runtime::ContainerId), RoomError> {
+        let (user, volume_at) = (plan.user(), plan.volume_at.clone());
+        let own: Vec<_> = plan.spec.tmpfs.iter().filter(|it| it.mode & 0o077 == 0).map(|it| it.at.clone()).collect();
+        let admitted = admit(plan.spec, &plan.policy).map_err(|err| RoomError::NotMade(err.into()))?;
+        let made = making.make(admitted, (&plan.image, &plan.reference), Some(&plan.guest)).await;
+        let container = made.map_err(RoomError::NotMade)?;
+        tracing::debug!(container = container.name, engine = %runtime.kind(), "a room is made");
+        let not_ready = |err: BoxError| RoomError::NotReady(err);
+        let met = timeout(ANSWERS, making.meet(&self.links, &container)).await;
+        let link =
+            met.map_err(|_| not_ready("its guest did not answer".into()))?.map_err(|err| not_ready(err.into()))?;
+        let proven = timeout(PROVEN, prove(&link, user, &volume_at, &own)).await;
+        let proven =
+            proven.map_err(|_| not_ready("its guest took too long".into())).and_then(|it| it.map_err(not_ready));
+        proven.map(|()| (link, container.id))
+    }
+
+    async fn make_volume(&self, runtime: &dyn ContainerRuntime, record: &RoomRecord) -> Result<(), RoomError> {
+        if record.filled.is_some() {
+            return Ok(());
+        }
+        let signer = self.store.signer();
+        let own = [
+            ("managed", "true".to_owned()),
+            ("role", record.role.as_str().to_owned()),
+            ("session", record.session.to_string()),
+            ("name", record.volume.to_string()),
+            ("created", Timestamp::now().to_string()),
+        ];
+        let mut labels: BTreeMap<_, _> = own.into_iter().map(|(name, value)| (signer.key(name), value)).collect();
+        signer.sign(runtime.kind(), &mut labels);
+        let labels = labels.into_iter().collect();
+        let act = VolumeAct::Create { name: record.volume.clone(), labels, size: None };
+        let made = runtime.volume(act).await.map_err(|err| RoomError::NotMade(err.into()))?;
+        let ours = made.iter().any(|it| self.store.signed(runtime.kind(), &it.labels));
+        let taken = || Error::NotManaged { kind: crate::Kind::Volume, name: record.volume.to_string() };
+        if ours { Ok(()) } else { Err(RoomError::NotMade(taken())) }
+    }
+
+    /// What a record that is lost is made anew from.
+    fn labels(&self, record: &RoomRecord) -> BTreeMap<String, String> {
+        let own = [
+            ("generation", record.generation.to_string()),
+            ("volume", record.volume.to_string()),
+            ("volume_at", record.volume_at.to_string()),
+            ("spec", record.spec_hash.clone()),
+        ];
+        own.into_iter().map(|(name, value)| (self.store.signer().key(name), value)).collect()
+    }
+}
+
+fn draft(plan: &Blueprint, record: &RoomRecord, owner: Option<coracle_runtime::ProcessId>) -> Draft {
+    Draft {
+        name: plan.spec.name.clone(),
+        role: record.role.role(),
+        session: record.session.to_string(),
+        purpose: None,
+        persistent: false,
+        workdir: plan.workdir.clone(),
+        mount_cwd: false,
+        asked: BTreeMap::new(),
+        tool_version: plan.tool_version.clone(),
+        compose_project: None,
+        compose_joined: false,
+        compose_file: None,
+        snapshot: None,
+        owner,
+        protected: Vec::new(),
+        // Rooms have no share in what a session may make.
+        max_containers: usize::MAX,
+        max_containers_total: plan.max_containers_total,
+    }
+}
+
+/// Gives the user what is the user's, and makes and removes a file as the user does.
+async fn prove(link: &Link, user: Ids, volume_at: &ContainerPath, own: &[ContainerPath]) -> Result<(), BoxError> {
+    let Ids { uid, gid } = user;
+    for place in own.iter().chain([volume_at]) {
+        link.settle(Settle { uid, gid, workdir: place.to_string(), bound: Vec::new() }).await?;
+    }
+    let file = At {
+        user: Who::Ids { uid, gid: Some(gid) },
+        path: volume_at.join(&format!(".ready-{}", random_hex::<8>()))?.to_string(),
+        follow: false,
+    };
+    let content = Input::Bytes(Vec::new());
+    let put = Put { at: file.clone(), mode: Some(0o600), exact: false, parents: false, replace: false, content };
+    link.put(put).await?;
+    Ok(link.remove(file, false).await?)
+}

@@ -1,0 +1,347 @@
+//! The words of Apple's `container` (workspace.md 6.5).
+//!
+//! Its parser takes a value as the next word, knows no `--` before a name, and reads commas, equals signs and colons of
+//! a mount as its own. So what cannot be said is refused here, before any program starts.
+
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::path::Path;
+use std::time::Duration;
+
+use super::{ENTER, GUEST_DIR, MARK, SLEEP_SECONDS, Words, named};
+use crate::{
+    Access, ByteSize, Capability, ContainerId, ContainerPath, CreateSpec, EngineKind, Error, Exec, GuestOn, Ids,
+    ImageRef, Limits, Mount, NetworkOn, Placed, Result, Tmpfs, VolumeMount,
+};
+
+/// A machine with less does not start.
+pub(crate) const LEAST_MEMORY: ByteSize = ByteSize::mib(200);
+
+const MIB: u64 = 1 << 20;
+
+/// Variables of a command travel in variables of the engine's program, whole and under these names: no value of one is a
+/// word, and none of them can tell that program what to do.
+const CARRIED: &str = "CORACLE_ENV_";
+
+/// The archive of a root file system, as a build finds it.
+pub(in crate::cli) const ROOT_FS: &str = "rootfs.tar";
+
+/// Takes the variables out of those that carried them, then does what [`ENTER`] does. `$1` says how many there are.
+const TAKE: &str = r#"n=$1; shift; while [ "$n" -gt 0 ]; do n=$((n-1)); eval "export \"\$CORACLE_ENV_$n\""; unset "CORACLE_ENV_$n"; done; "#;
+
+/// Sets owners that a copy cannot carry: pairs of lines, owner and path.
+const OWN: &str = r#"while IFS= read -r owner && IFS= read -r path; do chown -h -- "$owner" "$path" || exit 1; done"#;
+
+impl Words {
+    fn pair(self, name: &str, value: impl Display) -> Self {
+        self.word(name).word(value.to_string())
+    }
+
+    fn pairs(self, name: &str, values: impl IntoIterator<Item = impl Display>) -> Self {
+        values.into_iter().fold(self, |it, value| it.pair(name, value))
+    }
+}
+
+fn not_encodable(what: &'static str, value: &str, why: &'static str) -> Error {
+    Error::NotEncodable { engine: EngineKind::Container, what, value: value.to_owned(), why }
+}
+
+fn lacks(capability: Capability) -> Error {
+    Error::Unsupported { engine: EngineKind::Container, capability }
+}
+
+/// A text that stands where an option could.
+fn name<'a>(what: &'static str, text: &'a str) -> Result<&'a str> {
+    if text.is_empty() || text.starts_with('-') {
+        return Err(not_encodable(what, text, "is empty or begins with `-`"));
+    }
+    Ok(text)
+}
+
+/// The image of a container: how the engine finds it, and whether it has a user of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cli) struct Base {
+    pub(in crate::cli) reference: ImageRef,
+    pub(in crate::cli) has_user: bool,
+}
+
+/// A container. What it is made with is decided one concern after the other, in the order of the table.
+pub(in crate::cli) fn create(placed: &Placed, base: &Base) -> Result<Words> {
+    let spec = placed.spec();
+    lacked(spec)?;
+    let it = Words::verb("create").pair("--name", name("the name", spec.name.as_str())?);
+    let it = labels(it, &spec.labels)?;
+    let it = limits(it, spec.limits);
+    let it = network(it, placed.network())?;
+    let it = privileges(it, spec);
+    let it = it.words(["--workdir", "/"]);
+    // An image may name a user, and PID 1 becomes others.
+    let it = if base.has_user { it.words(["--user", "0:0"]) } else { it };
+    let it = guest_mounts(it, placed.guest(), spec.read_only)?;
+    let it = spec.mounts.iter().try_fold(it, bind)?;
+    let it = spec.tmpfs.iter().try_fold(it, in_memory)?;
+    let it = spec.volumes.iter().try_fold(it, volume)?;
+    let (entry, does) = match placed.guest() {
+        Some(_) => (format!("{GUEST_DIR}/guest"), "init"),
+        None => ("sleep".to_owned(), SLEEP_SECONDS),
+    };
+    Ok(it.pair("--entrypoint", entry).word(name("the image", base.reference.as_str())?).word(does))
+}
+
+/// What is asked for and cannot be had. Limits are not among it: those are warned of.
+fn lacked(spec: &CreateSpec) -> Result<()> {
+    let asked = [
+        (spec.gpu, Capability::Gpu),
+        (!spec.ports.is_empty(), Capability::Publish),
+        (!spec.add_hosts.is_empty(), Capability::HostEntries),
+    ];
+    match asked.into_iter().find(|it| it.0) {
+        Some((_, capability)) => Err(lacks(capability)),
+        None => Ok(()),
+    }
+}
+
+fn labels<'a>(it: Words, labels: impl IntoIterator<Item = (&'a String, &'a String)>) -> Result<Words> {
+    labels
+        .into_iter()
+        .try_fold(it, |it, (key, value)| Ok(it.pair("--label", format_args!("{}={value}", name("the label", key)?))))
+}
+
+/// Whole processors, and memory of a machine of its own: there is no swap to limit, and no limit of processes.
+fn limits(it: Words, limits: Limits) -> Words {
+    let it = it.pairs("--cpus", limits.cpus.map(whole_cpus));
+    it.pairs("--memory", limits.memory.map(|it| format!("{}M", it.0.max(LEAST_MEMORY.0).div_ceil(MIB))))
+}
+
+/// At least one; a part of a processor counts as a whole one.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what fits")]
+pub(crate) fn whole_cpus(cpus: f64) -> u32 {
+    cpus.ceil().clamp(1.0, f64::from(u16::MAX)) as u32
+}
+
+fn network(it: Words, network: &NetworkOn) -> Result<Words> {
+    match network {
+        NetworkOn::EngineDefault => Ok(it),
+        NetworkOn::None => Ok(it.words(["--network", "none", "--no-dns"])),
+        NetworkOn::Id(id) => Ok(it.pair("--network", name("the network", id)?)),
+        NetworkOn::Alone => Err(lacks(Capability::PartedNetwork)),
+        NetworkOn::Host => Err(lacks(Capability::HostNetwork)),
+    }
+}
+
+fn privileges(it: Words, spec: &CreateSpec) -> Words {
+    let it = it.words(["--cap-drop", "ALL"]);
+    let it = it.pairs("--cap-add", named(spec.capabilities).iter().map(|it| format!("CAP_{it}")));
+    let it = if spec.read_only { it.word("--read-only") } else { it };
+    let each = [("nofile", spec.ulimits.nofile.map(u64::from)), ("core", spec.ulimits.core)];
+    it.pairs("--ulimit", each.into_iter().filter_map(|(name, it)| it.map(|it| format!("{name}={it}:{it}"))))
+}
+
+/// The guest's program and its place in memory. A socket in a bound directory does not work, so none is bound.
+fn guest_mounts(it: Words, guest: Option<&GuestOn>, read_only: bool) -> Result<Words> {
+    // What is too much for its memory goes beside it, which has to be writable.
+    let it = if read_only && guest.is_some() { tmpfs(it, GUEST_DIR, (64, "0755"))? } else { it };
+    let it = match guest {
+        None => return Ok(it),
+        Some(GuestOn::Uploaded) => it,
+        Some(GuestOn::Bound { program, .. }) => file(it, program, &format!("{GUEST_DIR}/guest"), Access::ReadOnly)?,
+    };
+    tmpfs(it, &format!("{GUEST_DIR}/run"), (16, "0755"))
+}
+
+fn bind(it: Words, mount: &Mount) -> Result<Words> {
+    let (host, at) = (mount.host.real(), mount.at.as_str());
+    if mount.host.is_dir() { dir(it, host, at, mount.access) } else { file(it, host, at, mount.access) }
+}
+
+fn dir(it: Words, host: &Path, at: &str, access: Access) -> Result<Words> {
+    let source = field("the source of a mount", host.to_str().unwrap_or_default())?;
+    let target = field("the target of a mount", at)?;
+    let readonly = if access == Access::ReadOnly { ",readonly" } else { "" };
+    Ok(it.pair("--mount", format_args!("type=bind,source={source},target={target}{readonly}")))
+}
+
+/// A single file or socket.
+fn file(it: Words, host: &Path, at: &str, access: Access) -> Result<Words> {
+    let source = no_colon("the source of a volume", host.to_str().unwrap_or_default())?;
+    let target = no_colon("the target of a volume", at)?;
+    let readonly = if access == Access::ReadOnly { ":ro" } else { "" };
+    Ok(it.pair("--volume", format_args!("{source}:{target}{readonly}")))
+}
+
+fn tmpfs(it: Words, at: &str, (mib, mode): (u64, &str)) -> Result<Words> {
+    let target = field("the target of a mount", at)?;
+    Ok(it.pair("--mount", format_args!("type=tmpfs,target={target},size={mib}M,mode={mode}")))
+}
+
+fn in_memory(it: Words, Tmpfs { at, size, mode }: &Tmpfs) -> Result<Words> {
+    tmpfs(it, at.as_str(), (size.0.div_ceil(MIB), &format!("{mode:04o}")))
+}
+
+fn volume(it: Words, VolumeMount { name: source, at, access }: &VolumeMount) -> Result<Words> {
+    let (source, target) =
+        (field("the name of a volume", source.as_str())?, field("the target of a mount", at.as_str())?);
+    let readonly = if *access == Access::ReadOnly { ",readonly" } else { "" };
+    Ok(it.pair("--mount", format_args!("type=volume,source={source},target={target}{readonly}")))
+}
+
+/// A field of `--mount`.
+fn field<'a>(what: &'static str, text: &'a str) -> Result<&'a str> {
+    if text.contains([',', '=']) {
+        return Err(not_encodable(what, text, "has a comma or an equals sign"));
+    }
+    Ok(text)
+}
+
+/// A part of `--volume` or `copy`.
+fn no_colon<'a>(what: &'static str, text: &'a str) -> Result<&'a str> {
+    if text.contains(':') {
+        return Err(not_encodable(what, text, "has a colon"));
+    }
+    name(what, text)
+}
+
+/// A command as the engine runs it, and the variables that its program needs for it.
+pub(in crate::cli) fn exec(id: &ContainerId, exec: &Exec, mark: &str) -> (Words, Vec<(String, OsString)>) {
+    let mark = (MARK.to_owned(), mark.to_owned());
+    let env: Vec<_> = exec.env.iter().map(|(name, value)| (name.clone(), value.clone())).chain([mark]).collect();
+    let carried = |at: usize| format!("{CARRIED}{at}");
+    let it = enters(id, exec.user, exec.stdin.is_some(), (0..env.len()).map(carried));
+    let it = it.word(format!("{TAKE}{ENTER}")).word("coracle").word(env.len().to_string());
+    let it = it.word(exec.workdir.as_str()).words(exec.command.clone().into_argv());
+    let carries = env.iter().enumerate().map(|(at, (name, value))| (carried(at), format!("{name}={value}").into()));
+    (it, carries.collect())
+}
+
+/// One of our constant programs; its arguments follow.
+pub(super) fn constant_program(id: &ContainerId, user: Ids, program: &str) -> Words {
+    enters(id, user, false, []).word(program).word("coracle")
+}
+
+/// A shell inside; what it shall do follows.
+fn enters(id: &ContainerId, user: Ids, stdin: bool, env: impl IntoIterator<Item = String>) -> Words {
+    let it = Words::verb("exec");
+    let it = if stdin { it.word("--interactive") } else { it };
+    let it = it.pairs("--env", env).pair("--user", user).words(["--workdir", "/", id.as_str()]);
+    it.words(["/bin/sh", "-c"])
+}
+
+/// Sets owners, which come on standard input.
+pub(in crate::cli) fn own(id: &ContainerId) -> Words {
+    enters(id, Ids::ROOT, true, []).words([OWN, "coracle"])
+}
+
+pub(super) fn connect(id: &ContainerId) -> Words {
+    let it = Words::verb("exec --interactive --user 0:0 --workdir /");
+    it.word(id.as_str()).word(format!("{GUEST_DIR}/guest")).word("connect")
+}
+
+pub(in crate::cli) fn kill(id: &ContainerId) -> Words {
+    Words::verb("kill --signal KILL").word(id.as_str())
+}
+
+pub(in crate::cli) fn delete(id: &ContainerId) -> Words {
+    Words::verb("delete --force").word(id.as_str())
+}
+
+pub(super) fn stop(id: &ContainerId, grace: Duration) -> Words {
+    Words::verb("stop").pair("--time", grace.as_secs()).word(id.as_str())
+}
+
+pub(in crate::cli) fn list() -> Words {
+    Words::verb("list --all --format json")
+}
+
+pub(in crate::cli) fn system(what: &str) -> Words {
+    Words::verb("system").word(what).words(["--format", "json"])
+}
+
+pub(in crate::cli) fn stats(id: &ContainerId) -> Words {
+    Words::verb("stats --no-stream --format json").word(id.as_str())
+}
+
+pub(super) fn logs(id: &ContainerId, lines: usize) -> Words {
+    Words::verb("logs").pair("-n", lines).word(id.as_str())
+}
+
+/// A file or a directory, under its own name into a directory that is there: the slash says that none is to be made.
+pub(in crate::cli) fn copy_in(from: &Path, id: &ContainerId, at: &ContainerPath) -> Result<Words> {
+    let (from, at) = (no_colon("the path", from.to_str().unwrap_or_default())?, no_colon("the path", at.as_str())?);
+    Ok(Words::verb("copy").words([from, &format!("{id}:{}/", at.trim_end_matches('/'))]))
+}
+
+pub(in crate::cli) fn copy_out(id: &ContainerId, path: &ContainerPath, into: &Path) -> Result<Words> {
+    let into = no_colon("the path", into.to_str().unwrap_or_default())?;
+    let path = no_colon("the path", path.as_str())?;
+    Ok(Words::verb("copy").words([&format!("{id}:{path}"), into]))
+}
+
+/// An image from a directory of ours.
+pub(in crate::cli) fn build(dir: &Path, file: &Path, tag: &ImageRef, labelled: &[(String, String)]) -> Result<Words> {
+    let it = Words::verb("build --progress plain").pair("--tag", name("the tag", tag.as_str())?);
+    let it = it.pair("--file", file.display());
+    Ok(labels(it, labelled.iter().map(|(key, value)| (key, value)))?.word(dir.as_os_str()))
+}
+
+/// An image of one layer, of a root file system.
+pub(in crate::cli) fn dockerfile(env: &[(String, String)]) -> String {
+    let env =
+        env.iter().map(|(name, value)| format!("ENV {name}={}\n", super::instruction(super::Dialect::Apple, value)));
+    format!("FROM scratch\nADD {ROOT_FS} /\n{}", env.collect::<String>())
+}
+
+pub(super) fn pull(image: &ImageRef) -> Words {
+    Words::verb("image pull --progress none").word(image.completed().as_str())
+}
+
+pub(in crate::cli) fn images() -> Words {
+    Words::verb("image list --format json")
+}
+
+pub(in crate::cli) fn inspect_images<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Words> {
+    names.into_iter().try_fold(Words::verb("image inspect"), |it, text| Ok(it.word(name("the image", text)?)))
+}
+
+pub(in crate::cli) fn delete_image(reference: &str) -> Result<Words> {
+    Ok(Words::verb("image delete").word(name("the image", reference)?))
+}
+
+pub(in crate::cli) fn create_network(text: &str, labelled: &[(String, String)], internal: bool) -> Result<Words> {
+    let it = Words::verb("network create");
+    let it = if internal { it.word("--internal") } else { it };
+    Ok(labels(it, labelled.iter().map(|(key, value)| (key, value)))?.word(name("the network", text)?))
+}
+
+pub(in crate::cli) fn networks() -> Words {
+    Words::verb("network list --format json")
+}
+
+pub(in crate::cli) fn delete_network(text: &str) -> Result<Words> {
+    Ok(Words::verb("network delete").word(name("the network", text)?))
+}
+
+pub(in crate::cli) fn volumes() -> Words {
+    Words::verb("volume list --format json")
+}
+
+pub(in crate::cli) fn create_volume(
+    text: &str,
+    labelled: &[(String, String)],
+    size: Option<ByteSize>,
+) -> Result<Words> {
+    let it = labels(Words::verb("volume create"), labelled.iter().map(|(key, value)| (key, value)))?;
+    let it = it.pairs("-s", size.map(|it| format!("{}M", it.0.div_ceil(MIB))));
+    Ok(it.word(name("the volume", text)?))
+}
+
+/// Another name for an image.
+pub(in crate::cli) fn tag(image: &str, other: &ImageRef) -> Result<Words> {
+    Ok(Words::verb("image tag").word(name("the image", image)?).word(name("the image", other.as_str())?))
+}
+
+pub(in crate::cli) fn delete_volume(text: &str) -> Result<Words> {
+    Ok(Words::verb("volume delete").word(name("the volume", text)?))
+}
+
+#[cfg(test)]
+mod tests;

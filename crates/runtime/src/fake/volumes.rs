@@ -1,0 +1,114 @@
+//! Volumes of the fake engine that containers are given by name.
+//!
+//! A container that may write to one has its directory among its own files for as long as it is there; the engine itself
+//! keeps what nobody has.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::files::Files;
+use super::{State, Verb, now, refused};
+use crate::{Access, ContainerPath, CreateSpec, Error, Result, Volume, VolumeAct, VolumeMount};
+
+/// The files of a volume.
+#[derive(Debug)]
+pub(super) struct Content {
+    dir: TempDir,
+    /// Where they are while a container has them.
+    lent: Option<PathBuf>,
+}
+
+impl Content {
+    fn new() -> std::io::Result<Self> {
+        let dir = tempfile::Builder::new().prefix("coracle-fake-volume-").tempdir()?;
+        fs::create_dir(dir.path().join("files"))?;
+        Ok(Self { dir, lent: None })
+    }
+
+    fn home(&self) -> PathBuf {
+        self.dir.path().join("files")
+    }
+
+    pub(super) fn place(&self) -> PathBuf {
+        self.lent.clone().unwrap_or_else(|| self.home())
+    }
+}
+
+impl State {
+    pub(super) fn act_on_volumes(&mut self, act: VolumeAct) -> Result<Vec<Volume>> {
+        match act {
+            VolumeAct::Create { name, labels, size: _ } => {
+                if !self.volumes.iter().any(|it| it.name == name.as_str()) {
+                    let content = Content::new().map_err(host)?;
+                    self.contents.insert(name.to_string(), content);
+                    let labels = labels.into_iter().collect();
+                    self.volumes.push(Volume { name: name.to_string(), labels, created: now() });
+                }
+                Ok(self.volumes.iter().filter(|it| it.name == name.as_str()).cloned().collect())
+            }
+            VolumeAct::List(filter) => {
+                Ok(self.volumes.iter().filter(|it| filter.admits(&it.labels)).cloned().collect())
+            }
+            VolumeAct::Remove(name) => {
+                if self.containers.values().any(|it| it.volumes.iter().any(|it| it.name.as_str() == name)) {
+                    return Err(refused(Verb::RemoveVolume, format!("{name} is in use")));
+                }
+                self.contents.remove(&name);
+                self.volumes.retain(|it| it.name != name);
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    /// Whether all of them are there, and none that is written to is written to by another container.
+    pub(super) fn check_volumes(&self, spec: &CreateSpec) -> Result<()> {
+        for VolumeMount { name, access, .. } in &spec.volumes {
+            let Some(content) = self.contents.get(name.as_str()) else {
+                return Err(refused(Verb::Create, format!("no volume {name}")));
+            };
+            if *access == Access::ReadWrite && content.lent.is_some() {
+                return Err(refused(Verb::Create, format!("another container writes to {name}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts them among the files of a container that is being made.
+    pub(super) fn lend(&mut self, files: &Files, volumes: &[VolumeMount]) -> Result<()> {
+        for VolumeMount { name, at, access } in volumes {
+            let Some(content) = self.contents.get_mut(name.as_str()) else { continue };
+            let there = below(files, at);
+            match access {
+                Access::ReadOnly => std::os::unix::fs::symlink(content.place(), &there),
+                Access::ReadWrite => {
+                    content.lent = Some(there.clone());
+                    fs::rename(content.home(), &there)
+                }
+            }
+            .map_err(host)?;
+        }
+        Ok(())
+    }
+
+    /// Takes them back from a container that goes.
+    pub(super) fn take_back(&mut self, files: &Files, volumes: &[VolumeMount]) {
+        for VolumeMount { name, at, access } in volumes {
+            let Some(content) = self.contents.get_mut(name.as_str()) else { continue };
+            if *access == Access::ReadWrite {
+                content.lent = None;
+                // What cannot be had back is lost, as a disk may lose it.
+                let _ = fs::rename(below(files, at), content.home());
+            }
+        }
+    }
+}
+
+fn below(files: &Files, at: &ContainerPath) -> PathBuf {
+    files.root().join(Path::new(at.as_str().trim_start_matches('/')))
+}
+
+fn host(source: std::io::Error) -> Error {
+    Error::Host { what: "cannot keep the files of a volume".into(), source }
+}

@@ -1,0 +1,133 @@
+//! The server as the protocol sees it, for any number of clients.
+
+use std::sync::Arc;
+
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, ListToolsResult,
+    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+};
+use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer, ServerHandler};
+use serde_json::{Map, Value};
+
+use super::http::Clients;
+use super::news::Teller;
+use super::session::{Held, Session};
+use super::tools::{Called, Tools};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::mouth;
+use crate::op::Input;
+use crate::progress::{Event, Progress};
+
+/// Whose calls they are.
+#[derive(Clone, Debug)]
+pub(super) enum Whose {
+    /// All are of the one client there is.
+    One(Session),
+    /// Of several; each call comes with its session.
+    Each(Clients),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Server {
+    whose: Whose,
+    tools: Arc<Tools>,
+}
+
+impl Server {
+    pub(super) fn new(whose: Whose, tools: Arc<Tools>) -> Self {
+        Self { whose, tools }
+    }
+
+    fn session(&self, context: &RequestContext<RoleServer>) -> Option<Held> {
+        match &self.whose {
+            Whose::One(session) => Some(session.held()),
+            Whose::Each(clients) => context.extensions.get::<Held>().cloned().or_else(|| clients.of_the_token()),
+        }
+    }
+}
+
+impl ServerHandler for Server {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+            .with_server_info(Implementation::new("coracle", env!("CARGO_PKG_VERSION")))
+            .with_instructions(self.tools.instructions())
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        self.tools.told.iter().find(|it| it.name == name).cloned()
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(self.tools.told.clone()))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let Some(called) = self.tools.find(&request.name) else {
+            return Err(ErrorData::invalid_params(format!("no tool `{}`", request.name.escape_debug()), None));
+        };
+        let Some(session) = self.session(&context) else {
+            return Err(ErrorData::invalid_request("the server stops", None));
+        };
+        let arguments = request.arguments.unwrap_or_default();
+        let work = session.spawn(call(session.cx().clone(), called, arguments, context));
+        let (answer, text) = work.await.unwrap_or_else(|err| (Failure::internal(err).answer(None), None));
+        let success = answer.get("success") == Some(&Value::Bool(true));
+        let answer = Value::Object(answer);
+        let mut result =
+            if success { CallToolResult::structured(answer) } else { CallToolResult::structured_error(answer) };
+        if let Some(text) = text {
+            result.content = vec![ContentBlock::text(text)];
+        }
+        Ok(result.into())
+    }
+}
+
+/// The object for programs, and what a model reads where that is something else.
+type Told = (Map<String, Value>, Option<String>);
+
+/// One call, withdrawn by the request's own cancel and by the end of the session.
+async fn call(cx: Context, called: Called, arguments: Map<String, Value>, context: RequestContext<RoleServer>) -> Told {
+    let cancel = cx.cancel.child_token();
+    let withdrawn = tokio::spawn({
+        let (request, cancel) = (context.ct.clone(), cancel.clone());
+        async move {
+            request.cancelled().await;
+            cancel.cancel();
+        }
+    });
+    let cx = cx.for_call(cancel, Progress::none());
+    let told = match context.meta.get_progress_token() {
+        None => drive(&cx, called, arguments, None).await,
+        Some(token) => {
+            let mut teller = Teller::new(token, context.peer);
+            drive(&cx, called, arguments, Some(&mut |event| teller.hear(&event))).await
+        }
+    };
+    withdrawn.abort();
+    told
+}
+
+async fn drive(
+    cx: &Context,
+    called: Called,
+    arguments: Map<String, Value>,
+    hear: Option<&mut (dyn FnMut(Event) + Send)>,
+) -> Told {
+    match called {
+        Called::Containers => (mouth::drive(cx, Input::Object(arguments), hear).await, None),
+        Called::Tool(entry) => {
+            let said = mouth::drive_tool(cx, entry, arguments, hear).await;
+            (said.answer, Some(said.text))
+        }
+    }
+}

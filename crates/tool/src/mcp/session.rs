@@ -1,0 +1,75 @@
+//! One client's session: what its calls are given, and those that run.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use super::on_session_end;
+use crate::context::Context;
+
+/// A client's session. Clones are the same one.
+#[derive(Clone, Debug)]
+pub(super) struct Session {
+    cx: Context,
+    /// Calls that run, so that the end of the session comes after theirs.
+    calls: TaskTracker,
+    used: Arc<Mutex<Instant>>,
+}
+
+impl Session {
+    pub(super) fn new(cx: Context) -> Self {
+        Self { cx, calls: TaskTracker::new(), used: Arc::new(Mutex::new(Instant::now())) }
+    }
+
+    /// The session for a call that begins: it does not end before this is dropped.
+    pub(super) fn held(&self) -> Held {
+        self.touch();
+        Held { session: self.clone(), _token: self.calls.token() }
+    }
+
+    /// When it was last used: now, while calls run.
+    pub(super) fn used(&self) -> Instant {
+        if !self.calls.is_empty() {
+            self.touch();
+        }
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn touch(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// Withdraws what runs, waits for it, and then lets go of the session's containers.
+    pub(super) async fn end(&self) {
+        self.cx.cancel.cancel();
+        self.calls.close();
+        self.calls.wait().await;
+        on_session_end(&self.cx).await;
+    }
+}
+
+/// A session that cannot end yet.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    session: Session,
+    _token: TaskTrackerToken,
+}
+
+impl Held {
+    pub(super) fn cx(&self) -> &Context {
+        &self.session.cx
+    }
+
+    /// A task of its own: an act that has begun is finished or undone, even when the connection breaks.
+    pub(super) fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        let session = self.session.clone();
+        self.session.calls.spawn(async move {
+            let done = work.await;
+            session.touch();
+            done
+        })
+    }
+}

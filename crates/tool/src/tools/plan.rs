@@ -1,0 +1,173 @@
+//! What a session's containers are made of (workspace.md 1.9, 6.4): from the configuration, with every default decided.
+
+use std::collections::BTreeMap;
+
+use coracle_images::profile::Profile;
+use coracle_images::profile::rooms;
+use coracle_lifecycle::{Blueprint, RoomRole};
+use coracle_runtime::{
+    ByteSize, Capabilities, ContainerName, ContainerPath, CreateSpec, Ids, ImageRef, Limits, NetworkAsk, Tmpfs, Ulimits,
+};
+use sha2::{Digest, Sha256};
+
+use super::image::{Imaged, imaged};
+use crate::config::Config;
+use crate::context::Context;
+use crate::failure::{Code, Failure};
+use crate::guest;
+use crate::ops::preflight::{Ready, ensure_ready};
+
+/// What a role's container is, as the person's settings have it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Plan {
+    pub(super) image: ImageRef,
+    pub(super) user: Ids,
+    pub(super) workdir: &'static str,
+    pub(super) volume_at: &'static str,
+    pub(super) limits: Limits,
+    pub(super) tmpfs: Vec<(&'static str, u64, u32)>,
+    pub(super) env: BTreeMap<String, String>,
+}
+
+/// The user of a workspace: nobody, whom every image knows.
+const NOBODY: Ids = Ids { uid: 65534, gid: 65534 };
+
+/// The user of snippets: nobody else's number.
+const RUNNER: Ids = Ids { uid: 10002, gid: 10002 };
+
+/// Processes and threads of snippets.
+const RUN_PIDS: u32 = 128;
+
+/// Ceilings of each process.
+const ULIMITS: Ulimits = Ulimits { nofile: Some(4096), core: Some(0) };
+
+impl Plan {
+    pub(super) fn of(role: RoomRole, config: &Config) -> Self {
+        match role {
+            RoomRole::Workspace => Self::workspace(config),
+            RoomRole::Run => Self::run(config),
+        }
+    }
+
+    fn workspace(config: &Config) -> Self {
+        let own = &config.workspace;
+        let mut env = variables(&[("HOME", "/home/agent"), ("LANG", "C.UTF-8")]);
+        env.extend(own.env.clone());
+        Self {
+            image: own.image.clone(),
+            user: NOBODY,
+            workdir: "/workspace",
+            volume_at: "/workspace",
+            limits: Limits { memory: Some(own.memory), cpus: Some(own.cpus), pids: Some(own.pids) },
+            tmpfs: vec![("/tmp", 256, 0o1777), ("/home/agent", 256, 0o700)],
+            env,
+        }
+    }
+
+    fn run(config: &Config) -> Self {
+        let own = &config.run_code;
+        Self {
+            image: own.image.clone(),
+            user: RUNNER,
+            workdir: "/code",
+            volume_at: "/packages",
+            limits: Limits { memory: Some(own.memory), cpus: Some(own.cpus), pids: Some(RUN_PIDS) },
+            tmpfs: vec![("/tmp", 128, 0o1777), ("/code", 16, 0o755)],
+            env: variables(&[
+                ("HOME", "/tmp"),
+                ("LANG", "C.UTF-8"),
+                ("BUN_INSTALL_CACHE_DIR", "/packages/cache"),
+                ("NODE_PATH", "/packages/node_modules:/packages-base/node_modules"),
+                ("PYTHONPATH", "/packages/python:/packages-base/python"),
+            ]),
+        }
+    }
+
+    /// Tells it from every other, so that a container of other settings is replaced.
+    pub(super) fn hash(&self) -> String {
+        hex::encode(Sha256::digest(format!("{self:?}")))
+    }
+
+    fn spec(&self) -> Result<CreateSpec, Failure> {
+        // The room gives it a name of its own.
+        let name = ContainerName::parse("room")?;
+        let tmpfs = |(at, mib, mode): &(&str, u64, u32)| {
+            Ok::<_, Failure>(Tmpfs { at: ContainerPath::parse(at)?, size: ByteSize::mib(*mib), mode: *mode })
+        };
+        Ok(CreateSpec {
+            exec_user: self.user,
+            network: NetworkAsk::None,
+            limits: self.limits,
+            tmpfs: self.tmpfs.iter().map(tmpfs).collect::<Result<_, _>>()?,
+            read_only: true,
+            ulimits: ULIMITS,
+            capabilities: Capabilities::Guest,
+            ..CreateSpec::new(name, self.image.clone())
+        })
+    }
+}
+
+fn variables(all: &[(&str, &str)]) -> BTreeMap<String, String> {
+    all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+/// What stands in when nobody has the image.
+pub(super) fn stand_in(role: RoomRole, config: &Config) -> Profile {
+    match role {
+        RoomRole::Workspace => rooms::workspace(config.default_image.clone()),
+        RoomRole::Run => rooms::snippets(config.default_image.clone()),
+    }
+}
+
+/// All that a container needs, its image made or fetched.
+pub(super) async fn blueprint(cx: &Context, role: RoomRole) -> Result<Blueprint, Failure> {
+    let ready: Ready = ensure_ready(cx).await?;
+    let plan = Plan::of(role, &cx.config);
+    let Imaged { image, reference } = imaged(cx, &ready, role, &plan.image).await?;
+    let Some(program) = guest::program(cx, &*ready.runtime, &image)? else {
+        return Err(Failure::new(
+            Code::Unsupported,
+            "the containers of a session need the guest, and this one gets none",
+        )
+        .detail("capability", "guest")
+        .hint("leave `guest` out of the configuration, and use an image for an architecture of this release"));
+    };
+    Ok(Blueprint {
+        spec: plan.spec()?,
+        policy: cx.policy()?,
+        image,
+        reference,
+        guest: program,
+        volume_at: ContainerPath::parse(plan.volume_at)?,
+        workdir: ContainerPath::parse(plan.workdir)?,
+        env: plan.env,
+        fill: None,
+        max_containers_total: cx.config.max_containers_total as usize,
+        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_lifecycle::RoomRole;
+
+    use super::Plan;
+    use crate::config::Config;
+
+    #[test]
+    fn other_settings_are_another_container() {
+        let config = Config::default();
+        let mut other = config.clone();
+        other.workspace.memory = coracle_runtime::ByteSize::mib(2048);
+        let hash = |role, config: &Config| Plan::of(role, config).hash();
+        assert_eq!(hash(RoomRole::Workspace, &config), hash(RoomRole::Workspace, &config.clone()));
+        assert_ne!(hash(RoomRole::Workspace, &config), hash(RoomRole::Workspace, &other));
+        assert_eq!(hash(RoomRole::Run, &config), hash(RoomRole::Run, &other));
+    }
+
+    #[test]
+    fn r06_snippets_get_two_cores_and_half_a_gibibyte() {
+        let limits = Plan::of(RoomRole::Run, &Config::default()).limits;
+        assert_eq!((limits.cpus, limits.memory.unwrap().0, limits.pids), (Some(2.0), 512 << 20, Some(128)));
+    }
+}

@@ -1,0 +1,122 @@
+//! Apple's `container`, played by a program of this package, with a directory of its own for each case.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use coracle_runtime::cli::{CliRuntime, Dialect};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{Case, caught, person, settings};
+
+/// Its name among the engines.
+pub(super) const CONTAINER: &str = "container";
+
+/// The played engine of one case.
+#[derive(Debug)]
+pub(crate) struct Scripted(TempDir);
+
+impl Scripted {
+    /// One that has nothing yet. It starts containers in namespaces of this machine, which root alone may make.
+    pub(crate) fn new() -> Result<Self, String> {
+        if !cfg!(target_os = "linux") || !person::is_root() {
+            return Err("the played `container` needs Linux and root".into());
+        }
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("kept")).unwrap();
+        // The product's environment does not reach an engine's program.
+        let (program, kept) = (env!("CARGO_BIN_EXE_container"), dir.path().join("kept"));
+        let script = format!("#!/bin/sh\nCORACLE_SCRIPTED_CONTAINER='{}' exec '{program}' \"$@\"\n", kept.display());
+        let it = Self(dir);
+        std::fs::write(it.program(), script).unwrap();
+        std::fs::set_permissions(it.program(), PermissionsExt::from_mode(0o755)).unwrap();
+        Ok(it)
+    }
+
+    /// The program, for a configuration.
+    pub(crate) fn program(&self) -> PathBuf {
+        self.0.path().join(CONTAINER)
+    }
+
+    fn kept(&self) -> PathBuf {
+        self.0.path().join("kept")
+    }
+
+    /// What it does otherwise from now on.
+    pub(crate) fn plays(&self, scenario: &Value) {
+        let _ = std::fs::remove_dir_all(self.kept().join("counts"));
+        std::fs::write(self.kept().join("scenario.json"), scenario.to_string()).unwrap();
+    }
+
+    /// All that it was told: `{argv, env, stdin_open}` each.
+    pub(crate) fn calls(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.kept().join("calls.jsonl")).unwrap_or_default();
+        text.lines().map(|it| serde_json::from_str(it).unwrap()).collect()
+    }
+
+    /// How often it was told a verb.
+    pub(crate) fn count(&self, verb: &str) -> usize {
+        self.calls().iter().filter(|it| it["argv"][0] == verb).count()
+    }
+
+    pub(super) fn connect(&self, config: &Path) -> CliRuntime {
+        let settings = coracle_runtime::cli::EngineSettings { program: Some(self.program()), ..settings(config) };
+        CliRuntime::connect(Dialect::Apple, &settings).unwrap()
+    }
+}
+
+/// Runs a check on the played engine alone. Where it cannot be played, that is counted.
+pub(crate) async fn with_scripted(check: impl AsyncFn(&Case, &Scripted)) {
+    if Scripted::new().is_err() {
+        super::ran::skipped(CONTAINER);
+        return;
+    }
+    let case = super::case(CONTAINER).await.unwrap_or_else(|err| panic!("{err}"));
+    let scripted = case.scripted.as_ref().unwrap();
+    let checked = caught(check(&case, scripted)).await;
+    scripted.plays(&serde_json::json!({}));
+    case.clean_up().await;
+    if let Err(panic) = checked {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// What an engine does not do or tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lack {
+    /// Images of containers.
+    Commit,
+    /// Stacks.
+    Compose,
+    /// Ports on the host.
+    Publish,
+    /// Parts of cores, little memory, limits of processes: `limits` come back as they were given.
+    ExactLimits,
+    /// Ceilings of each process: the played engine notes those that are asked for.
+    Ulimits,
+    /// Freezing a container.
+    Pause,
+    /// Sources of mounts with any name.
+    OddSources,
+    /// How the first process of a container ended, and which it is here.
+    Processes,
+    /// Networks that carry something: those of the played engine are names.
+    Carriers,
+}
+
+impl Case {
+    /// Whether the engine lacks something that a check is about. It leaves that out, and it is counted.
+    pub(crate) fn lacks(&self, what: Lack) -> bool {
+        let lacks = self.engine() == coracle_runtime::EngineKind::Container
+            && (!matches!(what, Lack::Carriers | Lack::Ulimits) || self.scripted.is_some());
+        if lacks {
+            self.left_out();
+        }
+        lacks
+    }
+
+    /// Counts that something is not tried on it.
+    pub(crate) fn left_out(&self) {
+        super::ran::skipped(self.engine().as_str());
+    }
+}

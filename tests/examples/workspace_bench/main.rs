@@ -1,0 +1,166 @@
+//! Measures the file tools of a session beside the engines' own `exec` and ripgrep on the host, for `cargo xtask bench
+//! workspace`.
+//!
+//! `workspace_bench OUT CORACLE ROUNDS ENGINE…` writes JSON to the file `OUT`. The tools are called in this process, over
+//! the link that a server would hold, in a container of `coracle`'s own default image. All ways take turns.
+#![expect(clippy::unwrap_used, reason = "a measurement that fails is worth nothing")]
+#![expect(clippy::print_stderr, reason = "whoever waits wants to see that it goes on")]
+#![expect(clippy::disallowed_methods, reason = "the programs are what is measured")]
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use coracle::{Context, Host, Mouth, Options};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// What is searched: in a container and on the host the same.
+const TREE: &str = "i=0; while [ $i -lt 100 ]; do mkdir -p tree/d$i; j=0; while [ $j -lt 100 ]; do \
+    { echo \"file $i $j\"; head -c 1500 /dev/zero | tr '\\0' x | fold -w 70; echo \"needle $j\"; } >tree/d$i/f$j; \
+    j=$((j+1)); done; i=$((i+1)); done";
+
+/// One of the 100 lines `needle 77`.
+const PATTERN: &str = "needle 77$";
+
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// An agent with a session on one engine.
+struct Agent {
+    engine: String,
+    cx: Context,
+    _root: TempDir,
+    tree: TempDir,
+}
+
+#[tokio::main]
+async fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [out, _, rounds, engines @ ..] = &words[..] else {
+        panic!("usage: workspace_bench OUT CORACLE ROUNDS ENGINE…")
+    };
+    let rounds = rounds.parse::<usize>().unwrap();
+    let (mut named, mut series, mut load) = (Vec::new(), Vec::new(), Vec::new());
+    for engine in engines {
+        let agent = Agent::with_files(engine).await;
+        named.push(json!({ "name": engine, "version": agent.version() }));
+        for (case, way, times) in agent.rounds(rounds, &mut load).await {
+            series.push(json!({ "case": case, "way": way, "engine": engine, "ns": times }));
+        }
+        coracle::tools::end(&agent.cx).await.unwrap();
+    }
+    let label = |name: &str, label: &str| json!({ "name": name, "label": label });
+    let cases =
+        [label("read", "read 4 KiB"), label("write", "write 4 KiB"), label("grep", "find 100 lines in 10,000 files")];
+    let report = json!({ "cases": cases, "engines": named, "series": series, "load": load });
+    std::fs::write(out, format!("{report:#}\n")).unwrap();
+}
+
+type Times = (&'static str, &'static str, Vec<u64>);
+
+impl Agent {
+    async fn with_files(engine: &str) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        for dir in ["home", "work", "tmp"] {
+            std::fs::create_dir(root.path().join(dir)).unwrap();
+        }
+        let config = root.path().join("config.toml");
+        std::fs::write(&config, format!("engine = \"{engine}\"\n")).unwrap();
+        let host = Host::below(&root.path().canonicalize().unwrap());
+        let env = [("PATH".to_owned(), PATH.to_owned().into())].into();
+        let options = Options { config: Some(config), ..Options::default() };
+        let cx = Context::open(Host { env, ..host }, &options, Mouth::Mcp).unwrap();
+        let it = Self { engine: engine.to_owned(), cx, _root: root, tree: tempfile::tempdir().unwrap() };
+        let begun = Instant::now();
+        it.call("shell_execute", json!({ "command": ["sh", "-c", TREE], "timeout_seconds": 120 })).await;
+        it.call("write_file", json!({ "file_path": "small", "content": "x".repeat(4096) })).await;
+        assert!(Command::new("sh").args(["-c", TREE]).current_dir(it.tree.path()).status().unwrap().success());
+        eprintln!("{engine}: 10,000 files in {:.0} s", begun.elapsed().as_secs_f64());
+        it
+    }
+
+    async fn rounds(&self, rounds: usize, load: &mut Vec<f64>) -> Vec<Times> {
+        let mut all: Vec<Times> = [
+            ("read", "engine"),
+            ("read", "tool"),
+            ("write", "engine"),
+            ("write", "tool"),
+            ("grep", "engine"),
+            ("grep", "tool"),
+            ("grep", "host"),
+        ]
+        .map(|(case, way)| (case, way, Vec::new()))
+        .into();
+        for round in 0..rounds {
+            load.push(load_of_the_last_minute());
+            let count = all.len();
+            for turn in 0..count {
+                let (case, way, times) = &mut all[(turn + round) % count];
+                times.push(u64::try_from(self.once(case, way, round).await.as_nanos()).unwrap());
+            }
+        }
+        all
+    }
+
+    async fn once(&self, case: &str, way: &str, round: usize) -> Duration {
+        let content = format!("{round:04}").repeat(1024);
+        match (case, way) {
+            ("read", "tool") => self.call("read_file", json!({ "file_path": "small" })).await.1,
+            ("write", "tool") => {
+                let call = json!({ "file_path": "small", "content": content, "mode": "overwrite" });
+                self.call("write_file", call).await.1
+            }
+            ("grep", "tool") => {
+                let (found, took) = self.call("grep", json!({ "pattern": PATTERN, "path": "tree" })).await;
+                assert_eq!(found["value"].as_array().unwrap().len(), 100);
+                took
+            }
+            ("read", _) => self.exec(&["cat", "/workspace/small"], ""),
+            ("write", _) => self.exec(&["tee", "/workspace/small"], &content),
+            ("grep", "host") => {
+                let mut rg = Command::new("rg");
+                rg.args(["--no-ignore", "--hidden", "--line-number", PATTERN, "tree"]).current_dir(self.tree.path());
+                timed(rg.stdout(Stdio::null()), "")
+            }
+            _ => self.exec(&["grep", "-rn", PATTERN, "/workspace/tree"], ""),
+        }
+    }
+
+    /// The engine's own way into the same container.
+    fn exec(&self, words: &[&str], stdin: &str) -> Duration {
+        let dir = self.cx.state().unwrap().root().join("sessions").join(self.cx.session.as_str());
+        let record: Value = serde_json::from_slice(&std::fs::read(dir.join("workspace.json")).unwrap()).unwrap();
+        let mut command = Command::new(&self.engine);
+        command.args(["exec", "--interactive", "--user", "65534:65534", record["container_id"].as_str().unwrap()]);
+        timed(command.args(words).stdout(Stdio::null()), stdin)
+    }
+
+    /// A call that has to succeed, and how long it took.
+    async fn call(&self, name: &str, arguments: Value) -> (Value, Duration) {
+        let Value::Object(arguments) = arguments else { panic!("an object") };
+        let begun = Instant::now();
+        let answer = coracle::tools::by_name(&self.cx, name, arguments).await.unwrap();
+        let took = begun.elapsed();
+        assert_eq!(answer["success"], true, "{answer:#?}");
+        (answer.into(), took)
+    }
+
+    fn version(&self) -> String {
+        let field = if self.engine == "docker" { "Server" } else { "Client" };
+        let format = format!("{{{{.{field}.Version}}}}");
+        let output = Command::new(&self.engine).args(["version", "--format", &format]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+}
+
+fn timed(command: &mut Command, stdin: &str) -> Duration {
+    let begun = Instant::now();
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(stdin.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success(), "{command:?}");
+    begun.elapsed()
+}
+
+fn load_of_the_last_minute() -> f64 {
+    std::fs::read_to_string("/proc/loadavg").unwrap().split(' ').next().unwrap().parse().unwrap()
+}

@@ -1,0 +1,317 @@
+//! The files of a workspace, by the link: as the session's user, and never outside of it (workspace.md 2).
+
+use coracle_runtime::link::wire::space::{Act, Bounds, Done, How, ItemKind, Text, TroubleCode, Written};
+use coracle_runtime::{ContainerPath, Ids};
+use tokio::time::{Duration, Instant};
+
+use super::{AGENT, argv, at, perl, sh, with_perl};
+use crate::engines::{Running, with_a_guest, with_a_real_guest, with_real_engines};
+
+const ALL: Bounds = Bounds { most: 1000, entries: 200_000, within_ms: 10_000 };
+
+/// A workspace of a user.
+struct Space<'a> {
+    running: &'a Running<'a>,
+    user: Ids,
+}
+
+impl Space<'_> {
+    async fn act(&self, act: Act, content: &[u8]) -> Done {
+        let root = ContainerPath::parse("/workspace").unwrap();
+        self.running.link().space(self.user, &root, act, content).await.unwrap()
+    }
+
+    async fn write(&self, path: &str, how: How, content: &[u8]) -> Result<Written, TroubleCode> {
+        let act = Act::Write { path: path.into(), how, executable: None, seen: true, tool: "write_file".into() };
+        match self.act(act, content).await {
+            Done::Written(it) => Ok(it),
+            Done::Not(it) => Err(it.code),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn edit(&self, path: &str, old: &str, new: &str) -> Result<Written, TroubleCode> {
+        let length = u32::try_from(old.len()).unwrap();
+        let act = Act::Edit { path: path.into(), old: length, all: false, seen: true, tool: "edit_file".into() };
+        match self.act(act, format!("{old}{new}").as_bytes()).await {
+            Done::Written(it) => Ok(it),
+            Done::Not(it) => Err(it.code),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn read(&self, path: &str) -> Result<Text, TroubleCode> {
+        match self.act(Act::Lines { path: path.into(), offset: 0, limit: 2000, most: 256 << 10 }, b"").await {
+            Done::Text(it) => Ok(it),
+            Done::Not(it) => Err(it.code),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn remove(&self, path: &str) -> Result<u64, TroubleCode> {
+        match self.act(Act::Remove { path: path.into(), within_ms: 10_000, tool: "rm".into() }, b"").await {
+            Done::Removed { files, complete: true, .. } => Ok(files),
+            Done::Not(it) => Err(it.code),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn glob(&self, pattern: &str) -> Vec<String> {
+        let act = Act::Glob { path: String::new(), pattern: pattern.into(), gitignore: false, bounds: ALL };
+        match self.act(act, b"").await {
+            Done::Globbed { entries, complete: true, .. } => entries.into_iter().map(|it| it.path).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn grep(&self, pattern: &str) -> Vec<String> {
+        let act = Act::Grep {
+            path: String::new(),
+            pattern: pattern.into(),
+            glob: None,
+            ignore_case: false,
+            context: 0,
+            gitignore: false,
+            bounds: ALL,
+        };
+        match self.act(act, b"").await {
+            Done::Grepped { matches, complete: true, .. } => {
+                matches.into_iter().map(|it| format!("{}:{}:{}", it.path, it.line, it.text)).collect()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Makes it: the agent's, where there is one.
+async fn workspace<'a>(running: &'a Running<'a>) -> Space<'a> {
+    running.link().make_dir(at(Ids::ROOT, "/workspace"), 0o755, true).await.unwrap();
+    if !running.case.is_real() {
+        return Space { running, user: Ids::ROOT };
+    }
+    running.printed(sh("busybox chown 1000:1000 /workspace")).await;
+    Space { running, user: AGENT }
+}
+
+#[tokio::test]
+async fn files_of_a_workspace_are_written_read_found_and_removed() {
+    with_a_guest(async |running| {
+        let space = workspace(running).await;
+        let large: Vec<u8> = b"a line of text\n".iter().copied().cycle().take(3 << 20).collect();
+        let made = space.write("src/deep/a.py", How::Create, &large).await.unwrap();
+        assert!(made.created && made.more && made.file.size == 3 << 20);
+        assert_eq!(space.write("src/deep/a.py", How::Create, b"").await, Err(TroubleCode::Exists));
+        let text = space.read("src/deep/a.py").await.unwrap();
+        assert_eq!((text.lines.len(), text.size), (2000, 3 << 20));
+        space.write("b.txt", How::Create, b"one\ntwo\n").await.unwrap();
+        let edited = space.edit("b.txt", "two", "three").await.unwrap();
+        assert_eq!((edited.file.version, edited.replaced, edited.begin.as_str()), (2, 1, "one\nthree\n"));
+        assert_eq!(space.glob("**/*.py").await, ["src/deep/a.py"]);
+        assert_eq!(space.grep("^th").await, ["b.txt:2:three"]);
+        if running.case.is_real() {
+            assert_eq!(running.printed(argv(&["stat", "-c", "%u:%g %a", "/workspace/b.txt"])).await, "1000:1000 644\n");
+        }
+        assert_eq!(space.remove("src").await, Ok(1));
+        assert_eq!(space.glob("**").await, ["b.txt"]);
+        assert_eq!(space.read("src/deep/a.py").await, Err(TroubleCode::NotFound));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_kernel_decides_who_may() {
+    with_a_real_guest(async |running| {
+        let space = workspace(running).await;
+        running
+            .printed(sh(
+                "cd /workspace; umask 077; echo mine > mine; mkdir theirs; echo x > theirs/x; umask 022; echo r > readable",
+            ))
+            .await;
+        assert_eq!(space.read("mine").await, Err(TroubleCode::Denied));
+        assert_eq!(space.read("theirs/x").await, Err(TroubleCode::Denied));
+        assert_eq!(space.write("theirs/y", How::Create, b"").await, Err(TroubleCode::Denied));
+        space.read("readable").await.unwrap();
+        assert_eq!(space.write("readable", How::Overwrite, b"").await, Err(TroubleCode::Denied));
+        assert_eq!(space.remove("theirs").await, Err(TroubleCode::Denied));
+        assert_eq!(space.grep(".").await, ["readable:1:r"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn w18_links_lead_nowhere_outside() {
+    with_a_real_guest(async |running| {
+        let space = workspace(running).await;
+        let outside = [
+            "/etc/shadow",
+            "/etc/passwd",
+            "../etc/passwd",
+            "../../../../../etc/passwd",
+            "/workspace/../etc/passwd",
+            "/proc/self/root/etc/passwd",
+            "/proc/1/root/etc/passwd",
+            "/proc/self/environ",
+            "/proc/self/fd/0",
+            "/proc/self/cwd",
+            "/dev/null",
+            "/dev/zero",
+            "/sys/kernel/uevent_seqnum",
+            "/.coracle/link/sock",
+            "/.coracle/guest",
+            "/.coracle/run",
+            "/",
+            "..",
+            "/tmp",
+            "/workspacex",
+        ];
+        let links: String = outside.iter().enumerate().map(|(at, to)| format!("ln -s {to} l{at};")).collect();
+        running
+            .printed(sh(&format!("echo secret > /tmp/secret; cd /workspace; {links} ln -s /workspace/l0 twice")))
+            .await;
+        let before = running.printed(sh("busybox ls -lR /etc /tmp /.coracle | busybox md5sum")).await;
+        for at in (0..outside.len()).map(|it| format!("l{it}")).chain(["twice".to_owned()]) {
+            for path in [at.clone(), format!("{at}/secret")] {
+                assert_eq!(space.read(&path).await, Err(TroubleCode::Escape), "{path}");
+                assert_eq!(space.write(&path, How::Overwrite, b"x").await, Err(TroubleCode::Escape), "{path}");
+                assert_eq!(space.write(&path, How::Create, b"x").await, Err(TroubleCode::Escape), "{path}");
+                assert_eq!(space.edit(&path, "a", "b").await, Err(TroubleCode::Escape), "{path}");
+            }
+            assert_eq!(space.remove(&format!("{at}/secret")).await, Err(TroubleCode::Escape));
+        }
+        match space.act(Act::List { path: String::new(), most: 2000 }, b"").await {
+            Done::Listed { entries, .. } => {
+                assert_eq!(entries.len(), outside.len() + 1);
+                assert!(entries.iter().all(|it| it.kind == ItemKind::Symlink && it.target.is_some()));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(space.grep(".").await, Vec::<String>::new());
+        assert_eq!(space.glob("**/*").await, Vec::<String>::new());
+        assert_eq!(space.remove("l0").await, Ok(1));
+        assert_eq!(running.printed(sh("busybox ls -lR /etc /tmp /.coracle | busybox md5sum")).await, before);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn w17_a_pipe_that_nobody_writes_holds_nothing_up() {
+    with_a_real_guest(async |running| {
+        let space = workspace(running).await;
+        running.printed(sh("cd /workspace; busybox mkfifo p; ln -s p to-p; echo x > f; ln -s self self")).await;
+        let begun = Instant::now();
+        assert_eq!(space.read("p").await, Err(TroubleCode::NotRegular));
+        assert_eq!(space.read("to-p").await, Err(TroubleCode::NotRegular));
+        assert_eq!(space.read("self").await, Err(TroubleCode::Escape));
+        assert_eq!(space.grep(".").await, ["f:1:x"]);
+        assert_eq!(space.glob("**/*").await, ["f"]);
+        assert!(begun.elapsed() < Duration::from_secs(5));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn w19_a_directory_that_is_swapped_with_a_link_leads_nowhere() {
+    with_real_engines(async |case| {
+        let running = with_perl(case).await;
+        let space = workspace(&running).await;
+        running
+            .printed(sh(concat!(
+                "mkdir /tmp/out; echo secret > /tmp/out/f; cd /workspace; mkdir d; echo inside > d/f; ln -s /tmp/out evil;",
+                "busybox chown -R 1000:1000 d; busybox chmod 777 /tmp/out",
+            )))
+            .await;
+        // It exchanges two names at once, so that one of them is always the directory.
+        let call = if cfg!(target_arch = "aarch64") { 276 } else { 316 };
+        let swap = format!(
+            "chdir '/workspace'; ($d, $e) = ('d', 'evil'); for (1..10000) {{ syscall({call}, -100, $d, -100, $e, 2) and die $!; \
+             select(undef, undef, undef, 0.0002) }} print 'done'"
+        );
+        let swapping = running.printed(perl(&swap));
+        tokio::pin!(swapping);
+        let mut reads = 0;
+        loop {
+            let looking = look_while_swapped(&space, &mut reads);
+            tokio::select! {
+                biased;
+                swapped = &mut swapping => {
+                    assert_eq!(swapped, "done");
+                    break;
+                }
+                () = looking => {}
+            }
+        }
+        assert!(reads > 0);
+        assert_eq!(running.printed(sh("cat /tmp/out/f; ls -A /tmp/out")).await, "secret\nf\n");
+    })
+    .await;
+}
+
+async fn look_while_swapped(space: &Space<'_>, reads: &mut usize) {
+    for path in ["d/f", "evil/f"] {
+        match space.read(path).await {
+            Ok(text) => {
+                assert_eq!(text.lines, ["inside"], "{path}");
+                *reads += 1;
+            }
+            Err(code) => assert_eq!(code, TroubleCode::Escape, "{path}"),
+        }
+    }
+    for path in ["d/f", "d/new"] {
+        let (path, tool) = (path.to_owned(), "write_file".to_owned());
+        space.act(Act::Write { path, how: How::Overwrite, executable: None, seen: false, tool }, b"inside\n").await;
+    }
+    assert_eq!(space.grep("secret").await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn w29_a_tree_is_removed_and_what_its_links_lead_to_is_not() {
+    with_a_real_guest(async |running| {
+        let space = workspace(running).await;
+        running
+            .printed(sh(concat!(
+                "mkdir /tmp/out; echo kept > /tmp/out/f; cd /workspace; mkdir -p t/a/b; echo x > t/a/b/f; ln -s /tmp/out t/out;",
+                "busybox chown -R 1000:1000 t",
+            )))
+            .await;
+        assert_eq!(space.remove("t").await, Ok(2));
+        assert_eq!(running.printed(sh("cat /tmp/out/f; ls -A /workspace")).await, "kept\n");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn w24_what_a_guest_left_half_written_is_not_seen() {
+    with_a_real_guest(async |running| {
+        let space = workspace(running).await;
+        let left = "/workspace/.coracle-0123456789abcdef.tmp";
+        running.printed(sh(&format!("echo half > {left}; busybox touch -d @1 {left}; echo x > /workspace/f"))).await;
+        assert_eq!(space.glob("**/*").await, ["f"]);
+        let name = left.rsplit('/').next().unwrap();
+        assert_eq!(space.read(name).await, Err(TroubleCode::NotFound));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn w39_many_files_cost_less_than_a_second() {
+    with_a_real_guest(async |running| {
+        let space = workspace(running).await;
+        running
+            .printed(sh(concat!(
+                "cd /workspace; d=0; while [ $d -lt 60 ]; do mkdir d$d; ",
+                "(cd d$d; busybox seq 1000 | busybox xargs busybox touch); d=$((d+1)); done",
+            )))
+            .await;
+        let bounds = Bounds { most: 50, entries: 50_000, within_ms: 500 };
+        for _ in 0..2 {
+            let begun = Instant::now();
+            let act = Act::Changed { hints: Vec::new(), exclude: Vec::new(), bounds, tool: "shell".into() };
+            match space.act(act, b"").await {
+                Done::Changed(it) => assert_eq!((it.total, it.complete), (0, false)),
+                other => panic!("{other:?}"),
+            }
+            assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        }
+    })
+    .await;
+}

@@ -1,0 +1,123 @@
+//! The arguments of a call, read as strictly as the real program reads them.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use anyhow::Result;
+
+/// Wrong usage: another exit status than that of a failure.
+#[derive(Debug)]
+pub(crate) struct Usage(pub(crate) String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// The words of one call that were not taken yet.
+#[derive(Debug)]
+pub(crate) struct Words {
+    verb: String,
+    rest: VecDeque<String>,
+}
+
+/// What was said to a verb.
+#[derive(Debug, Default)]
+pub(crate) struct Said {
+    options: Vec<(String, String)>,
+    flags: Vec<String>,
+    /// What is neither.
+    pub(crate) names: Vec<String>,
+}
+
+/// Verbs of two words.
+const GROUPS: &[&str] = &["system", "image", "network", "volume"];
+
+impl Words {
+    pub(crate) fn new(words: Vec<String>) -> Self {
+        let mut rest = VecDeque::from(words);
+        let mut verb = rest.pop_front().unwrap_or_default();
+        if GROUPS.contains(&verb.as_str()) {
+            verb = format!("{verb} {}", rest.pop_front().unwrap_or_default());
+        }
+        Self { verb, rest }
+    }
+
+    pub(crate) fn verb(&self) -> String {
+        self.verb.clone()
+    }
+
+    /// All words as they are.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &String> {
+        self.rest.iter()
+    }
+
+    /// Takes options with a value, options without, and names; behind so many names all words are the command's.
+    pub(crate) fn read(mut self, valued: &[&str], flags: &[&str], own: usize) -> Result<Said> {
+        let mut said = Said::default();
+        while let Some(word) = self.rest.pop_front() {
+            if !word.starts_with('-') {
+                said.names.push(word);
+                if said.names.len() == own {
+                    said.names.extend(self.rest.drain(..));
+                }
+            } else if flags.contains(&word.as_str()) {
+                said.flags.push(word);
+            } else if valued.contains(&word.as_str()) {
+                let missing = || Usage(format!("Missing value for '{word} <value>'"));
+                // A value that looks like an option is none.
+                let value = self.rest.pop_front().filter(|it| !it.starts_with("--")).ok_or_else(missing)?;
+                said.options.push((word, value));
+            } else {
+                return Err(Usage(format!("Unknown option '{word}'")).into());
+            }
+        }
+        Ok(said)
+    }
+
+    /// As [`read`](Self::read), for a verb on names alone.
+    pub(crate) fn names(self) -> Result<Vec<String>> {
+        Ok(self.read(&[], &[], usize::MAX)?.names)
+    }
+
+    /// For a listing.
+    pub(crate) fn listing(self, flags: &[&str]) -> Result<()> {
+        let said = self.read(&["--format"], flags, usize::MAX)?;
+        match said.one("--format") {
+            Some("json") if said.names.is_empty() => Ok(()),
+            _ => Err(Usage("only `--format json` is played".into()).into()),
+        }
+    }
+}
+
+impl Said {
+    pub(crate) fn has(&self, flag: &str) -> bool {
+        self.flags.iter().any(|it| it == flag)
+    }
+
+    pub(crate) fn all(&self, option: &str) -> impl Iterator<Item = &str> {
+        self.options.iter().filter(move |it| it.0 == option).map(|it| it.1.as_str())
+    }
+
+    pub(crate) fn one(&self, option: &str) -> Option<&str> {
+        self.all(option).last()
+    }
+
+    /// `KEY=VALUE` each.
+    pub(crate) fn pairs(&self, option: &str) -> std::collections::BTreeMap<String, String> {
+        let pair =
+            |it: &str| it.split_once('=').map_or((it.to_owned(), String::new()), |it| (it.0.into(), it.1.into()));
+        self.all(option).map(pair).collect()
+    }
+
+    /// The one name that there has to be.
+    pub(crate) fn name(&self) -> Result<&str> {
+        match self.names.as_slice() {
+            [name] => Ok(name),
+            _ => Err(Usage("one name is needed".into()).into()),
+        }
+    }
+}

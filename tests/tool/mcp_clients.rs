@@ -1,0 +1,127 @@
+//! The MCP server by the protocol's own programs and libraries, which `cargo xtask test` installs.
+
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+
+use super::mcp_http::Server;
+use super::work::code::{SNIPPETS, make_snippets};
+use super::{Tool, with_engine, with_rootful_engine, with_tool};
+use crate::engines::IMAGE;
+
+/// A program that `cargo xtask test` has put into `target/tools`.
+fn installed(path: &str) -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let mut tools = tests.ancestors().map(|it| it.join("tools").join(path));
+    tools.find(|it| it.exists()).unwrap_or_else(|| panic!("`cargo xtask test` installs {path}"))
+}
+
+/// A file of this directory.
+fn ours(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(name)
+}
+
+#[expect(clippy::disallowed_methods, reason = "a client that is not ours")]
+fn client(program: impl AsRef<Path>) -> Command {
+    let mut command = Command::new(program.as_ref());
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    command
+}
+
+fn told(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// The inspector with what it needs to find a server.
+async fn inspect(tool: &Tool<'_>, server: &[&str], words: &[&str]) -> Value {
+    let program = tool.command([] as [&str; 0]);
+    let mut command = client(installed("node_modules/.bin/mcp-inspector"));
+    command.arg("--cli").args(server).args(words);
+    for (name, value) in program.as_std().get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    let output = command.current_dir(tool.work()).output().await.unwrap();
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|err| panic!("{err}: {}", told(&output)))
+}
+
+/// The same two questions, wherever the server is.
+async fn lists_and_calls(tool: &Tool<'_>, server: &[&str]) {
+    let listed = inspect(tool, server, &["--method", "tools/list"]).await;
+    let tools = listed["tools"].as_array().unwrap();
+    assert_eq!(tools[0]["name"], "containers", "{listed:#}");
+    assert_eq!(tools[0]["inputSchema"]["required"], json!(["operation"]));
+    let call = ["--method", "tools/call", "--tool-name", "containers", "--tool-arg", "operation=list"];
+    let answer = inspect(tool, server, &call).await;
+    assert_eq!(answer["structuredContent"]["success"], true, "{answer:#}");
+}
+
+#[tokio::test]
+async fn the_protocols_own_inspector_lists_and_calls_the_tool() {
+    with_engine("", async |tool| {
+        let program = tool.command([] as [&str; 0]);
+        let program = program.as_std();
+        let value = |name: &str| program.get_envs().find(|it| it.0 == name).and_then(|it| it.1).unwrap();
+        let variables =
+            ["HOME", "XDG_STATE_HOME", "CORACLE_CONFIG"].map(|it| format!("{it}={}", value(it).to_str().unwrap()));
+        let mut words = vec![program.get_program().to_str().unwrap(), "mcp"];
+        words.extend(variables.iter().flat_map(|it| ["-e", it]));
+        lists_and_calls(tool, &words).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_inspector_does_so_over_http() {
+    with_tool("", async |tool| {
+        let server = Server::start(tool, &[]).await;
+        let token = std::fs::read_to_string(&server.token_file).unwrap();
+        let (url, header) =
+            (format!("http://127.0.0.1:{}/mcp", server.port), format!("Authorization: Bearer {}", token.trim()));
+        lists_and_calls(tool, &[&url, "--transport", "http", "--header", &header]).await;
+    })
+    .await;
+}
+
+/// It knows no tokens, so that ours is added on the way. What we do not have is named in `conformance.yml`, each with its
+/// reason; a scenario that fails and is not there makes it fail, as does one there that passes.
+#[tokio::test]
+async fn the_official_conformance_suite_passes() {
+    with_tool("", async |tool| {
+        if tool.case.is_real() {
+            return; // it asks for the protocol, and calls tools of its own
+        }
+        let server = Server::start(tool, &[]).await;
+        let mut proxy = client("node");
+        proxy.arg(ours("with_token.mjs")).arg(&server.token_file).arg(server.port.to_string());
+        let mut proxy = proxy.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(proxy.stdout.take().unwrap()).lines();
+        let port = lines.next_line().await.unwrap().expect("the proxy says its port");
+        let mut suite = client(installed("node_modules/.bin/conformance"));
+        suite.args(["server", "--suite", "all", "--url"]).arg(format!("http://127.0.0.1:{port}/mcp"));
+        suite.arg("--expected-failures").arg(ours("conformance.yml")).current_dir(tool.work());
+        let output = suite.output().await.unwrap();
+        assert!(output.status.success(), "{}", told(&output));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_library_works_through_a_session() {
+    make_snippets().await;
+    let config = format!("[workspace]\nimage = \"{IMAGE}\"\n[run_code]\nimage = \"{SNIPPETS}\"\n");
+    with_rootful_engine(&config, async |tool| {
+        let program = tool.command([] as [&str; 0]);
+        let mut script = client(installed("python/bin/python"));
+        script.arg(ours("session.py")).arg("all");
+        script.arg(program.as_std().get_program()).arg("mcp").env_clear();
+        for (name, value) in program.as_std().get_envs() {
+            script.env(name, value.unwrap_or_default());
+        }
+        let output = script.current_dir(tool.work()).output().await.unwrap();
+        assert!(output.status.success(), "{}", told(&output));
+    })
+    .await;
+}

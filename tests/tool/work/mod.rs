@@ -1,0 +1,113 @@
+//! The tools of a session on its containers (workspace.md 7).
+
+pub(super) mod code;
+mod files;
+mod sessions;
+mod shell;
+
+use coracle::{Context, Host, Mouth, Options};
+use coracle_runtime::EngineKind;
+use serde_json::{Map, Value};
+
+use super::Tool;
+use super::person::Person;
+use crate::engines::{IMAGE, caught};
+
+/// An agent: one session of a process.
+pub(super) struct Agent<'a> {
+    tool: &'a Tool<'a>,
+    pub(super) cx: Context,
+}
+
+/// Runs a check with an agent whose workspace is made of a small image, on every engine that has root.
+async fn with_agent(config: &str, check: impl AsyncFn(&Agent<'_>)) {
+    Person::new(configured(config)).on_every_engine(async |tool| in_session(tool, &check).await).await;
+}
+
+/// As [`with_agent`], on real engines only.
+async fn with_real_agent(config: &str, check: impl AsyncFn(&Agent<'_>)) {
+    Person::new(configured(config)).on_real_engines(async |tool| in_session(tool, &check).await).await;
+}
+
+/// A configuration with the small image, unless it names another one.
+fn configured(config: &str) -> String {
+    if config.contains("\nimage =") || config.starts_with("image =") {
+        return config.to_owned();
+    }
+    let own = format!("[workspace]\nimage = \"{IMAGE}\"\n");
+    match config.split_once("[workspace]\n") {
+        Some((before, after)) => format!("{before}{own}{after}"),
+        None => format!("{config}\n{own}"),
+    }
+}
+
+async fn in_session(tool: &Tool<'_>, check: &impl AsyncFn(&Agent<'_>)) {
+    let agent = Agent::new(tool, "agent-1");
+    let checked = caught(check(&agent)).await;
+    agent.end().await;
+    if let Err(panic) = checked {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+impl<'a> Agent<'a> {
+    /// Another session of the same person.
+    pub(super) fn new(tool: &'a Tool<'a>, session: &str) -> Self {
+        let cx = match &tool.library {
+            Some(cx) => {
+                let mut cx = cx.for_session();
+                cx.session = coracle_runtime::ContainerName::parse(session).unwrap();
+                cx
+            }
+            None => {
+                let env = tool.env.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
+                let root = tool.root.path().canonicalize().unwrap();
+                let host = Host { env, state_home: root.join("state"), ..Host::below(&root) };
+                let config = Some(root.join("config.toml"));
+                let options = Options { config, session: Some(session.into()), ..Options::default() };
+                Context::open(host, &options, Mouth::Mcp).unwrap()
+            }
+        };
+        Self { tool, cx }
+    }
+
+    pub(super) async fn end(&self) -> Map<String, Value> {
+        coracle::tools::end(&self.cx).await.unwrap()
+    }
+
+    pub(super) async fn call(&self, name: &str, arguments: Value) -> Value {
+        let Value::Object(arguments) = arguments else { panic!("an object") };
+        coracle::tools::by_name(&self.cx, name, arguments).await.expect("the tool is there").into()
+    }
+
+    /// A call that has to succeed: its value.
+    pub(super) async fn value(&self, name: &str, arguments: Value) -> Value {
+        let answer = self.call(name, arguments).await;
+        assert_eq!(answer["success"], true, "{answer:#}");
+        answer["value"].clone()
+    }
+
+    /// A call that has to fail: its code.
+    pub(super) async fn code(&self, name: &str, arguments: Value) -> String {
+        let answer = self.call(name, arguments).await;
+        assert_eq!(answer["success"], false, "{answer:#}");
+        assert_eq!(answer["error"], answer["message"]);
+        answer["code"].as_str().unwrap().to_owned()
+    }
+
+    /// A script for the container's shell, whatever it exits with.
+    pub(super) async fn sh(&self, script: &str) -> Value {
+        self.value("shell_execute", serde_json::json!({ "command": ["sh", "-c", script] })).await
+    }
+
+    fn engine(&self) -> EngineKind {
+        self.tool.case.engine()
+    }
+
+    /// The container of a role, by the session's record.
+    pub(super) fn container(&self, role: &str) -> Option<String> {
+        let file = self.tool.state().join("sessions").join(self.cx.session.as_str()).join(format!("{role}.json"));
+        let record: Value = serde_json::from_slice(&std::fs::read(file).ok()?).unwrap();
+        record["container_id"].as_str().map(str::to_owned)
+    }
+}

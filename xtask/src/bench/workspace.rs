@@ -1,0 +1,98 @@
+//! The file tools of a session, as a page for the book.
+
+use super::report::{Report, Series, Target, cell, ratio};
+
+pub(super) fn page(report: &Report, machine: &str) -> String {
+    let rounds = report.series.iter().map(Series::count).max().unwrap_or_default();
+    let bounds = report.load.iter().copied().reduce(f64::min).zip(report.load.iter().copied().reduce(f64::max));
+    let load = bounds.map_or(String::new(), |(least, most)| {
+        format!("; load of the last minute before the rounds {least} to {most}")
+    });
+    let mut page = format!(
+        "# Files of a session: times\n\n\
+         Written by `cargo xtask bench workspace`. {machine}; {}{load}.\n\n\
+         Milliseconds, median and quartiles of {rounds} rounds, in each of which all ways take turns in the same container.\n\n\
+         - the engine: its own `exec` with `cat`, `tee` and the image's `grep -rn`\n\
+         - the tool: `read_file`, `write_file` and `grep` over a link that is open, as a server calls them, the event log \
+         included. A write is on the disk, with its name, when it is answered; `tee` leaves that to the kernel\n\
+         - the host: ripgrep over the same files outside of any container\n\n\
+         | | the engine | the tool | the host |\n|---|--:|--:|--:|\n",
+        report.versions()
+    );
+    let cases: Vec<_> = report.cases.iter().collect();
+    report.rows(&mut page, &cases, &["engine", "tool", "host"], cell);
+    report.targets(&mut page, TARGETS);
+    page
+}
+
+fn times_faster(report: &Report, case: &str, engine: &str) -> Option<f64> {
+    ratio(report.of(case, "engine", engine), report.of(case, "tool", engine))
+}
+
+const TARGETS: &[Target] = &[
+    Target {
+        what: "read 4 KiB: ms",
+        aim: "below 1",
+        measured: |it, engine| it.of("read", "tool", engine).map(Series::median),
+        met: |it| it < 1.0,
+    },
+    Target {
+        what: "write 4 KiB: ms",
+        aim: "below 1",
+        measured: |it, engine| it.of("write", "tool", engine).map(Series::median),
+        met: |it| it < 1.0,
+    },
+    Target {
+        what: "read 4 KiB: times faster than the engine",
+        aim: "at least 30",
+        measured: |it, engine| times_faster(it, "read", engine),
+        met: |it| it >= 30.0,
+    },
+    Target {
+        what: "write 4 KiB: times faster than the engine",
+        aim: "at least 30",
+        measured: |it, engine| times_faster(it, "write", engine),
+        met: |it| it >= 30.0,
+    },
+    Target {
+        what: "find lines: times faster than the engine",
+        aim: "at least 3",
+        measured: |it, engine| times_faster(it, "grep", engine),
+        met: |it| it >= 3.0,
+    },
+    Target {
+        what: "find lines: share of ripgrep's time on the host",
+        aim: "at most 1.5",
+        measured: |it, engine| ratio(it.of("grep", "tool", engine), it.of("grep", "host", engine)),
+        met: |it| it <= 1.5,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_page_says_which_marks_are_met() {
+        let series =
+            |case: &str, way: &str, us: u64| json!({ "case": case, "way": way, "engine": "docker", "ns": [us * 1000] });
+        let report = Report::read(&json!({
+            "cases": [{ "name": "read", "label": "read" }, { "name": "grep", "label": "find" }],
+            "engines": [{ "name": "docker", "version": "1.2" }],
+            "series": [
+                series("read", "engine", 60_000), series("read", "tool", 500),
+                series("grep", "engine", 300_000), series("grep", "tool", 200_000), series("grep", "host", 160_000),
+            ],
+            "load": [1.0],
+        }))
+        .expect("a report");
+        let page = page(&report, "a machine");
+        assert!(page.contains("| docker: read | 60.0 (60.0 to 60.0) | 0.500 (0.500 to 0.500) | – |"), "{page}");
+        assert!(page.contains("read 4 KiB: ms | below 1 | 0.500, pass |"), "{page}");
+        assert!(page.contains("than the engine | at least 30 | 120, pass |"), "{page}");
+        assert!(page.contains("than the engine | at least 3 | 1.50, fail |"), "{page}");
+        assert!(page.contains("time on the host | at most 1.5 | 1.25, pass |"), "{page}");
+    }
+}

@@ -1,0 +1,62 @@
+//! Clients of the Model Context Protocol that are not ours, which tests talk through. They lie in `target/tools`.
+
+use std::ffi::OsString;
+use std::fs;
+use std::iter::once;
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::engines::apt;
+use crate::sh::{sh, target, which};
+
+/// The protocol's inspector and its conformance suite. Later versions of either need a newer Node than Debian has.
+const NPM: &[&str] = &["@modelcontextprotocol/inspector@1.0.3", "@modelcontextprotocol/conformance@0.1.13"];
+
+/// The protocol's Python library, and the version of it.
+const PYTHON: (&str, &str) = ("mcp", "1.30.0");
+
+/// Puts them into `target/tools`: `node_modules/.bin` and `python/bin`. Without them the rest is still worth running: a
+/// test that needs one says so itself.
+pub(crate) fn ensure() {
+    let tools = target().join("tools");
+    let (npm, python) = (npm(&tools), python(&tools));
+    for (what, done) in [("inspector and conformance suite", npm), ("Python library", python)] {
+        if let Err(error) = done {
+            println!("  no MCP {what}: {error:#}");
+        }
+    }
+}
+
+fn npm(tools: &Path) -> Result<()> {
+    if NPM.iter().all(|it| is_installed(tools, it)) {
+        return Ok(());
+    }
+    fs::create_dir_all(tools)?;
+    if which("npm").is_none() {
+        apt::ensure(&["nodejs", "npm"])?;
+    }
+    let words = ["install", "--no-audit", "--no-fund", "--silent", "--prefix"].map(OsString::from);
+    sh("npm", words.into_iter().chain(once(tools.into())).chain(NPM.iter().map(OsString::from))).run()
+}
+
+fn is_installed(tools: &Path, package: &str) -> bool {
+    let Some((name, wanted)) = package.rsplit_once('@') else { return false };
+    let manifest = fs::read_to_string(tools.join("node_modules").join(name).join("package.json")).unwrap_or_default();
+    manifest.contains(&format!("\"version\": \"{wanted}\""))
+}
+
+fn python(tools: &Path) -> Result<()> {
+    let (venv, (name, wanted)) = (tools.join("python"), PYTHON);
+    let python = venv.join("bin/python");
+    let version = format!("from importlib.metadata import version; print(version('{name}'))");
+    if python.exists() && sh(&python, ["-c", &version]).read().is_ok_and(|it| it == wanted) {
+        return Ok(());
+    }
+    if !sh("python3", ["-c", "import ensurepip"]).succeeds() {
+        apt::ensure(&["python3-venv"])?;
+    }
+    sh("python3", [OsString::from("-m"), "venv".into(), "--clear".into(), venv.into()]).run()?;
+    let package = format!("{name}=={wanted}");
+    sh(&python, ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", &package]).run()
+}

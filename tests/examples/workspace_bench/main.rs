@@ -116,7 +116,7 @@ impl Agent {
                 took
             }
             ("read", _) => self.exec(&["cat", "/workspace/small"], ""),
-            ("write", _) => self.exec(&["tee", "/workspace/small"], &content),
+            ("write", _) => self.exec(&["tee", "/workspace/by-the-engine"], &content),
             ("grep", "host") => {
                 let mut rg = Command::new("rg");
                 rg.args(["--no-ignore", "--hidden", "--line-number", PATTERN, "tree"]).current_dir(self.tree.path());

@@ -40,7 +40,8 @@ async fn workspace(cx: &Context, (ready, store): (&Ready, &Store), image: &Image
     let plain = chosen(profile);
     let dish = Dish { chosen: &plain, image, named: true, pull: Pull::Missing };
     let certs = trusted_certificates(cx);
-    match Kitchen::new(cx, (ready, store), dish, certs)?.base().await {
+    let kitchen = Kitchen::new(cx, (ready, store), dish, certs)?;
+    match cx.unless_cancelled(kitchen.base()).await {
         Ok(base) => Ok(Imaged { image: base.image, reference: base.reference.to_string() }),
         Err(failure) if is_default && unreachable(&failure) => {
             cx.progress.message(format!("no registry gives {image}; making an image that stands in for it")).await;

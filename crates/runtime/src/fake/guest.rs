@@ -4,16 +4,18 @@
 //! What a process is, the fake decides: a reply of its table, or a program of the host.
 
 use std::collections::BTreeMap;
-use std::io::Cursor;
+use std::io::{self, Cursor};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use coracle_guest::machine::{Exit as Ended, Ids as GuestIds, Machine, Mark, NotStarted, Plan, Process};
 use coracle_guest::wire::{Fault, FaultCode, Settle, Settled, Who};
 use coracle_guest::{Supervisor, serve};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -218,6 +220,7 @@ impl Dial for FakeDial {
         })?;
         let (ours, theirs) = tokio::io::duplex(PIPE);
         let (from, to) = tokio::io::split(theirs);
+        let alive = life.clone();
         tokio::spawn(async move {
             let serving = async {
                 if silent {
@@ -234,6 +237,30 @@ impl Dial for FakeDial {
             }
         });
         let (reader, writer) = tokio::io::split(ours);
-        Ok(Dialled::plain(reader, writer, Transport::InProcess))
+        Ok(Dialled::plain(reader, Mortal { writer, alive }, Transport::InProcess))
+    }
+}
+
+/// A way to a guest that takes no byte any more from the moment the guest ends, as a kernel does it.
+#[derive(Debug)]
+struct Mortal<W> {
+    writer: W,
+    alive: CancellationToken,
+}
+
+impl<W: AsyncWrite + Unpin> AsyncWrite for Mortal<W> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.alive.is_cancelled() {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        Pin::new(&mut self.writer).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.writer).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.writer).poll_shutdown(cx)
     }
 }

@@ -64,7 +64,7 @@ pub(super) struct Opened {
     pub(super) heard: Inbox,
     /// Bytes that may be sent.
     pub(super) room: Arc<Semaphore>,
-    /// The opening words were given to the connection.
+    /// The opening words, or a part of them, went out.
     pub(super) sent: Arc<AtomicBool>,
     /// The last word came.
     pub(super) ended: Arc<AtomicBool>,
@@ -93,6 +93,21 @@ struct Waiting {
     /// It holds one of the places of the queue.
     counted: bool,
     opens: Option<Arc<AtomicBool>>,
+}
+
+/// What one write takes with it.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    /// Places of the queue that are free again.
+    pub(super) places: usize,
+    opens: Vec<Arc<AtomicBool>>,
+}
+
+impl Batch {
+    /// The guest may have read it from now on.
+    pub(super) fn went_out(&self) {
+        self.opens.iter().for_each(|it| it.store(true, Ordering::Relaxed));
+    }
 }
 
 /// All channels of a connection, and what waits to be written.
@@ -203,9 +218,8 @@ impl Channels {
         Ok(())
     }
 
-    /// Appends what waits to the bytes to write, as far as one write takes it. How many places of the queue are free
-    /// again.
-    pub(super) fn batch(&mut self, bytes: &mut Vec<u8>) -> usize {
+    /// Appends what waits to the bytes to write, as far as one write takes it.
+    pub(super) fn batch(&mut self, bytes: &mut Vec<u8>) -> Batch {
         for channel in mem::take(&mut self.owing) {
             if let Some(slot) = self.slots.get_mut(&channel) {
                 // The guest has the room from now on and not before: one that does not read gets none.
@@ -214,17 +228,15 @@ impl Channels {
                 Frame::new(channel, Ask::Credit(owed)).write_to(bytes);
             }
         }
-        let mut places = 0;
+        let mut batch = Batch::default();
         while bytes.len() < BATCH
             && let Some(next) = self.queue.pop_front()
         {
             next.frame.write_to(bytes);
-            places += usize::from(next.counted);
-            if let Some(sent) = next.opens {
-                sent.store(true, Ordering::Relaxed);
-            }
+            batch.places += usize::from(next.counted);
+            batch.opens.extend(next.opens);
         }
-        places
+        batch
     }
 
     /// The connection is over, and everybody who waits on a channel is woken.

@@ -383,12 +383,15 @@ async fn parted(shared: &Shared) {
 async fn flush(shared: &Shared, writer: &mut (impl AsyncWrite + Unpin), bytes: &mut Vec<u8>) -> std::io::Result<()> {
     loop {
         bytes.clear();
-        let places = shared.lock().batch(bytes);
-        shared.places.add_permits(places);
+        let batch = shared.lock().batch(bytes);
+        shared.places.add_permits(batch.places);
         if bytes.is_empty() {
             return Ok(());
         }
-        writer.write_all(bytes).await?;
+        // What did not go out at all, since the guest is gone, can be asked of the next one.
+        let first = writer.write(bytes).await?;
+        batch.went_out();
+        writer.write_all(&bytes[first..]).await?;
         writer.flush().await?;
     }
 }

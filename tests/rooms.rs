@@ -167,6 +167,7 @@ impl Plan {
             workdir: at("/workspace"),
             env: BTreeMap::new(),
             fill: None,
+            protected: Vec::new(),
             max_containers_total: 10,
             tool_version: "0".into(),
         })
@@ -174,7 +175,7 @@ impl Plan {
 }
 
 fn guest() -> GuestProgram {
-    GuestProgram { path: guest_program(), sha256: String::new(), shared_files: true }
+    GuestProgram { path: guest_program(), sha256: String::new(), shared_files: true, worker: None }
 }
 
 impl Process {

@@ -1,7 +1,7 @@
-//! Finds the guests that `cargo xtask guest` has built, for `src/guest.rs` to embed.
+//! Finds the guests and workers that `cargo xtask guest` has built, for `src/guest.rs` to embed.
 //!
 //! For each one `guest_<arch>` is set, with its path in `CORACLE_GUEST_<ARCH>` and the SHA-256 of what is compressed
-//! there in `CORACLE_GUEST_<ARCH>_SHA256`. `CORACLE_GUEST_DIR` names another directory, for those who make packages.
+//! there in `CORACLE_GUEST_<ARCH>_SHA256`; for a worker likewise. `CORACLE_GUEST_DIR` names another directory, for those who make packages.
 
 use std::fs::{File, create_dir_all};
 use std::io::{self, Read};
@@ -22,11 +22,13 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     let mut found = false;
     for arch in ARCHITECTURES {
-        println!("cargo:rustc-check-cfg=cfg(guest_{arch})");
-        let file = dir.join(format!("coracle-guest-{arch}.gz"));
-        if file.is_file() {
-            found = true;
-            announce(arch, &file);
+        for program in ["guest", "worker"] {
+            println!("cargo:rustc-check-cfg=cfg({program}_{arch})");
+            let file = dir.join(format!("coracle-{program}-{arch}.gz"));
+            if file.is_file() {
+                found |= program == "guest";
+                announce(program, arch, &file);
+            }
         }
     }
     if !found {
@@ -43,11 +45,11 @@ fn directory() -> PathBuf {
     workspace.join(option_env!("CORACLE_GUEST_DIR").unwrap_or("target/guest"))
 }
 
-fn announce(arch: &str, file: &Path) {
+fn announce(program: &str, arch: &str, file: &Path) {
     let sha256 = sha256(file).unwrap_or_else(|err| panic!("{}: {err}", file.display()));
-    let name = format!("CORACLE_GUEST_{}", arch.to_uppercase());
+    let name = format!("CORACLE_{}_{}", program.to_uppercase(), arch.to_uppercase());
     println!("cargo:rerun-if-changed={}", file.display());
-    println!("cargo:rustc-cfg=guest_{arch}");
+    println!("cargo:rustc-cfg={program}_{arch}");
     println!("cargo:rustc-env={name}={}", file.display());
     println!("cargo:rustc-env={name}_SHA256={sha256}");
 }

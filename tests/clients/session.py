@@ -5,14 +5,16 @@ or `all`. Ends with 0 if everything was as it should be.
 """
 
 import asyncio
+import json
 import os
 import sys
 
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-LOOKING = {"ls", "read_file", "glob", "grep", "shell_output"}
+LOOKING = {"ls", "read_file", "glob", "grep", "shell_output", "workflow_status", "workflow_events"}
 CHANGING = {"containers", "write_file", "edit_file", "rm", "shell_execute", "evaluate_python", "run_code"}
+CHANGING |= {"workflow_start", "workflow_cancel"}
 
 
 async def called(session, name, arguments, fails=False):
@@ -65,6 +67,15 @@ async def work(session):
     assert ran["output"].strip() == "42", ran
 
 
+async def diff(program):
+    """What the session changed, as the person sees it meanwhile."""
+    pipe = asyncio.subprocess.PIPE
+    asked = await asyncio.create_subprocess_exec(program, "workspace", "diff", "--json", stdout=pipe)
+    answer = json.loads((await asked.communicate())[0])
+    assert answer["success"], answer
+    assert "+zwei" in json.dumps(answer), answer
+
+
 async def main(part, program, *words):
     server = StdioServerParameters(command=program, args=list(words), env=dict(os.environ))
     async with stdio_client(server) as (incoming, outgoing), ClientSession(incoming, outgoing) as session:
@@ -75,6 +86,7 @@ async def main(part, program, *words):
         await refusals(session)
         if part == "all":
             await work(session)
+            await diff(program)
 
 
 asyncio.run(main(*sys.argv[1:]))

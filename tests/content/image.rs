@@ -10,7 +10,7 @@ use crate::engines::{Case, Running, Way, git, tar_of};
 
 /// A running container with a guest and with what git needs to clone over http: its programs and their libraries, where
 /// they are on the host.
-pub(super) async fn with_git(case: &Case) -> Running<'_> {
+pub(crate) async fn with_git(case: &Case) -> Running<'_> {
     let dir = PathBuf::from(git(Path::new("/"), &["--exec-path"], "").await);
     let programs = ["git", "git-remote-http", "git-remote-https"].map(|it| dir.join(it));
     let mut files = BTreeSet::from(programs.clone());

@@ -3,7 +3,7 @@
 
 mod clones;
 mod files;
-mod image;
+pub(crate) mod image;
 mod setup;
 
 use std::collections::BTreeMap;

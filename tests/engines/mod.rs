@@ -33,7 +33,7 @@ pub(crate) use git_server::{GitServer, Manner, git, tries_git};
 pub(crate) use person::is_root;
 pub(crate) use ran::ran;
 pub(crate) use running::{
-    Running, Way, guest_program, in_every_way, with_a_guest, with_a_real_guest, with_real_engines,
+    Running, Way, guest_program, in_every_way, with_a_guest, with_a_real_guest, with_real_engines, worker_program,
 };
 pub(crate) use scripted::{Lack, Scripted, with_scripted};
 

@@ -57,16 +57,41 @@ pub(crate) struct Running<'a> {
 impl Case {
     /// Makes and starts a container of an image, entered that way.
     pub(crate) async fn run(&self, way: Way, spec: CreateSpec, image: &ImageId) -> Running<'_> {
+        self.run_on(way, spec, (image, NetworkOn::EngineDefault)).await
+    }
+
+    /// As [`run`](Self::run), on a network.
+    pub(crate) async fn run_on(
+        &self,
+        way: Way,
+        spec: CreateSpec,
+        (image, network): (&ImageId, NetworkOn),
+    ) -> Running<'_> {
         let dir = self.link_dir(&spec);
         let guest = self.guest(way, &dir);
         let admitted = admit(spec, &Policy::everything()).unwrap().guided(guest);
-        let id = self.runtime.create(&admitted.on(image.clone(), NetworkOn::EngineDefault)).await.unwrap();
+        let id = self.runtime.create(&admitted.on(image.clone(), network)).await.unwrap();
         if way == Way::Uploaded {
             self.runtime.upload(&id, &ContainerPath::root(), packed()).await.unwrap();
         }
         self.runtime.start(&id).await.unwrap();
         let inside = Inside::Plain(self.runtime.clone(), id.clone());
         let mut running = Running { case: self, id, way, inside, socket: SocketAt { dir, pid1: None } };
+        running.met().await;
+        running
+    }
+
+    /// A container with a worker beside its guest, on the network of this host, so that it reaches what listens here.
+    pub(crate) async fn runs_with_worker(&self, name: &str, image: &ImageId) -> Running<'_> {
+        let spec = self.spec(name);
+        let dir = self.link_dir(&spec);
+        let guest = self.guest(Way::Socket, &dir);
+        let admitted = admit(spec, &Policy::everything()).unwrap().guided(guest).with_worker(Some(worker_program()));
+        let id = self.runtime.create(&admitted.on(image.clone(), NetworkOn::Host)).await.unwrap();
+        self.runtime.start(&id).await.unwrap();
+        let inside = Inside::Plain(self.runtime.clone(), id.clone());
+        let socket = SocketAt { dir, pid1: None };
+        let mut running = Running { case: self, id, way: Way::Socket, inside, socket };
         running.met().await;
         running
     }
@@ -215,6 +240,14 @@ pub(crate) fn guest_program() -> PathBuf {
     let guest = coracle::guest::embedded(arch)
         .expect("this build of coracle carries no guest: run `cargo xtask guest`, then build the tests anew");
     guest.place(&std::env::temp_dir().join("coracle-test-guest")).unwrap()
+}
+
+/// The worker that `coracle` carries, as a file.
+pub(crate) fn worker_program() -> PathBuf {
+    let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    let worker = coracle::guest::embedded_worker(arch)
+        .expect("this build of coracle carries no worker: run `cargo xtask guest`, then build the tests anew");
+    worker.place(&std::env::temp_dir().join("coracle-test-guest")).unwrap()
 }
 
 /// The guest as an engine gets it that shares no files with us.

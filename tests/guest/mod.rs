@@ -8,6 +8,7 @@ mod filter;
 mod flood;
 mod images;
 mod many;
+mod relay;
 mod session;
 mod setid;
 pub(crate) mod shell;

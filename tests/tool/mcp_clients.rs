@@ -111,8 +111,10 @@ async fn the_official_conformance_suite_passes() {
 #[tokio::test]
 async fn a_client_library_works_through_a_session() {
     make_snippets().await;
-    let config = format!("[workspace]\nimage = \"{IMAGE}\"\n[run_code]\nimage = \"{SNIPPETS}\"\n");
+    let mount = "[[workspace.mounts]]\nhost_path = \"project\"\n";
+    let config = format!("[workspace]\nimage = \"{IMAGE}\"\n{mount}[run_code]\nimage = \"{SNIPPETS}\"\n");
     with_rootful_engine(&config, async |tool| {
+        std::fs::create_dir(tool.work().join("project")).unwrap();
         let program = tool.command([] as [&str; 0]);
         let mut script = client(installed("python/bin/python"));
         script.arg(ours("session.py")).arg("all");
@@ -120,6 +122,8 @@ async fn a_client_library_works_through_a_session() {
         for (name, value) in program.as_std().get_envs() {
             script.env(name, value.unwrap_or_default());
         }
+        // The person looks into the session while it lasts.
+        script.env("CORACLE_SESSION", "client");
         let output = script.current_dir(tool.work()).output().await.unwrap();
         assert!(output.status.success(), "{}", told(&output));
     })

@@ -13,7 +13,7 @@ const FILES: &[&str] =
     &["ls", "read_file", "write_file", "edit_file", "glob", "grep", "rm", "shell_execute", "evaluate_python"];
 
 /// Those that change nothing.
-const LOOKING: &[&str] = &["ls", "read_file", "glob", "grep", "shell_output"];
+const LOOKING: &[&str] = &["ls", "read_file", "glob", "grep", "shell_output", "workflow_status", "workflow_events"];
 
 #[tokio::test]
 async fn w45_each_toolset_gives_only_its_tools_with_schemas_and_annotations() {
@@ -22,11 +22,13 @@ async fn w45_each_toolset_gives_only_its_tools_with_schemas_and_annotations() {
             return; // no engine is asked
         }
         let (one, code): (&[&str], &[&str]) = (&["containers"], &["run_code", "shell_output"]);
-        let all = [one, FILES, code].concat();
+        let worktrees: &[&str] = &["workflow_start", "workflow_status", "workflow_events", "workflow_cancel"];
+        let all = [one, FILES, code, worktrees].concat();
         let workspace = [FILES, &["shell_output"]].concat();
         let sets: &[(Option<&str>, Vec<&str>)] = &[
             (None, all.clone()),
-            (Some("containers,workspace,code"), all),
+            (Some("containers,workspace,code,worktrees"), all),
+            (Some("worktrees"), worktrees.to_vec()),
             (Some("containers"), one.to_vec()),
             (Some("workspace"), workspace),
             (Some("code"), code.to_vec()),
@@ -46,7 +48,8 @@ async fn w45_each_toolset_gives_only_its_tools_with_schemas_and_annotations() {
                 let looks = LOOKING.contains(&name);
                 assert_eq!((hint("readOnlyHint"), hint("destructiveHint")), (looks.into(), (!looks).into()), "{name}");
                 assert!(!looks || hint("idempotentHint") == true, "{name}");
-                assert_eq!(hint("openWorldHint"), name == "containers", "{name}");
+                let reaches_out = name == "containers" || worktrees.contains(&name);
+                assert_eq!(hint("openWorldHint"), reaches_out, "{name}");
                 assert_eq!(
                     (&told["inputSchema"]["type"], &told["outputSchema"]["type"]),
                     (&"object".into(), &"object".into())

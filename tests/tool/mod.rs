@@ -29,6 +29,7 @@ mod preflight;
 mod prune;
 mod remove;
 mod rootless;
+mod sandbox;
 mod saved;
 mod shell;
 mod snapshots;

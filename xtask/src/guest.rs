@@ -1,5 +1,5 @@
-//! `cargo xtask guest`: the supervisor of containers as one static program, compressed, where the build of `coracle`
-//! looks for it.
+//! `cargo xtask guest`: the supervisor of containers, and the worker of sandboxes, each as one static program, compressed,
+//! where the build of `coracle` looks for it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,17 @@ use crate::sh::{root, sh};
 
 /// What the guest may weigh: each container that gets it uploaded waits for it, and `coracle` carries it compressed. A
 /// seventh of it is what regular expressions know of Unicode.
-const MAX_BYTES: usize = 5 << 20;
-const MAX_COMPRESSED: usize = 2_200 << 10;
+const GUEST: Program = Program { name: "guest", bytes: 5 << 20, compressed: 2_200 << 10 };
+
+/// What the worker may weigh: half of it is what checks schemas, and the patterns in them.
+const WORKER: Program = Program { name: "worker", bytes: 20 << 20, compressed: 6 << 20 };
+
+/// A program, and what it may weigh.
+struct Program {
+    name: &'static str,
+    bytes: usize,
+    compressed: usize,
+}
 
 /// The machine that xtask was compiled for, as the engines and as the compiler name it.
 const MACHINE: Option<Machine> = if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
@@ -34,30 +43,37 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     ensure!(words.is_empty(), "usage: cargo xtask guest");
     let machine = MACHINE.context("the guest is built on Linux, on x86_64 or aarch64")?;
     apt::ensure(&["gcc", "libc6-dev"])?; // the latter has the static C library
-    let built = build(&machine)?;
+    [GUEST, WORKER].iter().try_for_each(|it| make(it, &machine))
+}
+
+fn make(what: &Program, machine: &Machine) -> Result<()> {
+    let Program { name, bytes, compressed } = what;
+    let built = build(machine, name)?;
     let program = fs::read(&built).with_context(|| format!("read {}", built.display()))?;
-    static_for(&machine, &program).with_context(|| built.display().to_string())?;
+    static_for(machine, &program).with_context(|| built.display().to_string())?;
     let gz = compress(&built)?;
-    ensure!(program.len() <= MAX_BYTES, "the guest has {} bytes, at most {MAX_BYTES} are allowed", program.len());
-    ensure!(gz.len() <= MAX_COMPRESSED, "the guest has {} bytes compressed, at most {MAX_COMPRESSED}", gz.len());
+    ensure!(program.len() <= *bytes, "the {name} has {} bytes, at most {bytes} are allowed", program.len());
+    ensure!(gz.len() <= *compressed, "the {name} has {} bytes compressed, at most {compressed}", gz.len());
     // Not beside cargo's own files: the build of `coracle` watches this directory with all that is in it. And not
     // where `CARGO_TARGET_DIR` says, which a build script is not told.
     let dir = root().join("target/guest");
-    let changed = keep(&dir, &format!("coracle-guest-{}.gz", machine.arch), &gz)?;
+    let changed = keep(&dir, &format!("coracle-{name}-{}.gz", machine.arch), &gz)?;
     let word = if changed { "new" } else { "as before" };
-    println!("  guest for {}: {}, compressed {}, {word}", machine.arch, mib(program.len()), mib(gz.len()));
+    println!("  {name} for {}: {}, compressed {}, {word}", machine.arch, mib(program.len()), mib(gz.len()));
     Ok(())
 }
 
-fn build(machine: &Machine) -> Result<PathBuf> {
+fn build(machine: &Machine, name: &str) -> Result<PathBuf> {
     // A target directory of its own: with other flags in the usual one, cargo would build everything anew each time.
     let dir = root().join("target/guest-build");
-    let words = ["build", "--package", "coracle-guest", "--bin", "coracle-guest", "--profile", "guest", "--target"];
+    let program = format!("coracle-{name}");
+    // Each by itself and with the profile of its name: together they would share the features of their packages, and the guest be a seventh larger.
+    let words = ["build", "--package", &program, "--bin", &program, "--profile", name, "--target"];
     // Without a target that is named, the flags would go to procedural macros too, which cannot be static.
     sh("cargo", words.into_iter().chain([machine.target, "--target-dir"]).map(Into::into).chain([dir.clone()]))
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .run()?;
-    Ok(dir.join(machine.target).join("guest/coracle-guest"))
+    Ok(dir.join(machine.target).join(name).join(program))
 }
 
 /// Whether an ELF program is for that machine and starts without a loader, which the container may not have.

@@ -21,7 +21,8 @@ const USAGE: &str = "\
 usage: cargo xtask VERB
 
   demo                          the main job on a real engine, set up first if the machine has none
-  test [--fake-only] [ARGS…]    everything, on every engine; ARGS go to cargo-nextest
+  test [--fake-only|--rootless] [ARGS…]
+                                everything, on every engine; ARGS go to cargo-nextest
   ci                            what has to hold before a change goes in
   guest                         the supervisor for containers, for `coracle` to embed
   bench exec|create [ROUNDS]    times of commands, or of making containers, beside the engines' own programs,

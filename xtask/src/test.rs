@@ -18,14 +18,15 @@ const IMAGE_PACKAGES: &[&str] = &["busybox-static"];
 const PACKAGES: &[&str] = &["bash", "ca-certificates", "curl", "git", "python3", "ripgrep", "util-linux"];
 
 pub(crate) fn run(words: &[String]) -> Result<()> {
-    let fake_only = words.iter().any(|it| it == "--fake-only");
+    let has = |option: &str| words.iter().any(|it| it == option);
+    let fake_only = has("--fake-only");
     apt::ensure(IMAGE_PACKAGES)?;
     if !fake_only {
         apt::ensure(PACKAGES)?;
     }
     let path = nextest()?;
     clients::ensure();
-    let mut engines = if fake_only { Engines::default() } else { Engines::up()? };
+    let mut engines = if fake_only { Engines::default() } else { Engines::up(has("--rootless"))? };
     guest::run(&[])?;
     // Programs and tests in one build, so that features are resolved once: the tests' dependencies let the fake engine
     // start host programs, and the `coracle` that tests start has to be the one that can.
@@ -34,7 +35,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     let notes = target().join("scenarios/skipped.txt");
     let _ = fs::remove_file(&notes); // of an earlier run
     let profile = if var("CI").is_some() { "ci" } else { "default" };
-    let rest = words.iter().map(String::as_str).filter(|it| *it != "--fake-only");
+    let rest = words.iter().map(String::as_str).filter(|it| !["--fake-only", "--rootless"].contains(it));
     sh("cargo", ["nextest", "run", "--workspace", "--profile", profile].into_iter().chain(rest))
         .env("PATH", path)
         .env("CORACLE_ENGINES", engines.named.join(","))
@@ -74,7 +75,9 @@ struct Engines {
 }
 
 impl Engines {
-    fn up() -> Result<Self> {
+    /// Without root Podman takes several times as long, and what is tried on it is nearly all tried with root, too: it is
+    /// for whoever asks.
+    fn up(with_rootless: bool) -> Result<Self> {
         if let Some(asked) = var("CORACLE_ENGINES") {
             let named: Vec<String> =
                 asked.split(',').map(|it| it.trim().to_owned()).filter(|it| !it.is_empty()).collect();
@@ -83,7 +86,9 @@ impl Engines {
         }
         let mut engines = Self { named: ["docker", "podman"].map(str::to_owned).into(), ..Self::default() };
         engines.named.iter().try_for_each(|it| engines::up(Some(it)))?;
-        if !apt::is_root() {
+        if !with_rootless {
+            engines.skip("`cargo xtask test --rootless` runs the tool's tests on it, too");
+        } else if !apt::is_root() {
             engines.skip("it is what `podman` is for a person who is not root");
         } else if let Err(why) = engines::up(Some(rootless::NAME)) {
             engines.skip(&format!("{why:#}"));

@@ -28,7 +28,8 @@ const XTASK: &str = "xtask";
 
 /// Where programs are started, and where the environment is read and threads may wait.
 const SPAWNING: &[&str] = &["crates/runtime/src/host/process.rs", "xtask/src/sh.rs"];
-const ENVIRONMENT: &[&str] = &["crates/guest/src/main.rs", "crates/tool/src/host.rs", "xtask/src/sh.rs"];
+const ENVIRONMENT: &[&str] =
+    &["crates/guest/src/main.rs", "crates/tool/src/host.rs", "crates/worker/src/main.rs", "xtask/src/sh.rs"];
 
 /// Where the bytes of a secret are used, and how often in each file: keys of labels, and frames to a guest.
 const REVEALING: &[(&str, usize)] = &[
@@ -36,6 +37,16 @@ const REVEALING: &[(&str, usize)] = &[
     ("crates/runtime/src/labels.rs", 3),
     // What a guest is given.
     ("crates/runtime/src/link/session.rs", 3),
+    ("crates/runtime/src/link/relay.rs", 1),
+    // What a program is given on a descriptor, and how long that is.
+    ("crates/runtime/src/link/command.rs", 2),
+    // What the proxy knows a sandbox by.
+    ("crates/worker/src/llm/http.rs", 1),
+    // The proxy: keys and credentials on their way out, and looked for in what comes back.
+    ("crates/sandbox/src/proxy/grants.rs", 1),
+    ("crates/sandbox/src/proxy/model/mod.rs", 2),
+    ("crates/sandbox/src/proxy/model/scrub.rs", 2),
+    ("crates/sandbox/src/proxy/git/mod.rs", 4),
     // What files are searched for.
     ("crates/runtime/src/link/walk.rs", 1),
     // What is looked for in texts, to take it out.
@@ -50,6 +61,10 @@ const REVEALING: &[(&str, usize)] = &[
     // The search path, and the address of a proxy.
     ("crates/tool/src/ops/create/person.rs", 1),
     ("crates/tool/src/ops/create/bench.rs", 1),
+    // What the person's own git is started with, and what is remembered of a token.
+    ("crates/tool/src/sandbox/home.rs", 1),
+    ("crates/sandbox/src/container/mod.rs", 2),
+    ("crates/sandbox/src/container/prepare.rs", 1),
 ];
 
 /// A file of the project: its path from the root, and its text.

@@ -12,7 +12,7 @@ use crate::supervisor::Supervisor;
 use crate::wire::{
     Answer, Ask, At, Fault, FaultCode, Found, MAX_HEADER, MAX_PAYLOAD, Match, Page, Part, Read, Say, Search,
 };
-use crate::{codec::Frame, wait};
+use crate::{codec::Frame, probe, wait};
 
 /// A search that takes longer answers what it found until then.
 const SEARCH: Duration = Duration::from_secs(10);
@@ -48,6 +48,7 @@ async fn find(supervisor: &Arc<Supervisor>, ask: Ask) -> Answered {
         Ask::Tail { job, lines, limit } => tail(&supervisor.find(&job)?, lines, limit),
         Ask::Search(search) => found(&supervisor.find(&search.job)?, &search).await,
         Ask::Wait(ask) => plain(Answer::Waited(wait::wait(supervisor.find(&ask.job)?, ask).await?)),
+        Ask::Probe(ask) => plain(Answer::Probed(probe::probe(supervisor, ask).await?)),
         Ask::Settle(ask) => plain(Answer::Settled(supervisor.settle(ask).await?)),
         Ask::Stat(at) => plain(Answer::File(on_files(supervisor, at, Files::stat).await?)),
         Ask::List { at, limit } => list(supervisor, at, limit).await,

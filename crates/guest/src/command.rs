@@ -7,16 +7,18 @@ use tokio::sync::mpsc;
 
 use crate::codec::Frame;
 use crate::job::{Job, Order};
-use crate::machine::NotStarted;
+use crate::machine::{Hidden, NotStarted};
 use crate::output::Log;
 use crate::serve::{Inbox, Outbox, PIECE};
-use crate::supervisor::{Started, Supervisor};
-use crate::wire::{Ask, End, Exec, Fault, FaultCode, Life, MAX_COMMAND, Part, Say, Show, Size, State, Stream};
+use crate::supervisor::{Started, Supervisor, Words};
+use crate::wire::{
+    Ask, End, Exec, Fault, FaultCode, Life, MAX_COMMAND, MAX_SECRET, Part, Say, Show, Size, State, Stream,
+};
 
 /// Runs a command and follows it.
 pub(crate) async fn exec(supervisor: &Arc<Supervisor>, ask: Exec, payload: Vec<u8>, mut inbox: Inbox, out: &Outbox) {
     let begun = match read_words(&ask, payload, &mut inbox).await {
-        Ok((words, env)) => supervisor.begin(&ask, words, env).await,
+        Ok(words) => supervisor.begin(&ask, words).await,
         Err(fault) => Err(fault),
     };
     match begun {
@@ -52,20 +54,22 @@ pub(crate) async fn attach(
     }
 }
 
-type Words = Vec<Vec<u8>>;
-
-async fn read_words(ask: &Exec, first: Vec<u8>, inbox: &mut Inbox) -> Result<(Words, Words), Fault> {
-    let (words, all) = (ask.words as usize, ask.words as usize + ask.env as usize);
-    if all > MAX_COMMAND {
-        let message = format!("words and environment have {all} bytes, above {MAX_COMMAND}");
+async fn read_words(ask: &Exec, first: Vec<u8>, inbox: &mut Inbox) -> Result<Words, Fault> {
+    let (words, all, secret) = (ask.words as usize, ask.words as usize + ask.env as usize, ask.secret as usize);
+    if all > MAX_COMMAND || secret > MAX_SECRET {
+        let message = format!("words and environment have {all} bytes, above {MAX_COMMAND}, or a secret {secret}");
         return Err(Fault::new(FaultCode::TooLong, message));
     }
-    let bytes = whole(first, all, inbox).await?;
+    if ask.shell && secret > 0 {
+        return Err(Fault::new(FaultCode::Invalid, "a script is given no secret"));
+    }
+    let mut bytes = whole(first, all + secret, inbox).await?;
+    let secret = (secret > 0).then(|| Hidden::new(bytes.split_off(all)));
     let (words, env) = (split(&bytes[..words])?, split(&bytes[words..])?);
     if words.first().is_none_or(Vec::is_empty) || ask.shell && words.len() != 1 {
         return Err(Fault::new(FaultCode::Invalid, "a command has at least one word, and a script is one"));
     }
-    Ok((words, env))
+    Ok(Words { words, env, secret })
 }
 
 /// What a first frame began and [`Ask::More`] goes on with: exactly so many bytes.
@@ -84,7 +88,7 @@ pub(crate) async fn whole(mut bytes: Vec<u8>, all: usize, inbox: &mut Inbox) -> 
 }
 
 /// Each ends with a NUL.
-pub(crate) fn split(bytes: &[u8]) -> Result<Words, Fault> {
+pub(crate) fn split(bytes: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
     match bytes.split_last() {
         None => Ok(Vec::new()),
         Some((0, bytes)) => Ok(bytes.split(|it| *it == 0).map(<[u8]>::to_vec).collect()),

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, getegid, geteuid, kill_process};
 use tokio::time::timeout;
 
 use crate::filter::Filter;
-use crate::machine::{Ids, Machine, Mark, NotStarted, Plan, Process, Session};
+use crate::machine::{Ids, Machine, Mark, NewUser, NotStarted, Plan, Process, Session};
 use crate::reap::{Children, Reaper};
 use crate::setid::{Attended, Rule};
 use crate::start::program::Program;
@@ -92,12 +92,19 @@ impl Container {
 
     fn program(&self, plan: &mut Plan, account: &Account) -> Result<Program, Fault> {
         let (own, session) = (&self.environment, plan.session.variables());
-        let environment = env::environment([own, session, &plan.env], account, plan.terminal.is_some());
+        let environment = match plan.bare {
+            true => plan.env.clone(),
+            false => env::environment([own, session, &plan.env], account, plan.terminal.is_some()),
+        };
         let words = std::mem::take(&mut plan.words);
         let made = match plan.shell {
             true => Program::script(words.concat(), environment),
             false => Program::words(words, environment).map_err(io::Error::from),
         };
+        let made = made.and_then(|it| match &plan.secret {
+            Some(secret) => it.with_secret(secret.bytes()),
+            None => Ok(it),
+        });
         made.map_err(|error| match error.kind() {
             io::ErrorKind::InvalidInput => Fault::new(FaultCode::Invalid, "a NUL in an argument or a variable"),
             _ => not_forked(&error),
@@ -194,6 +201,10 @@ impl Machine for Container {
             self.forget(mark);
         }
         count
+    }
+
+    fn add_user(&self, user: NewUser<'_>) -> Result<(), Fault> {
+        self.users.add(&user)
     }
 
     async fn settle(&self, ask: Settle) -> Result<Settled, Fault> {

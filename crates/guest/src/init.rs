@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 
 use crate::container::Container;
-use crate::serve::serve_caller;
+use crate::serve::{Caller, serve_caller};
 use crate::shell;
 use crate::supervisor::Supervisor;
 
@@ -102,10 +102,11 @@ async fn accept(listener: UnixListener, callers: Callers, supervisor: Arc<Superv
                 // Closed at once when there are too many.
                 let Ok(place) = places.clone().try_acquire_owned() else { continue };
                 let (from, to) = stream.into_split();
-                let (supervisor, is_host) = (supervisor.clone(), matches!(callers, Callers::Host));
+                let supervisor = supervisor.clone();
+                let caller = if matches!(callers, Callers::Host) { Caller::Host } else { Caller::Root };
                 tokio::spawn(async move {
                     let _place = place;
-                    serve_caller(supervisor, tokio::io::BufReader::new(from), to, is_host).await
+                    serve_caller(supervisor, tokio::io::BufReader::new(from), to, caller).await
                 });
             }
             Ok(_) => {}

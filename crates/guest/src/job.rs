@@ -34,6 +34,8 @@ pub(crate) struct Job {
     command: String,
     root: bool,
     foreground: bool,
+    /// A caller inside asked for it.
+    pub(crate) inside: bool,
     began: Instant,
     began_ms: u64,
     /// Bytes of a stream that who waits for it passes on.
@@ -94,6 +96,7 @@ impl Job {
             command: shown(words),
             root: process.root,
             foreground: ask.life != Life::Job,
+            inside: ask.inside,
             began: now,
             began_ms: now_ms(),
             cut: ask.cut,

@@ -11,6 +11,7 @@
 //! container's own files only.
 //! **Invariant:** memory is bounded, whatever commands print: what is too much goes to a file, and then is counted.
 //! **Invariant:** words, environment and input of a command are bytes from frame to `execve`; no shell but the one asked for.
+//! **Invariant:** what lets a container out is a token in this memory, and no file, variable or word.
 //! **Invariant:** nothing here knows an engine.
 
 #![warn(missing_docs)]
@@ -20,16 +21,21 @@ pub mod codec;
 mod command;
 mod container;
 mod content;
+mod door;
 mod files;
 mod filter;
 pub mod forms;
+pub mod git_credential;
+pub mod inherit;
 pub mod init;
 mod job;
 pub mod machine;
 mod oom;
 mod output;
 pub mod port;
+mod probe;
 mod reap;
+mod relay;
 mod secrets;
 mod serve;
 mod session;
@@ -46,4 +52,5 @@ pub mod wire;
 
 pub use container::Container;
 pub use serve::serve;
+pub use space::pattern::Pattern;
 pub use supervisor::Supervisor;

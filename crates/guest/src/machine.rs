@@ -27,6 +27,12 @@ pub trait Machine: fmt::Debug + Send + Sync + 'static {
     /// Processes of a command that are there now.
     async fn count(&self, mark: Mark) -> u32;
 
+    /// Adds a user and its group to the tables of the image, where they are missing and the tables can be written.
+    ///
+    /// # Errors
+    /// A table could not be read or written, although it can be.
+    fn add_user(&self, user: NewUser<'_>) -> Result<(), Fault>;
+
     /// Makes sure of a user and a directory, and looks with a process of that user.
     ///
     /// # Errors
@@ -49,6 +55,21 @@ pub trait Machine: fmt::Debug + Send + Sync + 'static {
 /// Tells the processes of a command from all others, also when they changed session, group, parent and environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mark(pub u64);
+
+/// A user that there is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct NewUser<'a> {
+    /// Its name, and that of its group, unless somebody has it.
+    pub name: &'a str,
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Its home, which is not made.
+    pub home: &'a str,
+    /// Whether anybody logs in as it.
+    pub login: bool,
+}
 
 /// Numbers of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +106,32 @@ pub struct Plan {
     pub terminal: Option<Size>,
     /// What its processes are told by.
     pub mark: Mark,
+    /// It finds these bytes on its descriptor 3, and then an end.
+    pub secret: Option<Hidden>,
+    /// Its environment is `env` alone.
+    pub bare: bool,
+}
+
+/// Bytes that nobody is to see: their `Debug` is blank.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Hidden(Vec<u8>);
+
+impl Hidden {
+    pub(crate) fn new(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    /// What it holds.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hidden")
+    }
 }
 
 /// Variables that all commands have, `NAME=value`. They may be secrets: its `Debug` is blank.

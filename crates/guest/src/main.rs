@@ -4,7 +4,8 @@
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: coracle-guest init | connect | shell PROGRAM | port [ADDRESS:]PORT | version";
+const USAGE: &str =
+    "usage: coracle-guest init | connect | shell PROGRAM | port [ADDRESS:]PORT | git-credential ACT | version";
 
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args().skip(1).collect();
@@ -14,6 +15,7 @@ fn main() -> ExitCode {
         ["connect"] => run(coracle_guest::init::connect()),
         ["shell", program] => coracle_guest::shell::shell(program, &environment()).map(|never| match never {}),
         ["port", port] => run(coracle_guest::port::port(port)),
+        ["git-credential", act] => run(coracle_guest::git_credential::helper(act)),
         ["version"] => {
             eprintln!("coracle-guest {}, protocol {}", env!("CARGO_PKG_VERSION"), coracle_guest::wire::VERSION);
             Ok(())

@@ -12,6 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Uid, fchmod, fchown, fstat, fstatfs};
 use rustix::fs::{CWD, mkdirat, openat, openat2, renameat, unlinkat};
 use rustix::io::{Errno, Result as Done};
+use rustix::process::{getegid, geteuid};
 
 use crate::files::temporary_name;
 use crate::wire::{Fault, FaultCode, Secret};
@@ -20,7 +21,10 @@ use crate::wire::{Fault, FaultCode, Secret};
 const TMPFS: u64 = 0x0102_1994;
 
 /// Names in `/.coracle/run` that are the guest's own, beside those that begin with a dot or end like a socket.
-const OURS: [&str; 2] = ["sock", "shell"];
+const OURS: [&str; 3] = ["sock", "shell", GIT_CONFIG];
+
+/// What git inside reads, which is no secret.
+const GIT_CONFIG: &str = "gitconfig";
 
 /// Bytes of a name, at most.
 const LONGEST: usize = 1000;
@@ -49,6 +53,18 @@ impl Secrets {
     pub(crate) fn put(&self, ask: &Secret, content: &[u8]) -> Result<(), Fault> {
         let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         put(&self.root, ask, content)
+    }
+
+    /// Writes git's configuration, which all may read and nobody may write. Blocks.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub(crate) fn put_git_config(&self, content: &[u8]) -> Result<(), Fault> {
+        let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let dir = base(&self.root)?;
+        let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+        let ask = Secret { name: GIT_CONFIG.into(), uid, gid, mode: 0o444, bytes: 0 };
+        write(dir.as_fd(), GIT_CONFIG, &ask, content).map_err(|errno| explained(GIT_CONFIG, errno))
     }
 }
 
@@ -155,8 +171,6 @@ fn explained(name: &str, errno: Errno) -> Fault {
 mod tests {
     use std::fs;
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
-
-    use rustix::process::{getegid, geteuid};
 
     use super::*;
 

@@ -10,7 +10,7 @@ use crate::codec::{self, Frame};
 use crate::files::How;
 use crate::supervisor::Supervisor;
 use crate::wire::{Ask, Fault, FaultCode, Hello, MAX_CHANNELS, MAX_UNKNOWN, Say, VERSION, WINDOW};
-use crate::{answer, command, content, session, space, walk};
+use crate::{answer, command, content, door, relay, session, space, walk, wire};
 
 /// Frames on their way out. Each holds at most [`PIECE`] bytes of data.
 const QUEUE: usize = 64;
@@ -33,19 +33,30 @@ pub async fn serve(
     from: impl AsyncRead + Send + Unpin,
     to: impl AsyncWrite + Send + Unpin + 'static,
 ) -> Result<(), codec::Error> {
-    serve_caller(supervisor, from, to, true).await
+    serve_caller(supervisor, from, to, Caller::Host).await
 }
 
-/// The same with somebody who may be no host, and then has no say in what is kept.
+/// Who speaks.
+#[derive(Clone, Debug)]
+pub(crate) enum Caller {
+    /// The host.
+    Host,
+    /// Root inside, which may be the host by a program inside or not, and then has no say in what is kept.
+    Root,
+    /// The worker inside, which gets what the host let it have.
+    Worker(Arc<wire::Worker>),
+}
+
+/// The same with somebody who may be no host.
 pub(crate) async fn serve_caller(
     supervisor: Arc<Supervisor>,
     mut from: impl AsyncRead + Send + Unpin,
     to: impl AsyncWrite + Send + Unpin + 'static,
-    is_host: bool,
+    caller: Caller,
 ) -> Result<(), codec::Error> {
     let (says, queue) = mpsc::channel(QUEUE);
     let writing = tokio::spawn(write_all(queue, to));
-    let talk = Connection { supervisor, is_host, says, channels: HashMap::new(), unknown: 0 };
+    let talk = Connection { supervisor, caller, says, channels: HashMap::new(), unknown: 0 };
     let heard = talk.listen(&mut from).await;
     // What is still to be said is written, unless nobody takes it.
     let _ = writing.await;
@@ -119,7 +130,7 @@ struct Channel {
 
 struct Connection {
     supervisor: Arc<Supervisor>,
-    is_host: bool,
+    caller: Caller,
     says: mpsc::Sender<Frame<Say>>,
     channels: HashMap<u32, Channel>,
     unknown: usize,
@@ -137,7 +148,7 @@ impl Connection {
     }
 
     async fn greet(&self, hello: Hello) {
-        if let Some(keep) = hello.keep.filter(|_| self.is_host) {
+        if let Some(keep) = hello.keep.filter(|_| matches!(self.caller, Caller::Host)) {
             self.supervisor.keep(keep);
         }
         let run = self.supervisor.run_id().to_owned();
@@ -188,9 +199,22 @@ impl Connection {
         let (inbox, heard) = mpsc::channel(INBOX);
         let room = Arc::new(Semaphore::new(usize::try_from(WINDOW).expect("a window fits")));
         let out = Outbox { channel: number, says: self.says.clone(), room: room.clone() };
-        let task = tokio::spawn(attend(self.supervisor.clone(), frame, heard, out));
+        let task = match self.allowed(frame) {
+            Ok(frame) => tokio::spawn(attend(self.supervisor.clone(), frame, heard, out)),
+            Err(fault) => tokio::spawn(async move { out.say_result(Err(fault)).await }),
+        };
         self.channels.insert(number, Channel { inbox, room, task });
         Ok(())
+    }
+}
+
+impl Connection {
+    /// What this caller may ask, in the form in which it may.
+    fn allowed(&self, frame: Frame<Ask>) -> Result<Frame<Ask>, Fault> {
+        match &self.caller {
+            Caller::Host | Caller::Root => Ok(frame),
+            Caller::Worker(given) => Ok(Frame { head: door::narrowed(&self.supervisor, frame.head, given)?, ..frame }),
+        }
     }
 }
 
@@ -206,7 +230,9 @@ async fn attend(supervisor: Arc<Supervisor>, frame: Frame<Ask>, inbox: Inbox, ou
         }
         Ask::Session { bytes } => session::set(&supervisor, bytes, (frame.payload, inbox), &out).await,
         Ask::Secret(ask) => session::put_secret(&supervisor, ask, (frame.payload, inbox), &out).await,
+        Ask::Worker(ask) => out.say_result(door::open(&supervisor, ask)).await,
         Ask::Space(ask) => space::space(&supervisor, ask, (frame.payload, inbox), &out).await,
+        Ask::Relay(ask) => relay::relay(&supervisor, &ask, (frame.payload, inbox), &out).await,
         Ask::Walk(ask) => walk::walk(&supervisor, ask, (frame.payload, inbox), &out).await,
         Ask::Hello(_) => out.say_result(Err(Fault::new(FaultCode::Invalid, "hello was said already"))).await,
         ask => answer::answer(&supervisor, ask, inbox, &out).await,

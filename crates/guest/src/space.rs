@@ -22,11 +22,13 @@ mod lines;
 mod list;
 mod locks;
 mod memory;
-mod pattern;
+pub(crate) mod pattern;
 mod place;
 mod print;
 mod remove;
 mod replace;
+mod stage;
+mod sums;
 mod told;
 mod trouble;
 mod walk;
@@ -199,6 +201,9 @@ impl Work<'_> {
             Act::Changed { hints, exclude, bounds, tool } => {
                 self.changed(&hints, &exclude, bounds, &tool).map(Done::Changed)
             }
+            Act::Sums { after, bounds } => self.sums(after.as_deref(), bounds),
+            Act::Stage { stage, begins } => self.stage(&stage, begins, content).map(|()| Done::Staged),
+            Act::Unstage { stage } => self.unstage(&stage).map(|()| Done::Staged),
             Act::Touched => Ok(Done::Touched(self.memory.touched())),
             Act::Recall => Ok(Done::Recalled),
         }

@@ -10,8 +10,9 @@ use tokio::time::Instant;
 
 use crate::files::Files;
 use crate::job::Job;
-use crate::machine::{Machine, Mark, NotStarted, Plan, Process, Session};
+use crate::machine::{Hidden, Machine, Mark, NotStarted, Plan, Process, Session};
 use crate::output::{Log, Spill};
+use crate::relay::Relays;
 use crate::secrets::Secrets;
 use crate::space::Spaces;
 use crate::wire::{self, Fault, FaultCode, Keep, Life, Settle, Settled};
@@ -29,6 +30,7 @@ pub struct Supervisor {
     pub(crate) files: Option<Files>,
     pub(crate) secrets: Secrets,
     pub(crate) spaces: Spaces,
+    pub(crate) relays: Relays,
     /// Of this run: a container that was started anew has another one.
     run: String,
     spill: Arc<Spill>,
@@ -40,6 +42,8 @@ pub struct Supervisor {
     session: Mutex<Session>,
     /// The user that commands run as, once the host has said which.
     settled: Mutex<Option<u32>>,
+    /// What a worker may use, once the host has let one in.
+    pub(crate) door: Mutex<Option<wire::Worker>>,
 }
 
 #[derive(Debug, Default)]
@@ -62,6 +66,14 @@ pub(crate) struct Started {
     pub(crate) resize: Option<Box<dyn Fn(wire::Size) + Send + Sync>>,
 }
 
+/// What came with a command.
+#[derive(Debug)]
+pub(crate) struct Words {
+    pub(crate) words: Vec<Vec<u8>>,
+    pub(crate) env: Vec<Vec<u8>>,
+    pub(crate) secret: Option<Hidden>,
+}
+
 impl Supervisor {
     /// A supervisor of that machine. What is too much for memory goes to an unlinked file in `spill`.
     ///
@@ -75,9 +87,11 @@ impl Supervisor {
         let spill = Arc::new(Spill::in_dir(spill));
         let (run, marks) = (hex::encode(run), AtomicU64::new(1));
         let (leaving, table) = (AtomicBool::new(false), Mutex::default());
-        let (session, settled) = Default::default();
-        let spaces = Spaces::new();
-        Arc::new(Self { machine, files, secrets, spaces, run, spill, marks, leaving, table, session, settled })
+        let (session, settled, door) = Default::default();
+        let (spaces, relays) = (Spaces::new(), Relays::default());
+        let own =
+            Self { machine, files, secrets, spaces, relays, run, spill, marks, leaving, table, session, settled, door };
+        Arc::new(own)
     }
 
     /// Of this run of the guest.
@@ -123,8 +137,7 @@ impl Supervisor {
     pub(crate) async fn begin(
         &self,
         ask: &wire::Exec,
-        words: Vec<Vec<u8>>,
-        env: Vec<Vec<u8>>,
+        Words { words, env, secret }: Words,
     ) -> Result<Result<Started, NotStarted>, Fault> {
         let (mark, log) = self.admit(ask)?;
         let plan = Plan {
@@ -137,6 +150,8 @@ impl Supervisor {
             stdin: ask.stdin,
             terminal: ask.terminal,
             mark,
+            secret,
+            bare: ask.bare,
         };
         let mut process: Process = match self.machine.start(plan).await {
             Ok(process) => process,

@@ -13,10 +13,11 @@ use rustix::fs::{
     statat, unlinkat,
 };
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use self::directory::make;
 use self::tables::{Entry, Tables};
-use crate::machine::Ids;
+use crate::machine::{Ids, NewUser};
 use crate::start::beneath::open;
 use crate::wire::{Fault, FaultCode, Settle, Who};
 
@@ -111,6 +112,28 @@ impl Users {
             }
         }
         Ok(account)
+    }
+
+    /// Adds a user and a group of its own, where they are missing and the image's files can be written.
+    ///
+    /// # Errors
+    /// What could not be read or written.
+    pub(crate) fn add(&self, user: &NewUser<'_>) -> Result<(), Fault> {
+        let _alone = self.writing.lock().expect("nothing panics while it is held");
+        // A guest without privileges cannot write what is root's.
+        if self.is_read_only() || !geteuid().is_root() {
+            return Ok(());
+        }
+        let mut tables = self.load().map_err(|error| fault("/etc/passwd cannot be read", &error))?;
+        let (users, groups) = (tables.passwd.len(), tables.group.len());
+        if tables.user(user.uid).is_none() {
+            tables.add_named(user, if user.login { self.shell("") } else { "/usr/sbin/nologin" });
+            self.write("passwd", &tables.passwd, users)?;
+        }
+        if tables.add_group_named(user.gid, user.name) {
+            self.write("group", &tables.group, groups)?;
+        }
+        Ok(())
     }
 
     fn is_read_only(&self) -> bool {

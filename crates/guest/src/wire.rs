@@ -8,6 +8,7 @@
 //! Flow control: a sender of data may have [`WINDOW`] bytes of payload under way on a channel, and gets room back by
 //! [`Ask::Credit`] or [`Say::Credit`].
 
+pub mod relay;
 pub mod space;
 mod walk;
 
@@ -43,6 +44,9 @@ pub const MAX_VARIABLE: usize = 128 << 10;
 
 /// Bytes of what a walk tells, at most.
 pub const MAX_WALKED: usize = 8 << 20;
+
+/// Bytes that a program is given on a descriptor, at most: they wait in a socket until they are read.
+pub const MAX_SECRET: usize = 16 << 10;
 
 /// Frames of an unknown type that a connection survives.
 pub const MAX_UNKNOWN: usize = 16;
@@ -121,6 +125,8 @@ pub enum Ask {
     Wait(Wait),
     /// Makes sure of a user and a directory: [`Answer::Settled`].
     Settle(Settle),
+    /// Opens a socket inside for a worker, once in the life of a guest: [`Answer::Done`]. The same again changes nothing.
+    Worker(Worker),
     /// [`Answer::File`] for a path.
     Stat(At),
     /// [`Answer::File`], then the content as [`Say::Data`].
@@ -191,6 +197,11 @@ pub enum Ask {
     /// Does something with the files of a workspace: [`Answer::Space`], then [`space::Done`] as [`Say::Data`] (JSON).
     /// Payload: what the act takes.
     Space(space::Space),
+    /// Listens on two ports of the container's loopback and relays what comes there to the host's proxy, from now on with this
+    /// token: [`Answer::Done`]. Payload: the token, then a text.
+    Relay(relay::Relay),
+    /// [`Answer::Probed`]
+    Probe(relay::Probe),
     /// A type that this version does not know. It is counted and skipped.
     #[default]
     Unknown,
@@ -270,8 +281,17 @@ pub struct Exec {
     pub shell: bool,
     /// Bytes of words in the payload and what follows by [`Ask::More`].
     pub words: u32,
-    /// Bytes of environment behind them. It is added to the environment of the guest itself.
+    /// Bytes of environment behind them. It is added to the environment of the guest itself, unless `bare`.
     pub env: u32,
+    /// Bytes behind these that the program reads from its descriptor 3, at most [`MAX_SECRET`]. Not with `shell`.
+    #[serde(default)]
+    pub secret: u32,
+    /// Its environment is what was sent, and nothing else.
+    #[serde(default)]
+    pub bare: bool,
+    /// A caller inside asked for it. Set where it is heard, and never sent.
+    #[serde(skip)]
+    pub inside: bool,
     /// As whom.
     pub user: Who,
     /// Where: an absolute path beneath the root.
@@ -485,6 +505,8 @@ pub enum Answer {
     },
     /// What came of an act in a workspace follows as data.
     Space,
+    /// What could be reached.
+    Probed(relay::Probed),
     /// It is done.
     Done,
 }
@@ -660,6 +682,17 @@ pub struct Settle {
     /// What is not the container's own: nothing at or below one of these gets another owner.
     #[serde(default)]
     pub bound: Vec<String>,
+}
+
+/// A program inside that may use this guest, as far as another user's files and commands go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Worker {
+    /// Who connects: user and group.
+    pub worker: (u32, u32),
+    /// Whose files and commands they are: user and group.
+    pub agent: (u32, u32),
+    /// The directory beneath which all of it lies.
+    pub root: String,
 }
 
 /// A user, and what it may do: seen by a process of that user.

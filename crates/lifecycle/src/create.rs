@@ -232,6 +232,7 @@ impl Making<'_> {
         let spec = admitted.spec();
         self.record.guest = guest.map(GuestProgram::record);
         let guest_on = guest.map(|it| it.place(self.store, &self.record)).transpose()?;
+        let worker = guest.and_then(|it| it.worker.clone());
         self.record.exec_user = Some(spec.exec_user);
         self.record.image = reference.to_owned();
         self.record.image_id = Some(image.id.clone());
@@ -241,7 +242,12 @@ impl Making<'_> {
         let network = place(self.runtime, self.store, &spec.network).await?;
         let asked: Vec<Mount> = spec.mounts.iter().chain(&over).cloned().collect();
         let labels = self.labels(self.record.role, Some(spec.exec_user), image)?;
-        let placed = admitted.covered_by(over).guided(guest_on).labelled(labels).on(image.id.clone(), network);
+        let placed = admitted
+            .covered_by(over)
+            .guided(guest_on)
+            .with_worker(worker)
+            .labelled(labels)
+            .on(image.id.clone(), network);
         self.told = true;
         let id = match self.runtime.create(&placed).await {
             Ok(id) => id,

@@ -36,6 +36,8 @@ pub struct GuestProgram {
     pub sha256: String,
     /// The engine sees the files of this host, so that the program can be bound.
     pub shared_files: bool,
+    /// A worker's program for the same architecture, placed beside the guest.
+    pub worker: Option<PathBuf>,
 }
 
 /// What a record knows of the guest.
@@ -90,18 +92,21 @@ impl GuestProgram {
 
     /// Puts it into a container that was not started yet.
     pub(crate) async fn upload(&self, runtime: &dyn ContainerRuntime, store: &Store, id: &ContainerId) -> Result<()> {
-        let (path, scratch) = (self.path.clone(), store.scratch());
-        let packed = tokio::task::spawn_blocking(move || pack(&path, &scratch)).await;
+        let (paths, scratch) = ((self.path.clone(), self.worker.clone()), store.scratch());
+        let packed = tokio::task::spawn_blocking(move || pack((&paths.0, paths.1.as_deref()), &scratch)).await;
         let tar = packed.map_err(|err| cannot_pack(err.into()))??;
         Ok(runtime.upload(id, &ContainerPath::root(), tar).await?)
     }
 }
 
-fn pack(program: &Path, scratch: &Path) -> Result<File> {
-    let limits = Limits { max_bytes: 64 << 20, max_entries: 2 };
+fn pack((program, worker): (&Path, Option<&Path>), scratch: &Path) -> Result<File> {
+    let limits = Limits { max_bytes: 64 << 20, max_entries: 3 };
     let mut writer = Writer::new(tempfile::tempfile_in(scratch).map_err(cannot_pack)?, Ids::ROOT, limits);
     writer.dir(".coracle", 0o755).map_err(Engine::from)?;
     writer.host(&HostPath::open(program)?, ".coracle/guest").map_err(Engine::from)?;
+    if let Some(worker) = worker {
+        writer.host(&HostPath::open(worker)?, ".coracle/worker").map_err(Engine::from)?;
+    }
     Ok(writer.finish().map_err(Engine::from)?.0)
 }
 

@@ -88,7 +88,7 @@ pub async fn list(engines: &dyn Engines, store: &Store) -> Result<Listing> {
 /// Whether it is proven to be a room of a session whose record was not there when it was read.
 fn is_room(store: &Store, runtime: &dyn ContainerRuntime, container: &Container) -> bool {
     let role = container.labels.get(&store.signer().key("role"));
-    let rooms = [Role::Workspace, Role::Run].map(Role::as_str);
+    let rooms = [Role::Workspace, Role::Run, Role::Sandbox].map(Role::as_str);
     role.is_some_and(|it| rooms.contains(&it.as_str())) && store.signed(runtime.kind(), &container.labels)
 }
 

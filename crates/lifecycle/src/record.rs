@@ -47,6 +47,8 @@ pub enum Role {
     Workspace,
     /// Snippets of code of a session.
     Run,
+    /// The workflows of a sandbox.
+    Sandbox,
 }
 
 impl Role {
@@ -59,6 +61,7 @@ impl Role {
             Self::Build => "build",
             Self::Workspace => "workspace",
             Self::Run => "run",
+            Self::Sandbox => "sandbox",
         }
     }
 }

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use coracle_runtime::link::Link;
-use coracle_runtime::{Container, ContainerPath, ContainerRuntime, Error as Engine, Handle};
+use coracle_runtime::{Baseline, Container, ContainerName, ContainerPath, ContainerRuntime, Error as Engine, Handle};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -29,7 +29,7 @@ use self::outside::Outside;
 pub use self::restore::{Commits, Restored, SAVED_REFS, Target};
 pub use self::shelf::Save;
 use self::shelf::Shelf;
-use crate::record::Record;
+use crate::record::{Record, Role};
 use crate::{Error, Links, Result, Store};
 
 /// Names of directories whose files can be had again.
@@ -159,8 +159,21 @@ impl Saver<'_> {
 
     async fn by_link(&self, link: &Link, record: &Record, until: Instant) -> Result<Vec<Saved>, Failed> {
         let mut shelf = self.shelf(record);
-        let done = Inside { link, record, until, grace: self.grace }.save(&mut shelf).await;
+        let baseline = self.baseline(record);
+        let inside = Inside { link, record, until, grace: self.grace, baseline: baseline.as_ref() };
+        let done = inside.save(&mut shelf).await;
         kept(shelf, done, record)
+    }
+
+    /// What a workspace was filled with.
+    fn baseline(&self, record: &Record) -> Option<Baseline> {
+        if record.role != Role::Workspace {
+            return None;
+        }
+        let session = ContainerName::parse(&record.session).ok()?;
+        let read = self.store.baseline(&session);
+        read.inspect_err(|err| tracing::warn!(%session, %err, "what the workspace was filled with is not known"))
+            .ok()?
     }
 
     fn shelf(&self, record: &Record) -> Shelf {

@@ -1,5 +1,7 @@
 //! Host directories that several containers share.
 
+use std::path::Path;
+
 use coracle_runtime::{Access, Mount, Problem, Refused};
 
 use crate::record::Record;
@@ -16,6 +18,18 @@ impl Store {
             Some(refused) => Err(refused.into()),
             None => Ok(()),
         }
+    }
+
+    /// Whether a container of ours can write a directory, something in it, or something that it lies in. What is written
+    /// there may be read by the person's own programs, so whoever runs them there asks first.
+    ///
+    /// # Errors
+    /// When the records cannot be read.
+    pub fn is_written_inside(&self, real: &Path) -> Result<bool> {
+        let touches = |it: &crate::RecordedMount| {
+            it.mode == Access::ReadWrite && (real.starts_with(&it.host) || it.host.starts_with(real))
+        };
+        Ok(self.records()?.iter().flat_map(|it| &it.mounts).any(touches))
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::io::AsyncRead;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Capture, ContainerPath, Ids, JobId};
+use crate::{Capture, ContainerPath, Ids, JobId, Secret};
 
 /// What to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,6 +86,11 @@ pub struct Exec {
     pub workdir: ContainerPath,
     /// Added to the image's environment. Plain values only: they pass through the engine's arguments.
     pub env: BTreeMap<String, String>,
+    /// Its environment is `env` and nothing else. Only with a guest.
+    pub bare: bool,
+    /// The program reads it once from its descriptor 3, which nothing else can open: at most 16 KiB. Only with a guest,
+    /// and not for a script.
+    pub secret: Option<Secret>,
     /// Data for the command; none is an end of file at once.
     pub stdin: Option<Input>,
     /// When to end it.
@@ -112,6 +117,8 @@ impl Exec {
             user,
             workdir,
             env: BTreeMap::new(),
+            bare: false,
+            secret: None,
             stdin: None,
             limits: ExecLimits::default(),
             at_limit: AtLimit::End,

@@ -22,7 +22,9 @@ impl Inside {
     pub async fn exec(&self, exec: Exec) -> Result<ExecOutput> {
         match self {
             Self::Guest(link) => link.exec(exec).await,
-            Self::Plain(runtime, _) if exec.at_limit == AtLimit::Keep => Err(no_guest(&**runtime)),
+            Self::Plain(runtime, _) if exec.at_limit == AtLimit::Keep || exec.bare || exec.secret.is_some() => {
+                Err(no_guest(&**runtime))
+            }
             Self::Plain(runtime, id) => runtime.exec(id, exec).await,
         }
     }

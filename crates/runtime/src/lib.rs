@@ -16,6 +16,7 @@
 mod address;
 mod api;
 pub mod archive;
+mod baseline;
 mod branch;
 mod capture;
 pub mod cli;
@@ -42,9 +43,11 @@ mod user;
 
 pub use address::{Unresolved, addresses_public, is_public};
 pub use api::{ContainerRuntime, Endpoint, ImageAct, LabelFilter, NetworkAct, Removed};
+pub use baseline::{Baseline, BaselineFile, BaselineMount, LeftOut};
 pub use branch::{BranchName, InvalidBranch};
 pub use capture::Capture;
 pub use cli::CliRuntime;
+pub use coracle_guest::Pattern as PathPattern;
 pub use error::{Capability, Error, Excerpt, Result};
 pub use exec::{AtLimit, Chunk, Command, Exec, ExecLimits, ExecOutput, Exit, Input, LimitKind, Stream};
 pub use fake::FakeRuntime;

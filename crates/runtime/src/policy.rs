@@ -127,6 +127,7 @@ pub struct Admitted {
     spec: CreateSpec,
     ports_bind: IpAddr,
     guest: Option<GuestOn>,
+    worker: Option<PathBuf>,
 }
 
 /// An admitted request that knows its image and network: what an engine creates.
@@ -180,6 +181,13 @@ impl Admitted {
         self
     }
 
+    /// Places a worker's program of this host at `/.coracle/worker`, beside a guest that is bound.
+    #[must_use]
+    pub fn with_worker(mut self, program: Option<PathBuf>) -> Self {
+        self.worker = program;
+        self
+    }
+
     /// Says which local image and which network it gets.
     #[must_use]
     pub fn on(self, image: ImageId, network: NetworkOn) -> Placed {
@@ -210,6 +218,12 @@ impl Placed {
     #[must_use]
     pub fn guest(&self) -> Option<&GuestOn> {
         self.admitted.guest.as_ref()
+    }
+
+    /// The worker's program that it gets beside its guest.
+    #[must_use]
+    pub fn worker(&self) -> Option<&Path> {
+        self.admitted.worker.as_deref()
     }
 
     /// The address that ports are published on.
@@ -250,7 +264,7 @@ pub fn admit(spec: CreateSpec, policy: &Policy) -> Result<Admitted, Refused> {
         problems.push(problem("root.exec", Some("security.allow_root"), value, "commands as root are not granted"));
     }
     if problems.is_empty() {
-        Ok(Admitted { spec, ports_bind: policy.ports_bind, guest: None })
+        Ok(Admitted { spec, ports_bind: policy.ports_bind, guest: None, worker: None })
     } else {
         Err(Refused { problems })
     }

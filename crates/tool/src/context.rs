@@ -14,6 +14,7 @@ use crate::engines::{self, Choice, Engines};
 use crate::failure::Failure;
 use crate::host::Host;
 use crate::progress::Progress;
+use crate::sandbox::Homes;
 use crate::state::StateDir;
 use crate::tools::{SessionTools, Toolset};
 
@@ -40,6 +41,7 @@ pub struct Context {
     store: Arc<OnceLock<Store>>,
     links: Links,
     rooms: Arc<OnceLock<Rooms>>,
+    homes: Homes,
     session_tools: Arc<OnceLock<SessionTools>>,
     /// What the person's own input is, for one command.
     input: Arc<Mutex<Option<Input>>>,
@@ -100,6 +102,7 @@ impl Context {
             state,
             store: Arc::default(),
             rooms: Arc::default(),
+            homes: Homes::default(),
             session_tools: Arc::default(),
             input: Arc::default(),
             links: Links::new(LinkSettings { keep }),
@@ -118,6 +121,13 @@ impl Context {
     #[must_use]
     pub fn for_call(&self, cancel: CancellationToken, progress: Progress) -> Self {
         Self { cancel, progress, ..self.clone() }
+    }
+
+    /// The same process, for what outlives the call: withdrawn by nobody, heard by nobody, and without the sandboxes that
+    /// would hold it.
+    #[must_use]
+    pub(crate) fn for_home(&self) -> Self {
+        Self { homes: Homes::default(), ..self.for_call(CancellationToken::new(), Progress::none()) }
     }
 
     /// The same process for one more client: a session of its own, withdrawn with the process.
@@ -238,8 +248,17 @@ impl Context {
     /// `config_invalid` when the state directory cannot be used.
     pub(crate) fn rooms(&self) -> Result<Rooms, Failure> {
         let store = self.store()?;
-        let terms = RoomTerms { idle: self.config.workspace.idle.0, ..RoomTerms::default() };
+        let terms = RoomTerms {
+            idle: self.config.workspace.idle.0,
+            sandbox_idle: self.config.sandbox.idle.0,
+            ..RoomTerms::default()
+        };
         Ok(self.rooms.get_or_init(|| Rooms::new(store, self.links.clone(), terms)).clone())
+    }
+
+    /// The sandboxes that this process uses.
+    pub(crate) fn homes(&self) -> &Homes {
+        &self.homes
     }
 
     /// What the tools of the session work with. It has no container until one of them needs one.

@@ -40,6 +40,28 @@ pub struct GuestFile {
     gz: &'static [u8],
 }
 
+/// The workers that the build found, likewise.
+const WORKERS: &[GuestFile] = &[
+    #[cfg(worker_amd64)]
+    GuestFile {
+        arch: "amd64",
+        sha256: env!("CORACLE_WORKER_AMD64_SHA256"),
+        gz: include_bytes!(env!("CORACLE_WORKER_AMD64")),
+    },
+    #[cfg(worker_arm64)]
+    GuestFile {
+        arch: "arm64",
+        sha256: env!("CORACLE_WORKER_ARM64_SHA256"),
+        gz: include_bytes!(env!("CORACLE_WORKER_ARM64")),
+    },
+];
+
+/// The worker for an architecture, which is placed as the guest is.
+#[must_use]
+pub fn embedded_worker(arch: &str) -> Option<GuestFile> {
+    WORKERS.iter().copied().find(|it| it.arch == arch)
+}
+
 /// What the build found; nothing where the guest was not built before.
 const EMBEDDED: &[GuestFile] = &[
     #[cfg(guest_amd64)]
@@ -80,7 +102,7 @@ pub(crate) fn program(
     }
     if runtime.kind() == EngineKind::Fake {
         // It plays the guest in this process, so there is no program.
-        return Ok(Some(GuestProgram { path: "/".into(), sha256: String::new(), shared_files: true }));
+        return Ok(Some(GuestProgram { path: "/".into(), sha256: String::new(), shared_files: true, worker: None }));
     }
     let Some(guest) = embedded(&image.arch) else { return Ok(None) };
     let dir = cx.state()?.root().join("guest");
@@ -89,7 +111,20 @@ pub(crate) fn program(
         .map_err(|err| Failure::internal(format!("cannot put the guest into `{}`: {err}", dir.display())))?;
     let endpoint = runtime.endpoint().address;
     let shared_files = endpoint == "local" || endpoint.starts_with("unix://");
-    Ok(Some(GuestProgram { path, sha256: guest.sha256.to_owned(), shared_files }))
+    Ok(Some(GuestProgram { path, sha256: guest.sha256.to_owned(), shared_files, worker: None }))
+}
+
+/// The worker for containers of that image, in its place on the host. None where this program has none for the
+/// architecture, and for the fake, which has no file of its own.
+pub(crate) fn worker(cx: &Context, runtime: &dyn ContainerRuntime, image: &Image) -> Result<Option<PathBuf>, Failure> {
+    if runtime.kind() == EngineKind::Fake {
+        return Ok(None);
+    }
+    let Some(worker) = embedded_worker(&image.arch) else { return Ok(None) };
+    let dir = cx.state()?.root().join("guest");
+    let placed = worker.place(&dir);
+    let failed = |err| Failure::internal(format!("cannot put the worker into `{}`: {err}", dir.display()));
+    placed.map(Some).map_err(failed)
 }
 
 impl GuestFile {
@@ -304,8 +339,9 @@ mod tests {
 
     #[test]
     fn what_is_embedded_is_what_its_hash_says() {
-        for guest in EMBEDDED {
-            assert_eq!(embedded(guest.arch), Some(*guest));
+        for guest in EMBEDDED.iter().chain(WORKERS) {
+            let found = [embedded(guest.arch), embedded_worker(guest.arch)];
+            assert!(found.contains(&Some(*guest)));
             assert!(guest.bytes().unwrap().starts_with(b"\x7fELF"), "{}", guest.arch);
         }
         assert_eq!(embedded("pdp11"), None);

@@ -28,6 +28,7 @@ mod progress;
 mod reach;
 mod render;
 mod resolve;
+mod sandbox;
 pub mod schema;
 mod session;
 pub mod setup;

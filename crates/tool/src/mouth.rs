@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::context::{Context, Mouth};
 use crate::failure::Failure;
-use crate::op::{self, Input};
+use crate::op::{self, Entry, Input};
 use crate::ops;
 use crate::progress::{Event, Progress};
 use crate::tools::{self, Said, ToolEntry};
@@ -23,7 +23,17 @@ pub(crate) async fn drive(
     input: Input,
     hear: Option<&mut (dyn FnMut(Event) + Send)>,
 ) -> Map<String, Value> {
-    let work = |cx: Context| async move { op::answer(ops::ALL, &cx, input).await };
+    drive_one_of(ops::ALL, cx, input, hear).await
+}
+
+/// The same for another table of operations.
+pub(crate) async fn drive_one_of(
+    table: &'static [Entry],
+    cx: &Context,
+    input: Input,
+    hear: Option<&mut (dyn FnMut(Event) + Send)>,
+) -> Map<String, Value> {
+    let work = |cx: Context| async move { op::answer(table, &cx, input).await };
     beside(cx, work, hear).await.unwrap_or_else(|failure| failure.answer(None))
 }
 

@@ -1,6 +1,7 @@
 //! Answers as text for people. Colours go to terminals only, and never where `NO_COLOR` is set.
 
 mod amounts;
+mod changes;
 mod done;
 mod jobs;
 mod marks;
@@ -10,6 +11,7 @@ mod saved;
 mod snapshots;
 mod status;
 mod tables;
+mod worktrees;
 
 use std::io::Write;
 
@@ -49,6 +51,22 @@ pub(crate) fn saved(verb: &str, answer: &Value) -> String {
         "list" => saved::list(answer, jiff::Timestamp::now()),
         _ => saved::restored(answer),
     }
+}
+
+/// The answer of `coracle workspace diff`, `export` or `apply`, and on standard error what it leaves out.
+pub(crate) fn changes(verb: &str, answer: &Value, terminal: bool) {
+    let (told, left) = match verb {
+        "diff" => (changes::diff(answer, terminal), changes::notes(answer)),
+        "export" => (changes::exported(answer), changes::passed(answer)),
+        _ => (changes::applied(answer), changes::passed(answer)),
+    };
+    if verb == "diff" && !terminal {
+        // As it is: colours of the text itself are part of it.
+        printed(&if told.is_empty() { told } else { told + "\n" }, "");
+    } else {
+        print(&told);
+    }
+    left.iter().for_each(|it| note(it));
 }
 
 /// A failed call, on standard error.
@@ -96,6 +114,7 @@ fn complaint(answer: &Map<String, Value>) -> String {
     for result in list_of(answer, "results").iter().filter(|it| it["success"] == false) {
         lines.push(format!("  `{}`: {}", text(result, "container"), text(result, "error")));
     }
+    lines.extend(changes::conflicts(answer));
     lines.extend(text(answer, "last_error").lines().map(|line| format!("  {line}")));
     for left in list_of(&answer["details"], "left") {
         lines.push(format!("  not undone: {}", plain(left.as_str().unwrap_or_default())));
@@ -147,6 +166,13 @@ impl Answered<'_> {
             "exec_cancel" => jobs::cancelled(answer),
             "jobs" => jobs::table(answer, jiff::Timestamp::now()),
             "job_read" => jobs::matches(answer),
+            "worktree_create" => worktrees::created(answer),
+            "worktree_list" => worktrees::table(answer, jiff::Timestamp::now()),
+            "worktree_diff" => worktrees::diff(answer),
+            "worktree_export" => worktrees::exported(answer),
+            "worktree_apply" => worktrees::applied(answer),
+            "worktree_push" => worktrees::pushed(answer),
+            "worktree_remove" => worktrees::removed(answer),
             _ => fields(answer),
         }
     }

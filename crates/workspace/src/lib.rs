@@ -15,13 +15,16 @@
 mod answer;
 mod code;
 mod count;
+mod export;
 mod files;
 mod gate;
+mod mounts;
 mod output;
 mod paths;
 mod prompt;
 mod python;
 mod run_code;
+pub mod schema;
 mod search;
 mod sessions;
 mod shell;
@@ -31,8 +34,13 @@ mod workspace;
 
 pub use answer::{Answer, Cut, Failure, Place, Warning};
 pub use code::Code;
+pub use export::{
+    Applied, Apply, ApplyError, Change, ChangeKind, Changes, Conflict, Exported, FileDiff, Passed, apply, changes,
+    diff, export, sums,
+};
 pub use files::{DeleteEntry, EditFile, FileInfo, Ls, ReadFile, ReadFileResult, Rm, WriteFile, Written};
 pub use gate::Gate;
+pub use mounts::{Filter, HostMount, MountError, copy_in};
 pub use prompt::{Told, prompt, unavailable};
 pub use python::{EvaluatePython, Evaluated};
 pub use run_code::{Language, Mode, Ran, RunCode, RunSettings};
@@ -40,5 +48,5 @@ pub use search::{Glob, GlobMatch, Grep, GrepMatch};
 pub use sessions::{Reason, Recreated, Role, Session, Sessions};
 pub use shell::{Changed, Shell, ShellResult};
 pub use snapshot::{Snapshot, Touched};
-pub use tool::{Effect, Tool};
+pub use tool::{Effect, Tool, told};
 pub use workspace::{EnvKeys, PathCharset, Settings, Workspace};

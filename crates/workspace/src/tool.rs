@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{Answer, Workspace};
+use crate::{Answer, Warning, Workspace};
 
 /// What a tool may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,4 +29,10 @@ pub trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
 
     /// The value as text for a model.
     fn render(answer: &Answer<Self::Value>) -> String;
+}
+
+/// A text for a model: news stands before the rest, so that one that reads no further has it.
+pub fn told(text: &str, warnings: &[Warning]) -> String {
+    let news = warnings.iter().map(|it| format!("Note: {}", it.message));
+    news.chain([text.to_owned()]).collect::<Vec<_>>().join("\n")
 }

@@ -2,6 +2,7 @@
 
 pub(super) mod code;
 mod files;
+mod mounts;
 mod sessions;
 mod shell;
 

@@ -48,6 +48,8 @@ fn words(words: &[&str]) -> Plan {
         stdin: false,
         terminal: None,
         mark: Mark(1),
+        secret: None,
+        bare: false,
     }
 }
 
@@ -558,4 +560,14 @@ async fn a_child_that_does_not_get_to_run_is_killed() {
 #[tokio::test]
 async fn a_command_starts_with_no_signal_blocked() {
     check(words(&["grep", "SigBlk", "/proc/self/status"]), Exit::Code(0), "SigBlk:\t0000000000000000\n").await;
+}
+
+#[tokio::test]
+async fn a_secret_comes_by_a_descriptor_that_is_read_once_and_a_bare_environment_is_empty() {
+    let shell = "cat <&3; printf .; cat <&3; printf .; cat /proc/self/fd/3 2>/dev/null || printf closed; env | grep -v ^PWD | grep -v ^SHLVL | grep -v ^_";
+    let secret = Some(crate::machine::Hidden::new(b"s3cret".to_vec()));
+    let plan = Plan { secret, bare: true, env: vec![b"ONLY=this".to_vec()], ..words(&["/bin/sh", "-c", shell]) };
+    // In words it would be a list of numbers.
+    assert!(!format!("{plan:?}").contains("115, 51"));
+    check(plan, Exit::Code(0), "s3cret..closedONLY=this\n").await;
 }

@@ -15,7 +15,7 @@ use super::hunt::{Block, Hunt};
 use super::ignored::Ignored;
 use super::item::{join, text};
 use super::pattern::Pattern;
-use super::place::look_at;
+use super::place::open_found;
 use super::told::weight;
 use super::walk::{Met, Walk};
 use super::{Stop, Tried, Work};
@@ -58,7 +58,7 @@ impl Work<'_> {
             if glob.is_none_or(|it| it.matches(name.as_bytes())) {
                 let until = Instant::now() + std::time::Duration::from_millis(bounds.within_ms);
                 let searcher = Searcher { hunt: &hunt, path: grep.path, taken: &taken, until, stop: self.stop };
-                searcher.look(0, there.read()?, &mut Block::default(), b"");
+                searcher.look(&hunt, 0, there.read()?, (&mut Block::default(), b""));
             }
             return Ok(finish(taken, true));
         }
@@ -123,7 +123,8 @@ struct Searcher<'a> {
 
 impl Searcher<'_> {
     fn work(&self, from: &Mutex<Receiver<Batch>>) {
-        let mut block = Block::default();
+        // Threads that search with one and the same wait for each other.
+        let (mut block, hunt) = (Block::default(), self.hunt.clone());
         loop {
             let batch = from.lock().unwrap_or_else(PoisonError::into_inner).recv();
             let Ok(batch) = batch else { return };
@@ -133,14 +134,13 @@ impl Searcher<'_> {
                     break;
                 }
                 // What went, became something else or is not for this user is passed over.
-                let Ok(Some(there)) = look_at(&dir, &name) else { continue };
-                let Ok(file) = there.read() else { continue };
-                self.look(batch.number, file, &mut block, &path);
+                let Ok(Some(file)) = open_found(&dir, &name) else { continue };
+                self.look(&hunt, batch.number, file, (&mut block, &path));
             }
         }
     }
 
-    fn look(&self, batch: u64, mut file: File, block: &mut Block, path: &[u8]) {
+    fn look(&self, hunt: &Hunt, batch: u64, mut file: File, (block, path): (&mut Block, &[u8])) {
         let (mut hits, mut told) = (Vec::new(), Told { left: self.taken().room(batch), path: None });
         let over = || self.is_over();
         let mut hit = |hit: Hit| {
@@ -153,7 +153,7 @@ impl Searcher<'_> {
             hits.push(hit);
             true
         };
-        match self.hunt.look(&mut file, block, &over, &mut hit) {
+        match hunt.look(&mut file, block, &over, &mut hit) {
             Ok(0) => {}
             Ok(count) => {
                 let omitted = count - hits.len() as u64;

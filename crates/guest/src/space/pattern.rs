@@ -6,15 +6,14 @@ use std::path::Path;
 
 use globset::{GlobBuilder, GlobMatcher};
 
-use super::Tried;
 use crate::wire::space::{Trouble, TroubleCode};
 
 /// Bytes of a pattern, at most.
 pub(super) const MAX_PATTERN: usize = 8 << 10;
 
 /// A pattern of paths: `*` and `?` stay within a part, `**` is any number of them.
-#[derive(Debug)]
-pub(super) struct Pattern {
+#[derive(Clone, Debug)]
+pub struct Pattern {
     matcher: GlobMatcher,
     /// Its first parts that are names and not the last one.
     prefix: Vec<Vec<u8>>,
@@ -27,7 +26,11 @@ pub(super) struct Pattern {
 }
 
 impl Pattern {
-    pub(super) fn parse(pattern: &str) -> Tried<Self> {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// [`TroubleCode::BadPattern`].
+    pub fn parse(pattern: &str) -> Result<Self, Trouble> {
         let bad = |why: &str| Trouble::saying(TroubleCode::BadPattern, why);
         let slash = pattern.contains('/');
         let pattern = pattern.trim_start_matches('/');
@@ -49,12 +52,15 @@ impl Pattern {
         Ok(Self { matcher: glob.compile_matcher(), prefix, depth, git, slash })
     }
 
-    pub(super) fn matches(&self, path: &[u8]) -> bool {
+    /// Whether it is the pattern of this path.
+    #[must_use]
+    pub fn matches(&self, path: &[u8]) -> bool {
         self.matcher.is_match(Path::new(OsStr::from_bytes(path)))
     }
 
     /// Whether anything below that directory can match.
-    pub(super) fn enters(&self, path: &[u8]) -> bool {
+    #[must_use]
+    pub fn enters(&self, path: &[u8]) -> bool {
         let mut parts = path.split(|it| *it == b'/');
         let deep = parts.clone().count();
         deep < self.depth && self.prefix.iter().all(|name| parts.next().is_none_or(|it| it == name))

@@ -281,6 +281,15 @@ pub(super) fn look_at(dir: impl AsFd, name: &[u8]) -> Tried<Option<There>> {
     }
 }
 
+/// A regular file that a walk has just met, opened for reading. Nothing when it is none any more: what took its place is
+/// neither followed nor waited for.
+pub(super) fn open_found(dir: impl AsFd, name: &[u8]) -> Tried<Option<File>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = openat(dir, name, flags, Mode::empty())?;
+    let is_file = FileType::from_raw_mode(fstat(&file)?.st_mode) == FileType::RegularFile;
+    Ok(is_file.then(|| File::from(file)))
+}
+
 /// Where a link leads, as it says.
 pub(super) fn target(there: &There) -> Option<String> {
     let target = readlinkat(&there.fd, "", Vec::new()).ok()?;

@@ -2,6 +2,7 @@
 
 mod changes;
 mod search;
+mod staged;
 mod tricks;
 
 use std::fs;

@@ -4,6 +4,7 @@ use std::ffi::{CString, NulError};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
@@ -25,7 +26,7 @@ pub(crate) struct Program {
     pub(crate) candidates: Vec<CString>,
     pub(crate) words: Vec<CString>,
     pub(crate) environment: Vec<CString>,
-    /// What it is to find open as [`SCRIPT`](super::SCRIPT).
+    /// What it is to find open as [`SCRIPT`](super::SCRIPT): a script, or what only it may read.
     pub(crate) script: Option<OwnedFd>,
     /// It is the shell that reads a script, not a program that was asked for.
     pub(crate) shell: bool,
@@ -46,6 +47,20 @@ impl Program {
             script: None,
             shell: false,
         })
+    }
+
+    /// Gives it bytes that it reads once, by a descriptor that nobody can open by way of `/proc`, as a file or a pipe
+    /// could be.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn with_secret(mut self, secret: &[u8]) -> io::Result<Self> {
+        let (mut ours, theirs) = UnixStream::pair()?;
+        // They fit into the socket, so nobody is waited for.
+        ours.set_nonblocking(true)?;
+        ours.write_all(secret)?;
+        self.script = Some(theirs.into());
+        Ok(self)
     }
 
     /// A script for [`SHELL`].

@@ -1,6 +1,6 @@
 //! The tables of users and groups, read and added to as bytes.
 
-use crate::machine::Ids;
+use crate::machine::{Ids, NewUser};
 
 /// Bytes of a field, at most: it becomes a variable of every command, and part of answers.
 const LONGEST_FIELD: usize = 4 << 10;
@@ -52,18 +52,34 @@ impl Tables {
 
     /// Adds a user under the first name that is free.
     pub(crate) fn add_user(&mut self, uid: u32, gid: u32, shell: &str) -> Entry {
-        let name = free(base(uid), |name| self.users().any(|it| it.name == name));
+        let name = self.free_name(base(uid));
         let home = if name == "root" { "/root".to_owned() } else { format!("/home/{name}") };
         append(&mut self.passwd, &format!("{name}:x:{uid}:{gid}::{home}:{shell}"));
         Entry { name, uid, gid, home, shell: shell.to_owned() }
     }
 
+    /// Adds a user of which more is known; its name is the next that is free.
+    pub(crate) fn add_named(&mut self, user: &NewUser<'_>, shell: &str) {
+        let NewUser { uid, gid, home, .. } = user;
+        let name = self.free_name(user.name);
+        append(&mut self.passwd, &format!("{name}:x:{uid}:{gid}::{home}:{shell}"));
+    }
+
+    fn free_name(&self, base: &str) -> String {
+        free(base, |name| self.users().any(|it| it.name == name))
+    }
+
     /// Adds a group under the first name that is free, unless one has that gid. Whether it did.
     pub(crate) fn add_group(&mut self, gid: u32) -> bool {
+        self.add_group_named(gid, base(gid))
+    }
+
+    /// The same under a name, or the next that is free.
+    pub(crate) fn add_group_named(&mut self, gid: u32, name: &str) -> bool {
         if lines(&self.group).filter_map(group).any(|it| it.gid == gid) {
             return false;
         }
-        let name = free(base(gid), |name| lines(&self.group).filter_map(group).any(|it| it.name == name.as_bytes()));
+        let name = free(name, |name| lines(&self.group).filter_map(group).any(|it| it.name == name.as_bytes()));
         append(&mut self.group, &format!("{name}:x:{gid}:"));
         true
     }

@@ -150,6 +150,27 @@ pub enum Act {
     },
     /// All that is remembered of files that were touched: [`Done::Touched`].
     Touched,
+    /// Every file and link with what tells its content: [`Done::Summed`].
+    Sums {
+        /// Only what comes after this place, as the last answer told it.
+        after: Option<String>,
+        /// Where it ends.
+        bounds: Bounds,
+    },
+    /// Writes files into a directory that nobody sees, to be moved into place together: [`Done::Staged`]. Payload: the
+    /// bytes of a JSON array of [`Staged`] as four bytes, the greatest first, the array, then the contents one after the
+    /// other.
+    Stage {
+        /// The directory: `.coracle-`, 16 hex digits, `.tmp`.
+        stage: String,
+        /// It is made, and any other of its kind goes.
+        begins: bool,
+    },
+    /// Moves all that was staged into place, over what is there: [`Done::Staged`].
+    Unstage {
+        /// The directory.
+        stage: String,
+    },
     /// What an earlier guest of this workspace remembered. Payload: JSON, an array of [`Touch`]: [`Done::Recalled`].
     Recall,
 }
@@ -238,6 +259,17 @@ pub enum Done {
     Changed(Changes),
     /// All that is remembered.
     Touched(Vec<Touch>),
+    /// Files and links, sorted by the parts of their paths.
+    Summed {
+        /// At most as many as were asked for.
+        entries: Vec<Sum>,
+        /// Where the next ones begin, if there are more.
+        after: Option<String>,
+        /// Everything so far was met.
+        complete: bool,
+    },
+    /// It is staged, or in place.
+    Staged,
     /// It is remembered.
     Recalled,
     /// It was not done.
@@ -388,6 +420,42 @@ pub struct Touch {
     /// The content that a tool of this session read or wrote last, as hex: what may be written over unread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<String>,
+}
+
+/// A file or link, and what tells its content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sum {
+    /// From the workspace, as text.
+    pub path: String,
+    /// What it is itself; no directory.
+    pub kind: ItemKind,
+    /// Bytes; 0 for what is no file.
+    pub size: u64,
+    /// Permission bits.
+    pub mode: u32,
+    /// Hex; none for what is no file or cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// What a link says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// Its path has bytes that no text can say.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub odd: bool,
+}
+
+/// A file to be staged, or a further piece of one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Staged {
+    /// From the workspace.
+    pub path: String,
+    /// Permission bits.
+    pub mode: u32,
+    /// Bytes of it in this payload.
+    pub bytes: u32,
+    /// They come after what is there already.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub more: bool,
 }
 
 /// Why an act was not done.

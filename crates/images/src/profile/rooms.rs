@@ -44,6 +44,15 @@ pub fn workspace(base: ImageRef) -> Profile {
     profile
 }
 
+/// For workflows: what an agent builds, tests and searches with. Nothing of any project goes in.
+#[must_use]
+pub fn sandbox(base: ImageRef) -> Profile {
+    let mut profile = table::blank(base);
+    let packages = "ca-certificates git openssh-client ripgrep jq less procps python3 nodejs build-essential";
+    profile.recipe.packages = table::listed(packages);
+    profile
+}
+
 /// For snippets of every language that `run_code` knows.
 #[must_use]
 pub fn snippets(base: ImageRef) -> Profile {

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use coracle_runtime::archive::{Writer, plain_name};
+use coracle_runtime::link::wire::space::{Act, Bounds, Done};
 use coracle_runtime::link::wire::{At, FaultCode, Kind as FileKind, State as JobState, Walked, Who};
 use coracle_runtime::link::{Link, Walk};
-use coracle_runtime::{ContainerPath, Error as Engine, JobId};
+use coracle_runtime::{Baseline, ContainerPath, Error as Engine, JobId};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
@@ -31,6 +32,8 @@ pub(super) struct Inside<'a> {
     pub(super) until: Instant,
     /// Between TERM and KILL of what still runs.
     pub(super) grace: Duration,
+    /// What the working directory was filled with, where that was remembered.
+    pub(super) baseline: Option<&'a Baseline>,
 }
 
 /// What was found in the first look.
@@ -378,7 +381,9 @@ impl Inside<'_> {
     async fn files(&self, shelf: &mut Shelf, sight: Sight) -> Result<(), Trouble> {
         let mut item = Item::new(self.record.workdir.clone(), Kind::Files);
         let in_tree = |it: &Walked| sight.trees.iter().any(|tree| relative(&it.path, tree.as_str()).is_some());
-        let mut written: Vec<_> = sight.written.iter().filter(|it| !in_tree(it)).collect();
+        let kept = self.kept(&sight.written).await;
+        let is_kept = |it: &Walked| kept.contains(&it.path);
+        let mut written: Vec<_> = sight.written.iter().filter(|it| !in_tree(it) && !is_kept(it)).collect();
         if written.is_empty() {
             return Ok(());
         }
@@ -411,6 +416,34 @@ impl Inside<'_> {
         shelf.keep_archive(&mut item, name, writer)?;
         shelf.add(item);
         Ok(())
+    }
+
+    /// Files that are what they were when the working directory was filled, or when it was last exported. Where that
+    /// cannot be told, none are: to save too much is the lesser fault.
+    async fn kept(&self, written: &[Walked]) -> BTreeSet<String> {
+        let (Some(baseline), Some(user)) = (self.baseline, self.record.exec_user) else { return BTreeSet::new() };
+        let known = |path: &str, sha256: &str| {
+            baseline.files.get(path).is_some_and(|it| it.sha256 == sha256)
+                || baseline.exported.get(path).is_some_and(|it| it == sha256)
+        };
+        if written.is_empty() {
+            return BTreeSet::new();
+        }
+        let workdir = &self.record.workdir;
+        let within_ms =
+            u64::try_from(self.until.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(0) / 2;
+        let bounds = Bounds { most: 20_000, entries: 1_000_000, within_ms };
+        let (mut kept, mut from) = (BTreeSet::new(), None);
+        loop {
+            let sums = self.link.space(user, workdir, Act::Sums { after: from, bounds }, &[]);
+            let Ok(Ok(Done::Summed { entries, after, .. })) = timeout_at(self.until, sums).await else { return kept };
+            from = after.filter(|_| !entries.is_empty());
+            let same = entries.into_iter().filter(|it| it.sha256.as_deref().is_some_and(|sha| known(&it.path, sha)));
+            kept.extend(same.map(|it| format!("{}/{}", workdir.as_str().trim_end_matches('/'), it.path)));
+            if from.is_none() {
+                return kept;
+            }
+        }
     }
 
     /// As root, who can read what a setup command left there.

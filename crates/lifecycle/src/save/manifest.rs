@@ -187,7 +187,7 @@ impl LeftOut {
 }
 
 impl Manifest {
-    pub(super) fn new(record: &Record, at: jiff::Timestamp, pruned: &[&str]) -> Self {
+    pub(crate) fn new(record: &Record, at: jiff::Timestamp, pruned: &[&str]) -> Self {
         Self {
             schema: SCHEMA,
             container: record.name.clone(),

@@ -159,7 +159,7 @@ impl Rooms {
         match self.look(runtime, record).await? {
             // It is somebody else's, and so is what becomes of it.
             Look::Foreign => return Ok(Vec::new()),
-            Look::Answers(_) => {}
+            Look::Answers(_) | Look::Restarted(_) => {}
             Look::Lost(_) if !keeps => {}
             Look::Lost(_) => {
                 self.forget(room, record.container_id.as_ref());
@@ -209,6 +209,7 @@ impl Rooms {
             workdir: record.workdir.clone(),
             env: record.env.clone(),
             fill: None,
+            protected: Vec::new(),
             max_containers_total: usize::MAX,
             tool_version: String::new(),
         };

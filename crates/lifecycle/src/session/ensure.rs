@@ -123,10 +123,18 @@ impl Rooms {
             }
             Look::Answers(link) => {
                 if record.spec_hash == ask.spec_hash || self.somebody_is_in(room, &link).await {
+                    record.lost = None;
                     return self.use_it(room, ask, (record, link), false);
                 }
                 record.lost = Some(Loss { reason: Reason::SpecChanged, exit_code: None });
             }
+            Look::Restarted(link) if record.spec_hash == ask.spec_hash => {
+                record.lost.get_or_insert(Loss { reason: Reason::Restarted, exit_code: None });
+                record.replaced(false);
+                record.started_at = Timestamp::now();
+                return self.use_it(room, ask, (record, link), false);
+            }
+            Look::Restarted(_) => record.lost = Some(Loss { reason: Reason::SpecChanged, exit_code: None }),
             Look::Lost(loss) => record.lost = Some(loss),
         }
         self.forget(room, record.container_id.as_ref());

@@ -8,6 +8,17 @@ use super::{RoomRole, Rooms};
 use crate::store::Loaded;
 
 impl Rooms {
+    /// What a save of a room's files is headed by, when somebody else writes it: nothing is in it yet. `None` without a
+    /// container that is remembered.
+    #[must_use]
+    pub fn manifest(&self, session: &ContainerName, role: RoomRole) -> Option<crate::Manifest> {
+        let Ok(RoomFile::Record(room)) = self.store.load_room((session, role)) else { return None };
+        match self.store.load(room.name.as_ref()?) {
+            Ok(Loaded::Record(record)) => Some(crate::Manifest::new(&record, jiff::Timestamp::now(), &[])),
+            _ => None,
+        }
+    }
+
     /// The link to a room's container, if it can be had without asking an engine. Makes nothing.
     pub async fn held_link(&self, session: &ContainerName, role: RoomRole) -> Option<Link> {
         if let Some(there) = self.room(session, role).seen().there.clone() {

@@ -25,6 +25,8 @@ const ANSWERS: Duration = Duration::from_secs(5);
 pub(super) enum Look {
     /// It runs, and its guest answers.
     Answers(Link),
+    /// It had ended, and was started again.
+    Restarted(Link),
     Lost(Loss),
     /// The container of the record is not ours.
     Foreign,
@@ -61,6 +63,7 @@ impl Rooms {
             return Ok(Look::Foreign);
         }
         let ended = if container.oom_killed { Reason::Oom } else { Reason::Crashed };
+        let (mut restarted, again_if_ended) = (false, room.role.is_started_again() && !container.oom_killed);
         let container = match container.status {
             Status::Running => container,
             Status::Paused | Status::Created => match again(runtime, &container).await {
@@ -71,9 +74,18 @@ impl Rooms {
                     return Ok(Look::lost(Reason::Crashed, None));
                 }
             },
+            Status::Exited if again_if_ended => match again(runtime, &container).await {
+                Ok(container) => {
+                    restarted = true;
+                    container
+                }
+                Err(err @ Engine::Unavailable { .. }) => return Err(err.into()),
+                Err(_) => return Ok(Look::lost(ended, container.exit_code)),
+            },
             Status::Exited | Status::Dead | Status::Restarting => return Ok(Look::lost(ended, container.exit_code)),
         };
         Ok(match self.met(runtime, &container).await {
+            Some(link) if restarted => Look::Restarted(link),
             Some(link) => Look::Answers(link),
             None => Look::lost(Reason::Crashed, None),
         })

@@ -124,6 +124,10 @@ impl Rooms {
         match self.container(Parts { runtime: &**runtime, ask, plan }, record).await {
             Ok((record, link)) => self.use_it(room, ask, (record, link), true),
             Err(err) => {
+                if !there && let Err(err) = runtime.volume(VolumeAct::Remove(before.volume.to_string())).await {
+                    // One that stays would pass for the one that was lost.
+                    tracing::warn!(volume = %before.volume, %err, "the volume of a room that was not made stays");
+                }
                 // Nothing was replaced, and what was lost is still to be told.
                 self.store.save_room(&before)?;
                 Err(err)
@@ -261,7 +265,7 @@ fn draft(plan: &Blueprint, record: &RoomRecord, owner: Option<coracle_runtime::P
         compose_file: None,
         snapshot: None,
         owner,
-        protected: Vec::new(),
+        protected: plan.protected.clone(),
         // Rooms have no share in what a session may make.
         max_containers: usize::MAX,
         max_containers_total: plan.max_containers_total,

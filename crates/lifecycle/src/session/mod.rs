@@ -12,6 +12,7 @@
 //! **Invariant:** no name of a session reaches an engine's name.
 
 mod adopt;
+mod baseline;
 mod end;
 mod ensure;
 mod held;
@@ -57,11 +58,14 @@ pub enum RoomRole {
     Workspace,
     /// Snippets of code.
     Run,
+    /// The workflows of a sandbox, which is no agent's session: it has a key for a name, and outlives every process.
+    /// What was installed in its container is kept as well as its volume, so one that ended is started again.
+    Sandbox,
 }
 
 impl RoomRole {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Workspace, Self::Run];
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Workspace, Self::Run, Self::Sandbox];
 
     /// The word of files and labels.
     #[must_use]
@@ -73,6 +77,7 @@ impl RoomRole {
         match self {
             Self::Workspace => Role::Workspace,
             Self::Run => Role::Run,
+            Self::Sandbox => Role::Sandbox,
         }
     }
 
@@ -81,7 +86,13 @@ impl RoomRole {
         match self {
             Self::Workspace => "ws",
             Self::Run => "run",
+            Self::Sandbox => "sbx",
         }
+    }
+
+    /// Its container is used again when it ended.
+    fn is_started_again(self) -> bool {
+        self == Self::Sandbox
     }
 }
 
@@ -101,6 +112,10 @@ pub enum Reason {
     SpecChanged,
     /// A command in it went on beyond its time.
     Timeout,
+    /// It had ended and was started again, with the files that it had.
+    Restarted,
+    /// It was never fit for use.
+    NotReady,
 }
 
 impl Reason {
@@ -114,6 +129,8 @@ impl Reason {
             Self::Idle => "idle",
             Self::SpecChanged => "spec_changed",
             Self::Timeout => "timeout",
+            Self::Restarted => "restarted",
+            Self::NotReady => "not_ready",
         }
     }
 
@@ -143,14 +160,17 @@ pub struct Recreated {
 pub struct RoomTerms {
     /// A container that nobody uses.
     pub idle: Duration,
+    /// A sandbox that nobody uses.
+    pub sandbox_idle: Duration,
     /// A lease without renewal.
     pub lease: Duration,
 }
 
 impl Default for RoomTerms {
-    /// 15 minutes, 120 seconds.
+    /// 15 minutes, 60 minutes, 120 seconds.
     fn default() -> Self {
-        Self { idle: Duration::from_secs(900), lease: Duration::from_secs(120) }
+        let minutes = |it: u64| Duration::from_secs(it * 60);
+        Self { idle: minutes(15), sandbox_idle: minutes(60), lease: minutes(2) }
     }
 }
 
@@ -199,6 +219,8 @@ pub struct Blueprint {
     pub env: BTreeMap<String, String>,
     /// Puts something into a volume that is new, before anybody gets the room.
     pub fill: Option<Fill>,
+    /// Names that lie read-only over its writable binds.
+    pub protected: Vec<String>,
     /// At most this many containers altogether.
     pub max_containers_total: usize,
     /// Version of the tool.

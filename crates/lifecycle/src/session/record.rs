@@ -43,6 +43,9 @@ pub struct RoomView {
     pub last_used_at: Timestamp,
     /// Which container of the room this is, from 1.
     pub generation: u32,
+    /// The image itself.
+    #[serde(skip)]
+    pub image_id: Option<ImageId>,
 }
 
 /// One file in the state directory.
@@ -122,6 +125,7 @@ impl RoomRecord {
             started_at: self.started_at,
             last_used_at: self.last_used_at,
             generation: self.generation,
+            image_id: self.image_id.clone(),
         }
     }
 
@@ -149,7 +153,7 @@ impl Store {
         self.root().join("locks").join(format!("session-{}-{session}", role.as_str()))
     }
 
-    fn session_dir(&self, session: &ContainerName) -> PathBuf {
+    pub(super) fn session_dir(&self, session: &ContainerName) -> PathBuf {
         self.root().join("sessions").join(session.as_str())
     }
 
@@ -183,6 +187,9 @@ impl Store {
         match std::fs::remove_file(&file) {
             Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(StoreError::io(&file)(err)),
             _ => {}
+        }
+        if role == RoomRole::Workspace {
+            self.forget_baseline(session)?;
         }
         // The other role may be there, or something that was set aside: then it stays.
         let _ = std::fs::remove_dir(self.session_dir(session));

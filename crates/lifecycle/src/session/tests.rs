@@ -87,11 +87,12 @@ impl Bench {
             policy: Policy::everything(),
             image: found[0].clone(),
             reference: LOCAL_IMAGE.into(),
-            guest: GuestProgram { path: "/".into(), sha256: String::new(), shared_files: true },
+            guest: GuestProgram { path: "/".into(), sha256: String::new(), shared_files: true, worker: None },
             volume_at: at("/workspace"),
             workdir: at("/workspace"),
             env: BTreeMap::new(),
             fill: None,
+            protected: Vec::new(),
             max_containers_total: 3,
             tool_version: "0".into(),
         })
@@ -608,4 +609,35 @@ async fn work_is_saved_before_its_volume_goes_also_when_its_container_is_gone() 
         assert_eq!((ended.ended.len(), ended.saved.len(), ended.saved.first().map(|it| it.files)), (1, 1, Some(1)));
         assert_eq!(bench.left().await, (0, 0, 0, 0), "{ended:?}");
     }
+}
+
+#[tokio::test]
+async fn x04_a_sandbox_that_ended_is_started_again_with_all_that_it_had() {
+    let bench = Bench::new();
+    let one = bench.process();
+    let first = one.ensure_of(&session(), RoomRole::Sandbox).await.unwrap();
+    let (root, first_id) = (one.root(&first), id(&first).clone());
+    std::fs::write(root.join("installed"), "").unwrap();
+    drop(first);
+    bench.fake.stop(&first_id, Duration::ZERO).await.unwrap();
+    let again = one.ensure_of(&session(), RoomRole::Sandbox).await.unwrap();
+    assert_eq!((id(&again), news(&again)), (&first_id, Some((Reason::Restarted, 1, 2, false))));
+    assert!(root.join("installed").exists());
+    assert_eq!(one.ensure_of(&session(), RoomRole::Sandbox).await.unwrap().room.generation, 2);
+}
+
+#[tokio::test]
+async fn a_sandbox_that_nobody_uses_is_stopped_and_not_removed() {
+    let bench = Bench::new();
+    let one = bench.process();
+    let first_id = id(&one.ensure_of(&session(), RoomRole::Sandbox).await.unwrap()).clone();
+    one.sweep(later(1000, 1000)).await;
+    let status = async || bench.fake.inspect(&Handle::from(&first_id)).await.unwrap().status;
+    assert_eq!(status().await, Status::Running, "it is not idle for as long as that");
+    one.sweep(later(3700, 3700)).await;
+    assert_eq!((status().await, bench.told().last().cloned()), (Status::Exited, Some(RoomDeed::IdleCleanup)));
+    one.sweep(later(9000, 9000)).await;
+    assert_eq!(bench.told(), [], "it is stopped once");
+    let again = one.ensure_of(&session(), RoomRole::Sandbox).await.unwrap();
+    assert_eq!((id(&again), news(&again)), (&first_id, Some((Reason::Idle, 1, 2, false))));
 }

@@ -13,6 +13,9 @@ use crate::lease::Moment;
 use crate::reap::in_use;
 use crate::{Engines, Found};
 
+/// What runs in a sandbox that nobody uses has so long to end.
+const STOPS_WITHIN: Duration = Duration::from_secs(10);
+
 /// That a room is used is written down no more often.
 const WRITTEN_EVERY: Duration = Duration::from_secs(60);
 
@@ -89,7 +92,7 @@ impl Rooms {
     pub async fn sweep(&self, engines: &dyn Engines, now: &Moment, tell: &Tell<'_>) -> Result<(), RoomError> {
         for record in self.store.rooms()? {
             let room = self.room(&record.session, record.role);
-            if record.container_id.is_none() || !self.is_idle(&room, &record, now) {
+            if record.container_id.is_none() || record.lost.is_some() || !self.is_idle(&room, &record, now) {
                 continue;
             }
             match self.sweep_one(engines, (&room, &record), now).await {
@@ -105,7 +108,8 @@ impl Rooms {
     }
 
     fn is_idle(&self, room: &Room, record: &RoomRecord, now: &Moment) -> bool {
-        let past = |used: &Moment| now.is_past(used, self.terms.idle, self.terms.idle);
+        let idle = if record.role == RoomRole::Sandbox { self.terms.sandbox_idle } else { self.terms.idle };
+        let past = |used: &Moment| now.is_past(used, idle, idle);
         let here = room.seen().used.clone();
         room.calls.load(Ordering::Relaxed) == 0 && past(&record.used) && here.is_none_or(|it| past(&it))
     }
@@ -120,7 +124,11 @@ impl Rooms {
         let Ok(_mine) = room.door.try_lock() else { return Ok(false) };
         let Some(_all) = self.store.try_lock_room(key)? else { return Ok(false) };
         let RoomFile::Record(mut record) = self.store.load_room(key)? else { return Ok(false) };
-        if record.ending || record.container_id != seen.container_id || !self.is_idle(room, &record, now) {
+        if record.ending
+            || record.lost.is_some()
+            || record.container_id != seen.container_id
+            || !self.is_idle(room, &record, now)
+        {
             return Ok(false);
         }
         let runtime = engines.of(record.engine, &record.endpoint).await?;
@@ -134,7 +142,13 @@ impl Rooms {
             }
         }
         record.lost = Some(Loss { reason: Reason::Idle, exit_code: None });
-        self.clear_container(&*runtime, &mut record).await?;
+        match &record.container_id {
+            Some(id) if record.role.is_started_again() => {
+                runtime.stop(id, STOPS_WITHIN).await?;
+                self.store.save_room(&record)?;
+            }
+            _ => self.clear_container(&*runtime, &mut record).await?,
+        }
         Ok(true)
     }
 }

@@ -139,7 +139,7 @@ pub(super) fn create(dialect: Dialect, facts: Facts, placed: &Placed) -> Words {
     let spec = placed.spec();
     let it = Words::verb("create --pull=never --workdir=/ --user=0:0");
     let it = match placed.guest() {
-        Some(guest) => with_guest(it, dialect, (guest, spec.read_only)),
+        Some(guest) => with_guest(it, dialect, guest, placed),
         None => it.word("--init").word("--entrypoint=sleep"),
     };
     let it = it.flag("name", &spec.name).flag("hostname", spec.hostname());
@@ -167,15 +167,19 @@ pub(super) fn create(dialect: Dialect, facts: Facts, placed: &Placed) -> Words {
 }
 
 /// The guest as PID 1, where it finds its sockets, and a place in memory for what must not reach a disk.
-fn with_guest(it: Words, dialect: Dialect, (guest, read_only): (&GuestOn, bool)) -> Words {
+fn with_guest(it: Words, dialect: Dialect, guest: &GuestOn, placed: &Placed) -> Words {
     let it = it.flag("entrypoint", format_args!("{GUEST_DIR}/guest"));
     // What is too much for its memory goes beside it, which has to be writable.
-    let spill = read_only.then(|| format!("{GUEST_DIR}:rw,noexec,nosuid,nodev,size=64m,mode=0755"));
+    let spill = placed.spec().read_only.then(|| format!("{GUEST_DIR}:rw,noexec,nosuid,nodev,size=64m,mode=0755"));
     let run = format!("{GUEST_DIR}/run:rw,noexec,nosuid,nodev,size=16m,mode=0755");
     let it = it.flags("tmpfs", spill.into_iter().chain([run]).map(|options| empty(dialect, options)));
     let GuestOn::Bound { program, link } = guest else { return it };
     let it = bind(it, dialect, (program, &format!("{GUEST_DIR}/guest")), Access::ReadOnly);
-    bind(it, dialect, (link, &format!("{GUEST_DIR}/link")), Access::ReadWrite)
+    let it = bind(it, dialect, (link, &format!("{GUEST_DIR}/link")), Access::ReadWrite);
+    match placed.worker() {
+        Some(worker) => bind(it, dialect, (worker, &format!("{GUEST_DIR}/worker")), Access::ReadOnly),
+        None => it,
+    }
 }
 
 fn privileges(it: Words, dialect: Dialect, facts: Facts, spec: &CreateSpec) -> Words {

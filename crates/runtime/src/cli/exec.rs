@@ -7,7 +7,7 @@ use tokio::process::Child;
 use super::{CliRuntime, args, deadline};
 use crate::host::drain::{Drain, End};
 use crate::host::process::{self, Stdin};
-use crate::{ContainerId, Error, Exec, ExecOutput, Exit, Ids, Result, random_hex};
+use crate::{Capability, ContainerId, Error, Exec, ExecOutput, Exit, Ids, Result, random_hex};
 
 /// How often a command is looked for that its client still waits for.
 const LOOKS: usize = 4;
@@ -16,6 +16,9 @@ const LOOKS: usize = 4;
 const MAX_WORD: usize = 96 << 10;
 
 pub(super) async fn exec(runtime: &CliRuntime, id: &ContainerId, mut exec: Exec) -> Result<ExecOutput> {
+    if exec.bare || exec.secret.is_some() {
+        return Err(Error::Unsupported { engine: runtime.dialect.kind(), capability: Capability::Guest });
+    }
     let (mark, begun) = (random_hex::<16>(), Instant::now());
     let (words, env) = args::exec(runtime.dialect, id, &exec, &mark);
     if let Some(long) = words.0.iter().chain(env.iter().map(|it| &it.1)).find(|it| it.len() > MAX_WORD) {

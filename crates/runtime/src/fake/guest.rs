@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use coracle_guest::machine::{Exit as Ended, Ids as GuestIds, Machine, Mark, NotStarted, Plan, Process};
+use coracle_guest::machine::{Exit as Ended, Ids as GuestIds, Machine, Mark, NewUser, NotStarted, Plan, Process};
 use coracle_guest::wire::{Fault, FaultCode, Settle, Settled, Who};
 use coracle_guest::{Supervisor, serve};
 use tokio::io::{AsyncReadExt, AsyncWrite};
@@ -131,6 +131,10 @@ impl Played {
 #[async_trait]
 impl Machine for Played {
     async fn start(&self, plan: Plan) -> Result<Process, NotStarted> {
+        if plan.secret.is_some() {
+            let fault = Fault::new(FaultCode::Invalid, "a played guest gives no secret to programs of this host");
+            return Err(NotStarted::Fault(fault));
+        }
         let words: Vec<String> = plan.words.iter().map(|it| String::from_utf8_lossy(it).into_owned()).collect();
         let fault = |code, message: String| NotStarted::Fault(Fault::new(code, message));
         if plan.shell && !self.files.has_shell() {
@@ -159,6 +163,10 @@ impl Machine for Played {
             return 0;
         }
         u32::try_from(programs::marked(&self.mark(mark)).len()).unwrap_or(u32::MAX)
+    }
+
+    fn add_user(&self, _: NewUser<'_>) -> Result<(), Fault> {
+        Ok(())
     }
 
     async fn settle(&self, ask: Settle) -> Result<Settled, Fault> {

@@ -82,7 +82,7 @@ pub async fn gh_token(program: &Path, host: &str, env: &BTreeMap<String, Secret>
 
 /// The first bytes of an output; the rest is read and forgotten. Room for them is taken at once, since a buffer that
 /// grows leaves copies behind.
-async fn beginning(pipe: Option<impl AsyncRead + Unpin>) -> Zeroizing<Vec<u8>> {
+pub(super) async fn beginning(pipe: Option<impl AsyncRead + Unpin>) -> Zeroizing<Vec<u8>> {
     let mut kept = Zeroizing::new(Vec::with_capacity(MAX_BYTES));
     let mut buffer = Zeroizing::new([0; 1024]);
     let Some(mut pipe) = pipe else { return kept };

@@ -6,3 +6,4 @@ pub mod fs;
 pub mod gh;
 pub mod git;
 pub mod process;
+pub mod tree;

@@ -1,19 +1,26 @@
 //! A command in the guest's terms.
 
+use std::fmt;
 use std::time::Duration;
 
-use coracle_guest::wire::{self, Fault, FaultCode, Life, MAX_COMMAND, Show, Who};
+use coracle_guest::wire::{self, Fault, FaultCode, Life, MAX_COMMAND, MAX_SECRET, Show, Who};
+use zeroize::Zeroizing;
 
 use super::connection::PIECE;
 use crate::{AtLimit, Command, Error, Exec, Ids, JobId, Result};
 
 /// A command, ready to be sent.
-#[derive(Debug)]
 pub(super) struct Order {
     pub(super) job: JobId,
     pub(super) head: wire::Exec,
-    /// Words, then environment, each ended by a NUL.
-    bytes: Vec<u8>,
+    /// Words, then environment, each ended by a NUL, then the secret.
+    bytes: Zeroizing<Vec<u8>>,
+}
+
+impl fmt::Debug for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Order").field("job", &self.job).field("head", &self.head).finish_non_exhaustive()
+    }
 }
 
 impl Order {
@@ -38,14 +45,19 @@ impl Order {
     }
 
     fn new(exec: &Exec, stdin: bool, life: Life, show: Show) -> Result<Self> {
-        let (bytes, words, shell) = payload(exec)?;
+        let (mut bytes, words, shell) = payload(exec)?;
+        let before = bytes.len();
+        bytes.extend_from_slice(secret(exec, shell)?);
         let length = |bytes: usize| u32::try_from(bytes).expect("a command is at most 8 MiB");
         let job = JobId::random();
         let head = wire::Exec {
             job: job.to_string(),
             shell,
             words: length(words),
-            env: length(bytes.len() - words),
+            env: length(before - words),
+            secret: length(bytes.len() - before),
+            bare: exec.bare,
+            inside: false,
             user: who(exec.user),
             cwd: exec.workdir.to_string(),
             stdin,
@@ -75,7 +87,7 @@ pub(super) fn end_bytes(keep_bytes: usize) -> usize {
 }
 
 /// The payload, how much of it is words, and whether they are a script.
-fn payload(exec: &Exec) -> Result<(Vec<u8>, usize, bool)> {
+fn payload(exec: &Exec) -> Result<(Zeroizing<Vec<u8>>, usize, bool)> {
     let (words, shell) = match &exec.command {
         Command::Argv(words) => (words.as_slice(), false),
         Command::Shell(script) => (std::slice::from_ref(script), true),
@@ -92,7 +104,8 @@ fn payload(exec: &Exec) -> Result<(Vec<u8>, usize, bool)> {
         let message = format!("words and environment are longer than {} MiB", MAX_COMMAND >> 20);
         return Err(Error::Refused(Fault::new(FaultCode::TooLong, message)));
     }
-    let mut bytes = Vec::with_capacity(total);
+    let room = total + exec.secret.as_ref().map_or(0, |it| it.reveal().len());
+    let mut bytes = Zeroizing::new(Vec::with_capacity(room));
     words.iter().for_each(|it| end_with_nul(&mut bytes, it));
     let length = bytes.len();
     variables.for_each(|it| end_with_nul(&mut bytes, &it));
@@ -100,6 +113,19 @@ fn payload(exec: &Exec) -> Result<(Vec<u8>, usize, bool)> {
         return Err(invalid("a NUL in a word or in the environment"));
     }
     Ok((bytes, length, shell))
+}
+
+/// What only the program is to read.
+fn secret(exec: &Exec, shell: bool) -> Result<&[u8]> {
+    let secret = exec.secret.as_ref().map_or(&[][..], |it| it.reveal());
+    if shell && exec.secret.is_some() {
+        return Err(invalid("a script is given no secret"));
+    }
+    if secret.len() > MAX_SECRET {
+        let message = format!("a secret is longer than {} KiB", MAX_SECRET >> 10);
+        return Err(Error::Refused(Fault::new(FaultCode::TooLong, message)));
+    }
+    Ok(secret)
 }
 
 fn end_with_nul(bytes: &mut Vec<u8>, word: &str) {

@@ -18,6 +18,7 @@ mod files;
 mod inbox;
 mod jobs;
 mod output;
+mod relay;
 #[cfg(test)]
 mod script;
 mod session;

@@ -14,7 +14,7 @@ use crate::{ContainerPath, Error, Ids, Result, Secret};
 pub struct SecretFile {
     /// Its path below `/.coracle/run`: `ssh/id_ed25519`. Directories on the way are the user's alone. Parts are letters,
     /// digits, `.`, `_` and `-`; the first is none of the guest's own: no dot before it, no `.sock` at its end, and
-    /// neither `sock` nor `shell`.
+    /// none of `sock`, `shell` and `gitconfig`.
     pub name: String,
     /// Whose it is.
     pub user: Ids,
@@ -52,8 +52,20 @@ impl Link {
         Ok(path)
     }
 
+    /// Lets a worker in: from then on `/.coracle/run/worker.sock` takes the calls of a program of that user, which act as
+    /// the agent beneath the root, and reach nothing else. Both users get a line in the image's tables, where those can
+    /// be written. The same may be said again.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]: another worker was let in before, a user is root, or the root is no directory's path.
+    pub async fn let_worker_in(&self, worker: Ids, agent: Ids, root: &ContainerPath) -> Result<()> {
+        let numbers = |it: Ids| (it.uid, it.gid);
+        let ask = wire::Worker { worker: numbers(worker), agent: numbers(agent), root: root.to_string() };
+        self.tell("let_worker_in", &[], |_| Ask::Worker(ask.clone())).await
+    }
+
     /// Says something with bytes that may be more than a frame. It may be said again: it means the same then.
-    async fn tell(&self, verb: &'static str, bytes: &[u8], ask: impl Fn(u32) -> Ask) -> Result<()> {
+    pub(super) async fn tell(&self, verb: &'static str, bytes: &[u8], ask: impl Fn(u32) -> Ask) -> Result<()> {
         let count = u32::try_from(bytes.len()).ok().filter(|it| *it as usize <= MAX_SESSION);
         let too_long = || refused(Fault::new(FaultCode::TooLong, format!("more than {} MiB", MAX_SESSION >> 20)));
         let ask = sendable(ask(count.ok_or_else(too_long)?))?;

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::{help, short};
 use crate::config::Engine;
 use crate::op::Entry;
+use crate::sandbox::worktree;
 use crate::schema::Arguments;
 use crate::tools::{self, Toolset};
 
@@ -43,7 +44,7 @@ pub(super) fn command(table: &[Entry], words: &[OsString]) -> Command {
             callable(entry.name, &format!("coracle {}", word(entry.name)), &entry.arguments())
         }
     };
-    let others = [shell(), workspace(words), run(), saved(), setup(), call(), mcp()];
+    let others = [shell(), workspace(words), run(), worktree(words), worker(), saved(), setup(), call(), mcp()];
     for command in table.iter().map(row).chain(others) {
         let word = command.get_name().to_owned();
         root = root.subcommand(command.display_order(help::order(&word)).after_help(help::examples(&word)));
@@ -105,7 +106,7 @@ fn call() -> Command {
 }
 
 fn mcp() -> Command {
-    let sets = option("toolsets", "SETS", "Tools to serve: containers, workspace, code; all without it");
+    let sets = option("toolsets", "SETS", "Tools to serve: containers, workspace, code, worktrees; all without it");
     let sets = sets.value_delimiter(',').value_parser(|it: &str| it.parse::<Toolset>());
     let about = "Serve the tools to an agent, by the Model Context Protocol on standard input and output";
     let http = "Serve clients of this machine over HTTP instead, at 127.0.0.1:PORT; each is a session of its own";
@@ -127,11 +128,53 @@ fn workspace(words: &[OsString]) -> Command {
     let show = Command::new("show").about("Show the containers of the session").arg(json());
     let prompt = Command::new("prompt").about("Print what to tell a model of its workspace").arg(json());
     let end = Command::new("end").about("Remove the containers of the session; changed files are saved").arg(json());
+    let diff = Command::new("diff").about("Show what is not as it was copied in from the host").arg(json());
+    let file =
+        Arg::new("file").value_name("FILE.tar").required(true).help("The archive; there is no file of that name yet");
+    let export = Command::new("export").about("Pack all files of the workspace into an archive").args([file, json()]);
+    let protected = Arg::new("protected").long("protected").action(ArgAction::SetTrue);
+    let protected = protected.help("Also files of protected names, such as those in `.git`");
+    let about = "Write what changed to the directories of the host that were copied in";
+    let apply = Command::new("apply").about(about).args([protected, json()]);
     Command::new("workspace")
         .about("List, read, write, search and run in a container of the session")
         .subcommand_required(true)
         .subcommands(tools)
-        .subcommands([show, prompt, end])
+        .subcommands([show, prompt, diff, export, apply, end])
+}
+
+/// Workflows: each operation as a word of its own.
+fn worktree(words: &[OsString]) -> Command {
+    let all = words.iter().any(|it| *it == *"worktree") || words.is_empty();
+    let operations = worktree::ALL.iter().map(|entry| {
+        let name = worktree_word(entry);
+        if !all {
+            return Command::new(name);
+        }
+        callable(entry.name, &format!("coracle worktree {name}"), &entry.arguments()).name(name)
+    });
+    Command::new("worktree")
+        .about("Give each workflow a branch and a directory of its own, in a sandbox")
+        .subcommand_required(true)
+        .subcommands(operations)
+}
+
+/// `worktree_create` as `create`.
+pub(super) fn worktree_word(entry: &Entry) -> String {
+    word(entry.name.strip_prefix(worktree::PREFIX).unwrap_or(entry.name))
+}
+
+fn worker() -> Command {
+    let prompt = option("prompt", "TEXT", "What to do; `-` is standard input").required(true);
+    let worktree = option("worktree", "WORKFLOW", "The workflow to do it in").required(true);
+    let model = option("model", "NAME", "The model [default: `worker.model` of the configuration]");
+    let instructions = option("instructions", "TEXT", "What the model is told beside that");
+    let schema =
+        option("schema", "FILE", "The result is JSON that fits this schema").value_parser(value_parser!(PathBuf));
+    let profile = option("profile", "NAME", "The kind of sandbox [default: default]");
+    let about = "Let the agent in a workflow's sandbox work; prints its events as lines of JSON";
+    let run = Command::new("run").about(about).args([prompt, worktree, model, instructions, schema, profile]);
+    Command::new("worker").about("Run the agent of a sandbox").subcommand_required(true).subcommand(run)
 }
 
 fn run() -> Command {

@@ -11,6 +11,7 @@ mod shell;
 mod short;
 mod stdin;
 mod tool;
+mod worker;
 mod wrong;
 
 use std::ffi::OsString;
@@ -26,6 +27,7 @@ use crate::context::{Context, Mouth, Options};
 use crate::failure::Failure;
 use crate::host::Host;
 use crate::op::{Entry, Input};
+use crate::sandbox::worktree;
 use crate::tools::Toolset;
 use crate::{mcp, mouth, ops, render, setup};
 
@@ -112,15 +114,25 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
         "saved" => saved::run(matches, host, &options).await,
         "workspace" => tool::workspace(matches, host, &options).await,
         "run" => tool::run(matches, host, &options).await,
+        "worktree" => match worktree_operation(matches) {
+            Some((entry, matches)) => operation((worktree::ALL, entry), matches, host, &options).await,
+            None => ExitCode::from(NOT_UNDERSTOOD),
+        },
+        "worker" => worker::run(matches, host, &options).await,
         "shell" => match shell::run(matches, host, &options).await {
             Ok(never) => match never {},
             Err(failure) => told(&failure),
         },
         _ => match ops::ALL.iter().find(|it| command::word(it.name) == name) {
-            Some(entry) => operation(entry, matches, host, &options).await,
+            Some(entry) => operation((ops::ALL, entry), matches, host, &options).await,
             None => ExitCode::from(NOT_UNDERSTOOD),
         },
     }
+}
+
+fn worktree_operation(matches: &ArgMatches) -> Option<(&'static Entry, &ArgMatches)> {
+    let (name, matches) = matches.subcommand()?;
+    Some((worktree::ALL.iter().find(|it| command::worktree_word(it) == name)?, matches))
 }
 
 fn options(matches: &ArgMatches) -> Options {
@@ -141,7 +153,12 @@ fn open(host: Host, options: &Options) -> Result<Context, Failure> {
     Ok(cx)
 }
 
-async fn operation(entry: &Entry, matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
+async fn operation(
+    (table, entry): (&'static [Entry], &Entry),
+    matches: &ArgMatches,
+    host: Host,
+    options: &Options,
+) -> ExitCode {
     let mut object = collect::object(entry, matches);
     let mut present = present::Present::new(&host);
     let json = matches.get_flag("json");
@@ -159,9 +176,10 @@ async fn operation(entry: &Entry, matches: &ArgMatches, host: Host, options: &Op
         Err(failure) => return present.end(entry, call, &failure.answer(Some(entry.name))),
     };
     if json {
-        return finish(&mouth::drive(&cx, Input::Object(object), None).await);
+        return finish(&mouth::drive_one_of(table, &cx, Input::Object(object), None).await);
     }
-    let answer = mouth::drive(&cx, Input::Object(object), Some(&mut |event| present.hear(event, &cx.cancel))).await;
+    let mut hear = |event| present.hear(event, &cx.cancel);
+    let answer = mouth::drive_one_of(table, &cx, Input::Object(object), Some(&mut hear)).await;
     present.end(entry, call, &answer)
 }
 

@@ -41,9 +41,16 @@ pub(super) async fn workspace(matches: &ArgMatches, host: Host, options: &Option
     }
     let answer = match name {
         "show" => tools::show(&cx),
+        "diff" => tools::diff(&cx).await,
+        "export" => tools::export(&cx, matches.get_one::<String>("file").map_or("", String::as_str)).await,
+        "apply" => tools::apply(&cx, matches.get_flag("protected")).await,
         _ => tools::end(&cx).await,
     };
     match answer {
+        Ok(answer) if !json && ["diff", "export", "apply"].contains(&name) => {
+            render::changes(name, &Value::Object(answer), cx.host.stdout_is_terminal);
+            ExitCode::SUCCESS
+        }
         Ok(answer) if json => finish(&answer),
         Ok(answer) => {
             render::print(&serde_json::to_string_pretty(&answer).unwrap_or_default());

@@ -68,6 +68,21 @@ impl Config {
         let shells = ["shell_execute", "podman_shell"];
         let unknown = self.workspace.shell_names.iter().any(|it| !shells.contains(&it.as_str()));
         refuse(unknown, "workspace.shell_names", "may hold `shell_execute` and `podman_shell`");
+        refuse(self.sandbox.memory.0 < 16 << 20, "sandbox.memory", size);
+        refuse(no_cores(self.sandbox.cpus), "sandbox.cpus", core);
+        refuse(self.sandbox.pids < 16, "sandbox.pids", "must be at least 16");
+        refuse(self.sandbox.idle.0.is_zero(), "sandbox.idle", "must be more than 0");
+        refuse(self.proxy.max_body_mb == 0, "proxy.max_body_mb", "must be at least 1");
+        refuse(self.worker.max_turns == 0, "worker.max_turns", "must be at least 1");
+        refuse(self.worker.wall_seconds == 0, "worker.wall_seconds", "must be at least 1");
+        let keys = |it: &super::Provider| {
+            usize::from(it.key_env.is_some())
+                + usize::from(it.key_file.is_some())
+                + usize::from(it.key_command.is_some())
+        };
+        let providers = || self.sandbox.profiles.values().filter_map(|it| it.provider.as_ref());
+        let one_key = "has one of `key_env`, `key_file` and `key_command`";
+        refuse(providers().any(|it| keys(it) > 1), "sandbox.profiles.provider", one_key);
         refuse(self.security.memory_limit.0 < 16 << 20, "security.memory_limit", size);
         refuse(self.security.memory_max.0 < 16 << 20, "security.memory_max", size);
         refuse(self.security.pids_limit < 16, "security.pids_limit", "must be at least 16");
@@ -97,6 +112,9 @@ impl Config {
         let rules = EnvRules::new(&auto.env_patterns, &auto.env_allow, &auto.never, self.security.allow_env_all);
         if let Err(bad) = rules {
             refuse(true, bad.key, &bad.to_string());
+        }
+        for fault in self.workspace.mounts.iter().filter_map(super::HostMount::fault) {
+            refuse(true, "workspace.mounts", &fault);
         }
         let relative = |it: &&PathBuf| !it.is_absolute() && !it.starts_with("~");
         let absolute = "must be absolute, or begin with `~/`";
@@ -215,7 +233,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_with_key_and_line() {
-        assert_snapshot!(check("engine = \"podman\"\nengin = 1\n"), @r#"the configuration cannot be used, `engin` in line 2: unknown field `engin`, expected one of `policy`, `engine`, `engine_path`, `engine_host`, `allow_remote_engine`, `guest`, `label_namespace`, `state_dir`, `default_image`, `max_containers`, `max_containers_total`, `workspace`, `run_code`, `auto_passthrough`, `dotfiles`, `security`, `images`, `profiles`, `exec`, `jobs`, `setup`, `copy`, `compose`, `lifecycle`, `log` | "engin" 2"#);
+        assert_snapshot!(check("engine = \"podman\"\nengin = 1\n"), @r#"the configuration cannot be used, `engin` in line 2: unknown field `engin`, expected one of `policy`, `engine`, `engine_path`, `engine_host`, `allow_remote_engine`, `guest`, `label_namespace`, `state_dir`, `default_image`, `max_containers`, `max_containers_total`, `workspace`, `run_code`, `sandbox`, `proxy`, `worker`, `auto_passthrough`, `dotfiles`, `security`, `images`, `profiles`, `exec`, `jobs`, `setup`, `copy`, `compose`, `lifecycle`, `log` | "engin" 2"#);
         assert_snapshot!(check("[security]\nmemory_max = \"lots\"\n"), @r#"the configuration cannot be used, `security.memory_max` in line 2: `lots` is not a size: bytes as an integer, or text such as `512m` or `4g` | "security.memory_max" 2"#);
         assert_snapshot!(check("[exec]\n\ntimeout = \"soon\"\n"), @r#"the configuration cannot be used, `exec.timeout` in line 3: invalid value: string "soon", expected seconds as a number, or text such as `90s`, `10m`, `24h`, `7d` | "exec.timeout" 3"#);
         assert_snapshot!(check("[security]\nimages = [\"[\"]\n"), @r#"the configuration cannot be used, `security.images` in line 2: `[` is not a pattern | "security.images" 2"#);

@@ -3,8 +3,10 @@
 //! Every key here has an effect. Nothing is ever read from the workspace, and an unknown key is an error.
 
 mod file;
+mod mounts;
 mod passthrough;
 mod policy;
+mod sandbox;
 mod words;
 mod workspace;
 
@@ -18,8 +20,13 @@ use coracle_lifecycle::Terms;
 use coracle_runtime::{ByteSize, ImageRef, LabelNamespace};
 use serde::Deserialize;
 
+pub use self::mounts::{HostMount, MountMode};
 pub use self::passthrough::{AutoPassthrough, Dotfiles};
 pub use self::policy::policy;
+pub use self::sandbox::{
+    Egress, Git, GitMode, Profile as SandboxProfile, Provider, ProviderKind, Proxy, Sandbox, SandboxNetwork, Worker,
+    Worktree,
+};
 pub use self::words::{CrossSession, Engine, Fallback, Guest, Level, NetworkGrant, Preset, SnapshotSecrets};
 pub use self::workspace::{EnvKeyCase, PathCharset, RunCode, TimeoutAction, Workspace};
 use crate::args::Seconds;
@@ -54,6 +61,12 @@ pub struct Config {
     pub workspace: Workspace,
     /// Snippets.
     pub run_code: RunCode,
+    /// Containers of workflows.
+    pub sandbox: Sandbox,
+    /// The way out of them.
+    pub proxy: Proxy,
+    /// The agent loop in them.
+    pub worker: Worker,
     /// What of the person's goes into containers.
     pub auto_passthrough: AutoPassthrough,
     /// The person's dotfiles.
@@ -96,6 +109,9 @@ impl Default for Config {
             max_containers_total: 50,
             workspace: Workspace::default(),
             run_code: RunCode::default(),
+            sandbox: Sandbox::default(),
+            proxy: Proxy::default(),
+            worker: Worker::default(),
             auto_passthrough: AutoPassthrough::default(),
             dotfiles: Dotfiles::default(),
             security: Security::default(),

@@ -7,6 +7,7 @@ use coracle_lifecycle::DEFAULT_PROTECTED;
 use coracle_runtime::{ByteSize, ImageRef};
 use serde::Deserialize;
 
+use super::HostMount;
 use crate::args::Seconds;
 use crate::tools::Toolset;
 
@@ -20,6 +21,8 @@ pub struct Workspace {
     pub allow_roots: Vec<PathBuf>,
     /// Paths in a bind that are mounted read-only over it.
     pub protected: Vec<String>,
+    /// Directories of the host that a session's workspace gets.
+    pub mounts: Vec<HostMount>,
     /// Tools that an agent gets.
     pub toolsets: Vec<Toolset>,
     /// Image of a session's workspace.
@@ -75,6 +78,7 @@ impl Default for Workspace {
             root: None,
             allow_roots: Vec::new(),
             protected: owned(DEFAULT_PROTECTED),
+            mounts: Vec::new(),
             toolsets: Toolset::ALL.to_vec(),
             image: ImageRef::parse("python:3.12-bookworm").expect("the reference follows the grammar"),
             memory: ByteSize::mib(1024),

@@ -1,12 +1,12 @@
 //! The codes that agents branch on (containers.md 1.6).
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Stable words: new ones may be added, none changes its meaning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "each code is described in containers.md 1.6")]
+#[expect(missing_docs, reason = "each code is described in containers.md 1.6 or sandbox.md 0")]
 pub enum Code {
     InvalidJson,
     UnknownOperation,
@@ -45,6 +45,11 @@ pub enum Code {
     ReadinessFailed,
     CrashLoop,
     SessionEnded,
+    MountInvalid,
+    MountTooLarge,
+    MountFailed,
+    ApplyConflict,
+    ApplyFailed,
     NoShell,
     GuestFailed,
     GuestLost,
@@ -62,6 +67,48 @@ pub enum Code {
     Partial,
     Cancelled,
     Internal,
+    // Of sandboxes (sandbox.md 0).
+    InvalidProfile,
+    SandboxUnavailable,
+    SandboxNotReady,
+    SandboxLost,
+    CommandFailed,
+    CommandTimedOut,
+    WriteFailed,
+    TeardownIncomplete,
+    InvalidWorkflowId,
+    InvalidBranch,
+    InvalidUrl,
+    BaseNotFound,
+    BranchConflict,
+    WorktreeMissing,
+    GitMissing,
+    RepoCorrupt,
+    FetchFailed,
+    PushRefused,
+    PushRejected,
+    RequestTooLarge,
+    InvalidRequestLength,
+    TruncatedRequest,
+    MalformedFrame,
+    InvalidRequest,
+    SchemaUnsupported,
+    SchemaInvalid,
+    SchemaViolation,
+    ProxyRequired,
+    LlmUnauthorized,
+    LlmFailed,
+    ContextOverflow,
+    MaxTurns,
+    WallLimit,
+    BudgetExhausted,
+    WorkerDied,
+    NoResult,
+    EgressNotEnforced,
+    ProxyUnreachable,
+    PolicyMissing,
+    DevcontainerInvalid,
+    DevcontainerRefused,
 }
 
 impl Code {
@@ -83,7 +130,22 @@ impl Code {
                 | Self::CreateFailed
                 | Self::ReadinessFailed
                 | Self::CrashLoop
+                | Self::SandboxUnavailable
+                | Self::SandboxNotReady
+                | Self::SandboxLost
+                | Self::TeardownIncomplete
+                | Self::FetchFailed
+                | Self::PushRejected
+                | Self::LlmFailed
+                | Self::WorkerDied
+                | Self::ProxyUnreachable
         )
+    }
+
+    /// The code of a word, if it is one.
+    #[must_use]
+    pub fn of_word(word: &str) -> Option<Self> {
+        serde_json::from_value(word.into()).ok()
     }
 
     /// The word, as in answers.

@@ -5,7 +5,9 @@
 mod code;
 mod from_compose;
 mod from_jobs;
+mod from_mounts;
 mod from_runtime;
+mod from_sandbox;
 mod from_siblings;
 mod from_snapshots;
 mod from_tools;

@@ -60,6 +60,12 @@ impl Tools {
         if self.others.iter().any(|it| it.sets.contains(&Toolset::Code)) {
             parts.push("`run_code` runs a snippet in an isolated container.");
         }
+        if self.others.iter().any(|it| it.sets.contains(&Toolset::Worktrees)) {
+            parts.push(
+                "`workflow_start` lets another agent work on a task, in a sandbox with a branch of its own; \
+                 `workflow_status` and `workflow_events` tell what it does.",
+            );
+        }
         parts.join("\n")
     }
 }
@@ -89,8 +95,9 @@ fn told(entry: &ToolEntry) -> Tool {
     let arguments = entry.arguments();
     let output = entry.output().as_object().cloned().unwrap_or_default();
     let looks = entry.effect == Effect::Looks;
-    // A workspace has no network.
-    let hints = ToolAnnotations::new().read_only(looks).destructive(!looks).idempotent(looks).open_world(false);
+    // A workspace has no network; the agent of a workflow asks a model.
+    let open = entry.sets.contains(&Toolset::Worktrees);
+    let hints = ToolAnnotations::new().read_only(looks).destructive(!looks).idempotent(looks).open_world(open);
     Tool::new(entry.name, arguments.description.clone(), schema::alone(&arguments))
         .with_raw_output_schema(Arc::new(output))
         .with_annotations(hints)

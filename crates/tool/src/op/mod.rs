@@ -16,6 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::audit;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::schema;
@@ -90,6 +91,21 @@ impl fmt::Debug for Entry {
 fn prepare<T: Operation>(args: Map<String, Value>) -> Result<Prepared, typed::Problems> {
     let args: T = typed::read(args)?;
     Ok(Box::new(move |cx| Box::pin(run(args, cx))))
+}
+
+/// Does one, with its line before and after in the audit trail if it changes something.
+pub(crate) async fn audited<T: Operation>(
+    cx: &Context,
+    operation: T,
+    args: &Map<String, Value>,
+) -> Result<Map<String, Value>, Failure> {
+    if !T::ACTS {
+        return run(operation, cx).await;
+    }
+    let intent = audit::intent(cx, T::NAME, args).await?;
+    let result = run(operation, cx).await;
+    intent.result(&result).await;
+    result
 }
 
 async fn run<T: Operation>(args: T, cx: &Context) -> Result<Map<String, Value>, Failure> {

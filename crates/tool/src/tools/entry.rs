@@ -3,7 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 
-use coracle_workspace::{Answer, Effect, Mode, Ran, RunCode, Shell, Tool, Workspace};
+use coracle_workspace::{Answer, Effect, Mode, Ran, RunCode, Shell, Tool, Workspace, told};
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
@@ -12,6 +12,7 @@ use super::sessions::of_failure;
 use super::shell_output::ShellOutput;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::op::Operation;
 use crate::schema::{self, Arguments};
 use crate::{failure, op};
 
@@ -132,6 +133,28 @@ impl ToolEntry {
         }
     }
 
+    /// An operation that is a tool of its own.
+    pub(super) const fn operation<T: Operation>(sets: &'static [Toolset]) -> Self {
+        Self {
+            name: T::NAME,
+            sets,
+            effect: if T::ACTS { Effect::Changes } else { Effect::Looks },
+            arguments: schema::arguments::<T>,
+            value: || json!({ "type": "object" }),
+            call: |_, args, _, cx| {
+                Box::pin(async move {
+                    let asked = op::read_any::<T>(args.clone()).map_err(|problems| op::refusal(&problems));
+                    let done = match asked {
+                        Ok(operation) => op::audited(&cx, operation, &args).await,
+                        Err(failure) => Err(failure),
+                    };
+                    done.map_or_else(|failure| refused(&failure), |value| done_object(&value))
+                })
+            },
+            kind: Kind::Envelope,
+        }
+    }
+
     pub(crate) fn is_shell(&self) -> bool {
         self.kind == Kind::Shell
     }
@@ -164,14 +187,7 @@ fn said<T: Tool>(answer: &Answer<T::Value>) -> Said {
         });
     }
     let text = if rendered.is_empty() { answer.message.clone() } else { format!("{}\n\n{rendered}", answer.message) };
-    Said { answer: object, text: told(text, answer.warnings.iter().map(|it| it.message.as_str())) }
-}
-
-/// News stands before the rest: a model that reads no further has it.
-fn told<'a>(text: String, warnings: impl Iterator<Item = &'a str>) -> String {
-    let mut lines: Vec<String> = warnings.map(|it| format!("Note: {it}")).collect();
-    lines.push(text);
-    lines.join("\n")
+    Said { answer: object, text: told(&text, &answer.warnings) }
 }
 
 fn flat(ran: &Ran) -> Said {
@@ -185,7 +201,7 @@ fn flat(ran: &Ran) -> Said {
     if parts.is_empty() {
         parts.push("It printed nothing.".to_owned());
     }
-    let text = told(parts.join("\n"), ran.warnings.iter().map(|it| it.message.as_str()));
+    let text = told(&parts.join("\n"), &ran.warnings);
     Said { answer, text }
 }
 
@@ -212,6 +228,21 @@ fn refused(failure: &Failure) -> Said {
     let hint = failure.hint.as_ref().map(|it| format!("\n{it}")).unwrap_or_default();
     let answer = envelope.as_object().cloned().unwrap_or_default();
     Said { answer, text: format!("{}{hint}", failure.message) }
+}
+
+fn done_object(value: &Map<String, Value>) -> Said {
+    let text = serde_json::to_string_pretty(value).unwrap_or_default();
+    let answer = json!({
+        "message": "Done.",
+        "value": value,
+        "success": true,
+        "exclude_value_from_context": false,
+        "truncated": false,
+        "omitted": 0,
+        "omitted_exact": true,
+        "warnings": [],
+    });
+    Said { answer: answer.as_object().cloned().unwrap_or_default(), text }
 }
 
 fn shell_output(value: &Map<String, Value>) -> Said {

@@ -34,7 +34,7 @@ static NEXT: LazyLock<AtomicU64> =
     LazyLock::new(|| AtomicU64::new(u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or_default()));
 
 /// What hears of what is done to the session's containers.
-pub(super) fn teller(cx: &Context) -> Box<Tell<'static>> {
+pub(crate) fn teller(cx: &Context) -> Box<Tell<'static>> {
     let log = Log::of(cx);
     Box::new(move |event: RoomEvent| {
         if let Some(log) = &log {
@@ -183,7 +183,7 @@ fn preview(cx: &Context, redactor: &Redactor, text: &str) -> Value {
 }
 
 /// Characters that change the order in which others are shown.
-fn is_bidirectional(c: char) -> bool {
+pub(crate) fn is_bidirectional(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 

@@ -3,9 +3,11 @@
 //! What they do is in `coracle-workspace`; here they become rows of a table that every mouth reads.
 
 mod backoff;
+mod changes;
 mod entry;
 mod events;
 mod image;
+mod mounts;
 mod plan;
 mod prompt;
 mod sessions;
@@ -19,14 +21,19 @@ use std::time::Instant;
 use coracle_workspace::{EditFile, EvaluatePython, Glob, Grep, Ls, ReadFile, Rm, Shell, Snapshot, WriteFile};
 use serde_json::{Map, Value};
 
+pub use self::changes::{apply, diff, export};
 pub(crate) use self::entry::{Said, ToolEntry};
+pub(crate) use self::events::{is_bidirectional, teller};
+pub(crate) use self::image::{Imaged, of_sandbox as sandbox_image};
 pub(crate) use self::prompt::prompt;
+pub(crate) use self::sessions::room_failure;
 pub(crate) use self::settings::SessionTools;
 pub use self::toolset::Toolset;
 pub use self::upkeep::end;
 pub(crate) use self::upkeep::{keep_up, show};
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::sandbox::workflow::{WorkflowCancel, WorkflowEvents, WorkflowStart, WorkflowStatus};
 
 /// All tools but `containers`, in the order of their sets.
 pub(crate) const ALL: &[ToolEntry] = &[
@@ -41,6 +48,10 @@ pub(crate) const ALL: &[ToolEntry] = &[
     ToolEntry::of::<EvaluatePython>(),
     ToolEntry::run_code(),
     ToolEntry::shell_output(),
+    ToolEntry::operation::<WorkflowStart>(&[Toolset::Worktrees]),
+    ToolEntry::operation::<WorkflowStatus>(&[Toolset::Worktrees]),
+    ToolEntry::operation::<WorkflowEvents>(&[Toolset::Worktrees]),
+    ToolEntry::operation::<WorkflowCancel>(&[Toolset::Worktrees]),
 ];
 
 /// What a person may ask as well: no agent needs it.

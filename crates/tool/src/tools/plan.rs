@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 
 use coracle_images::profile::Profile;
 use coracle_images::profile::rooms;
-use coracle_lifecycle::{Blueprint, RoomRole};
+use coracle_lifecycle::Blueprint;
 use coracle_runtime::{
     ByteSize, Capabilities, ContainerName, ContainerPath, CreateSpec, Ids, ImageRef, Limits, NetworkAsk, Tmpfs, Ulimits,
 };
+use coracle_workspace::Role;
 use sha2::{Digest, Sha256};
 
 use super::image::{Imaged, imaged};
+use super::mounts;
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
@@ -27,6 +29,8 @@ pub(super) struct Plan {
     pub(super) limits: Limits,
     pub(super) tmpfs: Vec<(&'static str, u64, u32)>,
     pub(super) env: BTreeMap<String, String>,
+    /// Directories of the host that are there themselves, where, and what is protected in them.
+    pub(super) bound: Vec<String>,
 }
 
 /// The user of a workspace: nobody, whom every image knows.
@@ -42,11 +46,18 @@ const RUN_PIDS: u32 = 128;
 const ULIMITS: Ulimits = Ulimits { nofile: Some(4096), core: Some(0) };
 
 impl Plan {
-    pub(super) fn of(role: RoomRole, config: &Config) -> Self {
+    pub(super) fn of(role: Role, config: &Config) -> Self {
         match role {
-            RoomRole::Workspace => Self::workspace(config),
-            RoomRole::Run => Self::run(config),
+            Role::Workspace => Self::workspace(config),
+            Role::Run => Self::run(config),
         }
+    }
+
+    /// The same for a person: who works in the person's own directories is the person.
+    pub(super) fn for_person(role: Role, cx: &Context) -> Self {
+        let plan = Self::of(role, &cx.config);
+        let person = Ids { uid: cx.host.uid, gid: cx.host.gid };
+        if plan.bound.is_empty() || person.is_root() { plan } else { Self { user: person, ..plan } }
     }
 
     fn workspace(config: &Config) -> Self {
@@ -61,6 +72,7 @@ impl Plan {
             limits: Limits { memory: Some(own.memory), cpus: Some(own.cpus), pids: Some(own.pids) },
             tmpfs: vec![("/tmp", 256, 0o1777), ("/home/agent", 256, 0o700)],
             env,
+            bound: mounts::told(own),
         }
     }
 
@@ -80,6 +92,7 @@ impl Plan {
                 ("NODE_PATH", "/packages/node_modules:/packages-base/node_modules"),
                 ("PYTHONPATH", "/packages/python:/packages-base/python"),
             ]),
+            bound: Vec::new(),
         }
     }
 
@@ -112,17 +125,17 @@ fn variables(all: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 /// What stands in when nobody has the image.
-pub(super) fn stand_in(role: RoomRole, config: &Config) -> Profile {
+pub(super) fn stand_in(role: Role, config: &Config) -> Profile {
     match role {
-        RoomRole::Workspace => rooms::workspace(config.default_image.clone()),
-        RoomRole::Run => rooms::snippets(config.default_image.clone()),
+        Role::Workspace => rooms::workspace(config.default_image.clone()),
+        Role::Run => rooms::snippets(config.default_image.clone()),
     }
 }
 
 /// All that a container needs, its image made or fetched.
-pub(super) async fn blueprint(cx: &Context, role: RoomRole) -> Result<Blueprint, Failure> {
+pub(super) async fn blueprint(cx: &Context, role: Role) -> Result<Blueprint, Failure> {
     let ready: Ready = ensure_ready(cx).await?;
-    let plan = Plan::of(role, &cx.config);
+    let plan = Plan::for_person(role, cx);
     let Imaged { image, reference } = imaged(cx, &ready, role, &plan.image).await?;
     let Some(program) = guest::program(cx, &*ready.runtime, &image)? else {
         return Err(Failure::new(
@@ -132,8 +145,12 @@ pub(super) async fn blueprint(cx: &Context, role: RoomRole) -> Result<Blueprint,
         .detail("capability", "guest")
         .hint("leave `guest` out of the configuration, and use an image for an architecture of this release"));
     };
+    let (mounts, fill) = match role {
+        Role::Workspace => (mounts::bound(cx)?, Some(mounts::fill(cx, plan.user))),
+        Role::Run => (Vec::new(), None),
+    };
     Ok(Blueprint {
-        spec: plan.spec()?,
+        spec: CreateSpec { mounts, ..plan.spec()? },
         policy: cx.policy()?,
         image,
         reference,
@@ -141,7 +158,8 @@ pub(super) async fn blueprint(cx: &Context, role: RoomRole) -> Result<Blueprint,
         volume_at: ContainerPath::parse(plan.volume_at)?,
         workdir: ContainerPath::parse(plan.workdir)?,
         env: plan.env,
-        fill: None,
+        fill,
+        protected: cx.config.workspace.protected.clone(),
         max_containers_total: cx.config.max_containers_total as usize,
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
     })
@@ -149,7 +167,7 @@ pub(super) async fn blueprint(cx: &Context, role: RoomRole) -> Result<Blueprint,
 
 #[cfg(test)]
 mod tests {
-    use coracle_lifecycle::RoomRole;
+    use coracle_workspace::Role;
 
     use super::Plan;
     use crate::config::Config;
@@ -160,14 +178,14 @@ mod tests {
         let mut other = config.clone();
         other.workspace.memory = coracle_runtime::ByteSize::mib(2048);
         let hash = |role, config: &Config| Plan::of(role, config).hash();
-        assert_eq!(hash(RoomRole::Workspace, &config), hash(RoomRole::Workspace, &config.clone()));
-        assert_ne!(hash(RoomRole::Workspace, &config), hash(RoomRole::Workspace, &other));
-        assert_eq!(hash(RoomRole::Run, &config), hash(RoomRole::Run, &other));
+        assert_eq!(hash(Role::Workspace, &config), hash(Role::Workspace, &config.clone()));
+        assert_ne!(hash(Role::Workspace, &config), hash(Role::Workspace, &other));
+        assert_eq!(hash(Role::Run, &config), hash(Role::Run, &other));
     }
 
     #[test]
     fn r06_snippets_get_two_cores_and_half_a_gibibyte() {
-        let limits = Plan::of(RoomRole::Run, &Config::default()).limits;
+        let limits = Plan::of(Role::Run, &Config::default()).limits;
         assert_eq!((limits.cpus, limits.memory.unwrap().0, limits.pids), (Some(2.0), 512 << 20, Some(128)));
     }
 }

@@ -1,6 +1,6 @@
 //! The block for a system prompt.
 
-use coracle_lifecycle::RoomRole;
+use coracle_workspace::Role;
 use coracle_workspace::{Told, prompt as told, unavailable};
 use serde_json::{Map, Value, json};
 
@@ -12,7 +12,7 @@ use crate::ops::preflight::ensure_ready;
 pub(crate) async fn prompt(cx: &Context) -> Map<String, Value> {
     let text = match ensure_ready(cx).await {
         Ok(_) => {
-            let plan = Plan::of(RoomRole::Workspace, &cx.config);
+            let plan = Plan::for_person(Role::Workspace, cx);
             let shell = cx.config.workspace.shell_names.first().map_or("shell_execute", String::as_str);
             told(&Told {
                 uid: plan.user.uid,

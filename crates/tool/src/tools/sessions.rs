@@ -32,8 +32,8 @@ struct Kept {
 
 impl SessionContainers {
     pub(super) fn new(cx: &Context) -> Result<Self, Failure> {
-        let hash = |role| Plan::of(role, &cx.config).hash();
-        let hashes = [hash(RoomRole::Workspace), hash(RoomRole::Run)];
+        let hash = |role| Plan::for_person(role, cx).hash();
+        let hashes = [hash(Role::Workspace), hash(Role::Run)];
         let owner = (cx.mouth == Mouth::Mcp).then(ProcessId::current);
         let kept = Kept { rooms: cx.rooms()?, owner, hashes, backoff: Backoff::default() };
         Ok(Self { cx: cx.clone(), kept: Arc::new(kept) })
@@ -64,19 +64,19 @@ impl fmt::Debug for SessionContainers {
 }
 
 impl SessionContainers {
-    async fn ready(&self, role: Role) -> Result<Session, Failure> {
+    pub(super) async fn ready(&self, role: Role) -> Result<Session, Failure> {
         let (room, cx, kept) = (room_role(role), &self.cx, &*self.kept);
         let tell = super::events::teller(cx);
         let plan = |_| async move {
             kept.backoff.check()?;
             super::upkeep::recover(cx, &kept.rooms).await;
-            let plan = blueprint(cx, room).await;
+            let plan = blueprint(cx, role).await;
             kept.backoff.note(&plan);
             plan.map_err(Into::into)
         };
         let ask = kept.ask(&cx.session, room, &*tell);
         let ready = kept.rooms.ensure(cx, ask, plan).await.map_err(room_failure)?;
-        let plan = Plan::of(room, &cx.config);
+        let plan = Plan::for_person(role, cx);
         Ok(Session {
             link: ready.link.clone(),
             session_id: ready.room.session.to_string(),
@@ -136,7 +136,8 @@ fn reason(it: coracle_lifecycle::Reason) -> Reason {
     use coracle_lifecycle::Reason as Why;
 
     match it {
-        Why::Crashed => Reason::Crashed,
+        // The latter two are of sandboxes alone.
+        Why::Crashed | Why::Restarted | Why::NotReady => Reason::Crashed,
         Why::Oom => Reason::Oom,
         Why::Vanished => Reason::Vanished,
         Why::Idle => Reason::Idle,
@@ -159,7 +160,7 @@ fn lifecycle_reason(it: Reason) -> coracle_lifecycle::Reason {
 }
 
 /// Why there is no container.
-pub(super) fn room_failure(err: RoomError) -> Failure {
+pub(crate) fn room_failure(err: RoomError) -> Failure {
     match err {
         RoomError::Ended(session) => Failure::new(Code::SessionEnded, format!("the session `{session}` has ended")),
         RoomError::CrashLoop { reason, retry_after } => {

@@ -14,11 +14,13 @@ pub enum Toolset {
     Workspace,
     /// Snippets.
     Code,
+    /// Workflows, each in a sandbox with a worktree of its own.
+    Worktrees,
 }
 
 impl Toolset {
     /// All there are.
-    pub const ALL: [Self; 3] = [Self::Containers, Self::Workspace, Self::Code];
+    pub const ALL: [Self; 4] = [Self::Containers, Self::Workspace, Self::Code, Self::Worktrees];
 
     /// The word in configuration and options.
     #[must_use]
@@ -27,13 +29,14 @@ impl Toolset {
             Self::Containers => "containers",
             Self::Workspace => "workspace",
             Self::Code => "code",
+            Self::Worktrees => "worktrees",
         }
     }
 }
 
 /// No set has that name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no toolset `{0}`; there are containers, workspace and code")]
+#[error("no toolset `{0}`; there are containers, workspace, code and worktrees")]
 pub struct NoToolset(String);
 
 impl FromStr for Toolset {

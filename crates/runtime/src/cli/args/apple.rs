@@ -77,7 +77,7 @@ pub(in crate::cli) fn create(placed: &Placed, base: &Base) -> Result<Words> {
     let it = it.words(["--workdir", "/"]);
     // An image may name a user, and PID 1 becomes others.
     let it = if base.has_user { it.words(["--user", "0:0"]) } else { it };
-    let it = guest_mounts(it, placed.guest(), spec.read_only)?;
+    let it = guest_mounts(it, placed)?;
     let it = spec.mounts.iter().try_fold(it, bind)?;
     let it = spec.tmpfs.iter().try_fold(it, in_memory)?;
     let it = spec.volumes.iter().try_fold(it, volume)?;
@@ -138,13 +138,20 @@ fn privileges(it: Words, spec: &CreateSpec) -> Words {
 }
 
 /// The guest's program and its place in memory. A socket in a bound directory does not work, so none is bound.
-fn guest_mounts(it: Words, guest: Option<&GuestOn>, read_only: bool) -> Result<Words> {
+fn guest_mounts(it: Words, placed: &Placed) -> Result<Words> {
+    let (guest, read_only) = (placed.guest(), placed.spec().read_only);
     // What is too much for its memory goes beside it, which has to be writable.
     let it = if read_only && guest.is_some() { tmpfs(it, GUEST_DIR, (64, "0755"))? } else { it };
     let it = match guest {
         None => return Ok(it),
         Some(GuestOn::Uploaded) => it,
-        Some(GuestOn::Bound { program, .. }) => file(it, program, &format!("{GUEST_DIR}/guest"), Access::ReadOnly)?,
+        Some(GuestOn::Bound { program, .. }) => {
+            let it = file(it, program, &format!("{GUEST_DIR}/guest"), Access::ReadOnly)?;
+            match placed.worker() {
+                Some(worker) => file(it, worker, &format!("{GUEST_DIR}/worker"), Access::ReadOnly)?,
+                None => it,
+            }
+        }
     };
     tmpfs(it, &format!("{GUEST_DIR}/run"), (16, "0755"))
 }

@@ -19,7 +19,7 @@ use crate::{Error, Excerpt, GitUrl};
 pub(super) const PATH: &str = "/usr/bin:/bin";
 
 /// The whole environment, but for the protocols.
-const ENVIRONMENT: &[(&str, &str)] = &[
+pub(super) const ENVIRONMENT: &[(&str, &str)] = &[
     ("PATH", PATH),
     ("HOME", "/nonexistent"),
     ("LC_ALL", "C.UTF-8"),
@@ -35,7 +35,7 @@ const ENVIRONMENT: &[(&str, &str)] = &[
     ("GIT_LFS_SKIP_SMUDGE", "1"),
 ];
 
-const SETTINGS: &[&str] = &[
+pub(super) const SETTINGS: &[&str] = &[
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "core.symlinks=false",
@@ -92,7 +92,7 @@ impl Git {
     }
 
     /// The addresses that git is held to.
-    async fn addresses(&self, program: &Path, url: &GitUrl) -> Result<Vec<SocketAddr>, Unseen> {
+    pub(super) async fn addresses(&self, program: &Path, url: &GitUrl) -> Result<Vec<SocketAddr>, Unseen> {
         let asks = Invocation { env: environment(url), ..Invocation::new(program, ["version"]) };
         let told = run("git version", &asks, Stdin::Empty, (self.deadline, 1000)).await?;
         if version(&told.stdout.text()).is_none_or(|it| it < PINS) {
@@ -157,7 +157,7 @@ fn settings(url: &GitUrl, pinned: &[SocketAddr]) -> Vec<OsString> {
 }
 
 /// `HOST:PORT:ADDRESS[,ADDRESS]`: curl asks nobody else. A host that is an address needs no asking.
-fn pin(url: &GitUrl, pinned: &[SocketAddr]) -> Option<String> {
+pub(super) fn pin(url: &GitUrl, pinned: &[SocketAddr]) -> Option<String> {
     if pinned.is_empty() || url.address().is_some() {
         return None;
     }
@@ -184,12 +184,17 @@ fn names(listed: &[u8]) -> Vec<String> {
     names.map(|it| String::from_utf8_lossy(it).into_owned()).collect()
 }
 
-/// Git tells its reasons in words alone. They decide how the refusal reads, and nothing else.
 fn refusal(cloned: &Finished) -> Unseen {
     let said = cloned.stderr.bytes();
-    let words = String::from_utf8_lossy(&said);
+    if wants_credential(&said) { Unseen::Private } else { Unseen::Unreachable(Excerpt::of(&said)) }
+}
+
+/// Git tells its reasons in words alone. They decide how a refusal reads and whether a credential is looked for, and
+/// nothing else.
+pub(super) fn wants_credential(said: &[u8]) -> bool {
+    let words = String::from_utf8_lossy(said);
     let asked = ["could not read Username", "could not read Password", "Authentication failed", "returned error: 403"];
-    if asked.iter().any(|it| words.contains(it)) { Unseen::Private } else { Unseen::Unreachable(Excerpt::of(&said)) }
+    asked.iter().any(|it| words.contains(it))
 }
 
 /// `git version 2.47.3`, perhaps with the packager's words behind.

@@ -4,6 +4,8 @@
 //! **Invariant:** a clone sees no configuration, no credential and no variable of the person.
 
 mod clone;
+mod credential;
+mod own;
 mod watched;
 
 use std::fmt;
@@ -13,6 +15,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
+pub use self::own::{Asked, Login, OwnGit, Peer, Running};
 use super::process::{Invocation, Stdin, run};
 use crate::cli::detect::find_program;
 use crate::{BranchName, Error, Excerpt, GitUrl, Unresolved};

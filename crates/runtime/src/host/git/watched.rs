@@ -35,11 +35,16 @@ pub(super) enum Ended {
 }
 
 /// Its process group, which is killed unless it ended by itself: also when the task that runs it is dropped.
-struct Group(Option<Pid>);
+pub(super) struct Group(Option<Pid>);
 
 impl Group {
-    fn of(child: &Child) -> Self {
+    pub(super) fn of(child: &Child) -> Self {
         Self(child.id().and_then(|it| Pid::from_raw(it.cast_signed())))
+    }
+
+    /// It ended by itself: its number may soon be another's.
+    pub(super) fn ended(&mut self) {
+        self.0 = None;
     }
 
     fn limit_memory(&self, bytes: u64) {

@@ -90,7 +90,7 @@ impl Http {
         ));
         let open = accept(&listener, &front, cx).await;
         drop(listener);
-        let leave = async { tokio::join!(open.shutdown(), clients.end(), upkeep) };
+        let leave = async { tokio::join!(open.shutdown(), clients.end(), cx.homes().end(), upkeep) };
         if tokio::time::timeout(LEAVING, leave).await.is_err() {
             tracing::warn!("not all containers of the clients were removed in time; the next call goes on with it");
         }

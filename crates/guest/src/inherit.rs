@@ -1,0 +1,53 @@
+//! What a program of the guest's was given when it was started.
+#![expect(unsafe_code, reason = "a descriptor by its number has no safe wrapper")]
+
+use std::io::{self, Read};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::net::AddressFamily;
+use rustix::net::sockopt::socket_domain;
+
+use crate::wire::MAX_SECRET;
+
+/// Where it is, as in [`Exec::secret`](crate::wire::Exec::secret).
+const DESCRIPTOR: i32 = 3;
+
+/// A guest has written it before the program began.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Reads the secret that the guest gave to this program, and closes its descriptor; nothing when it gave none. To be
+/// called before the program opens anything, and worth calling once.
+///
+/// # Errors
+/// It cannot be read, or is longer than one can be.
+pub fn secret() -> io::Result<Option<Vec<u8>>> {
+    if TAKEN.swap(true, Ordering::Relaxed) {
+        return Ok(None);
+    }
+    // SAFETY: nothing in this process was given the number but by whoever started it, and this takes it once. One that
+    // is not open is no descriptor of anybody's, and is found out by the first call.
+    let is_open = unsafe { libc::fcntl(DESCRIPTOR, libc::F_GETFD) } != -1;
+    if !is_open {
+        return Ok(None);
+    }
+    // SAFETY: as above, and it is open.
+    let given = unsafe { OwnedFd::from_raw_fd(DESCRIPTOR) };
+    if !socket_domain(&given).is_ok_and(|it| it == AddressFamily::UNIX) {
+        // Somebody else's file, left open by accident.
+        return Ok(None);
+    }
+    let stream = UnixStream::from(given);
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut bytes = Vec::new();
+    stream.take(MAX_SECRET as u64 + 1).read_to_end(&mut bytes)?;
+    match bytes.len() {
+        0 => Ok(None),
+        length if length > MAX_SECRET => Err(io::Error::other("the secret is longer than 16 KiB")),
+        _ => Ok(Some(bytes)),
+    }
+}

@@ -1,0 +1,205 @@
+//! Two ports of the container's loopback that lead to the host's proxy, and nowhere else.
+//!
+//! Programs inside need no secret for it: the token goes before each connection, from this memory.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::Semaphore;
+
+use crate::answer::apart;
+use crate::serve::{Inbox, Outbox};
+use crate::session::within;
+use crate::supervisor::Supervisor;
+use crate::wire::relay::{API_PORT, API_SOCKET, EGRESS_PORT, EGRESS_SOCKET, MAX_TOKEN, Relay};
+use crate::wire::{Answer, Fault, FaultCode, Say};
+
+/// Connections of each port at once; more wait to be accepted.
+const MOST: usize = 128;
+
+/// Between two tries to accept when there are no descriptors.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The relays of a container.
+#[derive(Debug, Default)]
+pub(crate) struct Relays(Arc<Mutex<State>>);
+
+/// No `Debug` shows the token.
+#[derive(Default)]
+struct State {
+    token: Option<Arc<[u8]>>,
+    listening: bool,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").field("listening", &self.listening).finish_non_exhaustive()
+    }
+}
+
+impl Relays {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a token was given.
+    pub(crate) fn has_token(&self) -> bool {
+        self.state().token.is_some()
+    }
+
+    /// Takes a token, and listens unless it does already.
+    async fn set(&self, token: &[u8], ways: [(u16, &'static Path); 2]) -> io::Result<()> {
+        if !self.state().listening {
+            let mut listeners = Vec::new();
+            for (port, sock) in ways {
+                listeners.push((TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?, sock));
+            }
+            self.state().listening = true;
+            for (listener, sock) in listeners {
+                tokio::spawn(accept(listener, sock, self.0.clone()));
+            }
+        }
+        self.state().token = Some(token.into());
+        Ok(())
+    }
+}
+
+/// Takes token and text, and says that it is done.
+pub(crate) async fn relay(
+    supervisor: &Arc<Supervisor>,
+    ask: &Relay,
+    (payload, mut inbox): (Vec<u8>, Inbox),
+    out: &Outbox,
+) {
+    let set = async {
+        let bytes = within(payload, ask.bytes, &mut inbox).await?;
+        let fits = |it: &usize| (1..=MAX_TOKEN).contains(it) && *it <= bytes.len();
+        let Some(token) = Some(ask.token as usize).filter(fits) else { return Err(no_token()) };
+        let (token, text) = bytes.split_at(token);
+        if !token.iter().all(u8::is_ascii_graphic) {
+            return Err(no_token());
+        }
+        if !text.is_empty() {
+            let (supervisor, text) = (supervisor.clone(), text.to_vec());
+            apart(move || supervisor.secrets.put_git_config(&text)).await??;
+        }
+        let ways = [(API_PORT, Path::new(API_SOCKET)), (EGRESS_PORT, Path::new(EGRESS_SOCKET))];
+        // A guest that is played has the host's own loopback, which is not its to listen on.
+        let ways = if std::process::id() == 1 { Some(ways) } else { None };
+        let set = match ways {
+            Some(ways) => supervisor.relays.set(token, ways).await,
+            None => supervisor.relays.play(token),
+        };
+        set.map_err(|err| Fault::new(FaultCode::Io, format!("cannot listen for the proxy: {err}")))?;
+        Ok((Say::Answer(Answer::Done), Vec::new()))
+    };
+    out.say_result(set.await).await;
+}
+
+impl Relays {
+    fn play(&self, token: &[u8]) -> io::Result<()> {
+        self.state().token = Some(token.into());
+        Ok(())
+    }
+}
+
+fn no_token() -> Fault {
+    Fault::new(FaultCode::Invalid, format!("a token has 1 to {MAX_TOKEN} visible characters"))
+}
+
+async fn accept(listener: TcpListener, sock: &'static Path, state: Arc<Mutex<State>>) {
+    let places = Arc::new(Semaphore::new(MOST));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let token = state.lock().unwrap_or_else(PoisonError::into_inner).token.clone();
+                tokio::spawn(async move {
+                    let _place = place;
+                    // Who cannot be reached closes the connection, which is all that a program inside is told.
+                    let _ = pass(stream, sock, token.as_deref()).await;
+                });
+            }
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+/// One connection, made anew each time: the host's process may have been another one meanwhile.
+async fn pass(mut inside: TcpStream, sock: &Path, token: Option<&[u8]>) -> io::Result<()> {
+    let Some(token) = token else { return Ok(()) };
+    let mut host = UnixStream::connect(sock).await?;
+    let _ = inside.set_nodelay(true);
+    host.write_all(&[b"CORACLE/1 ", token, b"\n"].concat()).await?;
+    copy_bidirectional(&mut inside, &mut host).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    /// A path that lives as long as the test's process, as a relay's does.
+    fn socket(dir: &tempfile::TempDir) -> &'static Path {
+        Box::leak(dir.path().join("api.sock").into_boxed_path())
+    }
+
+    async fn free_port() -> u16 {
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap().port()
+    }
+
+    /// Answers one connection with all that it heard, once the other side has ended.
+    async fn echo_once(listener: &UnixListener) {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut heard = Vec::new();
+        stream.read_to_end(&mut heard).await.unwrap();
+        stream.write_all(&heard).await.unwrap();
+    }
+
+    async fn says(port: u16, text: &str) -> io::Result<String> {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+        stream.write_all(text.as_bytes()).await?;
+        stream.shutdown().await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.map(|_| answer)
+    }
+
+    #[tokio::test]
+    async fn the_token_goes_before_what_is_said_and_half_a_close_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let (sock, port, other) = (socket(&dir), free_port().await, free_port().await);
+        let listener = UnixListener::bind(sock).unwrap();
+        let relays = Relays::default();
+        relays.set(b"one", [(port, sock), (other, sock)]).await.unwrap();
+        let (answer, ()) = tokio::join!(says(port, "hello"), echo_once(&listener));
+        assert_eq!(answer.unwrap(), "CORACLE/1 one\nhello");
+        relays.set(b"two", [(port, sock), (other, sock)]).await.unwrap();
+        let (answer, ()) = tokio::join!(says(other, "hello"), echo_once(&listener));
+        assert_eq!(answer.unwrap(), "CORACLE/1 two\nhello", "a second token takes the first one's place");
+        assert!(!format!("{relays:?}").contains("two"));
+    }
+
+    #[tokio::test]
+    async fn a_host_that_went_away_is_found_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (sock, port, other) = (socket(&dir), free_port().await, free_port().await);
+        let relays = Relays::default();
+        relays.set(b"one", [(port, sock), (other, sock)]).await.unwrap();
+        assert_eq!(says(port, "").await.unwrap_or_default(), "", "nobody is there, so it is closed");
+        for _ in 0..2 {
+            let listener = UnixListener::bind(sock).unwrap();
+            let (answer, ()) = tokio::join!(says(port, "x"), echo_once(&listener));
+            assert_eq!(answer.unwrap(), "CORACLE/1 one\nx");
+            drop(listener);
+            assert_eq!(says(port, "x").await.unwrap_or_default(), "");
+            std::fs::remove_file(sock).unwrap();
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Every file with what tells its content.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
+use rustix::fs::FileType;
+use sha2::{Digest as _, Sha256};
+
+use super::item::{kind, text};
+use super::place::{There, look_at, target};
+use super::walk::{Met, Walk, by_parts};
+use super::{Tried, Work};
+use crate::wire::space::{Bounds, Done, ItemKind, Sum, Trouble, TroubleCode};
+
+/// Files and links that are told at once, at most.
+const MOST: usize = 20_000;
+
+/// And bytes of their paths and targets, so that what is told is never cut.
+const MOST_BYTES: usize = 2 << 20;
+
+impl Work<'_> {
+    pub(super) fn sums(&self, after: Option<&str>, bounds: Bounds) -> Tried<Done> {
+        let bad = |_| Trouble::saying(TroubleCode::NotFound, "no such place");
+        let from = after.map(hex::decode).transpose().map_err(bad)?;
+        let mut walk = Walk::begin(self.root.dir(), None, bounds, self.stop)?;
+        let most = (bounds.most as usize).min(MOST);
+        let (mut entries, mut bytes, mut last) = (Vec::new(), 0, None);
+        while let Some(met) = walk.next(&|_, _| true) {
+            let is_before = from.as_ref().is_some_and(|it| by_parts(&met.path, it).is_le());
+            if met.kind == FileType::Directory || is_before {
+                continue;
+            }
+            if entries.len() >= most || bytes > MOST_BYTES {
+                return Ok(Done::Summed { entries, after: last.map(hex::encode::<Vec<u8>>), complete: true });
+            }
+            if let Some(sum) = self.sum(&met) {
+                bytes += sum.path.len() + sum.target.as_ref().map_or(0, String::len);
+                entries.push(sum);
+            }
+            last = Some(met.path);
+        }
+        Ok(Done::Summed { entries, after: None, complete: walk.is_complete() })
+    }
+
+    /// Nothing for what went meanwhile.
+    fn sum(&self, met: &Met) -> Option<Sum> {
+        let there = look_at(&met.dir, &met.name).ok()??;
+        let (path, odd) = text(&met.path);
+        let kind = kind(&there.stat);
+        let mut sum = Sum { path, kind, size: 0, mode: there.stat.st_mode & 0o7777, sha256: None, target: None, odd };
+        match kind {
+            ItemKind::Directory => return None,
+            ItemKind::Symlink => sum.target = target(&there),
+            ItemKind::File => {
+                sum.size = there.size();
+                sum.sha256 = self.hash(&there);
+            }
+            ItemKind::Other => {}
+        }
+        Some(sum)
+    }
+
+    fn hash(&self, there: &There) -> Option<String> {
+        let file: File = there.read().ok()?;
+        let (mut hash, mut block, mut at) = (Sha256::new(), vec![0; 64 << 10], 0);
+        loop {
+            if self.stop.is_set() {
+                return None;
+            }
+            match file.read_at(&mut block, at) {
+                Ok(0) => return Some(hex::encode(hash.finalize())),
+                Ok(read) => {
+                    hash.update(&block[..read]);
+                    at += read as u64;
+                }
+                Err(err) if err.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => return None,
+            }
+        }
+    }
+}

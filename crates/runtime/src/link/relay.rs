@@ -1,0 +1,41 @@
+//! The ways out of a container: its relays to the proxy, and whether there is any other.
+
+use std::time::Duration;
+
+use coracle_guest::wire::relay::{MAX_TOKEN, Probe, Probed, Relay};
+use coracle_guest::wire::{Answer, Ask, Fault, FaultCode};
+use zeroize::Zeroizing;
+
+use super::jobs::holding;
+use super::{Kind, Link, Request, SOON, refused};
+use crate::{Result, Secret};
+
+impl Link {
+    /// Has the guest listen on 127.0.0.1:3128 and 127.0.0.1:3129 inside, and relay what comes there to the sockets of the
+    /// proxy that are bound at `/.coracle/proxy`, each connection with this token before it. Said again it replaces the
+    /// token, and `git_config`, the text of `/.coracle/run/gitconfig`, unless that is empty. Gone with the guest.
+    ///
+    /// # Errors
+    /// [`Error::Refused`](crate::Error::Refused) for what is no token, and when somebody else listens there inside.
+    pub async fn relay(&self, token: &Secret, git_config: &str) -> Result<()> {
+        let token = token.reveal();
+        if token.is_empty() || token.len() > MAX_TOKEN {
+            return Err(refused(Fault::new(FaultCode::Invalid, "that is no token of a relay")));
+        }
+        let mut payload = Zeroizing::new(Vec::with_capacity(token.len() + git_config.len()));
+        payload.extend_from_slice(token);
+        payload.extend_from_slice(git_config.as_bytes());
+        let token = u32::try_from(token.len()).unwrap_or_default();
+        self.tell("relay", &payload, |bytes| Ask::Relay(Relay { token, bytes })).await
+    }
+
+    /// What can be reached from inside, directly and by the relays.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn probe(&self, probe: Probe) -> Result<Probed> {
+        let patience = SOON + Duration::from_millis(probe.within_ms);
+        let request = Request { patience, ..Request::new("probe", holding!(Probed)) };
+        Ok(self.ask(request, || Ask::Probe(probe.clone())).await?.0)
+    }
+}

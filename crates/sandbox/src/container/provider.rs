@@ -1,0 +1,269 @@
+//! A sandbox in a container, as drivers use it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use coracle_runtime::link::wire::{At, Who};
+use coracle_runtime::link::{Link, Put};
+use coracle_runtime::{Chunk, Command, ContainerPath, Exec, ExecLimits, Input, Stream};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::Sandbox;
+use super::gate::Gate;
+use crate::driver::{LinkWorker, WorkerStart};
+use crate::provider::{
+    ExecCall, ExecStream, ExecUser, Forward, Frame, Metered, SandboxCapabilities, SandboxHealth, SandboxInfo,
+    SandboxProvider, SandboxState, Teardown, TeardownReport, WorkerCall, WorkerProcess, WriteOpts,
+};
+use crate::{AGENT, Code, Failure, Held, Look, Result, WORKER, Warning};
+
+/// Where programs inside begin, and where nothing of theirs lies outside.
+const ROOT: &str = "/workspace";
+
+/// Bytes of a file that is written.
+const MAX_FILE: usize = 64 << 20;
+
+/// Pieces of output that wait for who reads them.
+const WAITING: usize = 64;
+
+/// What a program of the agent prints is passed on, however much; so much of it is kept beside.
+const KEPT: usize = 64 << 10;
+
+/// A sandbox in a container.
+#[derive(Debug)]
+pub struct ContainerSandboxProvider {
+    sandbox: Sandbox,
+    gate: Arc<Gate>,
+    /// What every command finds in its environment.
+    env: BTreeMap<String, String>,
+    /// What a model is told of the network.
+    network: String,
+}
+
+impl ContainerSandboxProvider {
+    /// One for that sandbox and its way out.
+    #[must_use]
+    pub fn new(sandbox: Sandbox, gate: Arc<Gate>, env: BTreeMap<String, String>, network: String) -> Self {
+        Self { sandbox, gate, env, network }
+    }
+
+    async fn held(&self) -> Result<Held> {
+        self.gate.open()?;
+        self.sandbox.ensure().await
+    }
+
+    fn exec(&self, call: ExecCall) -> Result<Exec> {
+        if call.user != ExecUser::Agent {
+            let failure = Failure::new(Code::PolicyDenied, "Commands in a sandbox run as its agent.");
+            return Err(failure.detail("rule", "sandbox.user"));
+        }
+        let cwd = ContainerPath::parse(self.resolve_cwd(call.cwd.as_deref().unwrap_or(ROOT))?);
+        let cwd = cwd.map_err(|err| Failure::new(Code::InvalidInput, err.to_string()))?;
+        let limits = ExecLimits { total: call.timeout, silence: call.silence, ..ExecLimits::default() };
+        Ok(Exec {
+            env: self.env.clone().into_iter().chain(call.env).collect(),
+            stdin: call.stdin.map(Input::Bytes),
+            limits,
+            keep_bytes: KEPT,
+            passes_on: Some(usize::MAX),
+            ..Exec::new(Command::Argv(call.command), AGENT, cwd)
+        })
+    }
+}
+
+#[async_trait]
+impl SandboxProvider for ContainerSandboxProvider {
+    async fn ensure_running(&self) -> Result<SandboxInfo> {
+        let held = self.held().await?;
+        Ok(SandboxInfo {
+            id: held.id,
+            generation: held.generation.into(),
+            image_id: held.image_id.unwrap_or_default(),
+            recreated: held.recreated,
+        })
+    }
+
+    async fn exec_stream(&self, call: ExecCall) -> Result<ExecStream> {
+        let exec = self.exec(call)?;
+        let held = self.held().await?;
+        let (tell, frames) = mpsc::channel(WAITING);
+        let cancel = CancellationToken::new();
+        tokio::spawn(run(held, Exec { cancel: cancel.clone(), ..exec }, tell));
+        Ok(ExecStream::new(frames, cancel))
+    }
+
+    async fn write_file(&self, path: &str, content: &[u8], opts: WriteOpts) -> Result<u64> {
+        let failed = |why: String| Failure::new(Code::WriteFailed, format!("The file was not written: {why}."));
+        if content.len() > MAX_FILE {
+            return Err(failed(format!("{} bytes; at most {MAX_FILE} are taken", content.len())));
+        }
+        let at = ContainerPath::parse(path).map_err(|err| failed(err.to_string()))?;
+        if ![ROOT, "/tmp"].iter().any(|root| at.as_str() != *root && at.is_beneath(root)) {
+            return Err(failed("it lies neither beneath /workspace nor beneath /tmp".into()));
+        }
+        let held = self.held().await?;
+        let user = Who::Ids { uid: AGENT.uid, gid: Some(AGENT.gid) };
+        let put = Put {
+            at: At { user: user.clone(), path: at.to_string(), follow: false },
+            mode: Some(opts.mode.unwrap_or(0o644) & 0o777),
+            exact: true,
+            parents: true,
+            replace: true,
+            content: Input::Bytes(content.to_vec()),
+        };
+        held.link.put(put).await.map_err(|err| failed(err.to_string()))?;
+        let at = At { user, path: at.to_string(), follow: false };
+        Ok(held.link.stat(at).await.map_err(|err| failed(err.to_string()))?.size)
+    }
+
+    async fn spawn_worker(&self, call: WorkerCall) -> Result<Box<dyn WorkerProcess>> {
+        if !matches!(call, WorkerCall::Serve) {
+            return Err(Failure::new(Code::Unsupported, "A worker of this sandbox serves until it is closed."));
+        }
+        let held = self.held().await?;
+        let root = ContainerPath::parse(ROOT).map_err(Failure::internal)?;
+        let let_in = held.link.let_worker_in(WORKER, AGENT, &root).await;
+        let_in.map_err(|err| Failure::new(Code::WorkerDied, format!("The worker is not let in: {err}.")))?;
+        let token = self.sandbox.admit_worker().await?;
+        let start = WorkerStart {
+            program: ContainerPath::parse(WorkerStart::PROGRAM).map_err(Failure::internal)?,
+            user: WORKER,
+            proxy_url: crate::proxy::LLM_URL.to_owned(),
+            network: self.network.clone(),
+            token: token.clone(),
+        };
+        let worker = LinkWorker::spawn(&held.link, start);
+        Ok(Box::new(Admitted { worker, _held: held, sandbox: self.sandbox.clone(), gate: self.gate.clone(), token }))
+    }
+
+    async fn forward(&self, _: u16) -> Result<Forward> {
+        Err(Failure::new(Code::Unsupported, "Ports of a sandbox are not forwarded in this release."))
+    }
+
+    fn resolve_cwd(&self, cwd: &str) -> Result<String> {
+        let path = ContainerPath::parse(cwd).map_err(|err| Failure::new(Code::InvalidInput, err.to_string()))?;
+        if path.as_str() == ROOT || path.is_beneath(ROOT) {
+            return Ok(path.to_string());
+        }
+        Err(Failure::new(Code::InvalidInput, format!("`{path}` does not lie beneath {ROOT}.")))
+    }
+
+    fn capabilities(&self) -> SandboxCapabilities {
+        SandboxCapabilities { persistent_worker: true, egress_enforced: true }
+    }
+
+    async fn health_check(&self) -> SandboxHealth {
+        let state = match self.sandbox.look().await {
+            Ok(Look::Answers) => SandboxState::Running,
+            Ok(Look::Silent) => SandboxState::Stopped,
+            Ok(Look::Missing) | Err(_) => SandboxState::Missing,
+        };
+        let (mut rtt, mut generation, mut proxy_ok) = (None, 0, false);
+        if state == SandboxState::Running
+            && let Ok(held) = self.held().await
+        {
+            (rtt, generation) = (pinged(&held.link).await, held.generation.into());
+            proxy_ok = crate::proxy::self_test(&held.link, &[]).await.is_ok();
+        }
+        SandboxHealth { state, guest_rtt: rtt, generation, proxy_ok, egress_enforced: true }
+    }
+
+    fn metered(&self) -> Metered {
+        let it = self.gate.metered();
+        Metered {
+            requests: it.requests,
+            input_tokens: it.input_tokens,
+            output_tokens: it.output_tokens,
+            cost_usd: it.cost_usd,
+        }
+    }
+
+    async fn teardown(&self, _: Teardown) -> TeardownReport {
+        // Work is saved worktree by worktree, by who knows them.
+        self.gate.close();
+        match self.sandbox.remove().await {
+            Ok(()) => {
+                TeardownReport { removed: vec![self.sandbox.dir().key().to_string()], ..TeardownReport::default() }
+            }
+            Err(err) => {
+                let errors = vec![Warning::new(&err.code.word(), err.message)];
+                TeardownReport { errors, ..TeardownReport::default() }
+            }
+        }
+    }
+}
+
+async fn pinged(link: &Link) -> Option<Duration> {
+    let began = Instant::now();
+    let root = At { user: Who::Ids { uid: AGENT.uid, gid: Some(AGENT.gid) }, path: ROOT.into(), follow: true };
+    link.stat(root).await.is_ok().then(|| began.elapsed())
+}
+
+/// Runs a program and passes on what it says, its exit last.
+async fn run(held: Held, exec: Exec, tell: mpsc::Sender<Result<Frame>>) {
+    let (live, mut heard) = mpsc::channel::<Chunk>(WAITING);
+    let exec = Exec { live: Some(live), ..exec };
+    let passing = async {
+        while let Some(chunk) = heard.recv().await {
+            let frame = match chunk.stream {
+                Stream::Stdout => Frame::Stdout(chunk.bytes.to_vec()),
+                Stream::Stderr => Frame::Stderr(chunk.bytes.to_vec()),
+            };
+            if tell.send(Ok(frame)).await.is_err() {
+                return;
+            }
+        }
+    };
+    let (ended, ()) = tokio::join!(held.link.exec(exec), passing);
+    let last = match ended {
+        Ok(output) => Ok(Frame::Exit(output.exit)),
+        Err(err) => Err(lost(&err)),
+    };
+    let _ = tell.send(last).await;
+}
+
+fn lost(err: &coracle_runtime::Error) -> Failure {
+    use coracle_runtime::Error;
+
+    match err {
+        Error::GuestLost { .. } | Error::GuestFailed { .. } | Error::NotRunning { .. } | Error::NoSuchContainer(_) => {
+            Failure::new(Code::SandboxLost, format!("The sandbox was lost: {err}."))
+        }
+        err => Failure::new(Code::CommandFailed, err.to_string()),
+    }
+}
+
+/// A worker with a token of its own, which is worth nothing once the worker is gone.
+#[derive(Debug)]
+struct Admitted {
+    worker: LinkWorker,
+    _held: Held,
+    sandbox: Sandbox,
+    gate: Arc<Gate>,
+    token: coracle_runtime::Secret,
+}
+
+#[async_trait]
+impl WorkerProcess for Admitted {
+    async fn send(&mut self, request: &crate::protocol::WorkerRequest) -> Result<()> {
+        self.worker.send(request).await
+    }
+
+    async fn recv(&mut self) -> Result<Option<crate::protocol::ResponseFrame>> {
+        self.worker.recv().await
+    }
+
+    async fn close(&mut self) -> Result<()> {
+        let closed = self.worker.close().await;
+        self.gate.note();
+        self.sandbox.dismiss_worker(&self.token).await?;
+        closed
+    }
+
+    fn alive(&self) -> bool {
+        self.worker.alive()
+    }
+}

@@ -1,0 +1,208 @@
+//! What the host remembers of a sandbox: which start of its container is ready, and the tokens of that.
+
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::files::{Lock, lock, names, own_directory, read, write};
+use crate::{ProfileName, Result, SandboxKey, Scope, TokenHash};
+
+/// Workers of a sandbox that may ask models at the same time. The token of the oldest one goes when there are more.
+const MOST_WORKERS: usize = 16;
+
+/// A caller waits so long for another one that prepares the container, its image included.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(1200);
+
+/// What is remembered of a sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxRecord {
+    /// Its key.
+    pub key: SandboxKey,
+    /// Its profile.
+    pub profile: ProfileName,
+    /// The container that is ready; none while one is being made so.
+    pub ready: Option<Prepared>,
+}
+
+/// A start of a container that may be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prepared {
+    /// The engine's id of it.
+    pub container: String,
+    /// The run of its guest: another one knows no token.
+    pub run: String,
+    /// Since when.
+    pub at: Timestamp,
+    /// The token of its relays.
+    pub net: TokenHash,
+    /// The tokens of its workers, the oldest first.
+    pub llm: Vec<TokenHash>,
+    /// It passed every test, and may be used. Until then its token opens the proxy alone, which the tests need.
+    pub proven: bool,
+}
+
+impl SandboxRecord {
+    /// Whether a token opens that: only those of a container that is ready do.
+    #[must_use]
+    pub fn opens(&self, scope: Scope, token: &[u8]) -> bool {
+        let Some(ready) = &self.ready else { return false };
+        match scope {
+            Scope::Net => ready.net.is_of(token),
+            Scope::Llm => ready.llm.iter().any(|it| it.is_of(token)),
+        }
+    }
+
+    /// One more worker.
+    pub(crate) fn admit(&mut self, worker: TokenHash) {
+        if let Some(ready) = &mut self.ready {
+            let old = (ready.llm.len() + 1).saturating_sub(MOST_WORKERS);
+            ready.llm.drain(..old);
+            ready.llm.push(worker);
+        }
+    }
+
+    /// One worker less.
+    pub(crate) fn dismiss(&mut self, worker: &TokenHash) {
+        if let Some(ready) = &mut self.ready {
+            ready.llm.retain(|it| it != worker);
+        }
+    }
+}
+
+/// The place of one sandbox in the state directory: `$STATE/sandboxes/<key>`.
+#[derive(Clone, Debug)]
+pub struct SandboxDir {
+    root: PathBuf,
+    key: SandboxKey,
+}
+
+impl SandboxDir {
+    /// That of a key, made if it is missing.
+    ///
+    /// # Errors
+    /// Whatever the file system says.
+    pub fn open(state: &Path, key: &SandboxKey) -> Result<Self> {
+        let root = state.join("sandboxes").join(key.as_str());
+        own_directory(&root.join("sock"))?;
+        Ok(Self { root, key: key.clone() })
+    }
+
+    /// All sandboxes that are remembered. One whose record cannot be read is left out.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn all(state: &Path) -> Result<Vec<SandboxRecord>> {
+        let dirs = names(&state.join("sandboxes"))?;
+        Ok(dirs.iter().filter_map(|it| read(&it.join("record.json")).ok()?).collect())
+    }
+
+    /// Its key.
+    #[must_use]
+    pub fn key(&self) -> &SandboxKey {
+        &self.key
+    }
+
+    /// The directory itself.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where the proxy of the sandbox listens. Bound into its container alone.
+    #[must_use]
+    pub fn sockets(&self) -> PathBuf {
+        self.root.join("sock")
+    }
+
+    /// What is remembered.
+    ///
+    /// # Errors
+    /// What is there and cannot be read: nothing is granted by it.
+    pub fn record(&self) -> Result<Option<SandboxRecord>> {
+        read(&self.file())
+    }
+
+    pub(super) fn save(&self, record: &SandboxRecord) -> Result<()> {
+        write(&self.file(), record)
+    }
+
+    /// One at a time, over all processes.
+    pub(super) async fn lock(&self) -> Result<Lock> {
+        lock(&self.root.join("record.lock"), PATIENCE).await
+    }
+
+    /// Changes what is remembered, if anything is.
+    pub(super) async fn change(&self, change: impl FnOnce(&mut SandboxRecord)) -> Result<()> {
+        let _alone = self.lock().await?;
+        let Some(mut record) = self.record()? else { return Ok(()) };
+        change(&mut record);
+        self.save(&record)
+    }
+
+    /// Nothing is remembered any more.
+    pub(super) fn forget(&self) -> Result<()> {
+        match std::fs::remove_file(self.file()) {
+            Err(err) if err.kind() != std::io::ErrorKind::NotFound => Err(crate::Failure::internal(err)),
+            _ => Ok(()),
+        }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.root.join("record.json")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Domain, WorkflowId, fresh_token};
+
+    fn record() -> SandboxRecord {
+        let profile = ProfileName::parse("default").unwrap();
+        let key = SandboxKey::of(&profile, &Domain::Workflow(WorkflowId::parse("a").unwrap()), "local");
+        let ready = Prepared {
+            container: "c".into(),
+            run: "r".into(),
+            at: Timestamp::UNIX_EPOCH,
+            net: TokenHash::of(b"net"),
+            llm: vec![],
+            proven: true,
+        };
+        SandboxRecord { key, profile, ready: Some(ready) }
+    }
+
+    #[test]
+    fn x52_a_token_opens_what_it_is_for_and_nothing_once_its_container_is_not_ready() {
+        let mut record = record();
+        let worker = fresh_token();
+        record.admit(TokenHash::of(worker.reveal()));
+        assert!(record.opens(Scope::Net, b"net") && record.opens(Scope::Llm, worker.reveal()));
+        assert!(!record.opens(Scope::Llm, b"net") && !record.opens(Scope::Net, worker.reveal()));
+        record.dismiss(&TokenHash::of(worker.reveal()));
+        assert!(!record.opens(Scope::Llm, worker.reveal()) && record.opens(Scope::Net, b"net"));
+        record.ready = None;
+        assert!(!record.opens(Scope::Net, b"net"));
+    }
+
+    #[test]
+    fn the_oldest_worker_goes_when_there_are_too_many() {
+        let mut record = record();
+        for number in 0..=MOST_WORKERS {
+            record.admit(TokenHash::of(number.to_string().as_bytes()));
+        }
+        assert!(!record.opens(Scope::Llm, b"0") && record.opens(Scope::Llm, b"1") && record.opens(Scope::Llm, b"16"));
+    }
+
+    #[tokio::test]
+    async fn it_is_read_as_it_was_written_and_a_damaged_one_grants_nothing() {
+        let state = tempfile::tempdir().unwrap();
+        let dir = SandboxDir::open(state.path(), &record().key).unwrap();
+        assert_eq!(dir.record().unwrap(), None);
+        dir.save(&record()).unwrap();
+        dir.change(|it| it.admit(TokenHash::of(b"w"))).await.unwrap();
+        assert!(dir.record().unwrap().unwrap().opens(Scope::Llm, b"w"));
+        std::fs::write(dir.file(), b"{").unwrap();
+        assert!(dir.record().is_err());
+    }
+}

@@ -1,0 +1,64 @@
+//! The container of a sandbox, as its provider asks for it. Somebody else makes it.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use coracle_runtime::link::Link;
+
+use crate::Result;
+
+/// Gives one sandbox its container: made when it is first asked for, started again when it ended, made anew on the same
+/// volume when that is not enough.
+#[async_trait]
+pub trait Containers: fmt::Debug + Send + Sync {
+    /// It, with a guest that answers. Without a call to the engine when it is there.
+    ///
+    /// # Errors
+    /// Why there is none.
+    async fn ensure(&self) -> Result<Held>;
+
+    /// What is known of it without touching it.
+    async fn look(&self) -> Result<Look>;
+
+    /// Takes the container away. Its volume stays, and the next [`ensure`](Self::ensure) makes another.
+    ///
+    /// # Errors
+    /// It could not be removed.
+    async fn discard(&self) -> Result<()>;
+
+    /// Takes container and volume away. Nothing of them is saved: that comes before.
+    ///
+    /// # Errors
+    /// Something of it could not be removed; the next call goes on.
+    async fn remove(&self) -> Result<()>;
+}
+
+/// A container that runs.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// The way in.
+    pub link: Link,
+    /// The engine's id of it.
+    pub id: String,
+    /// Its image.
+    pub image_id: Option<String>,
+    /// From 1, one more for each start.
+    pub generation: u32,
+    /// Why this is another one than last time, if nobody was told yet.
+    pub recreated: Option<String>,
+    /// As long as this is held, somebody is in it.
+    pub in_use: Arc<dyn Any + Send + Sync>,
+}
+
+/// What a look found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// It runs and answers.
+    Answers,
+    /// It is remembered, and does not answer.
+    Silent,
+    /// There is none.
+    Missing,
+}

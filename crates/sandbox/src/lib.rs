@@ -1,0 +1,47 @@
+//! A sandbox for each workflow: a container with the workflow's worktree and a worker in it, and no key inside.
+//!
+//! **Invariant:** no key of the person's, and nothing that opens more than this sandbox's proxy, goes into a container.
+//! **Invariant:** every byte from a container is data: counted, bounded, and never a reason to do more than was asked.
+//! **Invariant:** what cannot be decided is denied.
+//! **Invariant:** nothing is removed whose work was not saved before.
+//! **Invariant:** nothing here knows an engine, MCP, configuration or the command line.
+
+#![warn(missing_docs)]
+
+#[cfg(feature = "host")]
+mod container;
+#[cfg(feature = "host")]
+mod containers;
+#[cfg(feature = "host")]
+pub mod driver;
+mod failure;
+#[cfg(feature = "host")]
+mod files;
+mod key;
+mod names;
+pub mod protocol;
+#[cfg(feature = "host")]
+pub mod provider;
+#[cfg(feature = "host")]
+pub mod proxy;
+pub mod schema;
+mod token;
+#[cfg(feature = "host")]
+pub mod worktree;
+
+#[cfg(feature = "host")]
+pub use container::{ContainerSandboxProvider, Gate, Prepared, Preparing, Sandbox, SandboxDir, SandboxRecord};
+#[cfg(feature = "host")]
+pub use containers::{Containers, Held, Look};
+pub use failure::{Code, Failure, Result, Warning};
+pub use key::{Domain, SandboxKey};
+pub use names::{ProfileName, WorkflowId};
+pub use token::{Scope, TokenHash, fresh as fresh_token};
+#[cfg(feature = "host")]
+pub use worktree::WorktreeManager;
+
+/// Who owns the files inside and runs every command.
+pub const AGENT: coracle_runtime::Ids = coracle_runtime::Ids { uid: 10002, gid: 10002 };
+
+/// Who runs the agent loop inside, and may spend the model's key.
+pub const WORKER: coracle_runtime::Ids = coracle_runtime::Ids { uid: 10001, gid: 10001 };

@@ -1,0 +1,16 @@
+//! What a worker and the host say to each other: requests one way, lines the other (sandbox.md 3.2, 3.3).
+//!
+//! **Invariant:** a size is looked at before anything of that size is kept.
+//! **Invariant:** what a worker sends is a claim: it is counted and held against what was asked.
+
+mod frame;
+mod line;
+mod message;
+mod request;
+#[cfg(test)]
+mod tests;
+
+pub use frame::ResponseFrame;
+pub use line::{Lines, MAX_LINE};
+pub use message::{MAX_CONTENT, MAX_OUTPUT, MessageType, Usage, WorkerMessage, cut};
+pub use request::{MAX_REQUEST, Mode, Requests, RunLimits, WorkerRequest, encode};

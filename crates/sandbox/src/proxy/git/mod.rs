@@ -1,0 +1,262 @@
+//! git over http, to repositories that are allowed; the credential is added on the way out.
+
+mod commands;
+mod rules;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use coracle_runtime::Secret;
+use futures_util::{StreamExt as _, stream};
+use http_body_util::BodyExt as _;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, HeaderValue, USER_AGENT};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+
+use self::commands::{List, judge};
+pub use self::rules::{GitCredentials, GitLogin, GitMode, GitRules, GitSettings, NoCredentials};
+use self::rules::{GitHost, is_plain};
+use super::Shared;
+use super::answer::{Body, Broken, No, whole};
+use super::api::{Good, Passing};
+use super::body::{self, Counted};
+use super::model::scrub::Scrub;
+
+/// What travels to a git host and back.
+const REQUEST: [&str; 5] = ["content-type", "accept", "accept-encoding", "content-encoding", "git-protocol"];
+const RESPONSE: [&str; 5] = ["content-type", "content-encoding", "cache-control", "expires", "pragma"];
+
+/// Some hosts know a git by it.
+const AGENT: &str = "git/2 (coracle)";
+
+/// Bytes of a request to a git host, at most.
+const MAX_BODY: u64 = 1 << 30;
+
+/// A body of at most so many bytes, whose length is known, is sent in one piece.
+const AT_ONCE: u64 = 1 << 20;
+
+/// Bytes of git's description of what it needs a credential for, at most.
+const MAX_DESCRIPTION: u64 = 4 << 10;
+
+/// What is asked of a repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Act {
+    Refs { push: bool },
+    Fetch,
+    Push,
+}
+
+/// A request of git's, by its address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) host: String,
+    path: String,
+    act: Act,
+}
+
+impl Asked {
+    /// Reads what is behind `…/git/http/`.
+    pub(super) fn parse(method: &Method, path: &str, query: Option<&str>) -> Option<Self> {
+        let (host, path) = path.split_once('/')?;
+        let (path, act) = match (method, query) {
+            (&Method::GET, Some("service=git-upload-pack")) => {
+                (path.strip_suffix("/info/refs")?, Act::Refs { push: false })
+            }
+            (&Method::GET, Some("service=git-receive-pack")) => {
+                (path.strip_suffix("/info/refs")?, Act::Refs { push: true })
+            }
+            (&Method::POST, None) => match path.strip_suffix("/git-upload-pack") {
+                Some(path) => (path, Act::Fetch),
+                None => (path.strip_suffix("/git-receive-pack")?, Act::Push),
+            },
+            _ => return None,
+        };
+        Some(Self { host: host.to_owned(), path: path.to_owned(), act }).filter(|_| is_plain(path))
+    }
+
+    pub(super) fn route(&self) -> &'static str {
+        match self.act {
+            Act::Refs { .. } => "git/info/refs",
+            Act::Fetch => "git/upload-pack",
+            Act::Push => "git/receive-pack",
+        }
+    }
+
+    fn url(&self, host: &GitHost) -> String {
+        let end = match self.act {
+            Act::Refs { push: false } => "info/refs?service=git-upload-pack",
+            Act::Refs { push: true } => "info/refs?service=git-receive-pack",
+            Act::Fetch => "git-upload-pack",
+            Act::Push => "git-receive-pack",
+        };
+        format!("{}://{}/{}/{end}", host.scheme, host.name, self.path)
+    }
+}
+
+/// Passes a request on, if it may be.
+pub(super) async fn pass(
+    shared: &Shared,
+    rules: Option<&GitRules>,
+    asked: &Asked,
+    request: Request<Incoming>,
+    sent: &Counted,
+) -> Result<Good, No> {
+    let rules = rules.filter(|it| it.mode == GitMode::Proxy).ok_or(No::Route)?;
+    let host = rules.host(&asked.host).ok_or(No::GitHost)?;
+    let outside = rules.allow_private || host.address.is_none_or(super::egress::is_global);
+    if !outside {
+        return Err(No::GitHost);
+    }
+    if !rules.has(host, &asked.path) {
+        return Err(No::GitRepo);
+    }
+    if matches!(asked.act, Act::Push | Act::Refs { push: true }) && rules.push.is_empty() {
+        return Err(No::Push("this sandbox may only fetch"));
+    }
+    let (parts, incoming) = request.into_parts();
+    let mut headers = body::only(&parts.headers, &REQUEST);
+    headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+    let said = body::length(&parts.headers)?;
+    if said.is_some_and(|it| it > MAX_BODY) {
+        return Err(No::TooLarge);
+    }
+    let sends = match asked.act {
+        Act::Refs { .. } => reqwest::Body::default(),
+        Act::Fetch => sends(incoming, Vec::new(), said, sent).await?,
+        Act::Push if parts.headers.contains_key(CONTENT_ENCODING) => {
+            return Err(No::Push("a push is not compressed twice"));
+        }
+        Act::Push => {
+            let (begins, incoming) = command_list(incoming, rules).await?;
+            sends(incoming, begins, said, sent).await?
+        }
+    };
+    let scrub = authorize(&mut headers, rules, host, &asked.path).await;
+    let client = if rules.allow_private { &shared.clients.any } else { &shared.clients.outside };
+    let method = if matches!(asked.act, Act::Refs { .. }) { Method::GET } else { Method::POST };
+    let request = client.request(method, asked.url(host)).headers(headers).body(sends);
+    let response = body::sent(request, shared.pace).await?;
+    match response.status() {
+        StatusCode::UNAUTHORIZED => return Err(No::GitLogin),
+        status if status.is_redirection() => return Err(No::Failed),
+        _ => {}
+    }
+    let headers = body::only(response.headers(), &RESPONSE);
+    Ok(Good::Passing(Box::new(Passing { response, headers, scrub, reader: None, place: None })))
+}
+
+/// Adds the person's credential, and gives what must not come back.
+async fn authorize(headers: &mut HeaderMap, rules: &GitRules, host: &GitHost, path: &str) -> Scrub {
+    let Some(login) = rules.credentials.login(&host.name, path).await else { return Scrub::new(Secret::from("")) };
+    let mut plain = format!("{}:", login.username).into_bytes();
+    plain.extend_from_slice(login.password.reveal());
+    let plain = Secret::new(plain);
+    let basic = Secret::from(format!("Basic {}", STANDARD.encode(plain.reveal())));
+    if let Ok(mut value) = HeaderValue::from_bytes(basic.reveal()) {
+        value.set_sensitive(true);
+        headers.insert(AUTHORIZATION, value);
+    }
+    Scrub::new(login.password)
+}
+
+/// Reads the commands of a push, and judges them before anything goes on.
+async fn command_list(mut incoming: Incoming, rules: &GitRules) -> Result<(Vec<u8>, Incoming), No> {
+    let mut begins = Vec::new();
+    loop {
+        match judge(&begins, &rules.push) {
+            List::Allowed => return Ok((begins, incoming)),
+            List::Refused(why) => {
+                body::drain(incoming).await;
+                return Err(No::Push(why));
+            }
+            List::More => {}
+        }
+        match incoming.frame().await {
+            Some(Ok(frame)) => begins.extend_from_slice(frame.data_ref().map_or(&[][..], |it| it)),
+            Some(Err(_)) => return Err(No::Length),
+            None => return Err(No::Request("The list of commands is cut off.")),
+        }
+    }
+}
+
+/// What is sent on: what was read already, and the rest as it comes.
+async fn sends(
+    mut incoming: Incoming,
+    begins: Vec<u8>,
+    said: Option<u64>,
+    sent: &Counted,
+) -> Result<reqwest::Body, No> {
+    sent.add(begins.len());
+    if said.is_some_and(|it| it <= AT_ONCE) {
+        let mut all = begins;
+        while let Some(frame) = incoming.frame().await {
+            let frame = frame.map_err(|_| No::Length)?;
+            all.extend_from_slice(frame.data_ref().map_or(&[][..], |it| it));
+        }
+        return Ok(all.into());
+    }
+    let counted = sent.clone();
+    let rest = incoming.into_data_stream().map(move |piece| -> Result<Bytes, Broken> {
+        let piece = piece?;
+        if counted.add(piece.len()) > MAX_BODY {
+            return Err("the body is too large".into());
+        }
+        Ok(piece)
+    });
+    let first = stream::iter([Ok::<_, Broken>(Bytes::from(begins))]);
+    Ok(reqwest::Body::wrap_stream(first.chain(rest)))
+}
+
+/// Gives a credential to git inside, in the mode that does.
+pub(super) async fn credentials(rules: Option<&GitRules>, request: Request<Incoming>) -> Result<Good, No> {
+    let rules = rules.filter(|it| it.mode == GitMode::Credential).ok_or(No::Route)?;
+    let described = body::read(request, MAX_DESCRIPTION).await?;
+    let described = std::str::from_utf8(&described).map_err(|_| No::Request("That is no description of git's."))?;
+    let field = |name: &str| {
+        let mut values = described.lines().filter_map(|it| it.split_once('=')).filter(|it| it.0 == name);
+        values.next().map(|it| it.1).filter(|_| values.next().is_none())
+    };
+    let (Some("https"), Some(host), Some(path)) = (field("protocol"), field("host"), field("path")) else {
+        return Err(No::GitHost);
+    };
+    let host = rules.host(host).filter(|it| it.scheme == "https" && is_plain(path)).ok_or(No::GitHost)?;
+    if !rules.has(host, path) {
+        return Err(No::GitHost);
+    }
+    let login = rules.credentials.login(&host.name, path).await.ok_or(No::GitHost)?;
+    let mut text = format!("username={}\npassword=", login.username).into_bytes();
+    text.extend_from_slice(login.password.reveal());
+    text.push(b'\n');
+    let mut answer: Response<Body> = Response::new(whole(text));
+    answer.headers_mut().remove(CONTENT_LENGTH);
+    Ok(Good::Whole(answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_gits_own_requests_are_some() {
+        let read = |method: &Method, text: &str| {
+            let (path, query) = text.split_once('?').map_or((text, None), |it| (it.0, Some(it.1)));
+            Asked::parse(method, path, query)
+        };
+        let asked = read(&Method::GET, "github.com/o/n.git/info/refs?service=git-upload-pack").unwrap();
+        assert_eq!((&*asked.host, &*asked.path, asked.act), ("github.com", "o/n.git", Act::Refs { push: false }));
+        assert_eq!(read(&Method::POST, "h/o/n/git-receive-pack").unwrap().act, Act::Push);
+        for (method, odd) in [
+            (Method::GET, "h/o/n/info/refs"),
+            (Method::GET, "h/o/n/info/refs?service=git-upload-pack&x=y"),
+            (Method::GET, "h/o/n/HEAD"),
+            (Method::GET, "h/o/n/git-upload-pack"),
+            (Method::POST, "h/o/../n/git-upload-pack"),
+            (Method::POST, "h/o/%2e%2e/n/git-upload-pack"),
+            (Method::POST, "h//git-upload-pack"),
+            (Method::POST, "h/git-upload-pack"),
+            (Method::POST, "h/o/n/git-upload-pack?x"),
+            (Method::PUT, "h/o/n/git-upload-pack"),
+        ] {
+            assert_eq!(read(&method, odd), None, "{odd}");
+        }
+    }
+}

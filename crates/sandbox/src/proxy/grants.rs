@@ -1,0 +1,219 @@
+//! What a container's record allows it. It is replaced as a whole, and looked at for each connection and request.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use coracle_runtime::Secret;
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+
+use super::egress::EgressPolicy;
+use super::git::GitRules;
+use super::meter::Budget;
+use crate::{Code, Failure, ProfileName, Scope, TokenHash};
+
+/// Bytes of a request's body, unless something else is said.
+pub const MAX_BODY: u64 = 10 << 20;
+
+/// What one container may do. A proxy without any denies all.
+#[derive(Clone, Debug)]
+pub struct Grants {
+    /// The container's tokens.
+    pub tokens: Tokens,
+    /// Whose settings these are.
+    pub profile: ProfileName,
+    /// Where models are; none has no model routes.
+    pub provider: Option<ProviderConfig>,
+    /// The model routes take the token for any connection, too.
+    pub llm_for_agent: bool,
+    /// Repositories; none has no git routes.
+    pub git: Option<GitRules>,
+    /// Names outside; none is a policy that is missing, which allows nothing.
+    pub egress: Option<EgressPolicy>,
+    /// Which version of the policy it is, for the log.
+    pub generation: u64,
+    /// How much models may be used.
+    pub budget: Budget,
+    /// Bytes of a request's body, at most; pushes have a limit of their own.
+    pub max_body: u64,
+}
+
+/// A container's tokens. One that is missing opens nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tokens {
+    /// For models: one of each worker.
+    pub llm: Vec<TokenHash>,
+    /// For any connection.
+    pub net: Option<TokenHash>,
+}
+
+impl Grants {
+    /// Allows nothing but to connect, until more is said.
+    #[must_use]
+    pub fn new(profile: ProfileName, tokens: Tokens) -> Self {
+        Self {
+            tokens,
+            profile,
+            provider: None,
+            llm_for_agent: false,
+            git: None,
+            egress: None,
+            generation: 0,
+            budget: Budget::default(),
+            max_body: MAX_BODY,
+        }
+    }
+
+    /// Whether a token opens that.
+    pub(super) fn knows(&self, scope: Scope, token: &[u8]) -> bool {
+        match scope {
+            Scope::Llm => self.tokens.llm.iter().any(|it| it.is_of(token)),
+            Scope::Net => self.tokens.net.as_ref().is_some_and(|it| it.is_of(token)),
+        }
+    }
+}
+
+/// How a provider of models is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProviderKind {
+    /// `chat/completions`, `embeddings`, `models`; the key is a bearer.
+    OpenAi,
+    /// `messages`, `models` and `chat/completions`; the key has a header of its own.
+    Anthropic,
+}
+
+/// A provider of models.
+#[derive(Clone, Debug)]
+pub struct ProviderConfig {
+    /// How it is spoken to.
+    pub kind: ProviderKind,
+    pub(super) base: reqwest::Url,
+    /// Gives its key.
+    pub key: Arc<dyn KeySource>,
+    pub(super) models: GlobSet,
+    pub(super) headers: BTreeMap<String, String>,
+}
+
+/// Gives a key when it is used, so that a new one counts at once and none is kept.
+#[async_trait]
+pub trait KeySource: fmt::Debug + Send + Sync {
+    /// The key. `None` when there is none; what was wrong is the source's to tell the person.
+    async fn key(&self) -> Option<Secret>;
+}
+
+/// A key that does not change.
+#[derive(Debug)]
+pub struct FixedKey(pub Arc<Secret>);
+
+#[async_trait]
+impl KeySource for FixedKey {
+    async fn key(&self) -> Option<Secret> {
+        Some(Secret::new(self.0.reveal().to_vec()))
+    }
+}
+
+/// Headers that the proxy alone decides.
+const OURS: [&str; 6] = ["authorization", "x-api-key", "host", "content-length", "transfer-encoding", "connection"];
+
+impl ProviderConfig {
+    /// A provider at `base_url`, which is https, or http to this machine; what is behind `?` is dropped. `models` are globs
+    /// of the models that may be asked for; without any there is none.
+    ///
+    /// # Errors
+    /// `invalid_input`, without repeating the address.
+    pub fn new(
+        kind: ProviderKind,
+        base_url: &str,
+        key: Arc<dyn KeySource>,
+        models: &[String],
+    ) -> Result<Self, Failure> {
+        let mut base = reqwest::Url::parse(base_url).map_err(|_| invalid("`base_url` is no address."))?;
+        let local = match base.host_str() {
+            Some("localhost") => true,
+            Some(host) => host.trim_matches(['[', ']']).parse().is_ok_and(|it: IpAddr| it.is_loopback()),
+            None => false,
+        };
+        if base.scheme() != "https" && !(base.scheme() == "http" && local) {
+            return Err(invalid("`base_url` is https, or http to this machine."));
+        }
+        if !base.username().is_empty() || base.password().is_some() {
+            return Err(invalid("`base_url` holds no password: a key has a setting of its own."));
+        }
+        base.set_query(None);
+        base.set_fragment(None);
+        Ok(Self { kind, base, key, models: globs(models, false)?, headers: BTreeMap::new() })
+    }
+
+    /// Sends these headers, too.
+    ///
+    /// # Errors
+    /// `invalid_input` for one that is none, or that the proxy alone decides.
+    pub fn with_headers(mut self, headers: &BTreeMap<String, String>) -> Result<Self, Failure> {
+        for (name, value) in headers {
+            let lower = name.to_ascii_lowercase();
+            let is_name = hyper::header::HeaderName::from_bytes(lower.as_bytes()).is_ok();
+            if !is_name || OURS.contains(&&*lower) || hyper::header::HeaderValue::from_str(value).is_err() {
+                return Err(invalid("That is no header that a provider can be sent."));
+            }
+            self.headers.insert(lower, value.clone());
+        }
+        Ok(self)
+    }
+}
+
+/// Globs, of which `*` does not cross a `/` in paths.
+pub(super) fn globs(patterns: &[String], paths: bool) -> Result<GlobSet, Failure> {
+    let mut set = GlobSetBuilder::new();
+    for pattern in patterns {
+        let glob = GlobBuilder::new(pattern).literal_separator(paths).build();
+        set.add(glob.map_err(|err| invalid(&format!("That is no pattern: {err}.")))?);
+    }
+    set.build().map_err(|err| invalid(&err.to_string()))
+}
+
+pub(super) fn invalid(message: &str) -> Failure {
+    Failure::new(Code::InvalidInput, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn provider(base_url: &str) -> Result<ProviderConfig, Failure> {
+        let key = Arc::new(FixedKey(Arc::new(Secret::from("key"))));
+        ProviderConfig::new(ProviderKind::OpenAi, base_url, key, &["gpt-*".into()])
+    }
+
+    #[test]
+    fn a_provider_is_reached_by_https_or_on_this_machine() {
+        for good in ["https://api.example.com/v1", "http://127.0.0.1:8080", "http://[::1]/x", "http://localhost:1/"] {
+            assert!(provider(good).is_ok(), "{good}");
+        }
+        for bad in ["", "api.example.com", "http://api.example.com", "file:///etc", "https://u:secret@api.example.com"]
+        {
+            let failure = provider(bad).unwrap_err();
+            assert!(failure.code == Code::InvalidInput && !failure.message.contains("secret"), "{bad}");
+        }
+        assert_eq!(provider("https://a.com/v1?key=x#y").unwrap().base.as_str(), "https://a.com/v1");
+    }
+
+    #[test]
+    fn headers_that_the_proxy_decides_are_not_a_setting() {
+        let with = |name: &str, value: &str| {
+            provider("https://a.com").unwrap().with_headers(&[(name.to_owned(), value.to_owned())].into())
+        };
+        assert!(with("OpenAI-Organization", "org").is_ok());
+        for (name, value) in [("Authorization", "x"), ("x-api-key", "x"), ("a b", "x"), ("x", "a\nb")] {
+            assert!(with(name, value).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn x51_without_a_token_nothing_is_known() {
+        let grants = Grants::new(ProfileName::parse("p").unwrap(), Tokens::default());
+        assert!(!grants.knows(Scope::Net, b"") && !grants.knows(Scope::Llm, b"x"));
+    }
+}

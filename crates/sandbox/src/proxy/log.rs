@@ -1,0 +1,136 @@
+//! One line for each request, without a body, a header, a token, a key or a query; and what the person should see.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use serde::Serialize;
+
+/// A file of more bytes is put aside, in place of the one that was aside before.
+const ROTATED_AT: u64 = 16 << 20;
+
+/// Characters of a text that came from inside, at most.
+const LONGEST: usize = 256;
+
+/// A request, as it is logged.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Line {
+    pub(super) ts: String,
+    pub(super) container: String,
+    /// `llm` or `net`
+    pub(super) scope: Option<&'static str>,
+    pub(super) route: &'static str,
+    pub(super) host: Option<String>,
+    pub(super) model: Option<String>,
+    pub(super) status: u16,
+    pub(super) code: Option<&'static str>,
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+    pub(super) duration_ms: u64,
+    pub(super) tokens: Option<u64>,
+    pub(super) policy_generation: u64,
+}
+
+/// What the person should see: a refusal, or misuse.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ProxyEvent {
+    /// `host_not_allowed`, `proxy_abuse`, …
+    pub code: &'static str,
+    /// Which container's proxy.
+    pub container: String,
+    /// What was tried, if it has a name, with its port.
+    pub target: Option<String>,
+    /// The policy that was in force.
+    pub policy_generation: u64,
+}
+
+/// Where lines go.
+#[derive(Debug)]
+pub(super) struct Log(Option<Mutex<Open>>);
+
+#[derive(Debug)]
+struct Open {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+}
+
+impl Log {
+    /// # Errors
+    /// When the file cannot be opened: no request goes unlogged.
+    pub(super) fn open(path: Option<&Path>) -> io::Result<Self> {
+        path.map(|path| Open::new(path).map(Mutex::new)).transpose().map(Self)
+    }
+
+    pub(super) fn write(&self, line: &Line) {
+        let Some(open) = &self.0 else { return };
+        let Ok(mut bytes) = serde_json::to_vec(line) else { return };
+        bytes.push(b'\n');
+        let written = open.lock().unwrap_or_else(PoisonError::into_inner).write(&bytes);
+        if let Err(err) = written {
+            tracing::warn!(%err, "the proxy's log cannot be written");
+        }
+    }
+}
+
+impl Open {
+    fn new(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+        let bytes = file.metadata()?.len();
+        Ok(Self { path: path.to_owned(), file, bytes })
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.bytes >= ROTATED_AT {
+            let mut aside = self.path.clone().into_os_string();
+            aside.push(".1");
+            std::fs::rename(&self.path, aside)?;
+            *self = Self::new(&self.path)?;
+        }
+        self.file.write_all(bytes)?;
+        self.bytes += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+/// A text that came from inside, fit for a log.
+pub(super) fn shown(text: &str) -> String {
+    text.chars().take(LONGEST).map(|it| if it.is_control() { '\u{fffd}' } else { it }).collect()
+}
+
+/// Now, as logs write it.
+pub(super) fn now() -> String {
+    jiff::Timestamp::now().to_string()
+}
+
+/// Whole milliseconds since then.
+pub(super) fn ms_since(begun: Instant) -> u64 {
+    u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_added_and_a_long_file_is_put_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("proxy.jsonl");
+        let line = |route| Line { route, status: 200, ..Line::default() };
+        Log::open(Some(&path)).unwrap().write(&line("one"));
+        let log = Log::open(Some(&path)).unwrap();
+        log.write(&line("two"));
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2);
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(ROTATED_AT).unwrap();
+        let log = Log::open(Some(&path)).unwrap();
+        log.write(&line("three"));
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.lines().count() == 1 && text.contains("\"route\":\"three\""), "{text}");
+        assert_eq!(dir.path().join("proxy.jsonl.1").metadata().unwrap().len(), ROTATED_AT);
+        Log::open(None).unwrap().write(&line("nowhere"));
+        assert_eq!(shown("a\nb\u{1b}"), "a\u{fffd}b\u{fffd}");
+    }
+}

@@ -1,0 +1,112 @@
+//! The shape that a result has to have (sandbox.md 3.4).
+
+use jsonschema::{Draft, Validator};
+use serde_json::Value;
+
+use crate::{Code, Failure, Result};
+
+/// Faults that are told of one value, at most, and bytes of each.
+const TOLD: usize = 10;
+const LONGEST: usize = 500;
+
+/// A JSON Schema of draft 2020-12 that refers to nothing outside.
+#[derive(Debug)]
+pub struct Schema {
+    value: Value,
+    validator: Validator,
+}
+
+impl Schema {
+    /// Reads a schema. Nothing is fetched for it.
+    ///
+    /// # Errors
+    /// `schema_invalid`: it is none, or refers to what is elsewhere.
+    pub fn new(value: Value) -> Result<Self> {
+        let invalid = |what: String| Failure::new(Code::SchemaInvalid, format!("The schema is invalid: {what}."));
+        if !value.is_object() {
+            return Err(invalid("it is no JSON object".into()));
+        }
+        if let Some(reference) = elsewhere(&value) {
+            return Err(invalid(format!("`$ref` leads outside: {}", short(reference))));
+        }
+        let built = jsonschema::options().with_draft(Draft::Draft202012).build(&value);
+        let validator = built.map_err(|err| invalid(short(&err.to_string())))?;
+        Ok(Self { value, validator })
+    }
+
+    /// The schema.
+    #[must_use]
+    pub fn value(&self) -> &Value {
+        &self.value
+    }
+
+    /// Reads a text as JSON and holds it against the schema.
+    ///
+    /// # Errors
+    /// What is wrong with it, each in a sentence.
+    pub fn read(&self, text: &str) -> Result<Value, Vec<String>> {
+        let value = serde_json::from_str(text).map_err(|err| vec![format!("it is no JSON: {err}")])?;
+        self.check(&value).map(|()| value)
+    }
+
+    /// Holds a value against the schema.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn check(&self, value: &Value) -> Result<(), Vec<String>> {
+        let told = |err: jsonschema::ValidationError<'_>| short(&format!("at `{}`: {err}", err.instance_path()));
+        let faults: Vec<String> = self.validator.iter_errors(value).take(TOLD).map(told).collect();
+        if faults.is_empty() { Ok(()) } else { Err(faults) }
+    }
+}
+
+/// A reference that does not begin in the schema itself.
+fn elsewhere(value: &Value) -> Option<&str> {
+    match value {
+        Value::Object(fields) => {
+            let own = ["$ref", "$dynamicRef"].iter().filter_map(|it| fields.get(*it)?.as_str());
+            own.into_iter().find(|it| !it.starts_with('#')).or_else(|| fields.values().find_map(elsewhere))
+        }
+        Value::Array(items) => items.iter().find_map(elsewhere),
+        _ => None,
+    }
+}
+
+fn short(text: &str) -> String {
+    text[..text.floor_char_boundary(LONGEST)].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn x46_what_is_no_schema_or_leads_elsewhere_is_refused() {
+        for (value, told) in [
+            (json!([1]), "it is no JSON object"),
+            (json!({ "type": "nonsense" }), "The schema is invalid: "),
+            (
+                json!({ "properties": { "a": { "$ref": "https://example.org/s.json" } } }),
+                "leads outside: https://example",
+            ),
+            (json!({ "$ref": "file:///etc/passwd" }), "leads outside: file:"),
+            (json!({ "$ref": "#/$defs/missing" }), "The schema is invalid: "),
+        ] {
+            let failure = Schema::new(value).unwrap_err();
+            assert_eq!(failure.code, Code::SchemaInvalid);
+            assert!(failure.message.contains(told), "{}", failure.message);
+        }
+    }
+
+    #[test]
+    fn a_value_is_held_against_the_schema_and_every_fault_is_told() {
+        let schema = json!({ "type": "object", "properties": { "n": { "$ref": "#/$defs/n" } }, "required": ["n", "m"],
+            "$defs": { "n": { "type": "integer" } } });
+        let schema = Schema::new(schema).unwrap();
+        assert_eq!(schema.read(r#"{"n": 1, "m": null}"#).unwrap(), json!({ "n": 1, "m": null }));
+        assert_eq!(schema.read(r#"{"n": "x"}"#).unwrap_err().len(), 2);
+        assert!(schema.read("not JSON").unwrap_err()[0].starts_with("it is no JSON"));
+    }
+}

@@ -1,0 +1,260 @@
+//! Work of a workflow onto a checkout of the person's.
+
+use std::path::{Path, PathBuf};
+
+use coracle_runtime::Input;
+use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::host::git::{Asked, Peer};
+use coracle_runtime::host::process::{Finished, Stdin};
+use serde::{Deserialize, Serialize};
+
+use super::export::PatchFormat;
+use super::inside::{Inside, Sink};
+use super::source::beneath;
+use super::{LONG, WorktreeManager, read};
+use crate::{Code, Failure, Result, WorkflowId};
+
+/// A patch that is held in memory.
+const MAX_PATCH: u64 = 64 << 20;
+
+/// Directories and files that decide what a person's programs run, by their first part or their whole name.
+const PROTECTED: &[&str] = &[
+    ".git",
+    ".gitattributes",
+    ".gitmodules",
+    ".gitconfig",
+    ".github",
+    ".gitlab",
+    ".gitlab-ci.yml",
+    ".circleci",
+    ".husky",
+    ".githooks",
+    ".pre-commit-config.yaml",
+    ".vscode",
+    ".idea",
+    ".vs",
+    ".zed",
+    ".nvim.lua",
+    ".exrc",
+    ".editorconfig",
+    ".envrc",
+    ".direnv",
+    ".devcontainer",
+    ".devcontainer.json",
+    ".claude",
+    ".cursor",
+    ".cursorrules",
+    ".codex",
+    ".gemini",
+    ".mcp.json",
+    ".amplifier",
+    "AGENTS.md",
+    "CLAUDE.md",
+    "GEMINI.md",
+    ".buildkite",
+    ".drone.yml",
+    ".travis.yml",
+    "azure-pipelines.yml",
+    "Jenkinsfile",
+    ".woodpecker",
+    ".woodpecker.yml",
+    ".cargo",
+    ".npmrc",
+    ".yarnrc",
+    ".yarnrc.yml",
+];
+
+/// How it is put there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ApplyMode {
+    /// Files change; nothing of the repository there does.
+    #[default]
+    Files,
+    /// The commits become a branch; no file changes.
+    Branch,
+}
+
+/// Where it goes.
+#[derive(Clone, Debug)]
+pub struct ApplyAsk {
+    /// A checkout beneath an allow-root.
+    pub to: PathBuf,
+    /// How.
+    pub mode: ApplyMode,
+    /// Names that decide what the person's programs run may change, too: the person says so.
+    pub protected: bool,
+    /// A container of ours has that checkout bound, and could write what git on the host reads.
+    pub bound: bool,
+}
+
+/// What was put there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Applied {
+    /// The checkout.
+    pub to: PathBuf,
+    /// Names that changed; none for a branch.
+    pub files: Vec<String>,
+    /// The branch.
+    pub branch: Option<String>,
+}
+
+impl WorktreeManager {
+    /// Puts the work of a workflow onto a checkout: all of it, or nothing.
+    ///
+    /// # Errors
+    /// `apply_conflict` (`details.files`); `policy_denied` for a directory that may not be used, for protected names
+    /// without leave (`details.files`), and for a branch where a container has the repository bound.
+    pub async fn apply(&self, at: &Inside, id: &WorkflowId, ask: &ApplyAsk) -> Result<Applied> {
+        let to = HostPath::open(&ask.to).map_err(|err| Failure::new(Code::InvalidInput, err.to_string()))?;
+        if !to.is_dir() {
+            return Err(Failure::new(Code::InvalidInput, "what a patch goes to is a directory"));
+        }
+        beneath(to.real(), &self.settings.allow_roots)?;
+        match ask.mode {
+            ApplyMode::Files => self.apply_files(at, id, (to.real(), ask.protected)).await,
+            ApplyMode::Branch if ask.bound => {
+                let message = format!("A container can write the repository of `{}`.", to.real().display());
+                Err(Failure::new(Code::PolicyDenied, message).detail("rule", "apply.bound"))
+            }
+            ApplyMode::Branch => self.apply_branch(at, id, to.real()).await,
+        }
+    }
+
+    async fn apply_files(&self, at: &Inside, id: &WorkflowId, (to, leave): (&Path, bool)) -> Result<Applied> {
+        let mut patch = Vec::new();
+        let sink = Sink { to: &mut patch, max_bytes: MAX_PATCH };
+        self.export(at, id, PatchFormat::Diff, sink).await?;
+        let done = |files| Applied { to: to.to_owned(), files, branch: None };
+        if patch.is_empty() {
+            return Ok(done(vec![]));
+        }
+        // So that git opens none that lies there.
+        let empty = self.quarantine(None).await?;
+        let numbers = self.patch(empty.path(), to, &["--numstat", "-z"], &patch).await?;
+        if !numbers.ok() {
+            return Err(conflict(&numbers));
+        }
+        let files: Vec<String> = names(&numbers.stdout.bytes());
+        let deeds = read::deeds(&patch);
+        if deeds.renames {
+            return Err(Failure::new(Code::ApplyConflict, "The patch renames files, which ours never do."));
+        }
+        let guarded: Vec<&String> = files.iter().filter(|it| is_protected(it)).collect();
+        if !leave && (deeds.links || !guarded.is_empty()) {
+            let what = if guarded.is_empty() { "makes links or submodules" } else { "changes protected names" };
+            let failure = Failure::new(Code::PolicyDenied, format!("The patch {what}."));
+            let failure = failure
+                .detail("rule", "apply.protected")
+                .detail("files", guarded.into_iter().cloned().collect::<Vec<_>>());
+            return Err(failure.hint("look at the diff; the person can say `protected`"));
+        }
+        for words in [&["--check"][..], &[]] {
+            let tried = self.patch(empty.path(), to, words, &patch).await?;
+            if !tried.ok() {
+                return Err(conflict(&tried));
+            }
+        }
+        Ok(done(files))
+    }
+
+    async fn patch(&self, git_dir: &Path, to: &Path, words: &[&str], patch: &[u8]) -> Result<Finished> {
+        let mut place = std::ffi::OsString::from("--git-dir=");
+        place.push(git_dir);
+        let mut all = vec![place, "--work-tree=.".into(), "-c".into(), "core.symlinks=true".into()];
+        all.extend(
+            ["apply", "--whitespace=nowarn"].into_iter().chain(words.iter().copied()).chain(["-"]).map(Into::into),
+        );
+        let stdin = Stdin::Input(Input::Bytes(patch.to_vec()));
+        let asked =
+            Asked { verb: "git apply", dir: to, words: all, env: vec![], stdin, deadline: LONG, keep_bytes: 16 << 20 };
+        self.git.run(asked, Peer::Nobody).await.map_err(super::host)
+    }
+
+    async fn apply_branch(&self, at: &Inside, id: &WorkflowId, to: &Path) -> Result<Applied> {
+        let workflow = self.workflow(at, id)?;
+        let source = self.source_of(&self.records(at)?)?;
+        let out = self.take_out(at, &workflow, &self.mirror_dir(&source)).await?;
+        let spec = format!("{}:refs/heads/{}", out.oid, workflow.branch);
+        let from = out.quarantine.path().display().to_string();
+        let words =
+            ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--no-recurse-submodules", "--"];
+        let words = words.into_iter().map(Into::into).chain([from.into(), spec.into()]).collect();
+        // The person's own repository, found as git finds it there.
+        let asked = Asked {
+            verb: "git fetch",
+            dir: to,
+            words,
+            env: vec![],
+            stdin: Stdin::Empty,
+            deadline: LONG,
+            keep_bytes: 64 << 10,
+        };
+        let fetched = self.git.run(asked, Peer::Dir).await.map_err(super::host)?;
+        if !fetched.ok() {
+            return Err(conflict(&fetched));
+        }
+        Ok(Applied { to: to.to_owned(), files: vec![], branch: Some(workflow.branch) })
+    }
+}
+
+/// `added\tdeleted\tname` each.
+fn names(told: &[u8]) -> Vec<String> {
+    let parts = told.split(|it| *it == 0).filter(|it| !it.is_empty());
+    parts
+        .filter_map(|it| it.splitn(3, |it| *it == b'\t').nth(2))
+        .map(|it| String::from_utf8_lossy(it).into_owned())
+        .collect()
+}
+
+/// Wherever the tree begins, and however a file system that knows no case writes it.
+fn is_protected(name: &str) -> bool {
+    let part = |part: &str| {
+        let part = part.to_lowercase();
+        part.starts_with(".git") || PROTECTED.iter().any(|it| it.to_lowercase() == part)
+    };
+    name.split('/').any(part)
+}
+
+fn conflict(tried: &Finished) -> Failure {
+    let said = coracle_runtime::Excerpt::of(&tried.stderr.bytes()).to_string();
+    let mut files: Vec<String> = said
+        .lines()
+        .filter_map(|it| it.strip_prefix("error: "))
+        .filter_map(|it| match it.strip_prefix("patch failed: ") {
+            Some(rest) => rest.rsplit_once(':').map(|(name, _)| name.to_owned()),
+            None => it.split_once(": ").map(|(name, _)| name.to_owned()),
+        })
+        .collect();
+    files.dedup();
+    Failure::new(Code::ApplyConflict, format!("It does not apply, and nothing was changed: {said}"))
+        .detail("files", files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn x31_names_that_programs_act_on_are_protected_wherever_they_lie() {
+        for name in [
+            ".git/hooks/x",
+            "a/.gitattributes",
+            ".github/workflows/x.yml",
+            "sub/CLAUDE.md",
+            ".VSCode/tasks.json",
+            ".envrc",
+            ".GIT/x",
+        ] {
+            assert!(is_protected(name), "{name}");
+        }
+        for name in ["src/main.rs", "git/x", "a.github", "claude.rs"] {
+            assert!(!is_protected(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_of_a_patch_are_read() {
+        assert_eq!(names(b"1\t0\ta b\0-\t-\tx\ty\0"), ["a b", "x\ty"]);
+    }
+}

@@ -1,0 +1,85 @@
+//! A directory inside as an archive on the host, by the guest alone: it needs no program of the image.
+
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use coracle_runtime::archive::{Limits, Moved, Writer, plain_name};
+use coracle_runtime::link::wire::{Entry, Kind};
+
+use super::inside::{Inside, lost};
+use crate::{Code, Failure, Result};
+
+/// Files, links and directories of one tree.
+const MAX_ENTRIES: u64 = 200_000;
+
+/// What is in an archive, and which links are not because they lead out of it.
+pub(super) struct Packed {
+    pub(super) files: u64,
+    pub(super) left_out: Vec<String>,
+}
+
+/// Packs all that lies in a directory of the root. What cannot be packed is an error, but for links that lead out of it
+/// and for what is neither file nor directory.
+pub(super) async fn pack(at: &Inside, (dir, top): (&str, &str), file: &Path, max_bytes: u64) -> Result<Packed> {
+    let into = File::options().read(true).write(true).create_new(true).mode(0o600).open(file).map_err(disk)?;
+    let limits = Limits { max_bytes, max_entries: MAX_ENTRIES };
+    let mut writer = Writer::new(into, at.agent, limits);
+    let mut left_out = Vec::new();
+    writer.dir(top, 0o755).map_err(full)?;
+    let mut dirs = vec![String::new()];
+    while let Some(below) = dirs.pop() {
+        let (entries, more) = at.link.list(at.file(&format!("{dir}/{below}")), MAX_ENTRIES).await.map_err(lost)?;
+        if more {
+            return Err(full(coracle_runtime::archive::Error::TooMany(MAX_ENTRIES)));
+        }
+        for entry in entries {
+            let name = name_of(&below, &entry)?;
+            let (packed, inside) = (format!("{top}/{name}"), format!("{dir}/{name}"));
+            match entry.kind {
+                Kind::Dir => {
+                    writer.dir(&packed, entry.mode & 0o777).map_err(full)?;
+                    dirs.push(name);
+                }
+                Kind::File => add(at, &mut writer, (&packed, &inside)).await?,
+                Kind::Link => {
+                    let target = entry.link.unwrap_or_default();
+                    if target.is_empty() || !writer.link_within(&packed, &target).map_err(full)? {
+                        left_out.push(name);
+                    }
+                }
+                Kind::Special => left_out.push(name),
+            }
+        }
+    }
+    let (file, Moved { files, .. }) = writer.finish().map_err(full)?;
+    file.sync_all().map_err(disk)?;
+    Ok(Packed { files, left_out })
+}
+
+async fn add(at: &Inside, writer: &mut Writer, (packed, inside): (&str, &str)) -> Result<()> {
+    let (entry, mut content) = at.link.open_file(at.file(inside), 0, u64::MAX >> 1).await.map_err(lost)?;
+    let mtime = u64::try_from(entry.changed_ns / 1_000_000_000).unwrap_or(0);
+    let mut growing = writer.begin(packed, entry.mode & 0o777, mtime).map_err(full)?;
+    while let Some(piece) = content.next().await.map_err(lost)? {
+        growing.write(&piece).map_err(full)?;
+    }
+    growing.end().map(drop).map_err(full)
+}
+
+/// Below the directory. A name that is no plain text is asked for under another one, and would be lost.
+fn name_of(below: &str, entry: &Entry) -> Result<String> {
+    let name = if below.is_empty() { entry.name.clone() } else { format!("{below}/{}", entry.name) };
+    match plain_name(Path::new(&entry.name)) {
+        Some(plain) if plain == entry.name && !plain.contains(['/', '\u{fffd}']) => Ok(name),
+        _ => Err(Failure::new(Code::SaveFailed, format!("`{}` has a name that cannot be kept", name.escape_debug()))),
+    }
+}
+
+fn full(err: impl std::fmt::Display) -> Failure {
+    Failure::new(Code::SaveFailed, err.to_string())
+}
+
+fn disk(err: impl std::fmt::Display) -> Failure {
+    Failure::new(Code::SaveFailed, format!("the state directory: {err}"))
+}

@@ -1,0 +1,323 @@
+//! A worktree for a workflow.
+
+use std::collections::BTreeMap;
+
+use coracle_runtime::BranchName;
+use serde::Serialize;
+
+use super::inside::{Git, Inside};
+use super::mirror::Mirror;
+use super::source::{Source, branch_of};
+use super::state::{Records, Workflow, compose_project};
+use super::{WorktreeManager, read};
+use crate::files::Lock;
+use crate::{Code, Failure, Result, Warning, WorkflowId};
+
+/// Names that are told of a base that is none.
+const NEAR: usize = 10;
+
+/// What a worktree is made of.
+#[derive(Clone, Debug)]
+pub struct CreateAsk {
+    /// Which workflow.
+    pub id: WorkflowId,
+    /// A branch of the remote, a tag inside or a commit; else the remote's HEAD.
+    pub base: Option<String>,
+    /// Its branch; else the prefix and the id.
+    pub branch: Option<String>,
+}
+
+impl CreateAsk {
+    /// From the remote's HEAD, on the usual branch.
+    #[must_use]
+    pub fn new(id: WorkflowId) -> Self {
+        Self { id, base: None, branch: None }
+    }
+}
+
+/// A workflow's place.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Worktree {
+    /// Which workflow.
+    pub id: WorkflowId,
+    /// Its directory inside.
+    pub path: String,
+    /// Its directory on the host; none where files are in the container alone.
+    pub host_path: Option<String>,
+    /// Its branch.
+    pub branch: String,
+    /// What it began from, as it was named.
+    pub base: String,
+    /// The commit that this was.
+    pub base_commit: String,
+    /// It was not there before.
+    pub created: bool,
+    /// Its branch was there before.
+    pub resumed: bool,
+    /// First and last of its 20 ports.
+    pub ports: (u16, u16),
+    /// For its services.
+    pub compose_project: String,
+    /// `orphan_moved`, and what else was found.
+    pub warnings: Vec<Warning>,
+}
+
+impl Worktree {
+    /// What its commands find in their environment.
+    #[must_use]
+    pub fn env(&self) -> BTreeMap<String, String> {
+        let (base, project) = (self.ports.0.to_string(), self.compose_project.clone());
+        let id = self.id.to_string();
+        let pairs = [("CORACLE_WORKFLOW", id), ("CORACLE_PORT_BASE", base.clone()), ("PORT", base)];
+        let pairs = pairs.into_iter().chain([("COMPOSE_PROJECT_NAME", project)]);
+        pairs.map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+/// What there is of a workflow inside.
+struct Found<'a> {
+    /// In the repository.
+    git: Git<'a>,
+    /// Its directory.
+    dir: bool,
+    /// What the repository has of it.
+    registered: bool,
+    /// Its branch, and the worktree that it is checked out in.
+    branch: Option<String>,
+}
+
+impl WorktreeManager {
+    /// Makes a worktree on a branch of its own, or finds the one that there is. The repository was set up before.
+    ///
+    /// # Errors
+    /// `invalid_branch`, `base_not_found`, `branch_conflict`, `limit_reached`, `repo_corrupt`.
+    pub async fn create(&self, at: &Inside, ask: &CreateAsk) -> Result<Worktree> {
+        let branch = branch_of(&self.settings.branch_prefix, &ask.id, ask.branch.as_deref())?;
+        let records = self.records(at)?;
+        let _lock = records.lock(&format!("workflow-{}", ask.id)).await?;
+        let source = self.source_of(&records)?;
+        let known = records.workflow(&ask.id)?;
+        if let Some(known) = known.as_ref().filter(|it| it.branch != branch.as_str()) {
+            let message = format!("`{}` is on `{}`.", ask.id, known.branch);
+            return Err(Failure::new(Code::BranchConflict, message));
+        }
+        // Git that lists worktrees fails where one is just being made or removed.
+        let listing = records.lock("worktrees").await?;
+        let (found, mirror) =
+            tokio::join!(self.find(at, &ask.id, &branch), self.read_mirror(self.mirror_dir(&source), vec![]));
+        let (found, mirror) = (found?, mirror?);
+        let workflow = match known {
+            Some(known) => known,
+            None => self.begin(at, &records, (ask, &branch), &mirror).await?,
+        };
+        let made = self.place(at, (&records, &workflow), &found, listing).await;
+        match made {
+            Ok((created, warnings)) => Ok(told(at, workflow, created, found.branch.is_some(), warnings)),
+            Err(err) => {
+                // A workflow without anything inside holds no ports.
+                if !found.dir && !found.registered && found.branch.is_none() {
+                    let _ = records.forget(&ask.id);
+                }
+                Err(err)
+            }
+        }
+    }
+
+    pub(super) fn source_of(&self, records: &Records) -> Result<Source> {
+        let repository = records.repository()?.ok_or_else(|| {
+            Failure::new(Code::InvalidInput, "This sandbox has no repository yet.").hint("set one up first")
+        })?;
+        Source::parse(&repository.url, self.settings.allow_private, &self.settings.allow_roots)
+    }
+
+    /// All of it at once, since each is a way there and back.
+    async fn find<'a>(&self, at: &'a Inside, id: &WorkflowId, branch: &BranchName) -> Result<Found<'a>> {
+        let repo = at.repo();
+        let name = format!("refs/heads/{branch}");
+        let words = ["for-each-ref", "--format=%(refname)%00%(worktreepath)", &name];
+        let (tree, admin) = (format!("worktrees/{id}"), format!("repo.git/worktrees/{id}"));
+        let (told, dir, registered, git) =
+            tokio::join!(repo.run(&words), at.stat(&tree), at.is_dir(&admin), at.repo().without_filters());
+        let told = told?;
+        if !told.ok() {
+            let message = format!("The repository inside cannot be read: {}", told.failure());
+            return Err(Failure::new(Code::RepoCorrupt, message).hint("set the repository up again"));
+        }
+        let told = String::from_utf8_lossy(&told.stdout).into_owned();
+        let line = told.lines().find_map(|it| it.strip_prefix(&name)?.strip_prefix('\0'));
+        let elsewhere = line.filter(|it| !it.is_empty() && !it.ends_with(&format!("/{tree}")));
+        if let Some(elsewhere) = elsewhere {
+            let message = format!("`{branch}` is checked out in `{}`.", elsewhere.escape_debug());
+            return Err(Failure::new(Code::BranchConflict, message));
+        }
+        Ok(Found { git: git?, dir: dir?.is_some(), registered: registered?, branch: line.map(str::to_owned) })
+    }
+
+    /// Resolves the base, and remembers the workflow with a namespace of its own.
+    async fn begin(
+        &self,
+        at: &Inside,
+        records: &Records,
+        (ask, branch): (&CreateAsk, &BranchName),
+        mirror: &Mirror,
+    ) -> Result<Workflow> {
+        let (base, base_commit) = self.base(at, ask.base.as_deref(), mirror).await?;
+        records
+            .remember(|k| Workflow {
+                id: ask.id.clone(),
+                branch: branch.to_string(),
+                base,
+                base_commit,
+                k,
+                compose_project: compose_project(&at.key, &ask.id),
+                ready: false,
+            })
+            .await
+    }
+
+    async fn base(&self, at: &Inside, given: Option<&str>, mirror: &Mirror) -> Result<(String, String)> {
+        let name = given.or(mirror.head.as_deref()).unwrap_or("main");
+        // What the host fetched, not what somebody inside made of it.
+        if let Some(id) = mirror.branches.get(name) {
+            return Ok((name.to_owned(), id.clone()));
+        }
+        let plain = BranchName::parse(name).is_ok() && !name.starts_with("refs/");
+        if plain && given.is_some() {
+            let repo = at.repo();
+            let (tag, commit) = (format!("refs/tags/{name}"), hexadecimal(name));
+            for text in [Some(tag.as_str()), commit].into_iter().flatten() {
+                if let Some(id) = repo.commit(text).await? {
+                    return Ok((name.to_owned(), id));
+                }
+            }
+        }
+        let near = near(name, mirror.branches.keys());
+        let message = format!(
+            "There is no branch, tag or commit `{}`.",
+            name.chars().take(200).collect::<String>().escape_debug()
+        );
+        Err(Failure::new(Code::BaseNotFound, message).detail("near", near))
+    }
+
+    async fn place(
+        &self,
+        at: &Inside,
+        (records, workflow): (&Records, &Workflow),
+        found: &Found<'_>,
+        listing: Lock,
+    ) -> Result<(bool, Vec<Warning>)> {
+        let mut warnings = Vec::new();
+        let there = found.dir && found.registered;
+        if there && workflow.ready {
+            return Ok((false, warnings));
+        }
+        if found.dir && !found.registered {
+            warnings.push(self.move_orphan(at, &workflow.id).await?);
+        }
+        if !there {
+            let path = format!("worktrees/{}", workflow.id);
+            // Twice: also where a stale entry is locked, which ours are.
+            let force: &[&str] = if found.registered { &["--force", "--force"] } else { &[] };
+            let begins: &[&str] = match &found.branch {
+                Some(_) => &["--lock", "--", &path, &workflow.branch],
+                None => &["--no-track", "-b", &workflow.branch, "--lock", "--", &path, &workflow.base_commit],
+            };
+            let words = [&["worktree", "add", "--quiet", "--no-checkout"], force, begins].concat();
+            found.git.printed(&words).await?;
+        }
+        drop(listing);
+        // Here git would do the same in a process of its own, with everybody else waiting.
+        let mut tree = at.tree(&workflow.id);
+        tree.env.clone_from(&found.git.env);
+        let fills = ["reset", "--hard", "--quiet", "--no-recurse-submodules"];
+        let (filled, sealed) = tokio::join!(tree.printed(&fills), self.seal(at, &workflow.id));
+        filled?;
+        sealed?;
+        records.update(&Workflow { ready: true, ..workflow.clone() })?;
+        Ok((true, warnings))
+    }
+
+    /// The link from the worktree is relative, so that it is right wherever the root is mounted, and the worktree is
+    /// locked, since the link back is not.
+    async fn seal(&self, at: &Inside, id: &WorkflowId) -> Result<()> {
+        let (dot_git, locked) = (format!("worktrees/{id}/.git"), format!("repo.git/worktrees/{id}/locked"));
+        let link = link_of(id);
+        let (linked, locked) = tokio::join!(at.write(&dot_git, &link), at.write(&locked, "coracle\n"));
+        linked.and(locked)
+    }
+
+    /// A directory that the repository knows nothing of stays, under another name.
+    async fn move_orphan(&self, at: &Inside, id: &WorkflowId) -> Result<Warning> {
+        let to = format!("worktrees/.orphans/{id}-{}", jiff::Timestamp::now().as_millisecond());
+        let made = at.link.make_dir(at.file("worktrees/.orphans"), 0o755, true).await;
+        made.map_err(super::inside::lost)?;
+        let from = format!("worktrees/{id}");
+        at.run(&["mv", "--", &from, &to]).await?.good()?;
+        let message = format!("a directory was in the way that belongs to no worktree; it is `{}` now", at.path(&to));
+        Ok(Warning::new("orphan_moved", message))
+    }
+}
+
+/// The content of a worktree's `.git`.
+pub(super) fn link_of(id: &WorkflowId) -> String {
+    format!("gitdir: ../../repo.git/worktrees/{id}\n")
+}
+
+fn told(at: &Inside, it: Workflow, created: bool, had_branch: bool, warnings: Vec<Warning>) -> Worktree {
+    let ports = it.ports();
+    Worktree {
+        path: at.tree_path(&it.id).to_string(),
+        id: it.id,
+        host_path: None,
+        branch: it.branch,
+        base: it.base,
+        base_commit: it.base_commit,
+        created,
+        resumed: created && had_branch,
+        ports: (ports.start, ports.end - 1),
+        compose_project: it.compose_project,
+        warnings,
+    }
+}
+
+/// Part of a commit's id, long enough to be one.
+fn hexadecimal(text: &str) -> Option<&str> {
+    let fits = (7..=64).contains(&text.len()) && text.bytes().all(|it| it.is_ascii_hexdigit());
+    fits.then_some(text).filter(|it| it.len() < 40 || read::oid(it).is_some())
+}
+
+/// Names that somebody may have meant: those with most of the same pairs of letters.
+fn near<'a>(name: &str, all: impl Iterator<Item = &'a String>) -> Vec<String> {
+    let pairs = |text: &str| text.to_lowercase().into_bytes().windows(2).map(<[u8]>::to_vec).collect::<Vec<_>>();
+    let wanted = pairs(name);
+    let likeness = |text: &str| {
+        let found = pairs(text);
+        let common = wanted.iter().filter(|it| found.contains(it)).count();
+        200 * common / (wanted.len() + found.len()).max(1)
+    };
+    let mut names: Vec<_> = all.map(|it| (std::cmp::Reverse(likeness(it)), it)).collect();
+    names.sort();
+    names.into_iter().take(NEAR).map(|(_, it)| it.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_names_come_first_and_are_ten_at_most() {
+        let names: Vec<String> =
+            (0..20).map(|n| format!("other-{n}")).chain(["release/2.0".into(), "main".into()]).collect();
+        let found = near("relase/2.0", names.iter());
+        assert_eq!((found.len(), found[0].as_str()), (10, "release/2.0"));
+        assert_eq!(near("", [].iter()), [""; 0]);
+    }
+
+    #[test]
+    fn commits_are_hexadecimal() {
+        assert_eq!(hexadecimal("0123abc"), Some("0123abc"));
+        for bad in ["main", "0123ab", "0123abg", &"0".repeat(41)] {
+            assert_eq!(hexadecimal(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Work of a workflow as something to take along.
+
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncWrite;
+
+use super::diff::{PLAIN, with_index};
+use super::inside::{Inside, Sink};
+use super::{MAX_BUNDLE, WorktreeManager, read};
+use crate::{Result, Warning, WorkflowId};
+
+/// Forms of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PatchFormat {
+    /// All that changed, committed or not, for `git apply`.
+    Diff,
+    /// The commits, for `git am`.
+    Mbox,
+    /// The commits, for `git fetch` where the commit is that it began from.
+    Bundle,
+}
+
+/// What was written.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Exported {
+    /// Its form.
+    pub format: PatchFormat,
+    /// Its length.
+    pub bytes: u64,
+    /// The commit that it goes on.
+    pub base_commit: String,
+    /// `uncommitted_not_included`.
+    pub warnings: Vec<Warning>,
+}
+
+impl WorktreeManager {
+    /// Writes the work of a workflow, as it comes.
+    ///
+    /// # Errors
+    /// `worktree_missing`; `command_failed` for a bundle of no commits; `limit_reached`.
+    pub async fn export_patch(
+        &self,
+        at: &Inside,
+        id: &WorkflowId,
+        format: PatchFormat,
+        to: &mut (dyn AsyncWrite + Send + Unpin),
+    ) -> Result<Exported> {
+        self.export(at, id, format, Sink { to, max_bytes: MAX_BUNDLE }).await
+    }
+
+    pub(super) async fn export(
+        &self,
+        at: &Inside,
+        id: &WorkflowId,
+        format: PatchFormat,
+        sink: Sink<'_>,
+    ) -> Result<Exported> {
+        let workflow = self.workflow(at, id)?;
+        let base = &workflow.base_commit;
+        let mut warnings = Vec::new();
+        let told = match format {
+            PatchFormat::Diff => {
+                let words = [PLAIN, &["--patch", "--binary", "--full-index", base, "--"]].concat();
+                with_index(at, id, async |git| git.run_into(&words, sink).await).await?
+            }
+            PatchFormat::Mbox => {
+                warnings.extend(self.uncommitted(at, id).await?);
+                let range = format!("{base}..HEAD");
+                let plain = ["--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--no-signature"];
+                let words =
+                    [&["format-patch", "--stdout", "--binary", "--full-index", "--no-attach"], &plain[..]].concat();
+                at.tree(id).run_into(&[&words[..], &["--end-of-options", &range]].concat(), sink).await?
+            }
+            PatchFormat::Bundle => {
+                warnings.extend(self.uncommitted(at, id).await?);
+                let branch = format!("refs/heads/{}", workflow.branch);
+                at.repo().run_into(&["bundle", "create", "--quiet", "-", &branch, &format!("^{base}")], sink).await?
+            }
+        };
+        let bytes = told.bytes;
+        told.done()?;
+        Ok(Exported { format, bytes, base_commit: workflow.base_commit, warnings })
+    }
+
+    async fn uncommitted(&self, at: &Inside, id: &WorkflowId) -> Result<Option<Warning>> {
+        let standing = self.standing(at, id).await?;
+        let message = "what is not committed is not in it";
+        let some = standing.dirty + standing.untracked > 0;
+        Ok(some.then(|| Warning::new("uncommitted_not_included", message)))
+    }
+
+    pub(super) async fn standing(&self, at: &Inside, id: &WorkflowId) -> Result<read::Standing> {
+        let words = ["status", "--porcelain=v2", "--branch", "-z", "--untracked-files=all", "--ignore-submodules=all"];
+        Ok(read::standing(&at.tree(id).without_filters().await?.printed(&words).await?))
+    }
+}

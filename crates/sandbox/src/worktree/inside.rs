@@ -1,0 +1,369 @@
+//! Git in a container: as the agent, over the link, in a repository that the agent can write.
+//!
+//! What runs here can do no more than the agent could at any time. Its settings are overruled all the same, so that a
+//! repository's hooks, filters and helpers do not run because we looked.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use coracle_runtime::link::wire::{At, Entry, FaultCode, Kind, Who};
+use coracle_runtime::link::{Link, Put};
+use coracle_runtime::{Command, ContainerPath, Error, Exec, Exit, Ids, Input, Stream};
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::mpsc;
+
+use crate::{Code, Failure, Result, WorkflowId};
+
+/// For what reads or writes a whole repository or a whole tree.
+pub(super) const LONG: Duration = Duration::from_secs(600);
+
+/// Bytes of names and numbers that are read.
+const MAX_TOLD: usize = 16 << 20;
+
+const ENVIRONMENT: &[(&str, &str)] = &[
+    ("HOME", "/nonexistent"),
+    ("XDG_CONFIG_HOME", "/nonexistent"),
+    ("LC_ALL", "C.UTF-8"),
+    ("GIT_CONFIG_GLOBAL", "/dev/null"),
+    ("GIT_CONFIG_NOSYSTEM", "1"),
+    ("GIT_ATTR_NOSYSTEM", "1"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("GIT_ASKPASS", "/bin/false"),
+    ("SSH_ASKPASS", "/bin/false"),
+    ("GIT_OPTIONAL_LOCKS", "0"),
+    ("GIT_ALLOW_PROTOCOL", "none"),
+    ("GIT_PROTOCOL_FROM_USER", "0"),
+    ("GIT_NO_LAZY_FETCH", "1"),
+    ("GIT_LFS_SKIP_SMUDGE", "1"),
+    ("GIT_LITERAL_PATHSPECS", "1"),
+    ("GIT_AUTHOR_NAME", "coracle"),
+    ("GIT_AUTHOR_EMAIL", "coracle@invalid"),
+    ("GIT_COMMITTER_NAME", "coracle"),
+    ("GIT_COMMITTER_EMAIL", "coracle@invalid"),
+];
+
+const SETTINGS: &[&str] = &[
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.untrackedCache=false",
+    "core.attributesFile=/dev/null",
+    "core.alternateRefsCommand=",
+    "core.pager=cat",
+    "core.sshCommand=false",
+    "core.editor=false",
+    "credential.helper=",
+    "protocol.allow=never",
+    "diff.external=",
+    "diff.ignoreSubmodules=all",
+    "submodule.recurse=false",
+    "status.renames=false",
+    "commit.gpgSign=false",
+    "safe.bareRepository=explicit",
+    "gc.auto=0",
+    "maintenance.auto=false",
+];
+
+/// A sandbox's container as worktrees know it: a link, and whose files they are.
+#[derive(Clone, Debug)]
+pub struct Inside {
+    /// The sandbox's key, which names its records.
+    pub key: String,
+    /// To its guest.
+    pub link: Link,
+    /// Owns the files, and runs git.
+    pub agent: Ids,
+    /// What repository and worktrees lie in: `/workspace`.
+    pub root: ContainerPath,
+}
+
+/// Which repository a command of git's is about. Names are relative, so that no link above them matters.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    /// A bare repository below the root.
+    Bare(String),
+    /// A worktree, by its own directory in the repository: what its `.git` file says does not matter.
+    Tree(WorkflowId),
+}
+
+/// What a command of git's left.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) exit: Exit,
+    pub(super) stdout: Vec<u8>,
+    /// Nothing of the output is missing.
+    pub(super) whole: bool,
+    /// Its length.
+    pub(super) bytes: u64,
+    pub(super) stderr: String,
+}
+
+/// Git at a place.
+#[derive(Clone, Debug)]
+pub(super) struct Git<'a> {
+    at: &'a Inside,
+    place: Place,
+    /// More of its environment.
+    pub(super) env: BTreeMap<String, String>,
+}
+
+impl Inside {
+    pub(super) fn tree_path(&self, id: &WorkflowId) -> ContainerPath {
+        self.path(&format!("worktrees/{id}"))
+    }
+
+    /// A path below the root, of names that were checked.
+    pub(super) fn path(&self, below: &str) -> ContainerPath {
+        self.root.join(below).expect("a plain path below a path")
+    }
+
+    pub(super) fn file(&self, below: &str) -> At {
+        let user = Who::Ids { uid: self.agent.uid, gid: Some(self.agent.gid) };
+        At { user, path: self.path(below).to_string(), follow: false }
+    }
+
+    /// What is there, itself and not what it leads to.
+    pub(super) async fn stat(&self, below: &str) -> Result<Option<Entry>> {
+        match self.link.stat(self.file(below)).await {
+            Ok(entry) => Ok(Some(entry)),
+            Err(Error::Refused(fault)) if matches!(fault.code, FaultCode::NotFound | FaultCode::NoDirectory) => {
+                Ok(None)
+            }
+            Err(err) => Err(lost(err)),
+        }
+    }
+
+    pub(super) async fn is_dir(&self, below: &str) -> Result<bool> {
+        Ok(self.stat(below).await?.is_some_and(|it| it.kind == Kind::Dir))
+    }
+
+    pub(super) async fn write(&self, below: &str, text: &str) -> Result<()> {
+        let content = Input::Bytes(text.as_bytes().to_vec());
+        let at = self.file(below);
+        let put = Put { at, mode: Some(0o644), exact: false, parents: false, replace: true, content };
+        self.link.put(put).await.map(drop).map_err(lost)
+    }
+
+    pub(super) async fn remove(&self, below: &str) -> Result<()> {
+        match self.link.remove(self.file(below), true).await {
+            Err(Error::Refused(fault)) if fault.code == FaultCode::NotFound => Ok(()),
+            other => other.map_err(lost),
+        }
+    }
+
+    pub(super) fn git(&self, place: Place) -> Git<'_> {
+        Git { at: self, place, env: BTreeMap::new() }
+    }
+
+    pub(super) fn repo(&self) -> Git<'_> {
+        self.git(Place::Bare("repo.git".into()))
+    }
+
+    pub(super) fn tree(&self, id: &WorkflowId) -> Git<'_> {
+        self.git(Place::Tree(id.clone()))
+    }
+
+    /// Another program than git, from the root.
+    pub(super) async fn run(&self, argv: &[&str]) -> Result<Told> {
+        let argv = argv.iter().map(|it| (*it).to_owned()).collect();
+        let exec = Exec::new(Command::Argv(argv), self.agent, self.root.clone());
+        self.ended(exec).await
+    }
+
+    async fn ended(&self, mut exec: Exec) -> Result<Told> {
+        exec.limits.total = Some(LONG);
+        let output = match self.link.exec(exec).await {
+            Ok(output) => output,
+            Err(Error::NoSuchPath(path)) => return Err(missing(&path)),
+            Err(err) => return Err(lost(err)),
+        };
+        let whole = output.stdout.left_out() == 0;
+        let mut stdout = output.stdout.head().to_vec();
+        if whole {
+            stdout.extend(output.stdout.tail());
+        }
+        Ok(Told { exit: output.exit, stdout, whole, bytes: output.stdout.total_bytes(), stderr: output.stderr.text() })
+    }
+
+    async fn streamed(&self, mut exec: Exec, into: Sink<'_>) -> Result<Told> {
+        let (live, mut chunks) = mpsc::channel(8);
+        exec.keep_bytes = 8192;
+        exec.live = Some(live);
+        let cancel = exec.cancel.clone();
+        let taking = async {
+            let (mut taken, mut done) = (0_u64, Ok(()));
+            while let Some(chunk) = chunks.recv().await {
+                if chunk.stream != Stream::Stdout || done.is_err() {
+                    continue;
+                }
+                let gap = chunk.offset != taken;
+                taken += chunk.bytes.len() as u64;
+                done = match () {
+                    () if gap => Err(Failure::internal("some of its output is missing")),
+                    () if taken > into.max_bytes => {
+                        let message = format!("there are more than {} bytes", into.max_bytes);
+                        Err(Failure::new(Code::LimitReached, message))
+                    }
+                    () => into.to.write_all(&chunk.bytes).await.map_err(Failure::internal),
+                };
+                if done.is_err() {
+                    cancel.cancel();
+                }
+            }
+            done
+        };
+        let (told, taken) = tokio::join!(self.ended(exec), taking);
+        taken?;
+        into.to.flush().await.map_err(Failure::internal)?;
+        told
+    }
+}
+
+/// Where output goes, and how much of it.
+pub(super) struct Sink<'a> {
+    pub(super) to: &'a mut (dyn AsyncWrite + Send + Unpin),
+    pub(super) max_bytes: u64,
+}
+
+impl Git<'_> {
+    fn exec(&self, words: &[&str]) -> Exec {
+        let (workdir, place) = match &self.place {
+            Place::Bare(name) => (self.at.root.clone(), vec![format!("--git-dir={name}")]),
+            Place::Tree(id) => {
+                let git_dir = format!("--git-dir=../../repo.git/worktrees/{id}");
+                (self.at.tree_path(id), vec![git_dir, "--work-tree=.".into()])
+            }
+        };
+        let settings = SETTINGS.iter().flat_map(|it| ["-c", *it]).map(str::to_owned);
+        let fixed = ["git", "--no-pager"].map(str::to_owned).into_iter();
+        let argv = fixed.chain(place).chain(settings).chain(words.iter().map(|it| (*it).to_owned())).collect();
+        let mut exec = Exec::new(Command::Argv(argv), self.at.agent, workdir);
+        exec.env = ENVIRONMENT.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        exec.env.extend(self.env.clone());
+        exec.keep_bytes = 2 * MAX_TOLD;
+        exec
+    }
+
+    /// Runs it to its end.
+    pub(super) async fn run(&self, words: &[&str]) -> Result<Told> {
+        known(self.at.ended(self.exec(words)).await?)
+    }
+
+    /// As [`run`](Self::run), keeping at most so many bytes of what it prints.
+    pub(super) async fn run_keeping(&self, words: &[&str], keep_bytes: usize) -> Result<Told> {
+        let exec = Exec { keep_bytes: 2 * keep_bytes, ..self.exec(words) };
+        known(self.at.ended(exec).await?)
+    }
+
+    pub(super) async fn run_into(&self, words: &[&str], into: Sink<'_>) -> Result<Told> {
+        known(self.at.streamed(self.exec(words), into).await?)
+    }
+
+    pub(super) async fn fed(&self, words: &[&str], stdin: Input) -> Result<Told> {
+        let exec = Exec { stdin: Some(stdin), ..self.exec(words) };
+        known(self.at.ended(exec).await?)
+    }
+
+    /// What it printed; it has to end well.
+    pub(super) async fn printed(&self, words: &[&str]) -> Result<Vec<u8>> {
+        self.run(words).await?.good()
+    }
+
+    /// The commit that a text names.
+    pub(super) async fn commit(&self, text: &str) -> Result<Option<String>> {
+        let what = format!("{text}^{{commit}}");
+        let told = self.run(&["rev-parse", "--verify", "--quiet", "--end-of-options", &what]).await?;
+        let id = String::from_utf8_lossy(&told.stdout).into_owned();
+        Ok(super::read::oid(&id).filter(|_| told.ok()).map(str::to_owned))
+    }
+
+    /// With each of the repository's filters given nothing to run. By variables, since a filter's name may hold what no
+    /// option can.
+    pub(super) async fn without_filters(mut self) -> Result<Self> {
+        let told = self.run(&["config", "-z", "--name-only", "--get-regexp", r"^filter\."]).await?;
+        self.env.extend(without_filters(&told.stdout));
+        Ok(self)
+    }
+}
+
+impl Told {
+    pub(super) fn ok(&self) -> bool {
+        self.exit == Exit::Code(0)
+    }
+
+    /// Its output, of which nothing is missing.
+    pub(super) fn good(self) -> Result<Vec<u8>> {
+        match self.exit {
+            Exit::Code(0) if self.whole => Ok(self.stdout),
+            Exit::Code(0) => Err(Failure::new(Code::LimitReached, "git inside printed more than can be read")),
+            _ => Err(self.failure()),
+        }
+    }
+
+    /// It ended well; its output went elsewhere.
+    pub(super) fn done(self) -> Result<()> {
+        if self.ok() { Ok(()) } else { Err(self.failure()) }
+    }
+
+    pub(super) fn failure(&self) -> Failure {
+        let said = coracle_runtime::Excerpt::of(self.stderr.as_bytes()).to_string();
+        match self.exit {
+            Exit::TimedOut(_) => Failure::new(Code::CommandTimedOut, "git inside took too long"),
+            Exit::Code(code) => Failure::new(Code::CommandFailed, format!("git inside failed: {said}"))
+                .detail("exit_code", code)
+                .detail("stderr", said),
+            _ => Failure::new(Code::CommandFailed, format!("git inside was ended: {said}")),
+        }
+    }
+}
+
+/// What the end of a link means here.
+pub(super) fn lost(err: Error) -> Failure {
+    match err {
+        Error::Refused(fault) if fault.code == FaultCode::NoProgram => no_git(),
+        Error::GuestLost { .. } | Error::NotRunning { .. } => Failure::new(Code::SandboxLost, err.to_string()),
+        err => Failure::internal(err),
+    }
+}
+
+fn no_git() -> Failure {
+    Failure::new(Code::GitMissing, "There is no git in the container.").hint("use an image that has git")
+}
+
+fn missing(path: &ContainerPath) -> Failure {
+    Failure::new(Code::WorktreeMissing, format!("There is no `{path}` in the container."))
+}
+
+/// As a shell tells it.
+fn known(told: Told) -> Result<Told> {
+    if told.exit == Exit::Code(127) { Err(no_git()) } else { Ok(told) }
+}
+
+fn without_filters(names: &[u8]) -> BTreeMap<String, String> {
+    let keys = names.split(|it| *it == 0).filter_map(|it| std::str::from_utf8(it).ok()).filter(|it| !it.is_empty());
+    let mut env = BTreeMap::new();
+    let mut count = 0;
+    for key in keys.take(1000) {
+        let value = if key.ends_with(".required") { "false" } else { "" };
+        env.insert(format!("GIT_CONFIG_KEY_{count}"), key.to_owned());
+        env.insert(format!("GIT_CONFIG_VALUE_{count}"), value.to_owned());
+        count += 1;
+    }
+    if count > 0 {
+        env.insert("GIT_CONFIG_COUNT".into(), count.to_string());
+    }
+    env
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_are_given_nothing_to_run() {
+        let env = without_filters(b"filter.a=b.clean\0filter.a=b.required\0");
+        let seen =
+            ["GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_0", "GIT_CONFIG_VALUE_0", "GIT_CONFIG_VALUE_1"].map(|it| &*env[it]);
+        assert_eq!(seen, ["2", "filter.a=b.clean", "", "false"]);
+        assert!(without_filters(b"").is_empty());
+    }
+}

@@ -1,0 +1,116 @@
+//! How the worktrees of a sandbox stand.
+
+use futures_util::stream::{self, StreamExt as _};
+use serde::Serialize;
+
+use super::inside::Inside;
+use super::mirror::ORIGIN;
+use super::state::Workflow;
+use super::{WorktreeManager, read};
+use crate::{Code, Result, WorkflowId};
+
+/// Worktrees that are looked at at once.
+const AT_ONCE: usize = 4;
+
+/// A worktree as it stands.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Listed {
+    /// Which workflow.
+    pub id: WorkflowId,
+    /// Its directory inside.
+    pub path: String,
+    /// The branch that is checked out; none where a commit is. Of one that is missing: its own.
+    pub branch: Option<String>,
+    /// What it began from.
+    pub base: String,
+    /// The commit that is checked out.
+    pub head: Option<String>,
+    /// Commits that the base's branch has not.
+    pub ahead: u64,
+    /// Commits of the base's branch that it has not.
+    pub behind: u64,
+    /// Tracked files differ from the commit.
+    pub dirty: bool,
+    /// Files that are neither tracked nor ignored.
+    pub untracked: u64,
+    /// Commits that no branch of the remote has.
+    pub unpushed: u64,
+    /// Its directory is gone, or git cannot read it.
+    pub missing: bool,
+    /// Seconds since 1970.
+    pub last_commit_at: Option<i64>,
+    /// First and last of its 20 ports.
+    pub ports: (u16, u16),
+    /// For its services.
+    pub compose_project: String,
+}
+
+impl WorktreeManager {
+    /// All worktrees of a sandbox, by id.
+    ///
+    /// # Errors
+    /// `git_missing`, `sandbox_lost`.
+    pub async fn list(&self, at: &Inside) -> Result<Vec<Listed>> {
+        let workflows = self.records(at)?.workflows()?;
+        let looks = stream::iter(workflows).map(|it| look(at, it)).buffered(AT_ONCE);
+        looks.collect::<Vec<_>>().await.into_iter().collect()
+    }
+}
+
+async fn look(at: &Inside, it: Workflow) -> Result<Listed> {
+    let git = at.tree(&it.id);
+    let both = format!("{ORIGIN}{}...HEAD", it.base);
+    let from_commit = format!("{}...HEAD", it.base_commit);
+    let status = ["status", "--porcelain=v2", "--branch", "-z", "--untracked-files=all", "--ignore-submodules=all"];
+    let count = ["rev-list", "--left-right", "--count", "--end-of-options", &both];
+    let counted = ["rev-list", "--left-right", "--count", "--end-of-options", &from_commit];
+    let unpushed = ["rev-list", "--count", "HEAD", "--not", "--remotes=origin"];
+    let last = ["log", "-1", "--no-show-signature", "--format=%ct"];
+    let git = match git.without_filters().await {
+        Ok(git) => git,
+        Err(err) if err.code == Code::WorktreeMissing => return Ok(listed(at, it, None)),
+        Err(err) => return Err(err),
+    };
+    let (status, counts, from_commit, unpushed, last) =
+        tokio::join!(git.run(&status), git.run(&count), git.run(&counted), git.run(&unpushed), git.run(&last));
+    let status = match status {
+        Ok(it) if it.ok() => it,
+        Ok(_) => return Ok(listed(at, it, None)),
+        Err(err) if err.code == Code::WorktreeMissing => return Ok(listed(at, it, None)),
+        Err(err) => return Err(err),
+    };
+    // A base that is a tag or a commit has no branch to fall behind.
+    let counts = Some(counts?).filter(super::inside::Told::ok).map_or(from_commit, Ok)?;
+    let numbers = |told: &[u8]| -> Vec<i64> {
+        String::from_utf8_lossy(told).split_whitespace().filter_map(|it| it.parse().ok()).collect()
+    };
+    let (counts, unpushed, last) = (numbers(&counts.stdout), numbers(&unpushed?.stdout), numbers(&last?.stdout));
+    let count = |of: &[i64], at: usize| of.get(at).map_or(0, |it| it.unsigned_abs());
+    let standing = read::standing(&status.stdout);
+    let mut seen = listed(at, it, Some(standing));
+    (seen.behind, seen.ahead) = (count(&counts, 0), count(&counts, 1));
+    (seen.unpushed, seen.last_commit_at) = (count(&unpushed, 0), last.first().copied());
+    Ok(seen)
+}
+
+fn listed(at: &Inside, it: Workflow, standing: Option<read::Standing>) -> Listed {
+    let ports = it.ports();
+    let missing = standing.is_none();
+    let standing = standing.unwrap_or_else(|| read::Standing { branch: Some(it.branch.clone()), ..Default::default() });
+    Listed {
+        path: at.tree_path(&it.id).to_string(),
+        id: it.id,
+        branch: standing.branch,
+        base: it.base,
+        head: standing.head,
+        ahead: 0,
+        behind: 0,
+        dirty: standing.dirty > 0,
+        untracked: standing.untracked,
+        unpushed: 0,
+        missing,
+        last_commit_at: None,
+        ports: (ports.start, ports.end - 1),
+        compose_project: it.compose_project,
+    }
+}

@@ -1,0 +1,174 @@
+//! The mirror of a repository on the host: bare, ours alone, in no container.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use coracle_runtime::host::git::Unseen;
+use coracle_runtime::host::process::{Finished, Stdin};
+use coracle_runtime::{Error, Excerpt, random_hex};
+
+use super::source::Source;
+use super::state::PATIENCE;
+use super::{LONG, SOON, WorktreeManager, read};
+use crate::files::{Lock, lock};
+use crate::{Code, Failure, Result, Warning};
+
+const REFSPEC: &str = "+refs/heads/*:refs/remotes/origin/*";
+
+/// Where the remote's branches are, here and inside.
+pub(super) const ORIGIN: &str = "refs/remotes/origin/";
+
+/// Directories of single calls, none of which takes this long.
+const TEMPORARY: &[&str] = &["quarantine-", "save-", "coracle-ask-", "coracle-pipe-"];
+const LEFT_BEHIND: Duration = Duration::from_secs(86_400);
+
+/// What is in a mirror.
+#[derive(Debug)]
+pub(super) struct Mirror {
+    pub(super) dir: PathBuf,
+    /// Commits by the remote's branches.
+    pub(super) branches: BTreeMap<String, String>,
+    /// The branch that the remote's HEAD is.
+    pub(super) head: Option<String>,
+    pub(super) warnings: Vec<Warning>,
+}
+
+impl WorktreeManager {
+    pub(super) fn mirror_dir(&self, source: &Source) -> PathBuf {
+        self.mirrors.join(format!("{}.git", source.key()))
+    }
+
+    pub(super) async fn mirror_lock(&self, source: &Source) -> Result<Lock> {
+        lock(&self.mirrors.join(format!("{}.lock", source.key())), PATIENCE).await
+    }
+
+    /// The mirror as the remote is now, or as it last was where that cannot be reached.
+    pub(super) async fn fresh_mirror(&self, source: &Source) -> Result<Mirror> {
+        let _lock = self.mirror_lock(source).await?;
+        let dir = self.mirror_dir(source);
+        self.clear_unfinished(source)?;
+        let mut warnings = Vec::new();
+        if dir.exists() {
+            match self.fetch(source, &dir).await {
+                Ok(()) => return self.read_mirror(dir, warnings).await,
+                Err(err) if self.is_sound(&dir).await => {
+                    if !self.settings.offline_ok || err.code != Code::FetchFailed {
+                        return Err(err);
+                    }
+                    let message = format!("{err}; what was fetched before is used");
+                    warnings.push(Warning::new("fetch_stale", message));
+                    return self.read_mirror(dir, warnings).await;
+                }
+                Err(_) => warnings.push(move_aside(&dir)?),
+            }
+        }
+        self.make(source, &dir).await?;
+        self.read_mirror(dir, warnings).await
+    }
+
+    /// What was there when it was last fetched.
+    pub(super) async fn read_mirror(&self, dir: PathBuf, warnings: Vec<Warning>) -> Result<Mirror> {
+        let told = self.own_printed(&dir, &["for-each-ref", read::WITH_SYMREF, ORIGIN]).await?;
+        let (found, head) = read::refs_and_head(&told);
+        let branch = |name: &String| name.strip_prefix(ORIGIN).map(str::to_owned);
+        let head = head.as_ref().and_then(branch);
+        let branches = found.into_iter().filter_map(|(name, id)| Some((branch(&name)?, id))).collect();
+        Ok(Mirror { dir, branches, head, warnings })
+    }
+
+    async fn make(&self, source: &Source, dir: &Path) -> Result<()> {
+        let temp = self.mirrors.join(format!("{}.tmp-{}", source.key(), random_hex::<4>()));
+        crate::files::own_directory(&temp)?;
+        let made = self.fill_new(source, &temp).await;
+        let placed = match made {
+            Ok(()) => std::fs::rename(&temp, dir).map_err(Failure::internal),
+            Err(err) => Err(err),
+        };
+        if placed.is_err() {
+            // The next one removes what stays.
+            let _ = std::fs::remove_dir_all(&temp);
+        }
+        placed
+    }
+
+    async fn fill_new(&self, source: &Source, temp: &Path) -> Result<()> {
+        self.own_init(temp).await?;
+        for (key, value) in [("remote.origin.url", &*source.text()), ("remote.origin.fetch", REFSPEC)] {
+            self.own_printed(temp, &["config", key, value]).await?;
+        }
+        self.fetch(source, temp).await?;
+        if self.is_sound(temp).await {
+            Ok(())
+        } else {
+            Err(Failure::new(Code::FetchFailed, "What was fetched is not whole."))
+        }
+    }
+
+    /// Fetches all branches, and which of them is the remote's HEAD. Tried once more when it fails.
+    async fn fetch(&self, source: &Source, dir: &Path) -> Result<()> {
+        let first = self.fetch_once(source, dir).await;
+        if first.as_ref().is_err_and(|it| it.code == Code::FetchFailed) {
+            return self.fetch_once(source, dir).await;
+        }
+        first
+    }
+
+    async fn fetch_once(&self, source: &Source, dir: &Path) -> Result<()> {
+        let url = source.text();
+        let words =
+            ["fetch", "--quiet", "--prune", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--", &url, REFSPEC];
+        let fetches = self.own_with(dir, (&words, vec![]), Stdin::Empty, (source.peer(), LONG));
+        let asks = ["ls-remote", "--symref", "--", &url, "HEAD"];
+        let heads = self.own_with(dir, (&asks, vec![]), Stdin::Empty, (source.peer(), SOON));
+        let (fetched, head) = tokio::join!(fetches, heads);
+        good(fetched)?;
+        // A remote without a HEAD is one, too.
+        let head = head.ok().filter(Finished::ok).and_then(|it| read::head_branch(&it.stdout.bytes()));
+        if let Some(head) = head {
+            let target = format!("{ORIGIN}{head}");
+            self.own_printed(dir, &["symbolic-ref", "refs/remotes/origin/HEAD", &target]).await?;
+        }
+        Ok(())
+    }
+
+    async fn is_sound(&self, dir: &Path) -> bool {
+        let words = ["fsck", "--connectivity-only", "--no-dangling", "--no-progress"];
+        self.own(dir, &words, Stdin::Empty, LONG).await.is_ok_and(|it| it.ok())
+    }
+
+    /// What a setup of this repository left that was killed, and what any other call left long ago. The caller holds the
+    /// lock.
+    fn clear_unfinished(&self, source: &Source) -> Result<()> {
+        let prefix = format!("{}.tmp-", source.key());
+        for entry in std::fs::read_dir(&self.mirrors).map_err(Failure::internal)?.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let changed = entry.metadata().and_then(|it| it.modified()).ok();
+            let old = changed.and_then(|it| it.elapsed().ok()).is_some_and(|it| it > LEFT_BEHIND);
+            if name.starts_with(&prefix) || (old && TEMPORARY.iter().any(|it| name.starts_with(it))) {
+                std::fs::remove_dir_all(entry.path()).map_err(Failure::internal)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn good(fetched: Result<Finished, Unseen>) -> Result<()> {
+    match fetched {
+        Ok(it) if it.ok() => Ok(()),
+        Ok(it) => {
+            let said = Excerpt::of(&it.stderr.bytes());
+            Err(Failure::new(Code::FetchFailed, format!("The repository cannot be fetched: {said}")))
+        }
+        Err(Unseen::Host(err @ Error::TimedOut { .. })) => Err(Failure::new(Code::FetchFailed, err.to_string())),
+        Err(err) => Err(super::host(err)),
+    }
+}
+
+fn move_aside(dir: &Path) -> Result<Warning> {
+    let at = jiff::Timestamp::now().as_millisecond();
+    let aside = dir.with_extension(format!("git.broken-{at}"));
+    std::fs::rename(dir, &aside).map_err(Failure::internal)?;
+    let message = format!("the mirror was broken and is made anew; the old one is `{}`", aside.display());
+    Ok(Warning::new("repo_corrupt", message))
+}

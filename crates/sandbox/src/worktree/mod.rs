@@ -1,0 +1,201 @@
+//! One repository for many agents: a worktree and a branch for each workflow (sandbox.md 2).
+//!
+//! [`WorktreeManager`] keeps a mirror of each repository on the host, fills the bare repository of a container from it,
+//! and gives each workflow a worktree there. Commits come out as bundles, into a repository of ours that holds nothing
+//! else, and only from there to a server.
+//!
+//! **Invariant:** git on the host opens only repositories of ours, and the person's source to read from it.
+//! **Invariant:** no credential goes into a container.
+//! **Invariant:** which branch, which server and which commit it began from is what the host remembers, not what a
+//! container says.
+//! **Invariant:** nothing is removed before what only it holds was saved and checked.
+
+mod apply;
+mod archive;
+mod create;
+mod diff;
+mod export;
+mod inside;
+mod list;
+mod mirror;
+mod push;
+mod read;
+mod remove;
+mod setup;
+mod source;
+mod state;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use coracle_runtime::host::git::{Asked, OwnGit, Peer, Unseen};
+use coracle_runtime::host::process::{Finished, Stdin};
+use coracle_runtime::{Error, Excerpt};
+
+pub use self::apply::{Applied, ApplyAsk, ApplyMode};
+pub use self::create::{CreateAsk, Worktree};
+pub use self::diff::{Diff, DiffAsk};
+pub use self::export::{Exported, PatchFormat};
+pub use self::inside::Inside;
+pub use self::list::Listed;
+pub use self::push::{PushAsk, Pushed};
+pub use self::read::FileChange;
+pub use self::remove::{RemoveAsk, Removed, SaveTo, SavedWork};
+pub use self::setup::{Repo, SetupAsk};
+use self::state::{Records, Workflow};
+use crate::{Code, Failure, Result, WorkflowId};
+
+/// What the person decided of worktrees.
+#[derive(Clone, Debug)]
+pub struct WorktreeSettings {
+    /// `$STATE`.
+    pub state: PathBuf,
+    /// All branches of workflows begin with it: `coracle/`.
+    pub branch_prefix: String,
+    /// Directories beneath which a local source, or what a patch is applied to, may lie.
+    pub allow_roots: Vec<PathBuf>,
+    /// Plain `http`, and addresses that are not public (`images.git_allow_private`).
+    pub allow_private: bool,
+    /// A remote that cannot be reached is no failure while there is a mirror of it.
+    pub offline_ok: bool,
+    /// Objects are checked where they come in (`worktree.fsck`).
+    pub fsck: bool,
+    /// Work may be thrown away (`security.allow_discard`).
+    pub allow_discard: bool,
+    /// Bytes of one save (`lifecycle.save_max`).
+    pub save_max: u64,
+    /// The person's environment, for their own credential helper and their ssh.
+    pub person: BTreeMap<String, OsString>,
+}
+
+impl WorktreeSettings {
+    /// The defaults, with nothing allowed that a person has to allow.
+    #[must_use]
+    pub fn new(state: PathBuf) -> Self {
+        Self {
+            state,
+            branch_prefix: "coracle/".into(),
+            allow_roots: Vec::new(),
+            allow_private: false,
+            offline_ok: true,
+            fsck: true,
+            allow_discard: false,
+            save_max: 512 << 20,
+            person: BTreeMap::new(),
+        }
+    }
+}
+
+/// Makes worktrees, looks at them, and takes work out of them.
+#[derive(Debug)]
+pub struct WorktreeManager {
+    settings: WorktreeSettings,
+    /// Mirrors lie here.
+    mirrors: PathBuf,
+    git: OwnGit,
+}
+
+impl WorktreeManager {
+    /// Looks for the host's git.
+    ///
+    /// # Errors
+    /// `git_missing`.
+    pub fn new(settings: WorktreeSettings) -> Result<Self> {
+        let mirrors = settings.state.join("git");
+        crate::files::own_directory(&mirrors)?;
+        let git = OwnGit::of_this_host(mirrors.clone(), settings.person.clone())
+            .map_err(|_| Failure::new(Code::GitMissing, "There is no git on this host.").hint("install git"))?;
+        let git = git.with(settings.allow_private, settings.fsck);
+        Ok(Self { settings, mirrors, git })
+    }
+
+    fn records(&self, at: &Inside) -> Result<Records> {
+        Records::open(&self.settings.state, &at.key)
+    }
+
+    /// The workflows of a sandbox that are remembered, whether it runs or not.
+    ///
+    /// # Errors
+    /// When the state directory cannot be read.
+    pub fn remembered(&self, key: &str) -> Result<Vec<WorkflowId>> {
+        let workflows = Records::open(&self.settings.state, key)?.workflows()?;
+        Ok(workflows.into_iter().map(|it| it.id).collect())
+    }
+
+    /// What is remembered of a workflow.
+    fn workflow(&self, at: &Inside, id: &WorkflowId) -> Result<Workflow> {
+        self.records(at)?.workflow(id)?.ok_or_else(|| no_worktree(id))
+    }
+
+    /// Runs git in a bare repository of ours.
+    async fn own(&self, dir: &Path, words: &[&str], stdin: Stdin, deadline: Duration) -> Result<Finished> {
+        self.own_with(dir, (words, vec![]), stdin, (Peer::Nobody, deadline)).await.map_err(host)
+    }
+
+    async fn own_with(
+        &self,
+        dir: &Path,
+        (words, env): (&[&str], Vec<(&'static str, OsString)>),
+        stdin: Stdin,
+        (peer, deadline): (Peer<'_>, Duration),
+    ) -> Result<Finished, Unseen> {
+        let words = ["--git-dir=."].iter().chain(words).map(OsString::from).collect();
+        let asked = Asked { verb: "git", dir, words, env, stdin, deadline, keep_bytes: 2 * MAX_TOLD };
+        self.git.run(asked, peer).await
+    }
+
+    /// What git prints in a bare repository of ours; it has to end well.
+    async fn own_printed(&self, dir: &Path, words: &[&str]) -> Result<Vec<u8>> {
+        let ended = self.own(dir, words, Stdin::Empty, SOON).await?;
+        if ended.ok() { Ok(ended.stdout.bytes()) } else { Err(Failure::internal(Excerpt::of(&ended.stderr.bytes()))) }
+    }
+
+    /// A fresh bare repository in a temporary directory, which sees the objects of `mirror`.
+    async fn quarantine(&self, mirror: Option<&Path>) -> Result<tempfile::TempDir> {
+        let dir =
+            tempfile::Builder::new().prefix("quarantine-").tempdir_in(&self.mirrors).map_err(Failure::internal)?;
+        self.own_init(dir.path()).await?;
+        if let Some(mirror) = mirror {
+            let line = format!("{}\n", mirror.join("objects").display());
+            let info = dir.path().join("objects/info");
+            let written = std::fs::create_dir_all(&info).and_then(|()| std::fs::write(info.join("alternates"), line));
+            written.map_err(Failure::internal)?;
+        }
+        Ok(dir)
+    }
+
+    async fn own_init(&self, dir: &Path) -> Result<()> {
+        let words = ["init", "--quiet", "--bare", "--template=", "--initial-branch=main"].map(OsString::from).to_vec();
+        let (env, stdin, deadline) = (vec![], Stdin::Empty, SOON);
+        let asked = Asked { verb: "git init", dir, words, env, stdin, deadline, keep_bytes: 8192 };
+        let made = self.git.run(asked, Peer::Nobody).await.map_err(host)?;
+        if made.ok() { Ok(()) } else { Err(Failure::internal(Excerpt::of(&made.stderr.bytes()))) }
+    }
+}
+
+/// For what is done in a moment.
+const SOON: Duration = Duration::from_secs(60);
+
+/// For what reads a whole repository.
+const LONG: Duration = Duration::from_secs(600);
+
+/// Bytes of what git prints that are read.
+const MAX_TOLD: usize = 32 << 20;
+
+/// A bundle that comes out.
+const MAX_BUNDLE: u64 = 1 << 30;
+
+/// This host's git did not run to its end.
+fn host(err: Unseen) -> Failure {
+    match err {
+        Unseen::Address(err) => Failure::new(Code::PolicyDenied, err.to_string()).detail("rule", "repo.private"),
+        Unseen::Host(Error::TimedOut { .. }) => Failure::new(Code::CommandTimedOut, err.to_string()),
+        err => Failure::internal(err),
+    }
+}
+
+fn no_worktree(id: &WorkflowId) -> Failure {
+    Failure::new(Code::WorktreeMissing, format!("There is no worktree `{id}`.")).hint("`list` shows those there are")
+}

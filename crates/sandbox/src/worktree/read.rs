@@ -1,0 +1,311 @@
+//! Reads what git prints. Inside a container it may print anything.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::{Failure, Result};
+
+/// For [`refs_and_head`].
+pub(super) const WITH_SYMREF: &str = "--format=%(objectname) %(refname) %(symref)";
+
+/// A file in a comparison.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FileChange {
+    /// Its name in the worktree; what is no text in it became U+FFFD.
+    pub path: String,
+    /// `added`, `modified`, `deleted`, or `type_changed`.
+    pub status: &'static str,
+    /// Lines that came; 0 for a binary file.
+    pub additions: u64,
+    /// Lines that went; 0 for a binary file.
+    pub deletions: u64,
+    /// It is no text.
+    pub binary: bool,
+}
+
+/// An id of an object: SHA-1 or SHA-256 in hex.
+pub(super) fn oid(text: &str) -> Option<&str> {
+    let text = text.trim();
+    let fits =
+        matches!(text.len(), 40 | 64) && text.bytes().all(|it| it.is_ascii_digit() || (b'a'..=b'f').contains(&it));
+    fits.then_some(text)
+}
+
+/// `<oid> <name>` a line.
+pub(super) fn refs(told: &[u8]) -> Vec<(String, String)> {
+    let lines = told.split(|it| *it == b'\n').filter_map(|it| std::str::from_utf8(it).ok()?.split_once(' '));
+    lines.filter_map(|(id, name)| Some((oid(id)?.to_owned(), name.to_owned()))).collect()
+}
+
+/// What `for-each-ref` prints for [`WITH_SYMREF`]: ids by name, and what the first symbolic one stands for.
+pub(super) fn refs_and_head(told: &[u8]) -> (BTreeMap<String, String>, Option<String>) {
+    let (mut found, mut head) = (BTreeMap::new(), None);
+    for (id, rest) in refs(told) {
+        match rest.split_once(' ') {
+            Some((name, "")) => drop(found.insert(name.to_owned(), id)),
+            Some((_, symref)) => head = Some(symref.to_owned()),
+            None => drop(found.insert(rest, id)),
+        }
+    }
+    (found, head)
+}
+
+/// The branch that `ls-remote --symref` says HEAD is.
+pub(super) fn head_branch(told: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(told);
+    let line = text.lines().find_map(|it| it.strip_prefix("ref: refs/heads/")?.strip_suffix("\tHEAD"))?;
+    coracle_runtime::BranchName::parse(line).ok().map(|it| it.as_str().to_owned())
+}
+
+/// Directories that `ls-files -s -z` names as repositories of their own.
+pub(super) fn gitlinks(told: &[u8]) -> Vec<String> {
+    let records = told.split(|it| *it == 0).filter_map(|it| it.strip_prefix(b"160000 "));
+    let names = records.filter_map(|it| it.splitn(2, |it| *it == b'\t').nth(1));
+    names.map(|it| String::from_utf8_lossy(it).into_owned()).collect()
+}
+
+/// What `diff-index -z --raw --numstat` prints: first a record and a name for each file, then its numbers.
+pub(super) fn changes(told: &[u8]) -> Result<Vec<FileChange>> {
+    let odd = || Failure::internal("git inside printed a comparison that cannot be read");
+    let text = |it: &[u8]| String::from_utf8_lossy(it).into_owned();
+    let mut files: Vec<FileChange> = Vec::new();
+    let mut parts = told.split(|it| *it == 0).filter(|it| !it.is_empty());
+    let mut at = 0;
+    while let Some(part) = parts.next() {
+        if let Some(record) = part.strip_prefix(b":") {
+            let status = match record.rsplit(|it| *it == b' ').next().and_then(<[u8]>::first) {
+                Some(b'A') => "added",
+                Some(b'D') => "deleted",
+                Some(b'T') => "type_changed",
+                Some(b'M' | b'U') => "modified",
+                _ => return Err(odd()),
+            };
+            let path = text(parts.next().ok_or_else(odd)?);
+            files.push(FileChange { path, status, additions: 0, deletions: 0, binary: false });
+            continue;
+        }
+        let mut fields = part.splitn(3, |it| *it == b'\t');
+        let (Some(added), Some(deleted), Some(name)) = (fields.next(), fields.next(), fields.next()) else {
+            return Err(odd());
+        };
+        let file = files.get_mut(at).filter(|it| it.path == text(name)).ok_or_else(odd)?;
+        at += 1;
+        file.binary = added == b"-";
+        let number = |it: &[u8]| std::str::from_utf8(it).ok().and_then(|it| it.parse().ok()).unwrap_or(0);
+        (file.additions, file.deletions) = (number(added), number(deleted));
+    }
+    Ok(files)
+}
+
+/// How a worktree stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Standing {
+    pub(super) head: Option<String>,
+    pub(super) branch: Option<String>,
+    /// Tracked files that differ.
+    pub(super) dirty: u64,
+    pub(super) untracked: u64,
+}
+
+/// Reads `status --porcelain=v2 --branch -z`.
+pub(super) fn standing(told: &[u8]) -> Standing {
+    let mut standing = Standing::default();
+    let mut records = told.split(|it| *it == 0);
+    while let Some(record) = records.next() {
+        match record.split_first_chunk::<2>() {
+            Some((b"# ", rest)) => {
+                let text = String::from_utf8_lossy(rest);
+                match text.split_once(' ') {
+                    Some(("branch.oid", value)) => standing.head = oid(value).map(str::to_owned),
+                    Some(("branch.head", value)) if value != "(detached)" => standing.branch = Some(value.to_owned()),
+                    _ => {}
+                }
+            }
+            Some((b"1 " | b"u ", _)) => standing.dirty += 1,
+            Some((b"2 ", _)) => {
+                standing.dirty += 1;
+                // The name that it had.
+                records.next();
+            }
+            Some((b"? ", _)) => standing.untracked += 1,
+            _ => {}
+        }
+    }
+    standing
+}
+
+/// Cuts a patch behind the last file that fits, and counts the files in it.
+pub(super) fn whole_files(patch: &[u8], cut: bool) -> (&[u8], usize) {
+    const BEGINS: &[u8] = b"diff --git ";
+    let starts = |at: &usize| patch[*at..].starts_with(BEGINS) && (*at == 0 || patch[*at - 1] == b'\n');
+    let files: Vec<usize> = (0..patch.len()).filter(starts).collect();
+    match (cut, files.last()) {
+        (true, Some(last)) => (&patch[..*last], files.len() - 1),
+        _ => (patch, files.len()),
+    }
+}
+
+/// What of a patch does more than change lines of the files that it names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Deeds {
+    /// It takes a file from elsewhere. Ours never do, and whose names they take is not told by git's numbers.
+    pub(super) renames: bool,
+    /// It makes links or submodules.
+    pub(super) links: bool,
+}
+
+pub(super) fn deeds(patch: &[u8]) -> Deeds {
+    let mut deeds = Deeds::default();
+    // Lines of a file begin with a sign, so these can only be lines of the patch itself.
+    for line in patch.split(|it| *it == b'\n') {
+        deeds.renames |= [&b"rename "[..], b"copy "].iter().any(|it| line.starts_with(it));
+        let modes = [&b"new file mode "[..], b"new mode ", b"old mode ", b"deleted file mode "];
+        let mode = modes.iter().find_map(|it| line.strip_prefix(*it));
+        deeds.links |= mode.is_some_and(|it| !it.starts_with(b"100"));
+    }
+    deeds
+}
+
+/// Commit and name of the one reference of a bundle, and where its pack begins.
+pub(super) fn bundle_head(begins: &[u8]) -> Option<(String, String, usize)> {
+    let ends = begins.windows(2).position(|it| it == b"\n\n")? + 2;
+    let text = std::str::from_utf8(&begins[..ends - 2]).ok()?;
+    let mut lines = text.lines();
+    let version = lines.next()?;
+    let mut found = None;
+    for line in lines {
+        match line.as_bytes().first()? {
+            b'-' => drop(oid(line[1..].split(' ').next()?)?),
+            b'@' if version == "# v3 git bundle" && line == "@object-format=sha1" => {}
+            _ if found.is_none() => {
+                let (id, name) = line.split_once(' ')?;
+                found = Some((oid(id)?.to_owned(), name.to_owned()));
+            }
+            _ => return None,
+        }
+    }
+    let known = matches!(version, "# v2 git bundle" | "# v3 git bundle");
+    found.filter(|_| known).map(|(id, name)| (id, name, ends))
+}
+
+/// A flag of `push --porcelain` for our one ref, and what is said of it.
+pub(super) fn pushed(told: &[u8]) -> Option<(char, String)> {
+    let text = String::from_utf8_lossy(told);
+    text.lines().find_map(|line| {
+        let mut fields = line.splitn(3, '\t');
+        let flag = fields.next().filter(|it| it.chars().count() == 1)?.chars().next()?;
+        let _refs = fields.next().filter(|it| it.contains(':'))?;
+        Some((flag, fields.next()?.to_owned()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comparison_is_read_whatever_its_names() {
+        let told = b":000000 100644 0 1 A\0a b\0:100644 100644 1 2 M\0:x\ty\0:100644 000000 1 0 D\0\xff\0\
+            3\t0\ta b\0-\t-\t:x\ty\x000\t7\t\xff\0";
+        let found = changes(told).unwrap();
+        let seen: Vec<_> =
+            found.iter().map(|it| (&*it.path, it.status, it.additions, it.deletions, it.binary)).collect();
+        let expected =
+            [("a b", "added", 3, 0, false), (":x\ty", "modified", 0, 0, true), ("\u{fffd}", "deleted", 0, 7, false)];
+        assert_eq!(seen, expected);
+        for bad in [&b"3\t0\ta"[..], b":x\0a\0", b"nonsense", b":1 2 3 4 M"] {
+            assert!(changes(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(changes(b"").unwrap(), []);
+    }
+
+    #[test]
+    fn repositories_within_are_found() {
+        let told = b"100644 0 0\ta\x00160000 0 0\tsub/b\tc\0";
+        assert_eq!(gitlinks(told), ["sub/b\tc"]);
+    }
+
+    #[test]
+    fn a_standing_is_counted() {
+        let told = "# branch.oid 0123456789012345678901234567890123456789\0# branch.head coracle/x\0\
+            1 .M N... 100644 100644 100644 a a f\x002 R. N... 100644 100644 100644 a a R100 new\0? old\0? more\0u x\0";
+        let standing = standing(told.as_bytes());
+        assert_eq!((standing.dirty, standing.untracked, standing.branch.as_deref()), (3, 1, Some("coracle/x")));
+        assert!(standing.head.is_some());
+    }
+
+    #[test]
+    fn a_patch_is_cut_between_files() {
+        let patch = b"diff --git a/a b/a\n+diff --git \ndiff --git a/b b/b\n+x\n";
+        assert_eq!(whole_files(patch, false), (&patch[..], 2));
+        assert_eq!(whole_files(patch, true), (&patch[..32], 1));
+        assert_eq!(whole_files(b"diff --git a", true), (&b""[..], 0));
+        assert_eq!(whole_files(b"", true), (&b""[..], 0));
+    }
+
+    #[test]
+    fn what_a_patch_does_is_seen_in_its_own_lines_only() {
+        let none = b"diff --git a/a b/a\nindex 1..2 100644\n--- a/a\n+++ b/a\n+rename from x\n new file mode 120000\n";
+        assert_eq!(deeds(none), Deeds::default());
+        assert!(deeds(b"diff --git a/a b/b\nsimilarity index 100%\nrename from a\nrename to b\n").renames);
+        assert!(deeds(b"diff --git a/a b/a\nnew file mode 120000\n").links);
+        assert!(deeds(b"diff --git a/a b/a\nnew file mode 160000\n").links);
+    }
+
+    #[test]
+    fn references_and_the_symbolic_one_are_told_apart() {
+        let id = "0".repeat(40);
+        let told = format!("{id} refs/a \n{id} refs/HEAD refs/a\nnonsense refs/b \n{id} refs/c/d \n");
+        let (found, head) = refs_and_head(told.as_bytes());
+        assert_eq!(found.into_keys().collect::<Vec<_>>(), ["refs/a", "refs/c/d"]);
+        assert_eq!(head.as_deref(), Some("refs/a"));
+    }
+
+    #[test]
+    fn what_became_of_a_push_is_read() {
+        let told = b"To https://e.com/r\n*\t0123:refs/heads/coracle/x\t[new branch]\nDone\n";
+        assert_eq!(pushed(told), Some(('*', "[new branch]".into())));
+        assert_eq!(pushed(b"To x\n!\ta:b\t[rejected] (fetch first)\n").unwrap().0, '!');
+        assert_eq!(pushed(b"To x\nDone\n"), None);
+    }
+
+    #[test]
+    fn a_bundle_has_one_reference_and_no_filter() {
+        let id = "0".repeat(40);
+        let head = |lines: &str| bundle_head(format!("{lines}\n\nPACK").replace("ID", &id).as_bytes());
+        let (_, name, at) = head("# v2 git bundle\n-ID Subject\nID refs/heads/x").unwrap();
+        assert_eq!((name.as_str(), at), ("refs/heads/x", 16 + 50 + 54 + 1));
+        assert!(head("# v3 git bundle\n@object-format=sha1\nID refs/heads/x").is_some());
+        let bad = [
+            "",
+            "# v2 git bundle",
+            "# v2 git bundle\nID a\nID b",
+            "# v3 git bundle\n@filter=blob:none\nID a",
+            "x\nID a",
+        ];
+        for it in bad.into_iter().chain(["# v2 git bundle\n-x\nID a", "# v2 git bundle\nxx a"]) {
+            assert_eq!(head(it), None, "{it}");
+        }
+    }
+
+    #[test]
+    fn the_head_of_a_remote_is_a_branch_or_nothing() {
+        assert_eq!(head_branch(b"ref: refs/heads/trunk\tHEAD\n00\tHEAD\n").as_deref(), Some("trunk"));
+        for bad in ["", "00\tHEAD", "ref: refs/tags/x\tHEAD", "ref: refs/heads/--x\tHEAD", "ref: refs/heads/a..b\tHEAD"]
+        {
+            assert_eq!(head_branch(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn nothing_that_git_prints_panics(told in proptest::collection::vec(0_u8..128, 0..200)) {
+            let _ = changes(&told);
+            let _ = standing(&told);
+            let _ = (refs(&told), head_branch(&told), pushed(&told), deeds(&told));
+            let (kept, _) = whole_files(&told, true);
+            proptest::prop_assert!(told.starts_with(kept));
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The bare repository inside, filled from the mirror.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+
+use coracle_runtime::host::git::Asked;
+use coracle_runtime::host::process::Stdin;
+use coracle_runtime::link::wire::{Entry, FaultCode};
+use coracle_runtime::{Error, Input, random_hex};
+use serde::Serialize;
+
+use super::inside::{Inside, Place, lost};
+use super::mirror::{Mirror, ORIGIN};
+use super::source::Source;
+use super::state::Repository;
+use super::{LONG, WorktreeManager, read};
+use crate::{Code, Failure, Result, Warning};
+
+/// Names of repositories that are not finished.
+const UNFINISHED: &str = ".repo.git.";
+
+/// Entries of the root that are looked at.
+const MAX_ENTRIES: u64 = 10_000;
+
+/// Which repository a sandbox works on.
+#[derive(Clone, Debug)]
+pub struct SetupAsk {
+    /// A URL, or a directory of this host.
+    pub source: String,
+    /// Another repository may take the place of the one there is, which is moved aside.
+    pub replace: bool,
+}
+
+/// The repository of a sandbox.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Repo {
+    /// Where it comes from.
+    pub url: String,
+    /// The branch that is the remote's HEAD.
+    pub head: Option<String>,
+    /// How many branches the remote has.
+    pub branches: usize,
+    /// `fetch_stale`, `repo_corrupt`.
+    pub warnings: Vec<Warning>,
+}
+
+/// What the repository inside has of the remote.
+#[derive(Debug, Default)]
+struct Have {
+    refs: BTreeMap<String, String>,
+    head: Option<String>,
+}
+
+impl WorktreeManager {
+    /// Fetches a repository, and makes the one inside have all its branches.
+    ///
+    /// # Errors
+    /// `invalid_url`, `policy_denied`, `fetch_failed`; `branch_conflict` for another repository than the one there is.
+    pub async fn setup_repo(&self, at: &Inside, ask: &SetupAsk) -> Result<Repo> {
+        let source = Source::parse(&ask.source, self.settings.allow_private, &self.settings.allow_roots)?;
+        let records = self.records(at)?;
+        let _lock = records.lock("repo").await?;
+        let url = source.text();
+        let other = records.repository()?.filter(|it| it.url != url);
+        if let Some(other) = &other
+            && !ask.replace
+        {
+            let message = format!("This sandbox works on `{}`.", other.url);
+            return Err(Failure::new(Code::BranchConflict, message).hint("say `replace` to work on another repository"));
+        }
+        let (mirror, have) = tokio::join!(self.fresh_mirror(&source), self.have(at));
+        let (mut mirror, have) = (mirror?, have?);
+        let fits = have.is_some() && other.is_none();
+        if !fits && at.stat("repo.git").await?.is_some() {
+            mirror.warnings.extend(self.move_repo_aside(at, have.is_none()).await?);
+        }
+        match have.filter(|_| fits) {
+            Some(have) => self.fill(at, "repo.git", &mirror, have).await?,
+            None => self.make_inside(at, &mirror, &url).await?,
+        }
+        records.remember_repository(&Repository { url: url.clone() })?;
+        Ok(Repo { url, head: mirror.head, branches: mirror.branches.len(), warnings: mirror.warnings })
+    }
+
+    /// `None` when there is no repository, or none that git can read. Removes what was never finished.
+    async fn have(&self, at: &Inside) -> Result<Option<Have>> {
+        let repo = at.repo();
+        let words = ["for-each-ref", read::WITH_SYMREF, ORIGIN];
+        let (told, entries) = tokio::join!(repo.run(&words), entries(at));
+        for entry in entries?.iter().filter(|it| it.name.starts_with(UNFINISHED)) {
+            at.remove(&entry.name).await?;
+        }
+        let told = told?;
+        if !told.ok() {
+            return Ok(None);
+        }
+        let (refs, head) = read::refs_and_head(&told.good()?);
+        Ok(Some(Have { refs, head }))
+    }
+
+    /// It lies beside the new one until the volume goes.
+    async fn move_repo_aside(&self, at: &Inside, broken: bool) -> Result<Option<Warning>> {
+        let name = format!("repo.git.old-{}", jiff::Timestamp::now().as_millisecond());
+        at.link.rename(at.file("repo.git"), &name).await.map_err(lost)?;
+        let message = format!("the repository inside could not be read and is made anew; the old one is `{name}`");
+        Ok(broken.then(|| Warning::new("repo_corrupt", message)))
+    }
+
+    async fn make_inside(&self, at: &Inside, mirror: &Mirror, url: &str) -> Result<()> {
+        let temp = format!("{UNFINISHED}{}", random_hex::<4>());
+        let git = at.git(Place::Bare(temp.clone()));
+        let words = ["init", "--quiet", "--bare", "--template=", "--initial-branch=main"];
+        git.printed(&words).await?;
+        // As git would write it: nothing in it is anybody's but ours.
+        let config = format!(
+            "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n[remote \"origin\"]\n\turl = \
+             \"{}\"\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n",
+            url.replace('\\', r"\\").replace('"', "\\\"")
+        );
+        at.write(&format!("{temp}/config"), &config).await?;
+        self.fill(at, &temp, mirror, Have::default()).await?;
+        at.link.rename(at.file(&temp), "repo.git").await.map(drop).map_err(lost)
+    }
+
+    /// Sends what is missing, then says where branches are: killed in between, only objects are there that nobody names.
+    async fn fill(&self, at: &Inside, name: &str, mirror: &Mirror, have: Have) -> Result<()> {
+        let git = at.git(Place::Bare(name.to_owned()));
+        let wanted: BTreeMap<String, &String> =
+            mirror.branches.iter().map(|(branch, id)| (format!("{ORIGIN}{branch}"), id)).collect();
+        let changed: Vec<_> = wanted.iter().filter(|(name, id)| have.refs.get(*name) != Some(id)).collect();
+        if !changed.is_empty() {
+            self.send(at, name, mirror, &have).await?;
+        }
+        let gone = have.refs.keys().filter(|it| !wanted.contains_key(*it));
+        let gone: String = gone.map(|name| format!("delete {name}\n")).collect();
+        let new: String = changed.iter().map(|(name, id)| format!("update {name} {id}\n")).collect();
+        // First what goes: `a` may have to make room for `a/b`.
+        for lines in [gone, new].into_iter().filter(|it| !it.is_empty()) {
+            git.fed(&["update-ref", "--stdin"], Input::Bytes(lines.into_bytes())).await?.good()?;
+        }
+        if let Some(head) =
+            mirror.head.as_ref().map(|it| format!("{ORIGIN}{it}")).filter(|it| have.head.as_ref() != Some(it))
+        {
+            git.printed(&["symbolic-ref", "refs/remotes/origin/HEAD", &head]).await?;
+        }
+        Ok(())
+    }
+
+    /// A pack from one git to the other, as it is made: no file in between, on neither side.
+    async fn send(&self, at: &Inside, name: &str, mirror: &Mirror, have: &Have) -> Result<()> {
+        let known = self.known(mirror, have).await?;
+        let wants = mirror.branches.values().map(|id| format!("{id}\n"));
+        let has = known.iter().map(|id| format!("^{id}\n"));
+        let revisions: String = wants.chain(has).collect();
+        let words = ["--git-dir=.", "pack-objects", "--revs", "--thin", "--stdout", "--delta-base-offset", "--quiet"];
+        let asked = Asked {
+            verb: "git pack-objects",
+            dir: &mirror.dir,
+            words: words.map(OsString::from).to_vec(),
+            env: vec![],
+            stdin: Stdin::Input(Input::Bytes(revisions.into_bytes())),
+            deadline: LONG,
+            keep_bytes: 8192,
+        };
+        let (packs, pack) = self.git.start(asked).map_err(Failure::internal)?;
+        let git = at.git(Place::Bare(name.to_owned()));
+        let takes = ["index-pack", "--stdin", "--fix-thin"];
+        let (packed, taken) =
+            tokio::join!(packs.end("git pack-objects", LONG), git.fed(&takes, Input::Stream(Box::new(pack))));
+        let (packed, taken) = (packed.map_err(Failure::internal)?, taken?);
+        if !packed.ok() {
+            return Err(Failure::internal(coracle_runtime::Excerpt::of(&packed.stderr.bytes())));
+        }
+        taken.good().map(drop)
+    }
+
+    /// Of what the repository inside says that it has, what the mirror knows too.
+    async fn known(&self, mirror: &Mirror, have: &Have) -> Result<BTreeSet<String>> {
+        let here: BTreeSet<&String> = mirror.branches.values().collect();
+        let (mut known, asked): (BTreeSet<_>, BTreeSet<_>) =
+            have.refs.values().cloned().partition(|it| here.contains(it));
+        if asked.is_empty() {
+            return Ok(known);
+        }
+        let lines: String = asked.iter().map(|it| format!("{it}\n")).collect();
+        let words = ["cat-file", "--batch-check=%(objectname) %(objecttype)"];
+        let told = self.own(&mirror.dir, &words, Stdin::Input(Input::Bytes(lines.into_bytes())), LONG).await?;
+        known.extend(
+            read::refs(&told.stdout.bytes()).into_iter().filter(|(_, kind)| kind == "commit").map(|(id, _)| id),
+        );
+        Ok(known)
+    }
+}
+
+/// What lies in the root; nothing when there is none.
+async fn entries(at: &Inside) -> Result<Vec<Entry>> {
+    match at.link.list(at.file(""), MAX_ENTRIES).await {
+        Ok((entries, _)) => Ok(entries),
+        Err(Error::Refused(fault)) if fault.code == FaultCode::NotFound => Ok(Vec::new()),
+        Err(err) => Err(lost(err)),
+    }
+}

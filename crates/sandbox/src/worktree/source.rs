@@ -1,0 +1,132 @@
+//! Where a repository is taken from, and what branches are called.
+
+use std::path::{Path, PathBuf};
+
+use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::host::git::Peer;
+use coracle_runtime::{BranchName, GitRules, GitUrl};
+use sha2::{Digest as _, Sha256};
+
+use crate::{Code, Failure, Result, WorkflowId};
+
+/// A repository that was named, and may be taken from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    Url(GitUrl),
+    /// A directory of this host, without links.
+    Dir(PathBuf),
+}
+
+impl Source {
+    /// Reads a URL, or a directory that lies beneath one of `roots`.
+    pub(super) fn parse(text: &str, allow_private: bool, roots: &[PathBuf]) -> Result<Self> {
+        if !text.starts_with('/') {
+            let url = GitUrl::parse(text, GitRules { allow_private, ssh: true });
+            return url.map(Self::Url).map_err(|err| {
+                let code = if err.rule().is_some() { Code::PolicyDenied } else { Code::InvalidUrl };
+                Failure::new(code, err.to_string())
+            });
+        }
+        let held = HostPath::open(Path::new(text)).map_err(|err| Failure::new(Code::InvalidUrl, err.to_string()))?;
+        if !held.is_dir() {
+            return Err(Failure::new(Code::InvalidUrl, "a local source is a directory"));
+        }
+        beneath(held.real(), roots)?;
+        Ok(Self::Dir(held.real().to_owned()))
+    }
+
+    /// As it is given to git, and told to people: a URL that we take has no password in it.
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::Url(url) => url.as_str().to_owned(),
+            Self::Dir(dir) => dir.display().to_string(),
+        }
+    }
+
+    pub(super) fn peer(&self) -> Peer<'_> {
+        match self {
+            Self::Url(url) => Peer::Url(url),
+            Self::Dir(_) => Peer::Dir,
+        }
+    }
+
+    /// Names its mirror.
+    pub(super) fn key(&self) -> String {
+        hex::encode(&Sha256::digest(self.text())[..8])
+    }
+}
+
+/// A directory lies beneath one of those that the person allows.
+pub(super) fn beneath(real: &Path, roots: &[PathBuf]) -> Result<()> {
+    let within = |root: &PathBuf| root.canonicalize().is_ok_and(|root| real.starts_with(root));
+    if roots.iter().any(within) {
+        return Ok(());
+    }
+    let message = format!("`{}` lies beneath no directory that may be used", real.display());
+    Err(Failure::new(Code::PolicyDenied, message).detail("rule", "allow_roots"))
+}
+
+/// The branch of a workflow, checked where it is given.
+pub(super) fn branch_of(prefix: &str, id: &WorkflowId, given: Option<&str>) -> Result<BranchName> {
+    let text = given.map_or_else(|| format!("{prefix}{id}"), str::to_owned);
+    let refuse = |why: &str| Err(Failure::new(Code::InvalidBranch, format!("That is no branch of a workflow: {why}.")));
+    if !text.starts_with(prefix) || text.len() == prefix.len() {
+        return refuse(&format!("it does not begin with `{prefix}`"));
+    }
+    // What git takes in a name, and a refspec would read as something else.
+    if text.contains(['+', ':']) {
+        return refuse("it has `+` or `:`");
+    }
+    BranchName::parse(text).or_else(|_| refuse("git does not take such a name"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id() -> WorkflowId {
+        WorkflowId::parse("issue-1").unwrap()
+    }
+
+    #[test]
+    fn x25_branches_keep_to_their_prefix_and_to_what_is_no_refspec() {
+        assert_eq!(branch_of("coracle/", &id(), None).unwrap().as_str(), "coracle/issue-1");
+        assert_eq!(branch_of("coracle/", &id(), Some("coracle/x/y")).unwrap().as_str(), "coracle/x/y");
+        let bad =
+            ["main", ":main", "+coracle/x", "coracle/", "coracle/a:b", "coracle/a+b", "coracle/@{1}", "-coracle/x"];
+        for text in
+            bad.into_iter().chain(["coracle/x.lock", "coracle/../main", "coracle/a b", "coracle/-\n", "coracle//a"])
+        {
+            assert_eq!(branch_of("coracle/", &id(), Some(text)).unwrap_err().code, Code::InvalidBranch, "{text}");
+        }
+    }
+
+    #[test]
+    fn sources_are_urls_and_directories_that_may_be_used() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let roots = [dir.path().to_owned()];
+        let code = |text: &str| Source::parse(text, false, &roots).map_err(|it| it.code);
+        assert!(code(dir.path().to_str().unwrap()).is_ok());
+        assert!(code("https://e.com/r.git").is_ok() && code("git@e.com:a/r.git").is_ok());
+        assert!(code("ssh://git@e.com/a/r").is_ok());
+        assert_eq!(code(other.path().to_str().unwrap()), Err(Code::PolicyDenied));
+        std::os::unix::fs::symlink(other.path(), dir.path().join("link")).unwrap();
+        assert_eq!(code(dir.path().join("link").to_str().unwrap()), Err(Code::PolicyDenied));
+        assert_eq!(code("http://e.com/r"), Err(Code::PolicyDenied));
+        let bad =
+            ["https://me:pw@e.com/r", "ext::sh -c id", "-c", "file:///etc", "https://e.com/\n", "../x", "", "/nope"];
+        for text in bad {
+            assert_eq!(code(text), Err(Code::InvalidUrl), "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_branch_that_is_taken_is_one_word_under_the_prefix(text in "(coracle/)?[a-z+:@{}~^ ./-]{0,12}") {
+            if let Ok(name) = branch_of("coracle/", &id(), Some(&text)) {
+                proptest::prop_assert!(name.as_str().starts_with("coracle/") && !name.as_str().contains([':', '+', ' ', '~', '^']));
+                proptest::prop_assert!(!name.as_str().contains(".."));
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! `coracle worker run`: the agent of a workflow works, and what it does is printed line by line.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::ArgMatches;
+use coracle_sandbox::{ProfileName, WorkflowId};
+use serde_json::Value;
+
+use super::{open, told};
+use crate::context::{Context, Options};
+use crate::failure::Failure;
+use crate::host::Host;
+use crate::render;
+use crate::sandbox::{self, Task};
+
+/// Bytes of a prompt that are read.
+const MAX_PROMPT: u64 = 16 << 20;
+
+/// Runs it. Events go to standard output as JSON, one a line; the last one is the result.
+pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
+    let Some((_, matches)) = matches.subcommand() else { return ExitCode::from(super::NOT_UNDERSTOOD) };
+    let done = async {
+        let cx = open(host, options)?;
+        if let Some(fault) = cx.config_fault.as_deref() {
+            return Err(fault.clone());
+        }
+        let (profile, id, task) = asked(&cx, matches)?;
+        let home = cx.homes().of(&cx, &profile, &id).await?;
+        sandbox::work(&cx, &home, (&profile, &id), task, |event| render::print(&event.to_string())).await
+    };
+    match done.await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => told(&failure),
+    }
+}
+
+fn asked(cx: &Context, matches: &ArgMatches) -> Result<(ProfileName, WorkflowId, Task), Failure> {
+    let word = |name: &str| matches.get_one::<String>(name).cloned();
+    let profile = word("profile").map_or_else(|| ProfileName::parse("default"), ProfileName::parse)?;
+    let id = WorkflowId::parse(word("worktree").unwrap_or_default())?;
+    let mut prompt = word("prompt").unwrap_or_default();
+    if prompt == "-" {
+        prompt.clear();
+        let read = std::io::stdin().lock().take(MAX_PROMPT).read_to_string(&mut prompt);
+        read.map_err(|err| Failure::invalid("prompt", format!("cannot be read: {err}")))?;
+    }
+    let schema = matches.get_one::<PathBuf>("schema").map(|it| schema(cx, it)).transpose()?;
+    Ok((profile, id, Task { prompt, model: word("model"), instructions: word("instructions"), schema }))
+}
+
+fn schema(cx: &Context, file: &Path) -> Result<Value, Failure> {
+    let bad = |why: String| Failure::invalid("schema", why);
+    let text = std::fs::read(cx.host.path(file)).map_err(|err| bad(format!("cannot be read: {err}")))?;
+    serde_json::from_slice(&text).map_err(|err| bad(format!("is no JSON: {err}")))
+}

@@ -1,0 +1,58 @@
+//! Host directories on their way into a workspace, and back.
+
+use coracle_runtime::Refused;
+use coracle_workspace::{ApplyError, MountError};
+
+use super::{Code, Failure};
+
+impl From<MountError> for Failure {
+    fn from(err: MountError) -> Self {
+        let message = err.to_string();
+        match err {
+            MountError::Twice(path) => Self::new(Code::MountInvalid, message)
+                .detail("path", path)
+                .hint("give the mounts a `mount_path` each, or leave the file out with `exclude_glob`"),
+            MountError::Refused { path, problem } => {
+                let refused = Self::from(Refused { problems: vec![*problem] });
+                Self { message, ..refused }
+                    .detail("path", path)
+                    .hint("leave the link out with `exclude_glob`, or `follow_symlinks` false")
+            }
+            MountError::TooLarge { name, limit, of } => Self::new(Code::MountTooLarge, message)
+                .detail("host_path", name)
+                .detail("limit", limit)
+                .detail("of", of)
+                .hint("narrow it with `include_glob` and `exclude_glob`, or raise its `max_bytes`, `copy.max_bytes` or `copy.max_entries`"),
+            MountError::Read { path, source } => Self::new(Code::MountFailed, message)
+                .detail("path", path)
+                .detail("why", source.to_string())
+                .hint("see whether the file can be read, or leave it out with `exclude_glob`"),
+            MountError::Link(err) => Self::from(coracle_lifecycle::Error::from(err)),
+            _ => Self::new(Code::MountFailed, message).hint("see whether the files fit into the workspace"),
+        }
+    }
+}
+
+impl From<ApplyError> for Failure {
+    fn from(err: ApplyError) -> Self {
+        let message = err.to_string();
+        match err {
+            ApplyError::Conflict(conflicts) => Self::new(Code::ApplyConflict, message)
+                .detail("conflicts", conflicts)
+                .hint("nothing was written; take them over by hand: `coracle workspace export` gives all files"),
+            ApplyError::Gone(err) => Self::from(coracle_lifecycle::Error::from(err)),
+            ApplyError::Changing(path) => {
+                Self::new(Code::Busy, message).detail("path", path).hint("wait until nothing runs in the workspace")
+            }
+            ApplyError::TooLarge { .. } => Self::new(Code::ApplyFailed, message)
+                .hint("nothing was written; raise `copy.max_bytes` or `copy.max_entries`"),
+            ApplyError::Io { path, written, source, .. } => Self::new(Code::ApplyFailed, message)
+                .detail("path", path)
+                .detail("written", written)
+                .detail("why", source.to_string())
+                .hint("what stands in `written` is on the host; the call can be made again"),
+            ApplyError::Link(err) => Self::from(coracle_lifecycle::Error::from(err)),
+            other => Self::internal(other),
+        }
+    }
+}

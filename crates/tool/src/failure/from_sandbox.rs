@@ -1,0 +1,42 @@
+//! What to do next when a sandbox or its worktree is not what was asked for.
+
+use coracle_sandbox as sandbox;
+
+use super::{Code, Failure};
+
+impl From<sandbox::Failure> for Failure {
+    fn from(it: sandbox::Failure) -> Self {
+        let Some(code) = Code::of_word(&it.code.word()) else { return Self::internal(it) };
+        let hint = it.hint.or_else(|| hint(code).map(str::to_owned));
+        Self { hint, retryable: it.retryable, details: it.details, ..Self::new(code, it.message) }
+    }
+}
+
+fn hint(code: Code) -> Option<&'static str> {
+    Some(match code {
+        Code::SandboxUnavailable => "wait half a minute; `coracle preflight` says whether the engine is well",
+        Code::SandboxNotReady => "try again; if it stays, the step in `details.step` says where to look",
+        Code::SandboxLost => "try again: the next call starts the sandbox anew, with its files",
+        Code::EgressNotEnforced => "use another version of the engine: no sandbox runs where its network is open",
+        Code::TeardownIncomplete => "try again: it goes on where it stopped",
+        Code::WorktreeMissing => "`coracle worktree list` shows those that there are",
+        Code::BaseNotFound => "name a branch of origin, a tag or a commit",
+        Code::BranchConflict => "use another id, or remove the worktree that has the branch",
+        Code::GitMissing => "use an image with git inside, or leave `sandbox.profiles.NAME.image` out",
+        Code::FetchFailed => "see whether the repository can be reached, and whether you may read it",
+        Code::ApplyConflict => "nothing was changed; commit or take back the files that are named, then try again",
+        Code::PushRefused => "only the workflow's own branch can be pushed, forwards",
+        Code::PushRejected => "the remote said no; its own words stand in the message",
+        Code::SaveFailed => "nothing was removed; make room, or remove with `discard` if the work may be lost",
+        Code::ProxyRequired | Code::ProxyUnreachable => "keep the host's coracle running: models are asked through it",
+        Code::LlmUnauthorized => "see to the key of the profile's provider in the configuration",
+        Code::LlmFailed => "try again later; the provider's answer stands in the message",
+        Code::ContextOverflow => "give a smaller task",
+        Code::MaxTurns | Code::WallLimit | Code::BudgetExhausted => {
+            "look at what was done with `coracle worktree diff`, then go on with a new run, or raise the limit"
+        }
+        Code::WorkerDied => "look at what was done with `coracle worktree diff`, then start the run again",
+        Code::SchemaUnsupported | Code::SchemaInvalid => "give a JSON Schema, draft 2020-12",
+        _ => return None,
+    })
+}

@@ -1,0 +1,149 @@
+//! Worktrees of workflows.
+
+use comfy_table::{Table, presets};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::amounts::{ago, bytes};
+use super::{DIM, GOOD, NAME, facts, list_of, plain, text};
+
+/// A worktree that is there.
+pub(super) fn created(answer: &Value) -> String {
+    let id = text(answer, "workflow");
+    let word = if answer["created"] == true { "is ready" } else { "was there already" };
+    let commit: String = text(answer, "base_commit").chars().take(12).collect();
+    let ports = answer["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let port = |at: usize| ports.get(at).and_then(Value::as_u64).unwrap_or_default();
+    let mut lines = vec![format!("{NAME}{id}{NAME:#} {word}")];
+    lines.extend(facts(&[
+        ("branch", text(answer, "branch")),
+        ("from", format!("{} ({commit})", text(answer, "base"))),
+        ("inside", text(answer, "path")),
+        ("ports", format!("{} to {}", port(0), port(1))),
+        ("next", format!("coracle worker run --worktree {id} --prompt '…'")),
+    ]));
+    lines.join("\n")
+}
+
+/// All of them.
+pub(super) fn table(answer: &Value, now: Timestamp) -> String {
+    let rows = list_of(answer, "worktrees");
+    let stopped = list_of(answer, "stopped");
+    if rows.is_empty() && stopped.is_empty() {
+        return "no worktrees; `coracle worktree create SOURCE` makes one".to_owned();
+    }
+    let mut lines = Vec::new();
+    if !rows.is_empty() {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_header([
+            "WORKFLOW",
+            "BRANCH",
+            "FROM",
+            "COMMITS",
+            "STATE",
+            "LAST COMMIT",
+        ]);
+        for row in rows {
+            let count = |key: &str| row[key].as_u64().unwrap_or(0);
+            let commits = format!("+{} -{}", count("ahead"), count("behind"));
+            let last = row["last_commit_at"].as_i64().and_then(|it| Timestamp::from_second(it).ok());
+            let last = last.map(|it| ago(&it.to_string(), now)).unwrap_or_default();
+            table.add_row([text(row, "id"), text(row, "branch"), text(row, "base"), commits, state(row), last]);
+        }
+        lines.extend(table.lines().map(|it| it.trim().to_owned()));
+    }
+    let names: Vec<_> = stopped.iter().map(|it| text(it, "id")).collect();
+    if !names.is_empty() {
+        lines.push(format!("{DIM}not running{DIM:#} {}; `--start` looks into them", names.join(", ")));
+    }
+    lines.join("\n")
+}
+
+fn state(row: &Value) -> String {
+    if row["missing"] == true {
+        return "missing".to_owned();
+    }
+    let count = |key: &str| row[key].as_u64().filter(|it| *it > 0);
+    let changed = (row["dirty"] == true).then(|| "changed".to_owned());
+    let parts = [
+        changed,
+        count("untracked").map(|it| format!("{it} new")),
+        count("unpushed").map(|it| format!("{it} unpushed")),
+    ];
+    let parts: Vec<_> = parts.into_iter().flatten().collect();
+    if parts.is_empty() { "clean".to_owned() } else { parts.join(", ") }
+}
+
+/// What one changed: the patch as it is, so that it can be piped, or names and numbers.
+pub(super) fn diff(answer: &Value) -> String {
+    let files = list_of(answer, "files");
+    let patch = answer["patch"].as_str().unwrap_or_default();
+    if files.is_empty() {
+        return "nothing changed".to_owned();
+    }
+    let mut lines: Vec<String> = match patch {
+        "" => files.iter().map(file).collect(),
+        patch => vec![plain_lines(patch)],
+    };
+    let omitted = list_of(answer, "omitted_files").len();
+    if omitted > 0 {
+        lines.push(format!("{DIM}{omitted} files do not fit; `--max-bytes` takes more{DIM:#}"));
+    }
+    lines.join("\n")
+}
+
+fn file(it: &Value) -> String {
+    let count = |key: &str| it[key].as_u64().unwrap_or(0);
+    let numbers = match it["binary"] == true {
+        true => "binary".to_owned(),
+        false => format!("+{} -{}", count("additions"), count("deletions")),
+    };
+    format!("{}  {}  {DIM}{numbers}{DIM:#}", text(it, "status"), text(it, "path"))
+}
+
+/// A patch may hold what a terminal would obey.
+fn plain_lines(patch: &str) -> String {
+    patch.lines().map(plain).collect::<Vec<_>>().join("\n")
+}
+
+/// A file of this host.
+pub(super) fn exported(answer: &Value) -> String {
+    let size = bytes(answer["bytes"].as_u64().unwrap_or(0));
+    format!("{NAME}{}{NAME:#} has {size}", text(answer, "file"))
+}
+
+/// What came into a checkout.
+pub(super) fn applied(answer: &Value) -> String {
+    let branch = text(answer, "branch");
+    let files = list_of(answer, "files");
+    if !branch.is_empty() {
+        return format!("{GOOD}branch {branch}{GOOD:#} is in {}", text(answer, "to"));
+    }
+    match files.len() {
+        0 => "nothing changed".to_owned(),
+        count => format!("{GOOD}{count} files changed{GOOD:#} in {}", text(answer, "to")),
+    }
+}
+
+/// What a remote has now.
+pub(super) fn pushed(answer: &Value) -> String {
+    let commit: String = text(answer, "new").chars().take(12).collect();
+    let mut line = format!("{NAME}{}{NAME:#} is at {commit}", text(answer, "ref"));
+    if answer["uncommitted"] == true {
+        line.push_str("; what is not committed was not pushed");
+    }
+    line
+}
+
+/// One that went.
+pub(super) fn removed(answer: &Value) -> String {
+    let id = text(answer, "workflow");
+    let saved = text(&answer["saved"], "location");
+    if answer["removed"] != true {
+        return format!("{NAME}{id}{NAME:#} was gone already");
+    }
+    match saved.as_str() {
+        "" => format!("{NAME}{id}{NAME:#} removed; nothing was to be saved"),
+        place => format!("{NAME}{id}{NAME:#} removed; its work is in {place}"),
+    }
+}

@@ -1,0 +1,122 @@
+//! The container of one sandbox, made and kept by `lifecycle`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use coracle_lifecycle::{Ending, Reason, RoomAsk, RoomRole, Rooms, Saving};
+use coracle_runtime::ContainerName;
+use coracle_sandbox as sandbox;
+use coracle_sandbox::worktree::SaveTo;
+use coracle_sandbox::{Containers, Held, Look, SandboxKey};
+
+use super::plan::Plan;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::tools::{self, room_failure};
+
+/// To stop and remove one takes no longer.
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// The container of one sandbox.
+#[derive(Clone)]
+pub(crate) struct SandboxContainers {
+    cx: Context,
+    rooms: Rooms,
+    session: ContainerName,
+    plan: Plan,
+    /// The directory of its proxy's sockets, which is there.
+    sockets: PathBuf,
+}
+
+impl fmt::Debug for SandboxContainers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SandboxContainers").field("session", &self.session).finish_non_exhaustive()
+    }
+}
+
+impl SandboxContainers {
+    pub(super) fn new(cx: &Context, key: &SandboxKey, plan: Plan, sockets: PathBuf) -> Result<Self, Failure> {
+        let session = ContainerName::parse(format!("sbx-{key}"))?;
+        Ok(Self { cx: cx.clone(), rooms: cx.rooms()?, session, plan, sockets })
+    }
+
+    /// Where work of this container is saved.
+    pub(super) fn save_to(&self) -> Result<SaveTo, Failure> {
+        let manifest = self.rooms.manifest(&self.session, RoomRole::Sandbox);
+        let manifest = manifest.ok_or_else(|| Failure::internal("a sandbox that is open has no record"))?;
+        let dir = self.cx.state()?.root().join("saved").join(manifest.container.as_str());
+        let manifest = serde_json::to_value(manifest).ok().and_then(|it| it.as_object().cloned()).unwrap_or_default();
+        Ok(SaveTo { dir, manifest })
+    }
+
+    async fn ready(&self) -> Result<Held, Failure> {
+        let tell = tools::teller(&self.cx);
+        let hash = self.plan.hash();
+        let plan = |_| async move { self.plan.blueprint(&self.cx, &self.sockets).await.map_err(Into::into) };
+        // No process is its owner: it ends when it is told to, or is not used for long.
+        let ask =
+            RoomAsk { session: &self.session, role: RoomRole::Sandbox, spec_hash: &hash, owner: None, tell: &*tell };
+        let ready = self.rooms.ensure(&self.cx, ask, plan).await.map_err(room_failure)?;
+        Ok(Held {
+            link: ready.link.clone(),
+            id: ready.room.container_id.as_ref().map(ToString::to_string).unwrap_or_default(),
+            image_id: ready.room.image_id.as_ref().map(ToString::to_string),
+            generation: ready.room.generation,
+            recreated: ready.news.as_ref().map(|it| it.reason.as_str().to_owned()),
+            in_use: Arc::new(ready),
+        })
+    }
+}
+
+#[async_trait]
+impl Containers for SandboxContainers {
+    async fn ensure(&self) -> sandbox::Result<Held> {
+        // A task of its own: a container that is being made is for the next call, if this one is withdrawn.
+        let own = self.clone();
+        let ready = tokio::spawn(async move { own.ready().await }).await;
+        ready.map_err(Failure::internal).and_then(|it| it).map_err(of_failure)
+    }
+
+    async fn look(&self) -> sandbox::Result<Look> {
+        let all = self.rooms.all().map_err(|err| of_failure(room_failure(err)))?;
+        if !all.iter().any(|it| it.session == self.session && it.role == RoomRole::Sandbox) {
+            return Ok(Look::Missing);
+        }
+        let held = self.rooms.held_link(&self.session, RoomRole::Sandbox).await;
+        Ok(if held.is_some() { Look::Answers } else { Look::Silent })
+    }
+
+    async fn discard(&self) -> sandbox::Result<()> {
+        let key = (&self.session, RoomRole::Sandbox);
+        let discarded = self.rooms.discard(&self.cx, key, Reason::NotReady).await;
+        discarded.map_err(|err| of_failure(room_failure(err)))
+    }
+
+    async fn remove(&self) -> sandbox::Result<()> {
+        let tell = tools::teller(&self.cx);
+        let grace = self.cx.config.exec.grace.0;
+        let ending = Ending { saving: Saving::Discard, reader: None, grace, within: WITHIN, tell: &*tell };
+        let ended = self.rooms.end(&self.cx, &self.session, &ending).await;
+        // Its key may be wanted again, by the same workflow.
+        self.rooms.reopen(&self.session);
+        let mut ended = ended.map_err(|err| of_failure(room_failure(err)))?;
+        match ended.failed.pop() {
+            Some((.., err)) => Err(of_failure(room_failure(err))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A failure as `sandbox` tells it.
+pub(super) fn of_failure(failure: Failure) -> sandbox::Failure {
+    sandbox::Failure {
+        code: sandbox::Code::Other(failure.code.word()),
+        message: failure.message,
+        hint: failure.hint,
+        retryable: failure.retryable,
+        details: failure.details,
+    }
+}

@@ -1,0 +1,179 @@
+//! One run of an agent, from its prompt to its result.
+
+use std::fs::File;
+use std::time::Duration;
+
+use coracle_runtime::random_hex;
+use coracle_sandbox::driver::{AgenticRequest, Event};
+use coracle_sandbox::protocol::RunLimits;
+use coracle_sandbox::worktree::{CreateAsk, Worktree};
+use coracle_sandbox::{ProfileName, WorkflowId};
+use futures_util::StreamExt as _;
+use serde_json::Value;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::home::{Home, Open};
+use super::runs::{Run, RunState, Runs, failed};
+use crate::context::Context;
+use crate::failure::{Code, Failure};
+
+/// How often it is looked whether somebody else wants the end of a run.
+const LOOKS: Duration = Duration::from_millis(300);
+
+/// A worker that does not end a run when its time is over is ended after this.
+const LATE: Duration = Duration::from_secs(60);
+
+/// What an agent is to do, and where.
+#[derive(Clone, Debug)]
+pub(crate) struct Task {
+    pub(crate) prompt: String,
+    pub(crate) model: Option<String>,
+    pub(crate) instructions: Option<String>,
+    pub(crate) schema: Option<Value>,
+}
+
+/// A run that is about to begin.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    pub(crate) run: Run,
+    runs: Runs,
+    request: AgenticRequest,
+    /// Nobody else drives a run of the workflow.
+    alone: File,
+}
+
+/// The model that a task is for.
+pub(crate) fn model(cx: &Context, named: Option<String>) -> Result<String, Failure> {
+    named.or_else(|| cx.config.worker.model.clone()).ok_or_else(|| {
+        Failure::invalid("model", "is missing").hint("name one, or set `worker.model` in the configuration")
+    })
+}
+
+/// Notes a run of that task in a worktree.
+pub(crate) fn begin(
+    cx: &Context,
+    home: &Home,
+    (profile, worktree): (&ProfileName, &Worktree),
+    task: Task,
+) -> Result<Begun, Failure> {
+    let model = model(cx, task.model)?;
+    let limits = &cx.config.worker;
+    let request = AgenticRequest {
+        prompt: task.prompt,
+        model: Some(model.clone()),
+        cwd: Some(worktree.path.clone()),
+        instructions: task.instructions,
+        schema: task.schema,
+        limits: Some(RunLimits {
+            max_turns: Some(limits.max_turns.into()),
+            wall_seconds: Some(limits.wall_seconds),
+            max_total_tokens: limits.max_total_tokens,
+        }),
+        session_id: Some(worktree.id.to_string()),
+        ..AgenticRequest::default()
+    };
+    let runs = Runs::of(home.sandbox.dir(), &worktree.id);
+    let alone = runs.alone()?;
+    let names = (&cx.session, random_hex::<8>());
+    let run = Run::new(&worktree.id, (profile, worktree.branch.clone(), model), names);
+    runs.begin(&run)?;
+    Ok(Begun { run, runs, request, alone })
+}
+
+/// Drives a run to its end. Every event is noted, and told to `hear`.
+pub(crate) async fn drive(
+    cx: &Context,
+    home: &Home,
+    begun: Begun,
+    mut hear: impl FnMut(&Value) + Send,
+) -> Result<(), Failure> {
+    let Begun { mut run, runs, request, alone } = begun;
+    let driver = home.driver();
+    // The worker ends it by itself before that, unless it is none of ours any more.
+    let until = Instant::now() + Duration::from_secs(cx.config.worker.wall_seconds) + LATE;
+    let mut events = driver.run_agentic(request);
+    let (mut number, mut ended) = (0, None);
+    let mut looks = interval(LOOKS);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while ended.is_none() {
+        let event = tokio::select! {
+            biased;
+            () = cx.cancel.cancelled() => Some(Err(Failure::cancelled())),
+            // Before the events: one who talks without a pause is told to stop all the same.
+            _ = looks.tick() => match look(home, &runs, until) {
+                Err(failure) => Some(Err(failure)),
+                Ok(()) => continue,
+            },
+            event = events.next() => event.map(|it| it.map_err(Failure::from)),
+        };
+        number += 1;
+        match event {
+            Some(Ok(event)) => match runs.tell(number, &event) {
+                Ok(line) => {
+                    hear(&line);
+                    ended = matches!(event, Event::Result { .. }).then_some(Ok(()));
+                }
+                Err(failure) => ended = Some(Err(failure)),
+            },
+            Some(Err(failure)) => ended = Some(Err(failure)),
+            None => ended = Some(Err(Failure::new(Code::NoResult, "The run ended without a result."))),
+        }
+    }
+    // It is over inside as well, before anybody is told so.
+    drop(events);
+    if let Err(err) = driver.close().await {
+        tracing::warn!(%err, "a worker is not known to be gone");
+    }
+    run.usage = driver.usage();
+    run.ended = Some(jiff::Timestamp::now());
+    let ended = ended.unwrap_or(Ok(()));
+    match &ended {
+        Ok(()) => run.state = RunState::Done,
+        Err(failure) => {
+            run.state = if failure.code == Code::Cancelled { RunState::Cancelled } else { RunState::Failed };
+            (run.code, run.message) = (Some(failure.code.word()), Some(failure.message.clone()));
+            hear(&failed(number, failure));
+        }
+    }
+    runs.save(&run)?;
+    drop(alone);
+    ended
+}
+
+/// What is looked after while a run goes on: its way out, whether somebody wants its end, and its time.
+fn look(home: &Home, runs: &Runs, until: Instant) -> Result<(), Failure> {
+    if let Err(err) = home.keep_open() {
+        tracing::warn!(%err.message, "the way out of a sandbox cannot be kept");
+    }
+    if runs.is_asked_to_cancel() {
+        return Err(Failure::cancelled());
+    }
+    if Instant::now() >= until {
+        return Err(Failure::new(Code::WallLimit, "The run did not end by itself when its time was over."));
+    }
+    Ok(())
+}
+
+/// Lets the agent of a workflow that is there work on a task.
+pub(crate) async fn work(
+    cx: &Context,
+    home: &Home,
+    (profile, id): (&ProfileName, &WorkflowId),
+    task: Task,
+    hear: impl FnMut(&Value) + Send,
+) -> Result<(), Failure> {
+    let open = home.open(cx).await?;
+    let worktree = worktree_of(home, &open, id).await?;
+    home.enter(&open, &worktree).await?;
+    let begun = begin(cx, home, (profile, &worktree), task)?;
+    drive(cx, home, begun, hear).await
+}
+
+/// The worktree of a workflow that is there.
+async fn worktree_of(home: &Home, open: &Open, id: &WorkflowId) -> Result<Worktree, Failure> {
+    if !home.worktrees.remembered(home.key.as_str())?.contains(id) {
+        let failure = Failure::new(Code::WorktreeMissing, format!("There is no worktree `{id}`."));
+        return Err(failure.hint("`coracle worktree create` makes one"));
+    }
+    Ok(home.worktrees.create(&open.inside, &CreateAsk::new(id.clone())).await?)
+}

@@ -1,0 +1,35 @@
+//! `worktree_push`: the commits of a workflow to its remote (sandbox.md 2.4).
+
+use coracle_sandbox::worktree::{PushAsk, Pushed};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{Profile, Workflow, open};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::op::Operation;
+
+/// Push a workflow's branch to the repository that it came from, from this host and with the person's credential, which
+/// does not go in. Only its own branch, and only forwards.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Push {
+    /// The workflow's id.
+    workflow: Workflow,
+    /// Replace what the remote has, if nobody else pushed there since.
+    #[schemars(extend("default" = false))]
+    force_with_lease: Option<bool>,
+    /// The kind of sandbox; `default` when missing.
+    profile: Option<Profile>,
+}
+
+impl Operation for Push {
+    const NAME: &'static str = "worktree_push";
+    type Answer = Pushed;
+
+    async fn run(self, cx: &Context) -> Result<Pushed, Failure> {
+        let (home, open) = open(cx, self.profile, &self.workflow).await?;
+        let ask = PushAsk { branch: None, force_with_lease: self.force_with_lease.unwrap_or(false) };
+        cx.unless_cancelled(async { Ok(home.worktrees.push(&open.inside, &self.workflow.0, &ask).await?) }).await
+    }
+}

@@ -1,0 +1,100 @@
+//! `worktree_remove`: a workflow is over (sandbox.md 2.5).
+
+use std::fs::File;
+use std::time::Duration;
+
+use coracle_sandbox::worktree::{RemoveAsk, Removed};
+use coracle_sandbox::{Look, WorkflowId};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep};
+
+use super::{Profile, Workflow, usual_profile};
+use crate::context::Context;
+use crate::failure::{Code, Failure};
+use crate::op::Operation;
+use crate::sandbox::runs::Runs;
+
+/// An agent that was told to stop has so long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often it is looked whether it has.
+const LOOKS: Duration = Duration::from_millis(100);
+
+/// Remove a workflow: its worktree, its branch, its ports, and its sandbox when no other workflow is in that. What only it
+/// has is saved before; `coracle saved` shows it. One that is not there is gone already.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Remove {
+    /// The workflow's id.
+    workflow: Workflow,
+    /// Save nothing. The person's configuration has to allow it.
+    #[schemars(extend("default" = false))]
+    discard: Option<bool>,
+    /// Save ignored files as well.
+    #[schemars(extend("default" = false))]
+    salvage_ignored: Option<bool>,
+    /// The kind of sandbox; `default` when missing.
+    profile: Option<Profile>,
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct Gone {
+    workflow: WorkflowId,
+    #[serde(flatten)]
+    removed: Option<Removed>,
+    /// The sandbox is gone, too.
+    sandbox_removed: bool,
+}
+
+/// Nobody works in the workflow any more, and nobody begins to. An agent that does is told to stop first.
+async fn without_agent(cx: &Context, runs: &Runs) -> Result<File, Failure> {
+    let give_up = Instant::now() + PATIENCE;
+    let mut told = false;
+    loop {
+        match runs.alone() {
+            Err(failure) if failure.code == Code::Busy && Instant::now() < give_up => {
+                if !std::mem::replace(&mut told, true) {
+                    runs.ask_to_cancel()?;
+                }
+                cx.unless_cancelled(async {
+                    sleep(LOOKS).await;
+                    Ok(())
+                })
+                .await?;
+            }
+            alone => return alone,
+        }
+    }
+}
+
+impl Operation for Remove {
+    const NAME: &'static str = "worktree_remove";
+    type Answer = Gone;
+
+    async fn run(self, cx: &Context) -> Result<Gone, Failure> {
+        let (profile, id) = (self.profile.map_or_else(usual_profile, |it| it.0), self.workflow.0);
+        let home = cx.homes().of(cx, &profile, &id).await?;
+        let runs = Runs::of(home.sandbox.dir(), &id);
+        let _alone = without_agent(cx, &runs).await?;
+        let mut removed = None;
+        if home.sandbox.look().await? != Look::Missing {
+            let open = home.open(cx).await?;
+            let ask = RemoveAsk {
+                discard: self.discard.unwrap_or(false),
+                salvage_ignored: self.salvage_ignored.unwrap_or(false),
+                save_to: home.save_to()?,
+            };
+            removed = Some(home.worktrees.remove(&open.inside, &id, &ask).await?);
+            runs.forget()?;
+        }
+        let others = home.worktrees.remembered(home.key.as_str())?;
+        let sandbox_removed = others.is_empty();
+        if sandbox_removed {
+            home.remove().await?;
+            cx.homes().forget(&home.key).await;
+        }
+        Ok(Gone { workflow: id, removed, sandbox_removed })
+    }
+}

@@ -1,0 +1,270 @@
+//! A run with tools: the model is asked, what it calls is done, and so on until it answers.
+
+mod generate;
+mod talk;
+
+use coracle_runtime::ContainerPath;
+use coracle_runtime::link::wire::space::{Act, Done};
+use coracle_sandbox::protocol::WorkerRequest;
+use coracle_sandbox::schema::Schema;
+use coracle_sandbox::{Code, Failure, Result};
+use serde_json::{Map, Value, json};
+
+pub(crate) use self::generate::generate;
+use self::talk::Talk;
+use crate::Worker;
+use crate::llm::{Call, Llm, Meter, Refusal, Reply};
+use crate::stop::Stop;
+use crate::teller::Teller;
+use crate::tools::{Said, Tools, function};
+
+/// The tool by which a result of a shape is given.
+const SUBMIT: &str = "submit_result";
+
+/// Model calls of a run, and times that a reply may be cut by length.
+const TURNS: u64 = 50;
+const CUT: u32 = 3;
+
+/// Times that the same call may fail in a row.
+const SAME: u32 = 5;
+
+/// What all kinds of runs have.
+pub(crate) struct Cx<'a> {
+    pub(crate) worker: &'a Worker,
+    pub(crate) request: &'a WorkerRequest,
+    pub(crate) llm: Llm<'a>,
+    pub(crate) schema: Option<Schema>,
+    pub(crate) stop: &'a Stop,
+    pub(crate) teller: &'a mut Teller,
+    pub(crate) meter: &'a mut Meter,
+}
+
+/// Runs to a final text, or to JSON text of the schema.
+pub(crate) async fn agentic(cx: Cx<'_>) -> Result<String> {
+    let root = &cx.worker.settings.root;
+    let cwd = directory(cx.worker, cx.request.cwd.as_deref().unwrap_or(root.as_str())).await?;
+    let tools = Tools::new(cx.worker, &cwd, cx.request.tools.as_deref())?;
+    let system = system(&cwd, &cx.worker.settings.network, cx.request.instructions.as_deref());
+    let talk = Talk::new(&system, cx.request.prompt.as_deref().unwrap_or_default());
+    let mut agent = Agent {
+        cx,
+        tools,
+        talk,
+        failing: (None, 0),
+        asked_again: false,
+        cut: String::new(),
+        cuts: 0,
+        asked_to_submit: false,
+    };
+    loop {
+        if let Some(text) = agent.turn().await? {
+            return Ok(text);
+        }
+    }
+}
+
+fn system(cwd: &ContainerPath, network: &str, instructions: Option<&str>) -> String {
+    let text = format!(
+        "You work in {cwd} inside a private Linux container. Use the tools to read and change files and to run programs; \
+         paths are relative to {cwd}. Network: {network}. When the task is done, answer without a tool call and say what \
+         you changed and how you checked it."
+    );
+    match instructions {
+        Some(more) if !more.trim().is_empty() => format!("{text}\n\n{more}"),
+        _ => text,
+    }
+}
+
+/// A directory beneath the root.
+async fn directory(worker: &Worker, cwd: &str) -> Result<ContainerPath> {
+    let root = &worker.settings.root;
+    let invalid = |what: &str| Failure::new(Code::InvalidRequest, format!("The request is invalid: `cwd` {what}."));
+    let path = ContainerPath::parse(cwd).map_err(|_| invalid("is no absolute path"))?;
+    let rest = path.as_str().strip_prefix(root.as_str()).filter(|it| it.is_empty() || it.starts_with('/'));
+    if rest.is_none() {
+        return Err(invalid(&format!("is not beneath {root}")));
+    }
+    match worker.link.space(worker.settings.agent, &path, Act::List { path: String::new(), most: 1 }, &[]).await {
+        Ok(Done::Not(_)) => Err(invalid("is no directory that is there")),
+        Ok(_) => Ok(path),
+        Err(err) => Err(Failure::new(Code::SandboxLost, format!("The guest does not answer: {err}."))),
+    }
+}
+
+struct Agent<'a> {
+    cx: Cx<'a>,
+    tools: Tools,
+    talk: Talk,
+    /// The call that failed last, and how often in a row.
+    failing: (Option<Call>, u32),
+    asked_again: bool,
+    /// What came of a reply that was cut by its length, and how often that was.
+    cut: String,
+    cuts: u32,
+    asked_to_submit: bool,
+}
+
+impl Agent<'_> {
+    /// One call of the model with what follows from it; the result when it is there.
+    async fn turn(&mut self) -> Result<Option<String>> {
+        self.check_limits()?;
+        let reply = self.ask().await?;
+        self.talk.push(reply.message());
+        if reply.calls.is_empty() {
+            return self.answered(reply).await;
+        }
+        self.asked_again = false;
+        if !reply.text.is_empty() {
+            self.cx.teller.thinking(&reply.text).await;
+        }
+        for call in &reply.calls {
+            if let Some(result) = self.call(call).await? {
+                return Ok(Some(result));
+            }
+        }
+        Ok(None)
+    }
+
+    fn check_limits(&self) -> Result<()> {
+        let limits = self.cx.request.limits.unwrap_or_default();
+        let most = limits.max_turns.unwrap_or(TURNS);
+        if self.cx.meter.turns >= most {
+            return Err(Failure::new(Code::MaxTurns, format!("Stopped after {most} turns.")));
+        }
+        match limits.max_total_tokens {
+            Some(most) if self.cx.meter.total() >= most => Err(Failure::new(
+                Code::BudgetExhausted,
+                format!("Stopped: {} of {most} tokens are used.", self.cx.meter.total()),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    async fn ask(&mut self) -> Result<Reply> {
+        let mut tools = self.tools.told();
+        if let Some(schema) = &self.cx.schema {
+            tools.push(submit(schema));
+        }
+        loop {
+            let mut question = json!({ "model": self.cx.teller.model, "messages": self.talk.messages() });
+            if !tools.is_empty() {
+                question["tools"] = tools.clone().into();
+                question["tool_choice"] = "auto".into();
+            }
+            match self.cx.llm.ask(&question, self.cx.meter, self.cx.stop).await {
+                Ok(reply) => return Ok(reply),
+                Err(Refusal::TooLong(_)) if self.talk.shorten() => {}
+                Err(refusal) => return Err(refusal.into()),
+            }
+        }
+    }
+
+    /// A reply without a call.
+    async fn answered(&mut self, reply: Reply) -> Result<Option<String>> {
+        let is_cut = reply.finish.as_deref() == Some("length");
+        if reply.text.trim().is_empty() && !is_cut && self.cut.is_empty() {
+            if std::mem::replace(&mut self.asked_again, true) {
+                return Err(Failure::new(Code::LlmFailed, "The model answered with nothing, twice."));
+            }
+            self.talk.user("Your answer was empty. Go on with the task, or say what you did.");
+            return Ok(None);
+        }
+        self.cut.push_str(&reply.text);
+        if is_cut {
+            self.cuts += 1;
+            if self.cuts > CUT {
+                return Err(Failure::new(
+                    Code::LlmFailed,
+                    format!("The answer was cut by its length more than {CUT} times."),
+                ));
+            }
+            self.talk.user("Your answer was cut. Go on exactly where it ended.");
+            return Ok(None);
+        }
+        let text = std::mem::take(&mut self.cut);
+        if self.cx.schema.is_none() {
+            return Ok(Some(text));
+        }
+        if std::mem::replace(&mut self.asked_to_submit, true) {
+            let failure = Failure::new(Code::SchemaViolation, "The model answered without calling `submit_result`.");
+            return Err(failure.detail("text", text));
+        }
+        self.cx.teller.thinking(&text).await;
+        self.talk.user("Call `submit_result` with the result.");
+        Ok(None)
+    }
+
+    /// Runs a call, tells it and its answer, and gives the result when it was that.
+    async fn call(&mut self, call: &Call) -> Result<Option<String>> {
+        let arguments = arguments(&call.arguments);
+        let told = arguments.clone().unwrap_or_default();
+        self.cx.teller.call(call, &told).await;
+        let mut result = None;
+        let said: Said = match arguments {
+            // All calls that were told are answered, also when the run is over.
+            _ if self.cx.stop.check().is_err() => ("The run was ended before this call.".into(), true),
+            None => ("The arguments are no JSON object.".into(), true),
+            Some(arguments) if call.name == SUBMIT && self.cx.schema.is_some() => {
+                let (said, value) = self.submitted(arguments);
+                result = value;
+                said
+            }
+            Some(arguments) => self.tools.run(call, arguments, &self.cx.stop.token()).await,
+        };
+        self.cx.teller.answer(call, (&said.0, said.1)).await;
+        self.talk.answer(call, &said.0);
+        self.cx.stop.check()?;
+        self.count(call, said.1)?;
+        Ok(result)
+    }
+
+    fn submitted(&self, arguments: Map<String, Value>) -> (Said, Option<String>) {
+        let Some(schema) = &self.cx.schema else { return ((String::new(), true), None) };
+        let value = unwrapped(schema, arguments);
+        match schema.check(&value) {
+            Ok(()) => (("Accepted.".into(), false), Some(value.to_string())),
+            Err(faults) => ((format!("The result does not fit: {}.", faults.join("; ")), true), None),
+        }
+    }
+
+    /// The same call that fails again and again gets nowhere.
+    fn count(&mut self, call: &Call, is_error: bool) -> Result<()> {
+        let same = self.failing.0.as_ref().is_some_and(|it| it.name == call.name && it.arguments == call.arguments);
+        self.failing = match (is_error, same) {
+            (false, _) => (None, 0),
+            (true, true) => (self.failing.0.take(), self.failing.1 + 1),
+            (true, false) => (Some(call.clone()), 1),
+        };
+        if self.failing.1 < SAME {
+            return Ok(());
+        }
+        Err(Failure::new(Code::LlmFailed, format!("The same call of `{}` failed {SAME} times in a row.", call.name)))
+    }
+}
+
+/// No arguments are an empty object.
+fn arguments(text: &str) -> Option<Map<String, Value>> {
+    if text.trim().is_empty() {
+        return Some(Map::new());
+    }
+    serde_json::from_str(text).ok()
+}
+
+/// The tool by which a result is given. What is no object is put into one, since arguments are.
+fn submit(schema: &Schema) -> Value {
+    let mut told = function(SUBMIT, &json!({ "description": "Give the final result. It ends the task." }));
+    told["function"]["parameters"] = if is_object(schema) {
+        schema.value().clone()
+    } else {
+        json!({ "type": "object", "properties": { "result": schema.value() }, "required": ["result"] })
+    };
+    told
+}
+
+fn unwrapped(schema: &Schema, mut arguments: Map<String, Value>) -> Value {
+    if is_object(schema) { arguments.into() } else { arguments.remove("result").unwrap_or_default() }
+}
+
+fn is_object(schema: &Schema) -> bool {
+    schema.value().get("type").is_none_or(|it| it == "object")
+}

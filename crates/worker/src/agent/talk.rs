@@ -1,0 +1,72 @@
+//! A conversation with a model.
+
+use serde_json::{Value, json};
+
+use crate::llm::Call;
+
+/// Answers of tools that stay when a conversation is too long.
+const STAY: usize = 10;
+
+/// The messages so far.
+#[derive(Debug)]
+pub(super) struct Talk {
+    messages: Vec<Value>,
+    shortened: bool,
+}
+
+impl Talk {
+    pub(super) fn new(system: &str, prompt: &str) -> Self {
+        let mut talk = Self { messages: Vec::new(), shortened: false };
+        if !system.is_empty() {
+            talk.push(json!({ "role": "system", "content": system }));
+        }
+        talk.user(prompt);
+        talk
+    }
+
+    pub(super) fn messages(&self) -> &[Value] {
+        &self.messages
+    }
+
+    pub(super) fn push(&mut self, message: Value) {
+        self.messages.push(message);
+    }
+
+    pub(super) fn user(&mut self, text: &str) {
+        self.push(json!({ "role": "user", "content": text }));
+    }
+
+    pub(super) fn answer(&mut self, call: &Call, text: &str) {
+        self.push(json!({ "role": "tool", "tool_call_id": call.id, "content": text }));
+    }
+
+    /// Takes out what older tools answered, once. Whether it could.
+    pub(super) fn shorten(&mut self) -> bool {
+        if std::mem::replace(&mut self.shortened, true) {
+            return false;
+        }
+        let answers = self.messages.iter_mut().rev().filter(|it| it["role"] == "tool");
+        for message in answers.skip(STAY) {
+            let length = message["content"].as_str().unwrap_or_default().chars().count();
+            message["content"] = format!("[removed, {length} characters]").into();
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conversation_that_is_too_long_loses_its_oldest_answers_once() {
+        let mut talk = Talk::new("s", "p");
+        for at in 0..12 {
+            talk.answer(&Call { id: at.to_string(), ..Call::default() }, "äöü");
+        }
+        assert!(talk.shorten());
+        let said: Vec<&str> = talk.messages().iter().filter_map(|it| it["content"].as_str()).collect();
+        assert_eq!(said[..5], ["s", "p", "[removed, 3 characters]", "[removed, 3 characters]", "äöü"]);
+        assert!(!talk.shorten());
+    }
+}

@@ -1,0 +1,118 @@
+//! The words that a worker is started with.
+
+use std::path::PathBuf;
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// Requests are taken one after the other.
+    Serve,
+    /// One run.
+    Once(Once),
+}
+
+/// One run, as its words say it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Once {
+    /// With tools.
+    pub agentic: bool,
+    /// Where the prompt is.
+    pub prompt_file: PathBuf,
+    /// Which model.
+    pub model: String,
+    /// Where.
+    pub cwd: Option<String>,
+    /// More for the system text.
+    pub instructions: Option<String>,
+    /// The same from a file.
+    pub instructions_file: Option<PathBuf>,
+    /// A file with the shape of the result.
+    pub schema: Option<String>,
+    /// Names of the tools that are given.
+    pub tools: Option<Vec<String>>,
+}
+
+/// How it is used.
+pub const USAGE: &str = "usage: worker agentic --prompt-file F --model M --cwd D \
+     [--instructions T | --instructions-file F] [--schema F] [--tools a,b]\n       \
+     worker generate --prompt-file F --model M [--instructions T | --instructions-file F] [--schema F]\n       \
+     worker serve";
+
+/// Reads the words behind the program's name.
+///
+/// # Errors
+/// What is wrong, in a sentence.
+pub fn parse(words: &[String]) -> Result<Asked, String> {
+    let (mode, options) = words.split_first().ok_or("no mode")?;
+    let agentic = match mode.as_str() {
+        "serve" if options.is_empty() => return Ok(Asked::Serve),
+        "agentic" => true,
+        "generate" => false,
+        other => return Err(format!("no mode `{}`", other.escape_debug())),
+    };
+    let mut once = Once { agentic, ..Once::default() };
+    let (mut prompt, mut model) = (None, None);
+    let mut options = options.iter();
+    while let Some(name) = options.next() {
+        let value = options.next().ok_or_else(|| format!("`{name}` needs a value"))?.clone();
+        let twice = match name.as_str() {
+            "--prompt-file" => prompt.replace(PathBuf::from(value)).is_some(),
+            "--model" => model.replace(value).is_some(),
+            "--cwd" if agentic => once.cwd.replace(value).is_some(),
+            "--instructions" => once.instructions.replace(value).is_some(),
+            "--instructions-file" => once.instructions_file.replace(value.into()).is_some(),
+            "--schema" => once.schema.replace(value).is_some(),
+            "--tools" if agentic => {
+                let names = value.split(',').filter(|it| !it.is_empty()).map(str::to_owned).collect();
+                once.tools.replace(names).is_some()
+            }
+            other => return Err(format!("no option `{}`", other.escape_debug())),
+        };
+        if twice {
+            return Err(format!("`{name}` stands twice"));
+        }
+    }
+    if once.instructions.is_some() && once.instructions_file.is_some() {
+        return Err("`--instructions` and `--instructions-file` exclude each other".into());
+    }
+    if agentic && once.cwd.is_none() {
+        return Err("`--cwd` is required".into());
+    }
+    once.prompt_file = prompt.ok_or("`--prompt-file` is required")?;
+    once.model = model.filter(|it| !it.is_empty()).ok_or("`--model` is required")?;
+    Ok(Asked::Once(once))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Asked, String> {
+        parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_words_say_what_is_to_be_done() {
+        assert_eq!(parsed("serve"), Ok(Asked::Serve));
+        let Ok(Asked::Once(once)) = parsed("agentic --prompt-file p --model m --cwd /workspace --tools ls,rm") else {
+            panic!()
+        };
+        assert_eq!((once.agentic, once.tools.unwrap().len()), (true, 2));
+        for (line, told) in [
+            ("", "no mode"),
+            ("dance", "no mode `dance`"),
+            ("serve --model m", "no mode `serve`"),
+            ("agentic --prompt-file p --model m", "`--cwd` is required"),
+            ("generate --model m", "`--prompt-file` is required"),
+            ("generate --prompt-file p --model m --cwd /", "no option `--cwd`"),
+            ("generate --prompt-file p --model", "`--model` needs a value"),
+            ("generate --prompt-file p --model m --model m", "`--model` stands twice"),
+            (
+                "generate --prompt-file p --model m --instructions a --instructions-file b",
+                "`--instructions` and `--instructions-file` exclude each other",
+            ),
+        ] {
+            assert_eq!(parsed(line).unwrap_err(), told);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Questions, asked until there is a reply or a reason why there is none.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use coracle_runtime::Secret;
+use coracle_sandbox::{Code, Failure};
+use serde_json::Value;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::http::{Trouble, post};
+use super::reply::{Meter, Reply};
+use super::retry::{Patience, is_worth_it};
+use crate::ProxyUrl;
+use crate::stop::Stop;
+
+/// Bytes of a provider's message that are told.
+const TOLD: usize = 1 << 10;
+
+/// Why there is no reply.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// The conversation is longer than the model takes.
+    TooLong(String),
+    /// The question is one that the provider does not take.
+    Unfit(Failure),
+    /// Anything else, which ends the run.
+    Failed(Failure),
+}
+
+impl From<Refusal> for Failure {
+    fn from(it: Refusal) -> Self {
+        match it {
+            Refusal::TooLong(told) => Self::new(Code::ContextOverflow, told),
+            Refusal::Unfit(failure) | Refusal::Failed(failure) => failure,
+        }
+    }
+}
+
+/// One attempt that came to nothing.
+enum Missed {
+    /// Worth another.
+    Again {
+        why: String,
+        after: Option<Duration>,
+        answered: bool,
+    },
+    /// The provider does not know a field; without it the question is worth another.
+    Without(&'static str),
+    Refused(Refusal),
+}
+
+/// The way to a model.
+#[derive(Debug)]
+pub(crate) struct Llm<'a> {
+    url: &'a ProxyUrl,
+    token: Option<&'a Secret>,
+    patience: Patience,
+    /// The provider takes no `stream`, or no `stream_options`.
+    plain: AtomicBool,
+    without_options: AtomicBool,
+}
+
+impl<'a> Llm<'a> {
+    pub(crate) fn new(url: &'a ProxyUrl, token: Option<&'a Secret>, patience: Patience) -> Self {
+        Self { url, token, patience, plain: false.into(), without_options: false.into() }
+    }
+
+    /// Asks until there is a reply.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) async fn ask(&self, question: &Value, meter: &mut Meter, stop: &Stop) -> Result<Reply, Refusal> {
+        let (begun, mut attempt, mut answered) = (Instant::now(), 0, false);
+        loop {
+            attempt += 1;
+            let missed = match stop.unless(self.once(question)).await.map_err(Refusal::Failed)? {
+                Ok(mut reply) => {
+                    meter.add(reply.usage.as_ref());
+                    meter.turns += 1;
+                    reply.tidy(meter.turns);
+                    return Ok(reply);
+                }
+                Err(missed) => missed,
+            };
+            let (why, after) = match missed {
+                Missed::Refused(refusal) => return Err(refusal),
+                Missed::Without(field) => {
+                    tracing::info!(field, "the provider does not take a field");
+                    attempt -= 1;
+                    continue;
+                }
+                Missed::Again { why, after, answered: this } => {
+                    answered |= this;
+                    (why, after)
+                }
+            };
+            let wait = self.patience.after(attempt, after, random());
+            if attempt >= self.patience.attempts || begun.elapsed() + wait > self.patience.all {
+                return Err(Refusal::Failed(gave_up(&why, attempt, answered)));
+            }
+            tracing::info!(attempt, %why, "the model is asked again");
+            stop.unless(sleep(wait)).await.map_err(Refusal::Failed)?;
+        }
+    }
+
+    async fn once(&self, question: &Value) -> Result<Reply, Missed> {
+        let mut body = question.clone();
+        if !self.plain.load(Ordering::Relaxed) {
+            body["stream"] = true.into();
+            if !self.without_options.load(Ordering::Relaxed) {
+                body["stream_options"] = serde_json::json!({ "include_usage": true });
+            }
+        }
+        let body = serde_json::to_vec(&body).unwrap_or_default();
+        let asked = timeout(self.patience.call, post(self.url, self.token, body, self.patience.silence)).await;
+        let again = |why, answered| Missed::Again { why, after: None, answered };
+        match asked.unwrap_or_else(|_| Err(Trouble::Broken("the call took too long".into()))) {
+            Ok(reply) => Ok(reply),
+            Err(Trouble::Unanswered(why)) => Err(again(why, false)),
+            Err(Trouble::Broken(why)) => Err(again(why, true)),
+            Err(Trouble::Status { status, retry_after, body }) => Err(self.judge(status, retry_after, &body)),
+        }
+    }
+
+    fn judge(&self, status: u16, retry_after: Option<Duration>, body: &[u8]) -> Missed {
+        let (told, code) = message(body);
+        let failed = |code: Code| Failure::new(code, format!("The model refused (HTTP {status}): {told}"));
+        let refused = |failure| Missed::Refused(Refusal::Failed(failure));
+        match status {
+            401 | 403 => refused(failed(Code::LlmUnauthorized)),
+            429 if code == "budget_exhausted" => refused(failed(Code::BudgetExhausted)),
+            _ if is_worth_it(status) => {
+                Missed::Again { why: format!("HTTP {status}: {told}"), after: retry_after, answered: true }
+            }
+            _ if is_too_long(&told, &code) => Missed::Refused(Refusal::TooLong(failed(Code::ContextOverflow).message)),
+            400 if told.contains("stream_options") && !self.without_options.swap(true, Ordering::Relaxed) => {
+                Missed::Without("stream_options")
+            }
+            400 if told.contains("stream") && !self.plain.swap(true, Ordering::Relaxed) => Missed::Without("stream"),
+            400 | 422 => Missed::Refused(Refusal::Unfit(failed(Code::LlmFailed))),
+            _ => refused(failed(Code::LlmFailed)),
+        }
+    }
+}
+
+fn gave_up(why: &str, attempts: u32, answered: bool) -> Failure {
+    if answered {
+        let message = format!("The model did not answer after {attempts} attempts: {why}");
+        return Failure::new(Code::LlmFailed, message);
+    }
+    Failure::new(Code::ProxyUnreachable, format!("The proxy did not answer after {attempts} attempts: {why}"))
+}
+
+/// What an error says, and its code.
+fn message(body: &[u8]) -> (String, String) {
+    let value: Value = serde_json::from_slice(body).unwrap_or_default();
+    let error = if value["error"].is_null() { &value } else { &value["error"] };
+    let text = error["message"].as_str().or(error.as_str()).map(str::to_owned);
+    let text = text.unwrap_or_else(|| String::from_utf8_lossy(body).trim().to_owned());
+    let code = error["code"].as_str().or(error["type"].as_str()).unwrap_or_default().to_owned();
+    (text[..text.floor_char_boundary(TOLD)].to_owned(), code)
+}
+
+fn is_too_long(told: &str, code: &str) -> bool {
+    let told = told.to_lowercase();
+    let words = ["context length", "context window", "maximum context", "prompt is too long", "too many tokens"];
+    code == "context_length_exceeded" || words.iter().any(|it| told.contains(it))
+}
+
+fn random() -> u8 {
+    let mut byte = [128];
+    // Without randomness all wait the same time, which does no harm.
+    let _ = getrandom::fill(&mut byte);
+    byte[0]
+}

@@ -1,0 +1,69 @@
+//! When a question is asked again.
+
+use std::time::Duration;
+
+/// How long a model is waited for, and how often.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Times that a question is asked.
+    pub attempts: u32,
+    /// Between the first two; doubled each time.
+    pub first: Duration,
+    /// Between two, at most.
+    pub longest: Duration,
+    /// What a provider may ask for at most.
+    pub retry_after: Duration,
+    /// After that time nothing is asked again.
+    pub all: Duration,
+    /// One call in all.
+    pub call: Duration,
+    /// Without a byte.
+    pub silence: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            attempts: 5,
+            first: seconds(1),
+            longest: seconds(30),
+            retry_after: seconds(60),
+            all: seconds(300),
+            call: seconds(600),
+            silence: seconds(120),
+        }
+    }
+}
+
+impl Patience {
+    /// How long to wait after an attempt, from 1. `random` is anything.
+    pub(crate) fn after(&self, attempt: u32, retry_after: Option<Duration>, random: u8) -> Duration {
+        if let Some(asked) = retry_after {
+            return asked.min(self.retry_after);
+        }
+        let doubled = self.first.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(self.longest);
+        // From 80 to 120 in the hundred.
+        doubled.mul_f64(0.8 + 0.4 * f64::from(random) / 255.0)
+    }
+}
+
+/// Whether the same question may have an answer later.
+pub(super) fn is_worth_it(status: u16) -> bool {
+    matches!(status, 408 | 425 | 429 | 500 | 502 | 503 | 504 | 529)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_and_what_a_provider_asks_for_counts() {
+        let patience = Patience::default();
+        let wait = |attempt, random| patience.after(attempt, None, random).as_millis();
+        assert_eq!([wait(1, 0), wait(1, 255), wait(2, 0), wait(4, 255), wait(9, 0)], [800, 1200, 1600, 9600, 24_000]);
+        let asked = |seconds| patience.after(1, Some(Duration::from_secs(seconds)), 0).as_secs();
+        assert_eq!([asked(0), asked(7), asked(3600)], [0, 7, 60]);
+        assert!(is_worth_it(529) && !is_worth_it(400) && !is_worth_it(501));
+    }
+}

@@ -1,0 +1,122 @@
+//! `coracle-worker`: the agent loop of a sandbox.
+#![expect(clippy::print_stderr, reason = "nothing else is there to say it")]
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use coracle_runtime::{ContainerPath, Ids};
+use coracle_sandbox::protocol::{Mode, WorkerRequest};
+use coracle_sandbox::{Code, Failure, Result};
+use coracle_worker::arguments::{Asked, Once, USAGE, parse};
+use coracle_worker::{GuestSocket, Patience, Private, ProxyUrl, Settings, Worker, once, serve};
+use tokio_util::sync::CancellationToken;
+
+/// Beneath which all work lies.
+const ROOT: &str = "/workspace";
+
+/// Bytes of a prompt or of instructions in a file, at most.
+const MAX_TEXT: u64 = 16 << 20;
+
+fn main() -> ExitCode {
+    // Before a word is read: from here on nobody looks into this process.
+    let private = match coracle_worker::take() {
+        Ok(private) => private,
+        Err(err) => return told(&format!("the channel cannot be taken: {err}"), 1),
+    };
+    let words: Vec<String> = std::env::args_os().skip(1).map(|it| it.to_string_lossy().into_owned()).collect();
+    let asked = match parse(&words) {
+        Ok(asked) => asked,
+        Err(wrong) => return told(&format!("{wrong}\n{USAGE}"), 2),
+    };
+    tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(std::io::stderr).with_ansi(false).init();
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(8).build() {
+        Ok(runtime) => runtime,
+        Err(err) => return told(&err.to_string(), 1),
+    };
+    let done = runtime.block_on(work(asked, private));
+    // A read of the channel that nobody will answer must not hold us.
+    runtime.shutdown_background();
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => told(&failure.message, exit(&failure.code)),
+    }
+}
+
+fn told(text: &str, code: u8) -> ExitCode {
+    eprintln!("coracle-worker: {text}");
+    ExitCode::from(code)
+}
+
+fn exit(code: &Code) -> u8 {
+    match code {
+        Code::InvalidRequest | Code::InvalidRequestLength | Code::TruncatedRequest | Code::InvalidInput => 2,
+        Code::SchemaInvalid | Code::SchemaUnsupported | Code::SchemaViolation => 3,
+        Code::LlmUnauthorized | Code::LlmFailed | Code::ProxyUnreachable | Code::ProxyRequired => 4,
+        Code::Cancelled => 5,
+        _ => 1,
+    }
+}
+
+async fn work(asked: Asked, private: Private) -> Result<()> {
+    let proxy = match variable("LLM_PROXY_URL") {
+        Some(url) => Some(ProxyUrl::parse(&url)?),
+        None => None,
+    };
+    let settings = Settings {
+        proxy,
+        token: private.token,
+        network: variable("CORACLE_NETWORK").unwrap_or_else(|| "none".into()),
+        root: ContainerPath::parse(ROOT).map_err(Failure::internal)?,
+        agent: Ids { uid: 10_002, gid: 10_002 },
+        patience: Patience::default(),
+    };
+    let socket = variable("CORACLE_GUEST_SOCKET").unwrap_or_else(|| "/.coracle/run/worker.sock".into());
+    let worker = Worker::new(settings, GuestSocket::link(socket));
+    let quit = CancellationToken::new();
+    let mut term =
+        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).map_err(Failure::internal)?;
+    let fired = quit.clone();
+    tokio::spawn(async move {
+        term.recv().await;
+        fired.cancel();
+    });
+    let (input, output) = (tokio::fs::File::from_std(private.input), tokio::fs::File::from_std(private.output));
+    match asked {
+        Asked::Serve => serve(&worker, input, output, quit).await,
+        Asked::Once(asked) => once(&worker, &request(asked)?, output, quit).await,
+    }
+}
+
+fn request(asked: Once) -> Result<WorkerRequest> {
+    let instructions = match asked.instructions_file {
+        Some(path) => Some(text(&path)?),
+        None => asked.instructions,
+    };
+    let request = WorkerRequest {
+        prompt: Some(text(&asked.prompt_file)?),
+        model: Some(asked.model),
+        cwd: asked.cwd,
+        instructions,
+        schema_path: asked.schema,
+        tools: asked.tools,
+        ..WorkerRequest::new(if asked.agentic { Mode::Agentic } else { Mode::Generate }, &"0".repeat(32))
+    };
+    if request.prompt.as_ref().is_none_or(|it| it.trim().is_empty()) {
+        return Err(Failure::new(Code::InvalidInput, "Prompt cannot be empty"));
+    }
+    Ok(request)
+}
+
+fn text(path: &std::path::Path) -> Result<String> {
+    use std::io::Read as _;
+    let mut text = String::new();
+    let read = std::fs::File::open(path).and_then(|it| it.take(MAX_TEXT).read_to_string(&mut text));
+    read.map_err(|err| Failure::new(Code::InvalidInput, format!("`{}` cannot be read: {err}", path.display())))?;
+    Ok(text)
+}
+
+/// One that is empty says nothing.
+#[expect(clippy::disallowed_methods, reason = "what the guest says enters here, and nowhere else")]
+fn variable(name: &str) -> Option<String> {
+    std::env::var_os(name).map(OsString::into_string)?.ok().filter(|it| !it.is_empty())
+}

@@ -1,0 +1,45 @@
+//! One run of the command line: a message a line.
+
+use coracle_sandbox::protocol::WorkerRequest;
+use coracle_sandbox::{Code, Failure, Result};
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::Worker;
+use crate::run::run;
+use crate::stop::Stop;
+
+/// Runs to the end, and tells each message in a line.
+///
+/// # Errors
+/// Why the run failed, which its `result` tells as well.
+pub async fn once(
+    worker: &Worker,
+    request: &WorkerRequest,
+    mut to: impl AsyncWrite + Unpin,
+    quit: CancellationToken,
+) -> Result<()> {
+    let stop = Stop::default();
+    let (tell, mut told) = mpsc::channel(16);
+    let writing = async {
+        while let Some(message) = told.recv().await {
+            let mut line = serde_json::to_vec(&message).map_err(Failure::internal)?;
+            line.push(b'\n');
+            let gone = |err| Failure::new(Code::WorkerDied, format!("Nobody listens: {err}."));
+            to.write_all(&line).await.map_err(gone)?;
+            to.flush().await.map_err(gone)?;
+        }
+        Ok(())
+    };
+    let quitting = async {
+        quit.cancelled().await;
+        stop.fire(Code::Cancelled, "Cancelled.");
+        std::future::pending::<()>().await;
+    };
+    let all = async { tokio::join!(run(worker, request, tell, &stop), writing) };
+    tokio::select! {
+        (ran, written) = all => ran.and(written),
+        () = quitting => Ok(()),
+    }
+}

@@ -1,0 +1,103 @@
+//! The schema of a request: in it, or in a file that it names.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use coracle_runtime::ContainerPath;
+use coracle_runtime::link::wire::space::{Act, Done};
+use coracle_sandbox::protocol::WorkerRequest;
+use coracle_sandbox::schema::Schema;
+use coracle_sandbox::{Code, Failure, Result};
+use rustix::fs::OFlags;
+
+use crate::Worker;
+
+/// Bytes of a schema, at most.
+const MAX_SCHEMA: u32 = 1 << 20;
+
+/// The schema that a request asks for.
+pub(crate) async fn schema(worker: &Worker, request: &WorkerRequest) -> Result<Option<Schema>> {
+    match (&request.schema, &request.schema_path) {
+        (Some(value), _) => Schema::new(value.clone()).map(Some),
+        (None, Some(path)) => read(worker, path).await.map(Some),
+        (None, None) => Ok(None),
+    }
+}
+
+async fn read(worker: &Worker, path: &str) -> Result<Schema> {
+    if is_class(path) {
+        let message = format!(
+            "'{path}' names a Python class; this worker takes a JSON Schema. Export it (for example with \
+             Class.model_json_schema()) to a file and pass the path, or send it inline as \"schema\"."
+        );
+        return Err(Failure::new(Code::SchemaUnsupported, message));
+    }
+    let invalid = |why: &str| {
+        Failure::new(Code::SchemaInvalid, format!("The schema `{}` cannot be read: {why}.", path.escape_debug()))
+    };
+    let root = &worker.settings.root;
+    let full = if path.starts_with('/') { path.to_owned() } else { format!("{root}/{path}") };
+    if full.split('/').any(|it| it == "..") {
+        return Err(invalid("its path has `..`"));
+    }
+    let bytes = if let Some(inside) = full.strip_prefix(&format!("{root}/")) {
+        of_workspace(worker, root, inside).await.map_err(|why| invalid(&why))?
+    } else if full.starts_with("/tmp/") {
+        let read = tokio::task::spawn_blocking(move || of_file(&full)).await;
+        read.map_err(Failure::internal)?.map_err(|err| invalid(&err.to_string()))?
+    } else {
+        return Err(invalid("it is beneath neither /workspace nor /tmp"));
+    };
+    if bytes.len() > MAX_SCHEMA as usize {
+        return Err(invalid("it is larger than 1 MiB"));
+    }
+    Schema::new(serde_json::from_slice(&bytes).map_err(|err| invalid(&format!("it is no JSON, {err}")))?)
+}
+
+/// `module.path:Class`
+fn is_class(path: &str) -> bool {
+    let is_name = |it: &str| {
+        !it.starts_with(|c: char| c.is_ascii_digit())
+            && !it.is_empty()
+            && it.chars().all(|it| it.is_alphanumeric() || it == '_')
+    };
+    path.split_once(':').is_some_and(|(module, class)| module.split('.').all(is_name) && class.split('.').all(is_name))
+}
+
+async fn of_workspace(worker: &Worker, root: &ContainerPath, path: &str) -> Result<Vec<u8>, String> {
+    let act = Act::Bytes { path: path.to_owned(), offset: 0, limit: MAX_SCHEMA + 1 };
+    match worker.link.space(worker.settings.agent, root, act, &[]).await {
+        Ok(Done::Bytes { content, .. }) => BASE64_STANDARD.decode(content).map_err(|err| err.to_string()),
+        Ok(Done::Not(trouble)) => Err(format!("{:?}", trouble.code)),
+        Ok(_) => Err("the guest said something else".into()),
+        Err(err) => Err(err.to_string()),
+    }
+}
+
+/// A regular file, and nothing that a link leads to or that waits for somebody.
+fn of_file(path: &str) -> std::io::Result<Vec<u8>> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::other("it is no regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(u64::from(MAX_SCHEMA) + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_class;
+
+    #[test]
+    fn a_class_is_told_from_a_path() {
+        assert!(is_class("pkg.mod:Class") && is_class("mod:Outer.Inner"));
+        for path in ["schema.json", "a/b:c", "/tmp/x:y", ":Class", "mod:", "1:2", "C:\\x"] {
+            assert!(!is_class(path), "{path}");
+        }
+    }
+}

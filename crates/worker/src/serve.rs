@@ -1,0 +1,191 @@
+//! Requests one after the other, until there are no more.
+
+use std::collections::VecDeque;
+
+use coracle_sandbox::protocol::{Mode, Requests, ResponseFrame, WorkerMessage, WorkerRequest};
+use coracle_sandbox::{Code, Failure, Result};
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::mpsc;
+
+use crate::Worker;
+use crate::run::run;
+use crate::stop::Stop;
+
+/// Bytes that are read at once.
+const PIECE: usize = 64 << 10;
+
+/// Requests that wait; more are not read.
+const WAITING: usize = 8;
+
+/// Messages on their way out.
+const MESSAGES: usize = 16;
+
+/// Serves whoever sends requests, until it stops sending. `quit` ends the run that is under way, and then this.
+///
+/// # Errors
+/// `invalid_request_length`, `truncated_request`: nothing can be read any more. `cancelled`: by `quit`. `worker_died`: nobody listens.
+pub async fn serve(
+    worker: &Worker,
+    from: impl AsyncRead + Send + Unpin + 'static,
+    to: impl AsyncWrite + Send + Unpin,
+    quit: tokio_util::sync::CancellationToken,
+) -> Result<()> {
+    let (tell, heard) = mpsc::channel(WAITING);
+    let reading = tokio::spawn(read(from, tell));
+    let served = Serving { worker, heard, waiting: VecDeque::new(), to, quit }.serve().await;
+    // A read that nobody will answer must not hold us.
+    reading.abort();
+    served
+}
+
+/// What the host sent.
+enum Heard {
+    Request(Vec<u8>),
+    /// Nothing more comes, or nothing more can be read.
+    End(Result<()>),
+}
+
+async fn read(mut from: impl AsyncRead + Unpin, tell: mpsc::Sender<Heard>) {
+    let (mut requests, mut piece) = (Requests::default(), vec![0; PIECE]);
+    loop {
+        match from.read(&mut piece).await {
+            Ok(0) | Err(_) => {
+                let _ = tell.send(Heard::End(requests.end())).await;
+                return;
+            }
+            Ok(count) => requests.push(&piece[..count]),
+        }
+        loop {
+            match requests.next_request() {
+                Ok(Some(request)) => {
+                    if tell.send(Heard::Request(request)).await.is_err() {
+                        return;
+                    }
+                }
+                Ok(None) => break,
+                Err(failure) => {
+                    let _ = tell.send(Heard::End(Err(failure))).await;
+                    return;
+                }
+            }
+        }
+    }
+}
+
+struct Serving<'a, W> {
+    worker: &'a Worker,
+    heard: mpsc::Receiver<Heard>,
+    waiting: VecDeque<Vec<u8>>,
+    to: W,
+    quit: tokio_util::sync::CancellationToken,
+}
+
+impl<W: AsyncWrite + Unpin> Serving<'_, W> {
+    async fn serve(mut self) -> Result<()> {
+        loop {
+            let request = match self.waiting.pop_front() {
+                Some(request) => request,
+                None => match self.next().await {
+                    Heard::Request(request) => request,
+                    Heard::End(end) => return end,
+                },
+            };
+            if let Some(end) = self.answer(&request).await? {
+                return end;
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Heard {
+        let quitted = || Heard::End(Err(Failure::new(Code::Cancelled, "The worker was ended.")));
+        tokio::select! {
+            biased;
+            () = self.quit.cancelled() => quitted(),
+            heard = self.heard.recv() => heard.unwrap_or(Heard::End(Ok(()))),
+        }
+    }
+
+    /// Does what one request asks. How everything ended, when it did meanwhile.
+    async fn answer(&mut self, bytes: &[u8]) -> Result<Option<Result<()>>> {
+        let request = match WorkerRequest::parse(bytes) {
+            Ok(request) => request,
+            Err(failure) => return self.over(&id_of(bytes), (Err(failure), 0)).await.map(|()| None),
+        };
+        let id = request.id.clone().unwrap_or_else(|| id_of(bytes));
+        if request.mode == Mode::Cancel {
+            // What it was to end is over already, and its last word said.
+            return Ok(None);
+        }
+        tracing::info!(mode = ?request.mode, "a run begins");
+        let (worker, stop) = (self.worker, Stop::default());
+        let (to, mut told) = mpsc::channel(MESSAGES);
+        let running = run(worker, &request, to, &stop);
+        tokio::pin!(running);
+        let (mut done, mut count, mut end) = (None, 0, None);
+        loop {
+            tokio::select! {
+                message = told.recv() => match message {
+                    Some(message) => {
+                        count += 1;
+                        self.say(&message, &id).await?;
+                    }
+                    // Its sender is gone with the run.
+                    None => break,
+                },
+                result = &mut running, if done.is_none() => done = Some(result),
+                heard = self.next(), if end.is_none() => match heard {
+                    Heard::Request(bytes) => self.while_running(bytes, &id, &stop),
+                    Heard::End(ended) => {
+                        stop.fire(Code::Cancelled, "Cancelled.");
+                        end = Some(ended);
+                    }
+                },
+            }
+        }
+        let done = match done {
+            Some(done) => done,
+            None => running.await,
+        };
+        tracing::info!(ok = done.is_ok(), messages = count, "a run ended");
+        self.over(&id, (done, count)).await?;
+        Ok(end)
+    }
+
+    fn while_running(&mut self, bytes: Vec<u8>, id: &str, stop: &Stop) {
+        let is_cancel =
+            WorkerRequest::parse(&bytes).is_ok_and(|it| it.mode == Mode::Cancel && it.id.as_deref() == Some(id));
+        if is_cancel {
+            stop.fire(Code::Cancelled, "Cancelled.");
+        } else if self.waiting.len() < WAITING {
+            self.waiting.push_back(bytes);
+        }
+    }
+
+    async fn say(&mut self, message: &WorkerMessage, id: &str) -> Result<()> {
+        let text = serde_json::to_string(message).map_err(Failure::internal)?;
+        self.write(&ResponseFrame::Msg { text, id: id.to_owned() }).await
+    }
+
+    async fn over(&mut self, id: &str, (done, messages): (Result<()>, u64)) -> Result<()> {
+        let id = id.to_owned();
+        if let Err(Failure { code, message: text, .. }) = done {
+            self.write(&ResponseFrame::Error { text, code: code.word(), id: id.clone() }).await?;
+        }
+        self.write(&ResponseFrame::Done { messages, id }).await
+    }
+
+    async fn write(&mut self, frame: &ResponseFrame) -> Result<()> {
+        let line = frame.to_line();
+        let gone = |err| Failure::new(Code::WorkerDied, format!("Nobody listens: {err}."));
+        self.to.write_all(&line).await.map_err(gone)?;
+        self.to.flush().await.map_err(gone)
+    }
+}
+
+/// The id of a request that is wrong otherwise, so that its sender knows which one that was.
+fn id_of(bytes: &[u8]) -> String {
+    let value: Value = serde_json::from_slice(bytes).unwrap_or_default();
+    let id = value["id"].as_str().filter(|it| it.len() == 32 && it.bytes().all(|it| it.is_ascii_hexdigit()));
+    id.map_or_else(|| "0".repeat(32), str::to_lowercase)
+}

@@ -1,0 +1,228 @@
+//! The tools that a model calls, as rows of a table.
+
+mod kept;
+mod output;
+mod place;
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use coracle_runtime::{ByteSize, ContainerPath, Link};
+use coracle_sandbox::{Code, Failure};
+use coracle_workspace::{
+    Answer, EditFile, EnvKeys, Glob, Grep, Ls, Mode, PathCharset, ReadFile, Rm, RunSettings, Settings, Shell, Tool,
+    Workspace, WriteFile, schema, told,
+};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+use tokio_util::sync::CancellationToken;
+
+use self::kept::Kept;
+use self::output::ShellOutput;
+use self::place::Place;
+use crate::Worker;
+use crate::llm::Call;
+
+/// What a tool said: a text for the model, and whether it did not do what was asked.
+pub(crate) type Said = (String, bool);
+
+type Run = fn(Map<String, Value>, Workspace) -> Pin<Box<dyn Future<Output = Said> + Send>>;
+
+/// A row of the table.
+#[derive(Clone, Copy)]
+struct Row {
+    name: &'static str,
+    schema: fn() -> Value,
+    run: Run,
+}
+
+const fn row<T: Tool>() -> Row {
+    Row {
+        name: T::NAME,
+        schema: schema::tidied::<T>,
+        run: |arguments, workspace| {
+            Box::pin(async move {
+                match read::<T>(arguments) {
+                    Ok(tool) => said::<T>(&tool.run(&workspace).await),
+                    Err(wrong) => (wrong, true),
+                }
+            })
+        },
+    }
+}
+
+const ROWS: [Row; 8] = [
+    row::<Ls>(),
+    row::<ReadFile>(),
+    row::<WriteFile>(),
+    row::<EditFile>(),
+    row::<Glob>(),
+    row::<Grep>(),
+    row::<Rm>(),
+    row::<Shell>(),
+];
+
+/// After that time a tool that was to end is not waited for.
+const LAST: Duration = Duration::from_secs(4);
+
+/// Directories in which nobody looks for what a command changed.
+const EXCLUDED: [&str; 6] = [".git", "node_modules", "target", ".venv", "__pycache__", ".cache"];
+
+/// The tools of one run.
+#[derive(Debug)]
+pub(crate) struct Tools {
+    /// Names of those that are given.
+    given: Vec<&'static str>,
+    workspace: Workspace,
+    link: Link,
+    cwd: ContainerPath,
+    kept: Kept,
+}
+
+impl Tools {
+    /// The tools of a directory. `named` narrows them; nothing is all of them.
+    ///
+    /// # Errors
+    /// `invalid_request`: a name that no tool has.
+    pub(crate) fn new(worker: &Worker, cwd: &ContainerPath, named: Option<&[String]>) -> Result<Self, Failure> {
+        let all: Vec<&'static str> = ROWS.iter().map(|it| it.name).chain([ShellOutput::NAME]).collect();
+        if let Some(unknown) = named.into_iter().flatten().find(|it| !all.contains(&it.as_str())) {
+            let message =
+                format!("The request is invalid: no tool `{}`; there are {}.", unknown.escape_debug(), all.join(", "));
+            return Err(Failure::new(Code::InvalidRequest, message));
+        }
+        let given =
+            all.into_iter().filter(|it| named.is_none_or(|named| named.iter().any(|name| name == it))).collect();
+        let link = &worker.link;
+        let place = Place::new(link.clone(), cwd.clone(), worker.settings.agent);
+        let workspace = Workspace::new(std::sync::Arc::new(place), settings());
+        Ok(Self { given, workspace, link: link.clone(), cwd: cwd.clone(), kept: Kept::default() })
+    }
+
+    /// As a model is told of them.
+    pub(crate) fn told(&self) -> Vec<Value> {
+        let rows = ROWS.iter().map(|it| (it.name, (it.schema)()));
+        let all = rows.chain([(ShellOutput::NAME, schema::tidied::<ShellOutput>())]);
+        all.filter(|it| self.given.contains(&it.0)).map(|(name, schema)| function(name, &schema)).collect()
+    }
+
+    /// Runs one to its end, or to that of the run. What it said is short enough for a conversation; the rest is kept.
+    pub(crate) async fn run(&mut self, call: &Call, arguments: Map<String, Value>, stop: &CancellationToken) -> Said {
+        if !self.given.contains(&call.name.as_str()) {
+            return (
+                format!("There is no tool `{}`. There are: {}.", call.name.escape_debug(), self.given.join(", ")),
+                true,
+            );
+        }
+        let arguments = relative(arguments, &self.cwd);
+        if call.name == ShellOutput::NAME {
+            return match read::<ShellOutput>(arguments) {
+                Ok(asked) => asked.run(&self.kept, &self.link).await,
+                Err(wrong) => (wrong, true),
+            };
+        }
+        let Some(row) = ROWS.iter().find(|it| it.name == call.name) else { return (String::new(), true) };
+        let workspace = self.workspace.for_call(stop.clone(), None, self.workspace.sessions().clone());
+        let ended_late = async {
+            stop.cancelled().await;
+            tokio::time::sleep(LAST).await;
+        };
+        let (text, is_error) = tokio::select! {
+            said = (row.run)(arguments, workspace) => said,
+            () = ended_late => (format!("`{}` was ended.", call.name), true),
+        };
+        (self.kept.shortened(text), is_error)
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        path_charset: PathCharset::Utf8,
+        env_keys: EnvKeys::Preserve,
+        read_before_write: false,
+        scan_exclude: EXCLUDED.map(str::to_owned).to_vec(),
+        has_jobs: false,
+        // No tool of a worker runs snippets.
+        run: RunSettings {
+            mode: Mode::Unavailable,
+            max_timeout: Duration::ZERO,
+            memory: ByteSize(0),
+            discard_at_timeout: false,
+            has_network: false,
+        },
+    }
+}
+
+/// A function of the model's API.
+pub(crate) fn function(name: &str, schema: &Value) -> Value {
+    let parameters = json!({
+        "type": "object",
+        "properties": schema.get("properties").cloned().unwrap_or_else(|| json!({})),
+        "required": schema.get("required").cloned().unwrap_or_else(|| json!([])),
+        "additionalProperties": false,
+    });
+    let description = schema["description"].as_str().unwrap_or_default().replace('\n', " ");
+    json!({ "type": "function", "function": { "name": name, "description": description, "parameters": parameters } })
+}
+
+/// Arguments as a tool takes them; `null` is the same as nothing.
+fn read<T: DeserializeOwned + JsonSchema>(mut arguments: Map<String, Value>) -> Result<T, String> {
+    arguments.retain(|_, it| !it.is_null());
+    serde_json::from_value(Value::Object(arguments)).map_err(|err| format!("The arguments are wrong: {err}."))
+}
+
+/// A model knows where it works, and names paths in full as often as not.
+fn relative(mut arguments: Map<String, Value>, cwd: &ContainerPath) -> Map<String, Value> {
+    for name in ["path", "file_path", "cwd"] {
+        if let Some(Value::String(path)) = arguments.get_mut(name)
+            && let Some(rest) = path.strip_prefix(cwd.as_str()).filter(|it| it.is_empty() || it.starts_with('/'))
+        {
+            *path = format!("/{}", rest.trim_start_matches('/'));
+        }
+    }
+    arguments
+}
+
+fn said<T: Tool>(answer: &Answer<T::Value>) -> Said {
+    let rendered = T::render(answer);
+    let text = if rendered.is_empty() { answer.message.clone() } else { format!("{}\n\n{rendered}", answer.message) };
+    (told(&text, &answer.warnings), !answer.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schemas_are_flat_and_say_what_each_field_is() {
+        for (name, schema) in
+            ROWS.iter().map(|it| (it.name, (it.schema)())).chain([(ShellOutput::NAME, schema::tidied::<ShellOutput>())])
+        {
+            let function = function(name, &schema);
+            let parameters = &function["function"]["parameters"];
+            assert!(!function["function"]["description"].as_str().unwrap().is_empty(), "{name}");
+            for (field, schema) in parameters["properties"].as_object().unwrap() {
+                assert!(schema["description"].is_string() && schema.get("type").is_some(), "{name}.{field}: {schema}");
+            }
+            for word in ["$ref", "oneOf", "anyOf", "allOf"] {
+                assert!(!parameters.to_string().contains(word), "{name}: {word}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_path_in_full_is_taken_as_the_one_it_is() {
+        let cwd = ContainerPath::parse("/workspace/worktrees/a").unwrap();
+        for (given, taken) in [
+            ("/workspace/worktrees/a/src/x", "/src/x"),
+            ("/workspace/worktrees/a", "/"),
+            ("/workspace/worktrees/ab", "/workspace/worktrees/ab"),
+            ("src/x", "src/x"),
+        ] {
+            let arguments = json!({ "path": given, "content": given }).as_object().unwrap().clone();
+            let arguments = relative(arguments, &cwd);
+            assert_eq!((&arguments["path"], &arguments["content"]), (&json!(taken), &json!(given)));
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! `shell_output`: what an answer had no room for.
+
+use coracle_runtime::link::wire::{From, Part, Read, Search};
+use coracle_runtime::{Error, JobId, Link};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::Said;
+use super::kept::Kept;
+
+/// Bytes of a page.
+const PAGE: u64 = 32 << 10;
+const MAX_PAGE: u64 = 1 << 20;
+
+/// Bytes of a pattern.
+const MAX_PATTERN: usize = 1 << 10;
+
+/// Read all that a command printed or another tool answered, when its answer was cut: a page from `offset` or `line` on, or
+/// with `pattern` the lines that match.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ShellOutput {
+    /// The `output_id` of the answer that was cut.
+    output_id: String,
+    /// `all` (in order of arrival), `stdout` or `stderr`. Offsets count the bytes of this stream.
+    #[schemars(with = "Option<String>", extend("default" = "all"))]
+    stream: Option<Part>,
+    /// Byte of the output to begin at; negative counts from its end.
+    #[schemars(extend("default" = 0))]
+    offset: Option<i64>,
+    /// Line to begin at, from 1, in place of `offset`.
+    line: Option<u64>,
+    /// Bytes of a page, at most 1048576.
+    #[schemars(extend("default" = 32768))]
+    limit: Option<u64>,
+    /// Regular expression that a line has to match, at most 1 KiB.
+    pattern: Option<String>,
+    /// Letters match in either case.
+    #[schemars(extend("default" = false))]
+    ignore_case: Option<bool>,
+    /// Lines before and after each match, at most 20.
+    #[schemars(extend("default" = 2))]
+    context: Option<u32>,
+    /// Matches in one answer, at most 1000.
+    #[schemars(extend("default" = 50))]
+    max_matches: Option<u32>,
+}
+
+impl ShellOutput {
+    pub(crate) const NAME: &'static str = "shell_output";
+
+    pub(crate) async fn run(&self, kept: &Kept, link: &Link) -> Said {
+        if self.pattern.as_ref().is_some_and(|it| it.is_empty() || it.len() > MAX_PATTERN) {
+            return ("`pattern` has from 1 byte to 1 KiB.".into(), true);
+        }
+        if let Some(text) = kept.find(&self.output_id) {
+            return self.of_text(text);
+        }
+        if JobId::parse(&self.output_id).is_err() {
+            return expired();
+        }
+        let told = match &self.pattern {
+            Some(pattern) => self.search(pattern, link).await,
+            None => self.read(link).await,
+        };
+        match told {
+            Ok(text) => (text, false),
+            Err(Error::NoSuchJob(_)) => expired(),
+            Err(err) => (format!("The output cannot be read: {err}."), true),
+        }
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE)
+    }
+
+    fn from(&self) -> From {
+        match self.line.filter(|it| *it > 0) {
+            Some(line) => From::Line(line),
+            None => From::Offset(self.offset.unwrap_or(0)),
+        }
+    }
+
+    async fn read(&self, link: &Link) -> coracle_runtime::Result<String> {
+        let (job, part, limit) = (self.output_id.clone(), self.stream.unwrap_or(Part::All), self.limit());
+        let (page, bytes) = link.read(Read { job, part, from: self.from(), limit }).await?;
+        let next = page.offset.saturating_add(bytes.len() as u64);
+        Ok(told(&String::from_utf8_lossy(&bytes), (page.offset, next, page.total)))
+    }
+
+    async fn search(&self, pattern: &str, link: &Link) -> coracle_runtime::Result<String> {
+        let search = Search {
+            job: self.output_id.clone(),
+            part: self.stream.unwrap_or(Part::All),
+            from: self.from(),
+            pattern: pattern.to_owned(),
+            ignore_case: self.ignore_case.unwrap_or(false),
+            context: self.context.unwrap_or(2).min(20),
+            most: self.max_matches.unwrap_or(50).clamp(1, 1000),
+        };
+        let found = link.search(search).await?;
+        let lines = found.matches.iter().flat_map(|it| {
+            let matched = format!("{}: {}", it.line, it.text);
+            it.before.iter().cloned().chain([matched]).chain(it.after.iter().cloned()).chain([String::new()])
+        });
+        let mut text = lines.collect::<Vec<_>>().join("\n");
+        if found.more {
+            text.push_str(&format!("[more from offset {}]", found.next));
+        }
+        Ok(if text.is_empty() { "No line matches.".into() } else { text })
+    }
+
+    /// The same of what is kept here. A pattern is looked for as it stands.
+    fn of_text(&self, text: &str) -> Said {
+        if let Some(pattern) = &self.pattern {
+            let most = self.max_matches.unwrap_or(50).clamp(1, 1000) as usize;
+            let ignore_case = self.ignore_case.unwrap_or(false);
+            let fold = |it: &str| if ignore_case { it.to_lowercase() } else { it.to_owned() };
+            let wanted = fold(pattern);
+            let lines = text.lines().enumerate().filter(|it| fold(it.1).contains(&wanted));
+            let lines: Vec<String> = lines.take(most).map(|(at, line)| format!("{}: {line}", at + 1)).collect();
+            return (if lines.is_empty() { "No line has that text.".into() } else { lines.join("\n") }, false);
+        }
+        let start = match self.from() {
+            From::Line(line) => {
+                let skipped = usize::try_from(line - 1).unwrap_or(usize::MAX);
+                text.split_inclusive('\n').take(skipped).map(str::len).sum()
+            }
+            From::Offset(it) if it < 0 => {
+                text.len().saturating_sub(usize::try_from(it.unsigned_abs()).unwrap_or(usize::MAX))
+            }
+            From::Offset(it) => usize::try_from(it).unwrap_or(usize::MAX).min(text.len()),
+        };
+        let start = text.floor_char_boundary(start);
+        let limit = usize::try_from(self.limit()).unwrap_or(usize::MAX);
+        let end = text.floor_char_boundary(start.saturating_add(limit).min(text.len()));
+        (told(&text[start..end], (start as u64, end as u64, text.len() as u64)), false)
+    }
+}
+
+fn told(text: &str, (from, next, total): (u64, u64, u64)) -> String {
+    let more = if next < total { format!("; go on from offset {next}") } else { String::new() };
+    format!("{text}\n[bytes {from} to {next} of {total}{more}]")
+}
+
+fn expired() -> Said {
+    ("That output is no longer kept. Run the command again, with less output or into a file.".into(), true)
+}

@@ -1,0 +1,414 @@
+//! Back to the host: all that changed, or nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::PathBuf;
+
+use coracle_runtime::archive::Limits;
+use coracle_runtime::host::fs::HostPathError;
+use coracle_runtime::host::tree::{Stamp, Tree};
+use coracle_runtime::link::Link;
+use coracle_runtime::{Baseline, BaselineFile, ContainerPath, Error, Ids};
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+use super::changes::{Change, ChangeKind, Changes, Passed};
+use super::fetch;
+use super::here::{Here, look, tree};
+use crate::mounts::Filter;
+
+/// How changes are brought back.
+#[derive(Clone, Debug)]
+pub struct Apply {
+    /// Names that need the person's word.
+    pub protected: Vec<String>,
+    /// The person gave it.
+    pub also_protected: bool,
+    /// Where new content waits until everything is known.
+    pub scratch: PathBuf,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+/// What was brought back.
+#[derive(Debug, Default)]
+pub struct Applied {
+    /// Files, and how they changed, by their path in the workspace.
+    pub files: Vec<(String, ChangeKind)>,
+    /// What stayed inside, and why.
+    pub passed: Vec<Passed>,
+    /// Files of protected names, which need the person's word.
+    pub protected: Vec<String>,
+    /// What the workspace is held against from now on.
+    pub baseline: Baseline,
+}
+
+/// A file of the host that is in the way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Conflict {
+    /// Its path in the workspace.
+    pub path: String,
+    /// What is the matter.
+    pub reason: &'static str,
+}
+
+/// Why nothing was brought back, or not all of it.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// The host's files are not those that were copied in.
+    #[error("{} on the host {} not what was copied in", crate::count::count(.0.len() as u64, "file"), if .0.len() == 1 { "is" } else { "are" })]
+    Conflict(Vec<Conflict>),
+    /// A directory of the host is not there any more.
+    #[error(transparent)]
+    Gone(#[from] HostPathError),
+    /// Somebody writes in the workspace meanwhile.
+    #[error("`{}` in the workspace changes meanwhile", .0.escape_debug())]
+    Changing(String),
+    /// More than may be copied.
+    #[error("there are more than {limit} {of} to write")]
+    TooLarge {
+        /// What may be.
+        limit: u64,
+        /// Of what.
+        of: &'static str,
+    },
+    /// The host's disk.
+    #[error("cannot write `{}`", path.escape_debug())]
+    Io {
+        /// Which file, by its path in the workspace.
+        path: String,
+        /// What was written before it.
+        written: Vec<String>,
+        /// What holds now.
+        baseline: Box<Baseline>,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The connection to the guest.
+    #[error(transparent)]
+    Link(#[from] Error),
+}
+
+/// Writes what changed in a workspace to the directories that it was filled from.
+///
+/// # Errors
+/// [`ApplyError`]. But for [`ApplyError::Io`] nothing is written then.
+pub async fn apply(
+    link: &Link,
+    at: (Ids, &ContainerPath),
+    (baseline, changes): (&Baseline, &Changes),
+    how: &Apply,
+) -> Result<Applied, ApplyError> {
+    let sorted = sort(baseline, changes, how)?;
+    let mut applied = Applied {
+        passed: sorted.passed,
+        protected: sorted.protected,
+        baseline: baseline.clone(),
+        ..Applied::default()
+    };
+    let trees = trees(baseline, &sorted.meant)?;
+    let (steps, trees) = blocking(move || check(sorted.meant, &trees).map(|it| (it, trees))).await?;
+    let spool = fetch_all(link, at, &steps, how).await?;
+    blocking(move || {
+        for (index, step) in steps.iter().enumerate() {
+            if let Err(source) = step.run(&trees, &spool) {
+                let path = step.meant.change.path.clone();
+                let written = steps[..index].iter().map(|it| it.meant.change.path.clone()).collect();
+                return Err(ApplyError::Io { path, written, baseline: Box::new(applied.baseline), source });
+            }
+            let Change { path, new, .. } = &step.meant.change;
+            match new {
+                Some(new) => _ = applied.baseline.files.insert(path.clone(), new.clone()),
+                None => _ = applied.baseline.files.remove(path),
+            }
+            applied.files.push((path.clone(), step.meant.change.kind()));
+        }
+        Ok(applied)
+    })
+    .await
+}
+
+/// A change of a file that lies in a directory of the host.
+#[derive(Clone, Debug)]
+struct Meant {
+    change: Change,
+    mount: usize,
+    /// Its path in that directory.
+    inner: String,
+}
+
+/// What of the changes goes where.
+#[derive(Debug, Default)]
+struct Sorted {
+    meant: Vec<Meant>,
+    passed: Vec<Passed>,
+    protected: Vec<String>,
+}
+
+/// Which changes go to the host. Pure.
+fn sort(baseline: &Baseline, changes: &Changes, how: &Apply) -> Result<Sorted, ApplyError> {
+    let mut sorted = Sorted { passed: changes.passed.clone(), ..Sorted::default() };
+    let filters: Vec<_> =
+        baseline.mounts.iter().map(|it| Filter::new(&it.include, &it.exclude).unwrap_or_default()).collect();
+    let mut bytes = 0;
+    for change in &changes.files {
+        let mut pass = |reason| sorted.passed.push(Passed { path: change.path.clone(), reason });
+        let Some((mount, inner)) = baseline.mount_of(&change.path) else {
+            pass("it lies in no directory that came from the host");
+            continue;
+        };
+        if !filters[mount].takes(inner) {
+            pass("the patterns of its directory leave it out");
+            continue;
+        }
+        let host = baseline.mounts[mount].host.join(inner);
+        if !how.also_protected && is_protected(&host.to_string_lossy(), &how.protected) {
+            sorted.protected.push(change.path.clone());
+            continue;
+        }
+        bytes += change.new.as_ref().map_or(0, |it| it.size);
+        sorted.meant.push(Meant { change: change.clone(), mount, inner: inner.to_owned() });
+    }
+    let Limits { max_bytes, max_entries } = how.limits;
+    if bytes > max_bytes {
+        return Err(ApplyError::TooLarge { limit: max_bytes, of: "bytes" });
+    }
+    if sorted.meant.len() as u64 > max_entries {
+        return Err(ApplyError::TooLarge { limit: max_entries, of: "files" });
+    }
+    Ok(sorted)
+}
+
+/// Whether a path has a protected name in it, wherever the tree begins. File systems that fold case are thought of.
+fn is_protected(path: &str, protected: &[String]) -> bool {
+    let path = path.to_lowercase();
+    let parts: Vec<&str> = path.split('/').filter(|it| !it.is_empty()).collect();
+    let has = |name: &str| {
+        let name: Vec<&str> = name.split('/').filter(|it| !it.is_empty()).collect();
+        !name.is_empty() && parts.windows(name.len()).any(|it| it == name)
+    };
+    has(".git") || protected.iter().any(|it| has(&it.to_lowercase()))
+}
+
+/// The directories that something goes to.
+fn trees(baseline: &Baseline, meant: &[Meant]) -> Result<BTreeMap<usize, Tree>, ApplyError> {
+    let used: BTreeSet<usize> = meant.iter().map(|it| it.mount).collect();
+    used.into_iter().map(|it| Ok((it, tree(&baseline.mounts[it])?))).collect()
+}
+
+/// What is done with one file.
+#[derive(Debug)]
+struct Step {
+    meant: Meant,
+    act: Act,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Act {
+    /// The host has it as it is to be.
+    Nothing,
+    /// Over the file that was seen, if there was one.
+    Write {
+        over: Option<Stamp>,
+        mode: u32,
+    },
+    Remove {
+        seen: Stamp,
+    },
+}
+
+/// Looks at every file of the host that something is to be done with.
+fn check(meant: Vec<Meant>, trees: &BTreeMap<usize, Tree>) -> Result<Vec<Step>, ApplyError> {
+    let gone = |it: &&Meant| it.change.new.is_none();
+    let going: BTreeSet<_> = meant.iter().filter(gone).map(|it| (it.mount, it.inner.clone())).collect();
+    let (mut steps, mut conflicts) = (Vec::new(), Vec::new());
+    for meant in meant {
+        let path = meant.change.path.clone();
+        let here = trees
+            .get(&meant.mount)
+            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+            .and_then(|tree| look(tree, &meant.inner, &|above| going.contains(&(meant.mount, above.to_owned()))));
+        match here.map(|it| judge(meant.change.old.as_ref(), meant.change.new.as_ref(), &it)) {
+            Ok(Ok(act)) => steps.push(Step { meant, act }),
+            Ok(Err(reason)) => conflicts.push(Conflict { path, reason }),
+            Err(err) => {
+                tracing::debug!(path, %err, "a file of the host cannot be looked at");
+                conflicts.push(Conflict { path, reason: "it cannot be looked at on the host" });
+            }
+        }
+    }
+    if !conflicts.is_empty() {
+        return Err(ApplyError::Conflict(conflicts));
+    }
+    // What goes makes room for what comes.
+    steps.sort_by_key(|it| it.meant.change.new.is_some());
+    Ok(steps)
+}
+
+/// What is to be done where the host has this, or why nothing may be. Pure.
+fn judge(old: Option<&BaselineFile>, new: Option<&BaselineFile>, here: &Here) -> Result<Act, &'static str> {
+    match (old, new, here) {
+        (_, _, Here::Odd(reason)) => Err(reason),
+        (None, Some(new), Here::Missing) => Ok(Act::Write { over: None, mode: new.mode }),
+        (Some(_), Some(_), Here::Missing) => Err("it is gone on the host"),
+        (_, None, Here::Missing) => Ok(Act::Nothing),
+        (Some(old), None, Here::File { sha256, stamp, .. }) if *sha256 == old.sha256 => {
+            Ok(Act::Remove { seen: *stamp })
+        }
+        (Some(old), Some(new), Here::File { sha256, mode, stamp }) if *sha256 == old.sha256 => {
+            // The host's own permissions stay, unless they were changed inside.
+            let mode = if old.mode == new.mode { *mode } else { new.mode };
+            Ok(Act::Write { over: Some(*stamp), mode })
+        }
+        (_, Some(new), Here::File { sha256, .. }) if *sha256 == new.sha256 => Ok(Act::Nothing),
+        (None, _, Here::File { .. }) => Err("it is there on the host already"),
+        (Some(_), _, Here::File { .. }) => Err("it was changed on the host"),
+    }
+}
+
+/// New contents, one after the other.
+#[derive(Debug)]
+struct Spool {
+    file: File,
+    /// Where each begins, and its bytes.
+    places: BTreeMap<String, (u64, u64)>,
+}
+
+async fn fetch_all(link: &Link, at: (Ids, &ContainerPath), steps: &[Step], how: &Apply) -> Result<Spool, ApplyError> {
+    let no_room = |source| Error::Host { what: "cannot keep the new files".into(), source };
+    let mut spool = Spool { file: tempfile::tempfile_in(&how.scratch).map_err(no_room)?, places: BTreeMap::new() };
+    let mut begin = 0;
+    for step in steps {
+        let (Act::Write { .. }, Some(new)) = (&step.act, &step.meant.change.new) else { continue };
+        let path = &step.meant.change.path;
+        let changing = || ApplyError::Changing(path.clone());
+        let mut content = match fetch::open(link, at, path).await {
+            Ok(content) => content,
+            Err(Error::Refused(_)) => return Err(changing()),
+            Err(err) => return Err(err.into()),
+        };
+        let (mut hash, mut bytes) = (Sha256::new(), 0);
+        while let Some(piece) = content.next().await.map_err(|_| changing())? {
+            bytes += piece.len() as u64;
+            if bytes > new.size {
+                return Err(changing());
+            }
+            hash.update(&piece);
+            spool.file.write_all(&piece).map_err(no_room)?;
+        }
+        if hex::encode(hash.finalize()) != new.sha256 {
+            return Err(changing());
+        }
+        spool.places.insert(path.clone(), (begin, bytes));
+        begin += bytes;
+    }
+    Ok(spool)
+}
+
+impl Step {
+    fn run(&self, trees: &BTreeMap<usize, Tree>, spool: &Spool) -> io::Result<()> {
+        let tree = trees.get(&self.meant.mount).ok_or(io::ErrorKind::NotFound)?;
+        let (above, name) = self.meant.inner.rsplit_once('/').unwrap_or(("", &self.meant.inner));
+        let (above, name) = (above.split('/').filter(|it| !it.is_empty()).map(OsStr::new), OsStr::new(name));
+        match &self.act {
+            Act::Nothing => Ok(()),
+            Act::Remove { seen } => {
+                let above: Vec<&OsStr> = above.collect();
+                let dir = tree.descend(above.iter().copied())?;
+                same(&dir, name, Some(*seen))?;
+                dir.remove(name)?;
+                remove_empty(tree, &above);
+                Ok(())
+            }
+            Act::Write { over, mode } => {
+                let dir = above.into_iter().try_fold(tree.clone(), |here, part| here.enter_or_make(part))?;
+                same(&dir, name, *over)?;
+                let (begin, bytes) = spool.places.get(&self.meant.change.path).ok_or(io::ErrorKind::NotFound)?;
+                (&spool.file).seek(SeekFrom::Start(*begin))?;
+                dir.replace(name, *mode, &mut (&spool.file).take(*bytes))
+            }
+        }
+    }
+}
+
+/// Whether a name still is what was seen.
+fn same(dir: &Tree, name: &OsStr, seen: Option<Stamp>) -> io::Result<()> {
+    if dir.stamp(name)? == seen { Ok(()) } else { Err(io::Error::other("it was changed on the host meanwhile")) }
+}
+
+/// Directories that hold nothing any more. One that holds something stays, and that is no error.
+fn remove_empty(tree: &Tree, parts: &[&OsStr]) {
+    for depth in (0..parts.len()).rev() {
+        let Ok(dir) = tree.descend(parts[..depth].iter().copied()) else { return };
+        if dir.remove_dir(parts[depth]).is_err() {
+            return;
+        }
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApplyError> + Send + 'static,
+) -> Result<T, ApplyError> {
+    let failed =
+        |err| ApplyError::Link(Error::Host { what: "the work was given up".into(), source: io::Error::other(err) });
+    tokio::task::spawn_blocking(work).await.map_err(failed)?
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn file(content: &str, mode: u32) -> BaselineFile {
+        BaselineFile { sha256: content.into(), mode, size: content.len() as u64 }
+    }
+
+    fn stamp() -> Stamp {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a"), "").unwrap();
+        let host = coracle_runtime::host::fs::HostPath::open(dir.path()).unwrap();
+        Tree::of(&host).unwrap().stamp("a".as_ref()).unwrap().unwrap()
+    }
+
+    #[test]
+    fn protected_names_are_found_wherever_they_are() {
+        let list = vec![".cargo/config".to_owned(), ".envrc".to_owned()];
+        for path in
+            ["/h/.git/config", "/h/sub/.GIT/hooks/x", "/h/.git", "/h/x/.cargo/config", "/h/.envrc", "/h/.ENVRC/x"]
+        {
+            assert!(is_protected(path, &list), "{path}");
+        }
+        for path in ["/h/git/config", "/h/.gitignore", "/h/.cargo/configs", "/h/cargo/config", "/h/x.envrc"] {
+            assert!(!is_protected(path, &list), "{path}");
+        }
+    }
+
+    proptest! {
+        /// The host's file is touched only while it is what was copied in.
+        #[test]
+        fn w15_only_the_baseline_is_written_over(
+            old in proptest::option::of(("[ab]", 0u32..2)),
+            new in proptest::option::of(("[abc]", 0u32..2)),
+            here in proptest::option::of(("[abcd]", 0u32..2)),
+        ) {
+            prop_assume!(old.is_some() || new.is_some());
+            let known = |it: &Option<(String, u32)>| it.as_ref().map(|it| file(&it.0, it.1));
+            let (old, new, stamp) = (known(&old), known(&new), stamp());
+            let there = here.clone().map_or(Here::Missing, |(sha256, mode)| Here::File { sha256, mode, stamp });
+            let sha = here.map(|it| it.0);
+            let is = |it: &Option<BaselineFile>| sha == it.as_ref().map(|it| it.sha256.clone());
+            match judge(old.as_ref(), new.as_ref(), &there) {
+                Ok(Act::Nothing) => prop_assert!(is(&new)),
+                Ok(Act::Write { over, .. }) => prop_assert!(is(&old) && new.is_some() && over.is_some() == old.is_some()),
+                Ok(Act::Remove { .. }) => prop_assert!(is(&old) && new.is_none()),
+                Err(_) => prop_assert!(!is(&old) && !is(&new)),
+            }
+            prop_assert!(judge(old.as_ref(), new.as_ref(), &Here::Odd("a link")).is_err());
+        }
+    }
+}

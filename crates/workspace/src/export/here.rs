@@ -1,0 +1,82 @@
+//! What the host has at a path now.
+
+use std::ffi::OsStr;
+use std::io::{self, Read as _};
+
+use coracle_runtime::BaselineMount;
+use coracle_runtime::host::fs::{HostPath, HostPathError};
+use coracle_runtime::host::tree::{Node, Stamp, Tree};
+use sha2::{Digest as _, Sha256};
+
+/// A file of the host, or what is in its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Here {
+    Missing,
+    File {
+        sha256: String,
+        mode: u32,
+        stamp: Stamp,
+    },
+    /// Something that is not gone through, and why.
+    Odd(&'static str),
+}
+
+/// The directory of a mount, if it is still where it was.
+pub(super) fn tree(mount: &BaselineMount) -> Result<Tree, HostPathError> {
+    let host = HostPath::open(&mount.host)?;
+    if host.real() != mount.host || !host.is_dir() {
+        return Err(HostPathError::NotFound(mount.host.clone()));
+    }
+    Tree::of(&host).map_err(|source| HostPathError::Io { path: mount.host.clone(), source })
+}
+
+/// Looks at a path beneath a directory. `going` says which files above it are about to go.
+pub(super) fn look(tree: &Tree, path: &str, going: &dyn Fn(&str) -> bool) -> io::Result<Here> {
+    let (mut here, mut done) = (tree.clone(), 0);
+    let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+    for part in above.split('/').filter(|it| !it.is_empty()) {
+        done += part.len() + usize::from(done > 0);
+        match here.look(OsStr::new(part))? {
+            Some(Node::Dir) => here = here.enter(OsStr::new(part))?,
+            None => return Ok(Here::Missing),
+            Some(Node::File) if going(&path[..done]) => return Ok(Here::Missing),
+            Some(Node::Link) => return Ok(Here::Odd("a link lies on its way on the host")),
+            Some(_) => return Ok(Here::Odd("a file lies on its way on the host")),
+        }
+    }
+    let name = OsStr::new(name);
+    match here.look(name)? {
+        None => Ok(Here::Missing),
+        Some(Node::Link) => Ok(Here::Odd("it is a link on the host")),
+        Some(Node::Dir) => Ok(Here::Odd("it is a directory on the host")),
+        Some(Node::Other) => Ok(Here::Odd("it is neither a file nor a directory on the host")),
+        Some(Node::File) => {
+            let mut opened = here.open(name)?;
+            let mut hash = Sha256::new();
+            io::copy(&mut opened.file, &mut Hashing(&mut hash))?;
+            Ok(Here::File { sha256: hex::encode(hash.finalize()), mode: opened.mode & 0o777, stamp: opened.stamp })
+        }
+    }
+}
+
+/// A file's content, if it has no more than that and is the one that is meant.
+pub(super) fn content(tree: &Tree, path: &str, sha256: &str, most: u64) -> Option<Vec<u8>> {
+    let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let dir = tree.descend(above.split('/').filter(|it| !it.is_empty()).map(OsStr::new)).ok()?;
+    let mut bytes = Vec::new();
+    dir.open(OsStr::new(name)).ok()?.file.take(most + 1).read_to_end(&mut bytes).ok()?;
+    (bytes.len() as u64 <= most && hex::encode(Sha256::digest(&bytes)) == sha256).then_some(bytes)
+}
+
+pub(super) struct Hashing<'a>(pub(super) &'a mut Sha256);
+
+impl io::Write for Hashing<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

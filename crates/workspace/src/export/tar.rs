@@ -1,0 +1,102 @@
+//! All of a workspace as an archive of the host.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use coracle_runtime::archive::{Limits, Moved, Writer};
+use coracle_runtime::link::wire::space::{ItemKind, Sum};
+use coracle_runtime::link::{Content, Link};
+use coracle_runtime::{ContainerPath, Error, Ids, archive};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::changes::{Passed, travels};
+use super::fetch;
+
+/// The directory that everything in the archive lies in.
+const TOP: &str = "workspace";
+
+/// Files that are opened before it is their turn. A connection has room for many more.
+const AHEAD: usize = 12;
+
+/// What was packed.
+#[derive(Debug)]
+pub struct Exported {
+    /// The archive, at its beginning.
+    pub file: File,
+    /// Files and links, and their bytes.
+    pub moved: Moved,
+    /// What is not in it.
+    pub passed: Vec<Passed>,
+}
+
+/// Packs all files of a workspace, and the links that stay inside, into `into`, which is empty.
+///
+/// # Errors
+/// Those of the link, and [`archive::Error`] as [`Error::Host`].
+pub async fn export(
+    link: &Link,
+    at: (Ids, &ContainerPath),
+    sums: &[Sum],
+    (into, limits): (File, Limits),
+) -> Result<Exported, Error> {
+    let mut writer = Writer::new(into, Ids::ROOT, limits);
+    let mut passed = Vec::new();
+    // To ask for one file after the other would take as long as all the ways there and back.
+    let mut opening = VecDeque::new();
+    let mut coming = sums.iter();
+    loop {
+        while opening.len() < AHEAD
+            && let Some(sum) = coming.next()
+        {
+            let content = travels(sum).is_ok().then(|| open(link, at, sum));
+            opening.push_back((sum, content));
+        }
+        let Some((sum, content)) = opening.pop_front() else { break };
+        if let Some(reason) = add(sum, content, &mut writer).await? {
+            passed.push(Passed { path: sum.path.clone(), reason });
+        }
+    }
+    let (file, moved) = writer.finish().map_err(cannot_write)?;
+    Ok(Exported { file, moved, passed })
+}
+
+/// A file that is being opened. To drop it is to want it no more.
+type Opening = AbortOnDropHandle<Result<Content, Error>>;
+
+fn open(link: &Link, (user, root): (Ids, &ContainerPath), sum: &Sum) -> Opening {
+    let (link, root, path) = (link.clone(), root.clone(), sum.path.clone());
+    AbortOnDropHandle::new(tokio::spawn(async move { fetch::open(&link, (user, &root), &path).await }))
+}
+
+/// Why it is not in the archive, if it is not.
+async fn add(sum: &Sum, content: Option<Opening>, writer: &mut Writer) -> Result<Option<&'static str>, Error> {
+    let name = format!("{TOP}/{}", sum.path);
+    if let (ItemKind::Symlink, Some(target), false) = (sum.kind, &sum.target, sum.odd) {
+        let plain = archive::plain_name(Path::new(&sum.path)).is_some_and(|it| it == sum.path);
+        let inside = plain && writer.link_within(&name, target).map_err(cannot_write)?;
+        return Ok((!inside).then_some("it is a link that leads outside"));
+    }
+    let (file, content) = match (travels(sum), content) {
+        (Ok(file), Some(content)) => (file, content),
+        (Err(reason), _) => return Ok(Some(reason)),
+        (Ok(_), None) => return Ok(Some("it went meanwhile")),
+    };
+    let given_up = |err| Error::Host { what: "the work was given up".into(), source: io::Error::other(err) };
+    let mut content = match content.await.map_err(given_up)? {
+        Ok(content) => content,
+        Err(Error::Refused(_)) => return Ok(Some("it went meanwhile")),
+        Err(err) => return Err(err),
+    };
+    let mut growing = writer.begin(&name, file.mode, 0).map_err(cannot_write)?;
+    while let Some(piece) = content.next().await? {
+        growing.write(&piece).map_err(cannot_write)?;
+    }
+    growing.end().map_err(cannot_write)?;
+    Ok(None)
+}
+
+fn cannot_write(err: archive::Error) -> Error {
+    Error::Host { what: "cannot write the archive".into(), source: io::Error::other(err) }
+}

@@ -1,0 +1,260 @@
+//! What will be copied: names, modes and sizes, and nothing read yet.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use coracle_runtime::LeftOut;
+use coracle_runtime::host::tree::{Node, Tree};
+
+use super::follow::{Astray, MAX_HOPS, follow};
+use super::{HostMount, MountError};
+
+/// Directories one in the other, at most.
+const MAX_DEPTH: usize = 128;
+
+/// The files of a directory that will be copied.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) files: Vec<Planned>,
+    pub(super) left_out: LeftOut,
+}
+
+/// A file that will be copied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Planned {
+    /// Path in the workspace.
+    pub(super) at: String,
+    /// Where it lies.
+    pub(super) from: From,
+}
+
+/// A file of the host: the directory that its path begins at, and the parts of that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct From {
+    /// It was come to by a link, so its path begins at the allowed directory.
+    pub(super) linked: bool,
+    pub(super) parts: Vec<OsString>,
+}
+
+/// The two directories that paths begin at.
+#[derive(Debug)]
+pub(super) struct Trees {
+    mount: Tree,
+    root: Tree,
+}
+
+impl Trees {
+    pub(super) fn open(mount: &HostMount) -> Result<Self, MountError> {
+        let failed = |source| MountError::Read { path: mount.name.clone(), source };
+        let (own, root) = (Tree::of(&mount.host).map_err(failed)?, Tree::of(&mount.root).map_err(failed)?);
+        Ok(Self { mount: own, root })
+    }
+
+    /// The directory that a file lies in.
+    pub(super) fn dir(&self, from: &From) -> io::Result<Tree> {
+        let tree = if from.linked { &self.root } else { &self.mount };
+        let above = from.parts.len().saturating_sub(1);
+        tree.descend(from.parts[..above].iter().map(OsString::as_os_str))
+    }
+}
+
+/// Goes through the directory.
+pub(super) fn plan(mount: &HostMount, trees: &Trees) -> Result<Plan, MountError> {
+    let own = mount.host.real().strip_prefix(mount.root.real()).unwrap_or(Path::new(""));
+    let mut it = Planning {
+        mount,
+        trees,
+        own: own.iter().map(OsStr::to_owned).collect(),
+        plan: Plan { files: Vec::new(), left_out: LeftOut::default() },
+        met: 0,
+        bytes: 0,
+        above: Vec::new(),
+    };
+    let start =
+        Here { tree: trees.mount.clone(), from: From { linked: false, parts: Vec::new() }, inner: String::new() };
+    it.dir(&start, 0)?;
+    Ok(it.plan)
+}
+
+struct Planning<'a> {
+    mount: &'a HostMount,
+    trees: &'a Trees,
+    /// Parts of the directory from the allowed one.
+    own: Vec<OsString>,
+    plan: Plan,
+    met: u64,
+    bytes: u64,
+    /// Directories that are being gone through: a link to one of them leads in a circle.
+    above: Vec<(u64, u64)>,
+}
+
+/// A directory on the way.
+struct Here {
+    tree: Tree,
+    from: From,
+    /// Its path from the mounted directory, as its files will have it.
+    inner: String,
+}
+
+impl Planning<'_> {
+    fn dir(&mut self, here: &Here, hops: usize) -> Result<(), MountError> {
+        let failed = |source| self.failed(&here.inner, source);
+        let identity = here.tree.identity().map_err(failed)?;
+        if self.above.contains(&identity) {
+            self.plan.left_out.links += 1;
+            return Ok(());
+        }
+        if self.above.len() >= MAX_DEPTH {
+            self.plan.left_out.names += 1;
+            return Ok(());
+        }
+        let entries = here.tree.entries().map_err(failed)?;
+        self.above.push(identity);
+        for (name, node) in entries {
+            self.met += 1;
+            if self.met > self.mount.max_entries {
+                return Err(self.too_large(self.mount.max_entries, "files"));
+            }
+            self.entry(here, (&name, node), hops)?;
+        }
+        self.above.pop();
+        Ok(())
+    }
+
+    fn entry(&mut self, here: &Here, (name, node): (&OsStr, Node), hops: usize) -> Result<(), MountError> {
+        let Some(text) = name.to_str() else {
+            self.plan.left_out.names += 1;
+            return Ok(());
+        };
+        let inner = if here.inner.is_empty() { text.to_owned() } else { format!("{}/{text}", here.inner) };
+        let from = From { linked: here.from.linked, parts: below(&here.from.parts, name) };
+        match node {
+            Node::Dir if self.mount.filter.enters(&inner) => {
+                let tree = here.tree.enter(name).map_err(|source| self.failed(&inner, source))?;
+                self.dir(&Here { tree, from, inner }, hops)
+            }
+            Node::Dir => Ok(()),
+            Node::File => self.file(&here.tree, name, from, inner),
+            Node::Link if !self.mount.follow => {
+                // One whose name is not meant is not missing either.
+                self.plan.left_out.links += u64::from(self.mount.filter.takes(&inner));
+                Ok(())
+            }
+            Node::Link => self.link(here, (name, inner), hops + 1),
+            Node::Other => {
+                self.plan.left_out.special += u64::from(self.mount.filter.takes(&inner));
+                Ok(())
+            }
+        }
+    }
+
+    fn file(&mut self, dir: &Tree, name: &OsStr, from: From, inner: String) -> Result<(), MountError> {
+        if !self.mount.filter.takes(&inner) {
+            return Ok(());
+        }
+        let size = dir.size(name).map_err(|source| self.failed(&inner, source))?;
+        self.bytes = self.bytes.saturating_add(size);
+        if self.bytes > self.mount.max_bytes {
+            return Err(self.too_large(self.mount.max_bytes, "bytes"));
+        }
+        let at = if self.mount.at.is_empty() { inner } else { format!("{}/{inner}", self.mount.at) };
+        self.plan.files.push(Planned { at, from });
+        Ok(())
+    }
+
+    fn link(&mut self, here: &Here, (name, inner): (&OsStr, String), hops: usize) -> Result<(), MountError> {
+        // Patterns are of where a link lies, so what no pattern could mean is not followed, either.
+        let (takes, enters) = (self.mount.filter.takes(&inner), self.mount.filter.enters(&inner));
+        if !takes && !enters {
+            return Ok(());
+        }
+        let led = if hops > MAX_HOPS { Err(Astray::Nowhere) } else { self.follow(here, name) };
+        let parts = match led {
+            Ok(parts) => parts,
+            Err(Astray::Nowhere) => {
+                self.plan.left_out.links += 1;
+                return Ok(());
+            }
+            Err(Astray::Outside) => {
+                let target = here.tree.link(name).unwrap_or_default();
+                return Err(self.refused(inner, &Path::new("/").join(target)));
+            }
+            Err(Astray::Io(source)) => return Err(self.failed(&inner, source)),
+        };
+        let real = self.mount.root.real().join(parts.iter().collect::<PathBuf>());
+        if self.mount.policy.host_path_problem("mount", &real).is_some() {
+            return Err(self.refused(inner, &real));
+        }
+        let from = From { linked: true, parts };
+        let failed = |source| self.failed(&inner, source);
+        let Some(last) = from.parts.last().cloned() else {
+            // The allowed directory itself is above what is mounted.
+            self.plan.left_out.links += 1;
+            return Ok(());
+        };
+        let dir = self.trees.dir(&from).map_err(failed)?;
+        match dir.look(&last).map_err(failed)? {
+            Some(Node::Dir) if enters => {
+                let tree = dir.enter(&last).map_err(failed)?;
+                self.dir(&Here { tree, from, inner }, hops)
+            }
+            Some(Node::File) => self.file(&dir, &last, from, inner),
+            Some(Node::Dir) => Ok(()),
+            Some(Node::Other) => {
+                self.plan.left_out.special += u64::from(takes);
+                Ok(())
+            }
+            // It was there a moment ago.
+            Some(Node::Link) | None => Err(self.failed(&inner, io::ErrorKind::NotFound.into())),
+        }
+    }
+
+    fn follow(&self, here: &Here, name: &OsStr) -> Result<Vec<OsString>, Astray> {
+        let target = here.tree.link(name)?;
+        let from = if here.from.linked {
+            here.from.parts.clone()
+        } else {
+            self.own.iter().chain(&here.from.parts).cloned().collect()
+        };
+        let mut read = |path: &[OsString]| {
+            let Some((name, above)) = path.split_last() else { return Ok(None) };
+            let dir = self.trees.root.descend(above.iter().map(OsString::as_os_str))?;
+            match dir.look(name)? {
+                Some(Node::Link) => dir.link(name).map(Some),
+                Some(_) => Ok(None),
+                None => Err(io::ErrorKind::NotFound.into()),
+            }
+        };
+        follow(self.mount.root.real(), &from, &target, &mut read)
+    }
+
+    fn refused(&self, path: String, real: &Path) -> MountError {
+        let problem = self.mount.policy.host_path_problem("mount", real);
+        // A place that may be copied by another mount is outside of this one all the same.
+        let problem = problem.unwrap_or_else(|| coracle_runtime::Problem {
+            rule: "mount.root",
+            setting: Some("workspace.allow_roots"),
+            value: real.display().to_string(),
+            message: "a link leads out of the allowed directory".into(),
+        });
+        MountError::Refused { path, problem: Box::new(problem) }
+    }
+
+    fn too_large(&self, limit: u64, of: &'static str) -> MountError {
+        MountError::TooLarge { name: self.mount.name.clone(), limit, of }
+    }
+
+    fn failed(&self, inner: &str, source: io::Error) -> MountError {
+        MountError::Read { path: shown(&self.mount.name, inner), source }
+    }
+}
+
+/// A file as the person finds it.
+pub(super) fn shown(name: &str, inner: &str) -> String {
+    if inner.is_empty() { name.to_owned() } else { format!("{}/{inner}", name.trim_end_matches('/')) }
+}
+
+fn below(parts: &[OsString], name: &OsStr) -> Vec<OsString> {
+    parts.iter().cloned().chain([name.to_owned()]).collect()
+}

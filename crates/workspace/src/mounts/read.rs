@@ -1,0 +1,150 @@
+//! Reading what was planned, piece by piece.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{self, Read as _};
+
+use coracle_runtime::host::tree::Tree;
+use coracle_runtime::link::wire::space::Staged;
+use coracle_runtime::{Baseline, BaselineFile, BaselineMount};
+use sha2::{Digest as _, Sha256};
+
+use super::plan::{Planned, Trees, plan, shown};
+use super::{HostMount, MODE, MountError};
+
+/// Bytes that go at once.
+const PIECE: usize = 4 << 20;
+
+/// And files.
+const FILES: usize = 4000;
+
+/// Some files, or pieces of them, on their way.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    files: Vec<Staged>,
+    content: Vec<u8>,
+}
+
+impl Batch {
+    fn is_full(&self) -> bool {
+        self.content.len() >= PIECE || self.files.len() >= FILES
+    }
+
+    /// As a guest takes it.
+    pub(super) fn payload(&self) -> Vec<u8> {
+        let list = serde_json::to_vec(&self.files).expect("a list of files is JSON");
+        let len = u32::try_from(list.len()).expect("a batch is small");
+        [&len.to_be_bytes()[..], &list, &self.content].concat()
+    }
+}
+
+/// Takes batches; false when nobody wants more.
+pub(super) type Send<'a> = dyn FnMut(Batch) -> bool + 'a;
+
+/// Plans all directories, then reads them. Nothing is sent before all are planned.
+pub(super) fn read_all(mounts: &[HostMount], send: &mut Send<'_>) -> Result<Baseline, MountError> {
+    let mut baseline = Baseline::default();
+    let mut plans = Vec::new();
+    for mount in mounts {
+        let trees = Trees::open(mount)?;
+        let plan = plan(mount, &trees)?;
+        plans.push((mount, trees, plan));
+    }
+    let mut reading = Reading { send, batch: Batch::default(), files: BTreeMap::new() };
+    for (mount, trees, plan) in plans {
+        let begun = reading.files.len();
+        let bytes = reading.mount(mount, &trees, &plan.files)?;
+        baseline.mounts.push(BaselineMount {
+            name: mount.name.clone(),
+            host: mount.host.real().to_owned(),
+            at: mount.at.clone(),
+            include: mount.filter.include().to_vec(),
+            exclude: mount.filter.exclude().to_vec(),
+            files: (reading.files.len() - begun) as u64,
+            bytes,
+            left_out: plan.left_out,
+        });
+    }
+    reading.flush()?;
+    baseline.files = reading.files;
+    Ok(baseline)
+}
+
+struct Reading<'a> {
+    send: &'a mut Send<'a>,
+    batch: Batch,
+    files: BTreeMap<String, BaselineFile>,
+}
+
+impl Reading<'_> {
+    /// The bytes that were read.
+    fn mount(&mut self, mount: &HostMount, trees: &Trees, files: &[Planned]) -> Result<u64, MountError> {
+        let mut left = mount.max_bytes;
+        // Files come directory by directory.
+        let mut last: Option<(bool, Vec<OsString>, Tree)> = None;
+        for file in files {
+            let failed = |source| MountError::Read { path: shown_at(mount, &file.at), source };
+            let (name, above) = file.from.parts.split_last().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+            let dir = match &last {
+                Some((linked, parts, dir)) if *linked == file.from.linked && parts == above => dir.clone(),
+                _ => {
+                    let dir = trees.dir(&file.from).map_err(failed)?;
+                    last = Some((file.from.linked, above.to_vec(), dir.clone()));
+                    dir
+                }
+            };
+            if self.files.contains_key(&file.at) {
+                return Err(MountError::Twice(file.at.clone()));
+            }
+            let known = self.file(&dir.open(name).map_err(failed)?, file, (mount, left))?;
+            left -= known.size;
+            self.files.insert(file.at.clone(), known);
+        }
+        Ok(mount.max_bytes - left)
+    }
+
+    /// A file may grow while it is read: the budget is held all the same.
+    fn file(
+        &mut self,
+        opened: &coracle_runtime::host::tree::Opened,
+        file: &Planned,
+        (mount, left): (&HostMount, u64),
+    ) -> Result<BaselineFile, MountError> {
+        let failed = |source| MountError::Read { path: shown_at(mount, &file.at), source };
+        let mode = opened.mode & MODE;
+        let (mut hash, mut size, mut more) = (Sha256::new(), 0_u64, false);
+        loop {
+            let begun = self.batch.content.len();
+            let room = PIECE.saturating_sub(begun).max(1) as u64;
+            let read = (&opened.file).take(room).read_to_end(&mut self.batch.content).map_err(failed)?;
+            let piece = &self.batch.content[begun..];
+            hash.update(piece);
+            size += read as u64;
+            if size > left {
+                return Err(MountError::TooLarge { name: mount.name.clone(), limit: mount.max_bytes, of: "bytes" });
+            }
+            let ended = (read as u64) < room;
+            // A file that goes on has to be written to once more, which its own permissions may forbid.
+            let mode = if ended { mode } else { 0o600 };
+            let bytes = u32::try_from(read).expect("a piece is small");
+            self.batch.files.push(Staged { path: file.at.clone(), mode, bytes, more });
+            if self.batch.is_full() {
+                self.flush()?;
+            }
+            if ended {
+                return Ok(BaselineFile { sha256: hex::encode(hash.finalize()), mode, size });
+            }
+            more = true;
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), MountError> {
+        let batch = std::mem::take(&mut self.batch);
+        if (self.send)(batch) { Ok(()) } else { Err(MountError::Inside("nobody takes them".into())) }
+    }
+}
+
+fn shown_at(mount: &HostMount, at: &str) -> String {
+    let inner = if mount.at.is_empty() { at } else { at.strip_prefix(&mount.at).unwrap_or(at).trim_start_matches('/') };
+    shown(&mount.name, inner)
+}

@@ -1,0 +1,63 @@
+//! From the host into a workspace, all or nothing.
+
+use coracle_runtime::link::wire::space::{Act, Done, Trouble, TroubleCode};
+use coracle_runtime::{Baseline, ContainerPath, Ids, Link, random_hex};
+use tokio::sync::mpsc;
+
+use super::read::{Batch, read_all};
+use super::{HostMount, MountError};
+
+/// Batches that are read ahead.
+const AHEAD: usize = 2;
+
+/// Copies directories of the host into a workspace that nobody works in yet, as its user's.
+///
+/// # Errors
+/// [`MountError`]; then the workspace is as it was.
+pub async fn copy_in(
+    link: &Link,
+    (user, root): (Ids, &ContainerPath),
+    mounts: Vec<HostMount>,
+) -> Result<Baseline, MountError> {
+    if mounts.is_empty() {
+        return Ok(Baseline::default());
+    }
+    let (send, mut batches) = mpsc::channel::<Batch>(AHEAD);
+    let reading = tokio::task::spawn_blocking(move || read_all(&mounts, &mut |it| send.blocking_send(it).is_ok()));
+    let stage = format!(".coracle-{}.tmp", random_hex::<8>());
+    let mut begins = true;
+    let mut refused = None;
+    while let Some(batch) = batches.recv().await {
+        let act = Act::Stage { stage: stage.clone(), begins };
+        begins = false;
+        match link.space(user, root, act, &batch.payload()).await {
+            Ok(Done::Staged) => {}
+            other => {
+                refused = Some(other);
+                break;
+            }
+        }
+    }
+    drop(batches);
+    if let Some(other) = refused {
+        // Whoever reads hears that nobody listens, and its own failure is no news.
+        let _ = reading.await;
+        return Err(unplaced(other));
+    }
+    let baseline = reading.await.map_err(|err| MountError::Inside(err.to_string()))??;
+    match link.space(user, root, Act::Unstage { stage }, &[]).await {
+        Ok(Done::Staged) => Ok(baseline),
+        other => Err(unplaced(other)),
+    }
+}
+
+fn unplaced(done: coracle_runtime::Result<Done>) -> MountError {
+    match done {
+        Ok(Done::Not(Trouble { code: TroubleCode::Full, .. })) => {
+            MountError::Inside("there is no space left in the workspace".into())
+        }
+        Ok(Done::Not(trouble)) => MountError::Inside(trouble.detail),
+        Ok(_) => MountError::Inside("the guest gave another answer".into()),
+        Err(err) => err.into(),
+    }
+}

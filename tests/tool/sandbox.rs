@@ -1,0 +1,351 @@
+//! Workflows from end to end: a real git server, a scripted model, the worker in a container without a network or a key
+//! (sandbox.md 8).
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::person::Person;
+use super::{Tool, eventually};
+use crate::content::image::with_git;
+use crate::engines::{GitServer, caught, git, ran};
+use crate::servers::model::{ModelServer, Turn, call, calls, says};
+
+/// A busybox with git in it, under a name that configurations can say.
+const WITH_GIT: &str = "coracle-test-git:1";
+
+/// What the provider of models is sent, and nothing inside may hold.
+const KEY: &str = "sk-canary-4d1c9a77e0b25f63";
+
+/// A program with a fault, and its test.
+const FILES: [(&str, &str); 2] = [
+    ("add.sh", "#!/bin/sh\necho $(($1 - $2))\n"),
+    ("test.sh", "#!/bin/sh\n[ \"$(sh add.sh 2 3)\" = 5 ] && echo passed\n"),
+];
+
+/// A person with a repository, a model, and sandboxes.
+struct Bench<'a> {
+    tool: &'a Tool<'a>,
+    server: &'a GitServer,
+    model: &'a ModelServer,
+}
+
+/// Runs a check on every real engine. `more` is added to the configuration.
+async fn with_bench(more: &str, check: impl AsyncFn(&Bench<'_>)) {
+    let (server, model) = (GitServer::start(), ModelServer::start().await);
+    server.repository("web", &FILES).await;
+    git(&server.dir("web"), &["config", "http.receivepack", "true"], "").await;
+    let host = format!("http://127.0.0.1:{}", server.port());
+    let config = format!(
+        "[images]\ngit_allow_private = true\n\n[worker]\nmodel = \"scripted\"\n\n\
+         [sandbox.git]\nhosts = [\"{host}\"]\nrepos = [\"127.0.0.1:{}/*\"]\npush = [\"refs/heads/coracle/*\"]\n\n\
+         [sandbox.profiles.default]\nimage = \"{WITH_GIT}\"\n\n\
+         [sandbox.profiles.default.provider]\nbase_url = \"{}\"\nkey_env = \"MODEL_KEY\"\nmodels = [\"scripted\"]\n{more}",
+        server.port(),
+        model.url(),
+    );
+    Person::new(config)
+        .with_env("MODEL_KEY", KEY)
+        .on_real_engines(async |tool| {
+            make_image(tool).await;
+            let bench = Bench { tool, server: &server, model: &model };
+            let checked = caught(check(&bench)).await;
+            bench.clear().await;
+            if let Err(panic) = checked {
+                std::panic::resume_unwind(panic);
+            }
+        })
+        .await;
+}
+
+/// Sees to it that the engine has the image.
+async fn make_image(tool: &Tool<'_>) {
+    let lock = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("with-git-{}", tool.case.engine()));
+    let lock = std::fs::File::create(lock).unwrap();
+    let _lock = tokio::task::spawn_blocking(move || lock.lock().map(|()| lock)).await.unwrap().unwrap();
+    if tool.engine(&["image", "inspect", WITH_GIT]).await.0 {
+        return;
+    }
+    let running = with_git(tool.case).await;
+    let tar = tool.temp().join("git.tar");
+    let tar = tar.to_str().unwrap();
+    assert!(tool.engine(&["export", "-o", tar, &running.id.to_string()]).await.0);
+    assert!(tool.engine(&["import", tar, WITH_GIT]).await.0);
+    std::fs::remove_file(tar).unwrap();
+}
+
+impl Bench<'_> {
+    /// A workflow of this engine alone: all engines push to one server.
+    fn id(&self, name: &str) -> String {
+        format!("{name}-{}", self.tool.case.engine())
+    }
+
+    fn url(&self) -> String {
+        self.server.local_url("web")
+    }
+
+    /// A command that has to succeed: its answer.
+    async fn worktree(&self, words: &[&str]) -> Value {
+        let answer = self.tries(words).await;
+        assert_eq!(answer["success"], true, "{words:?}: {answer:#}");
+        answer
+    }
+
+    async fn tries(&self, words: &[&str]) -> Value {
+        let output = self.tool.run(["worktree"].iter().chain(words).chain(&["--json"]), b"").await;
+        serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|err| panic!("{words:?}: {err}: {}", String::from_utf8_lossy(&output.stderr)))
+    }
+
+    async fn created(&self, id: &str) -> Value {
+        self.worktree(&["create", &self.url(), "--workflow", id]).await
+    }
+
+    /// What the agent does, event by event, and whether it ended well.
+    async fn works(&self, id: &str, prompt: &str) -> (bool, Vec<Value>) {
+        let output = self.tool.run(["worker", "run", "--worktree", id, "--prompt", prompt], b"").await;
+        let lines = String::from_utf8(output.stdout).unwrap();
+        let events = lines.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+        eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+        (output.status.success(), events)
+    }
+
+    /// A script inside, as the agent or as root.
+    async fn inside(&self, user: &str, script: &str) -> String {
+        let container = self.container().await;
+        let words = ["exec", "-u", user, &container, "sh", "-c", script];
+        self.tool.engine(&words).await.1
+    }
+
+    /// The engine's id of the only sandbox.
+    async fn container(&self) -> String {
+        self.sandboxes().await.pop().expect("a sandbox runs")
+    }
+
+    /// The engine's ids of the sandboxes of this state directory.
+    async fn sandboxes(&self) -> Vec<String> {
+        let sessions = self.tool.state().join("sessions");
+        let rooms = std::fs::read_dir(sessions).into_iter().flatten().flatten();
+        let records = rooms.filter_map(|it| std::fs::read(it.path().join("sandbox.json")).ok());
+        let records = records.filter_map(|it| serde_json::from_slice::<Value>(&it).ok());
+        records.filter_map(|it| it["container_id"].as_str().map(str::to_owned)).collect()
+    }
+
+    /// Removes all that is left.
+    async fn clear(&self) {
+        let listed = self.tries(&["list", "--start"]).await;
+        for row in listed["worktrees"].as_array().into_iter().flatten() {
+            self.tries(&["remove", row["id"].as_str().unwrap()]).await;
+        }
+        for id in self.sandboxes().await {
+            self.tool.engine(&["rm", "-f", &id]).await;
+        }
+    }
+}
+
+/// A model that reads, mends, tries and tells.
+fn mends() -> [Turn; 4] {
+    let edit = json!({ "file_path": "add.sh", "old_string": "$1 - $2", "new_string": "$1 + $2" });
+    let commit = "git -c user.name=a -c user.email=a@b commit -qam 'Add and do not subtract'";
+    [
+        calls([call("read_file", json!({ "file_path": "add.sh" }))]),
+        calls([call("edit_file", edit)]),
+        calls([
+            call("shell_execute", json!({ "command": ["sh", "test.sh"] })),
+            call("shell_execute", json!({ "command": ["sh", "-c", commit] })),
+        ]),
+        says("It adds now, and the test passes."),
+    ]
+}
+
+#[tokio::test]
+async fn x20_a_model_mends_a_program_in_a_worktree_and_its_branch_comes_out() {
+    with_bench("", async |bench| {
+        let id = bench.id("issue");
+        let branch = format!("refs/heads/coracle/{id}");
+        let made = bench.created(&id).await;
+        assert_eq!((&made["branch"], &made["created"]), (&format!("coracle/{id}").into(), &true.into()), "{made:#}");
+        bench.model.then(mends());
+        let (ended_well, events) = bench.works(&id, "Mend add.sh.").await;
+        assert!(ended_well, "{events:#?}");
+        let kinds: Vec<_> = events.iter().map(|it| it["type"].as_str().unwrap()).collect();
+        let pair = ["tool_call", "tool_result"];
+        let expected: Vec<_> =
+            ["started"].into_iter().chain(pair.into_iter().cycle().take(8)).chain(["result"]).collect();
+        assert_eq!(kinds, expected, "{events:#?}");
+        assert!(events.iter().any(|it| it["output"].as_str().is_some_and(|it| it.contains("passed"))), "{events:#?}");
+
+        let diff = bench.worktree(&["diff", &id]).await;
+        let files = diff["files"].as_array().unwrap();
+        assert_eq!((files.len(), &files[0]["path"]), (1, &"add.sh".into()), "{diff:#}");
+        let listed = bench.worktree(&["list"]).await;
+        assert_eq!((&listed["worktrees"][0]["ahead"], &listed["worktrees"][0]["dirty"]), (&1.into(), &false.into()));
+
+        let pushed = bench.worktree(&["push", &id]).await;
+        let there = git(&bench.server.dir("web"), &["rev-parse", &branch], "").await;
+        assert_eq!((&pushed["ref"], &pushed["new"]), (&branch.into(), &there.into()));
+
+        let checkout = bench.tool.work().join("web");
+        git(bench.tool.work().as_path(), &["clone", "--quiet", &bench.url(), "web"], "").await;
+        let applied = bench.worktree(&["apply", &id, "--to", checkout.to_str().unwrap()]).await;
+        assert_eq!(applied["files"], json!(["add.sh"]));
+        assert_eq!(std::fs::read_to_string(checkout.join("add.sh")).unwrap(), FILES[0].1.replace(" - ", " + "));
+
+        let removed = bench.worktree(&["remove", &id]).await;
+        assert_eq!((&removed["removed"], &removed["sandbox_removed"]), (&true.into(), &true.into()), "{removed:#}");
+        assert_eq!(removed["saved"], Value::Null, "all of it is on the server: {removed:#}");
+        assert_eq!(bench.worktree(&["remove", &id]).await["sandbox_removed"], true, "gone is gone");
+        ran("x20", bench.tool.case.engine());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x56_no_key_is_inside_while_models_answer_and_branches_are_pushed() {
+    with_bench("", async |bench| {
+        let id = bench.id("keyless");
+        bench.created(&id).await;
+        let push = format!(
+            "git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x && \
+             git push -q origin HEAD:refs/heads/coracle/{id} 2>&1; echo pushed $?; \
+             git push -q origin HEAD:refs/heads/main 2>&1; echo refused $?; \
+             echo $CORACLE_WORKFLOW; env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'"
+        );
+        bench.model.then([calls([call("shell_execute", json!({ "command": ["sh", "-c", push] }))]), says("done")]);
+        let (ended_well, events) = bench.works(&id, "Push it.").await;
+        assert!(ended_well, "{events:#?}");
+        let printed = events[2]["output"].as_str().unwrap();
+        assert!(printed.contains("pushed 0") && printed.contains("refused 1") && printed.contains(&id), "{printed}");
+        assert!(bench.model.asked().iter().all(|it| it.headers["authorization"] == format!("Bearer {KEY}")));
+        let refs = git(&bench.server.dir("web"), &["for-each-ref", "--format=%(refname) %(objectname)"], "").await;
+        assert!(refs.contains(&format!("refs/heads/coracle/{id} ")), "{refs}");
+
+        let everything =
+            "cat /proc/*/environ /proc/*/cmdline 2>/dev/null; grep -r . /.coracle/run /tmp /workspace 2>/dev/null; env";
+        for user in ["0:0", "10001:10001", "10002:10002"] {
+            let seen = bench.inside(user, everything).await;
+            assert!(!seen.contains(KEY) && !seen.contains("canary"), "as {user}");
+        }
+        let inspected = bench.tool.engine(&["inspect", &bench.container().await]).await.1;
+        assert!(!inspected.contains("canary"));
+        let record =
+            std::fs::read_dir(bench.tool.state().join("sandboxes")).unwrap().flatten().find(|it| it.path().is_dir());
+        let log = std::fs::read_to_string(record.unwrap().path().join("proxy.jsonl")).unwrap();
+        assert!(log.contains("chat/completions") && !log.contains("canary"), "{log}");
+        ran("x56", bench.tool.case.engine());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x60_a_sandbox_reaches_nothing_but_its_proxy() {
+    with_bench("", async |bench| {
+        bench.created("alone").await;
+        let try_all = "for at in 1.1.1.1:443 8.8.8.8:53 169.254.169.254:80 10.0.0.1:80 172.17.0.1:22 192.168.0.1:80; do \
+                       nc -w 1 ${at%:*} ${at#*:} </dev/null >/dev/null 2>&1 && echo reached $at; done; \
+                       nslookup example.com >/dev/null 2>&1 && echo resolved; \
+                       http_proxy=http://127.0.0.1:3128 wget -q -O- http://example.com 2>&1 | head -3; echo tried";
+        let printed = bench.inside("10002:10002", try_all).await;
+        assert!(!printed.contains("reached") && !printed.contains("resolved") && printed.contains("tried"), "{printed}");
+        ran("x60", bench.tool.case.engine());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x04_a_sandbox_that_was_stopped_or_killed_comes_back_with_its_work() {
+    with_bench("", async |bench| {
+        bench.created("lasting").await;
+        bench.inside("10002:10002", "echo kept > /workspace/worktrees/lasting/kept; touch /tmp/x").await;
+        bench.inside("0:0", "touch /installed").await;
+        let before = bench.container().await;
+        assert!(bench.tool.engine(&["kill", &before]).await.0);
+        let again = bench.created("lasting").await;
+        assert_eq!((&again["created"], bench.container().await), (&false.into(), before.clone()), "{again:#}");
+        assert_eq!(
+            bench.inside("0:0", "ls /installed; cat /workspace/worktrees/lasting/kept").await,
+            "/installed\nkept"
+        );
+        assert!(bench.tool.engine(&["rm", "-f", &before]).await.0);
+        let again = bench.created("lasting").await;
+        assert_eq!(again["created"], false, "{again:#}");
+        assert_ne!(bench.container().await, before);
+        assert_eq!(bench.inside("0:0", "cat /workspace/worktrees/lasting/kept").await, "kept");
+        let removed = bench.worktree(&["remove", "lasting"]).await;
+        assert!(removed["saved"]["location"].is_string(), "what is not committed is saved: {removed:#}");
+        ran("x04", bench.tool.case.engine());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x09_two_workflows_have_a_sandbox_each_and_work_at_once() {
+    with_bench("", async |bench| {
+        let (one, two) = tokio::join!(bench.created("one"), bench.created("two"));
+        assert_ne!(one["ports"], two["ports"]);
+        assert_eq!(bench.sandboxes().await.len(), 2);
+        bench.model.otherwise(says("nothing to do"));
+        let ((first, _), (second, _)) = tokio::join!(bench.works("one", "a"), bench.works("two", "b"));
+        assert!(first && second);
+        ran("x09", bench.tool.case.engine());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x50_an_agent_that_is_told_to_stop_is_gone_inside() {
+    with_bench("", async |bench| {
+        bench.created("endless").await;
+        bench
+            .model
+            .then([calls([call("shell_execute", json!({ "command": ["sleep", "987"], "timeout_seconds": 100 }))])]);
+        let mut command = bench.tool.command(["worker", "run", "--worktree", "endless", "--prompt", "x"]);
+        let child = command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+        let sleeps = async || bench.inside("0:0", "ps | grep -c '[s]leep 987'").await != "0";
+        eventually("it sleeps", Duration::from_secs(30), sleeps).await;
+        let pid = rustix::process::Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        let output = tokio::time::timeout(Duration::from_secs(20), child.wait_with_output()).await.unwrap().unwrap();
+        assert!(!output.status.success());
+        eventually("it sleeps no more", Duration::from_secs(6), async || !sleeps().await).await;
+        ran("x50", bench.tool.case.engine());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x01_processes_that_ask_at_once_get_one_sandbox() {
+    with_bench("", async |bench| {
+        let made = tokio::join!(bench.created("same"), bench.created("same"), bench.created("same"));
+        let made = [made.0, made.1, made.2];
+        assert_eq!(made.iter().filter(|it| it["created"] == true).count(), 1, "{made:#?}");
+        assert_eq!(bench.sandboxes().await.len(), 1);
+        let before = bench.container().await;
+        bench.worktree(&["list"]).await;
+        assert_eq!(bench.container().await, before, "x02");
+        ran("x01", bench.tool.case.engine());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x05_a_sandbox_that_stands_still_goes_on_and_other_settings_make_another_one() {
+    with_bench("", async |bench| {
+        bench.created("still").await;
+        bench.inside("10002:10002", "echo kept > /workspace/worktrees/still/kept").await;
+        let before = bench.container().await;
+        assert!(bench.tool.engine(&["pause", &before]).await.0);
+        assert_eq!(bench.created("still").await["created"], false);
+        assert_eq!(bench.container().await, before);
+
+        let config = bench.tool.root.path().join("config.toml");
+        let text = std::fs::read_to_string(&config).unwrap();
+        std::fs::write(&config, format!("{text}\n[sandbox]\npids = 400\n")).unwrap();
+        assert_eq!(bench.created("still").await["created"], false);
+        assert_ne!(bench.container().await, before, "x06");
+        assert_eq!(bench.inside("10002:10002", "cat /workspace/worktrees/still/kept").await, "kept");
+        ran("x05", bench.tool.case.engine());
+    })
+    .await;
+}

@@ -1,0 +1,126 @@
+//! Runs that end before their end.
+
+use std::time::Duration;
+
+use coracle_runtime::{Command, ContainerPath, Exec, Ids};
+use coracle_sandbox::Code;
+use coracle_sandbox::driver::{AgenticRequest, Event};
+use coracle_sandbox::protocol::RunLimits;
+use futures_util::StreamExt;
+use serde_json::json;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{Bench, ask, with_worker};
+use crate::servers::model::{call, calls, says};
+
+fn limited(limits: RunLimits) -> AgenticRequest {
+    AgenticRequest { limits: Some(limits), ..ask("x") }
+}
+
+/// Seconds that only programs of this test sleep: the fake's run beside those of all others.
+fn seconds(bench: &Bench<'_>) -> u32 {
+    100_000 + u32::from(bench.model.port())
+}
+
+/// A program that goes on, with more of its tree.
+fn sleeps(bench: &Bench<'_>) -> serde_json::Value {
+    let seconds = seconds(bench);
+    json!({ "command": ["sh", "-c", format!("sleep {seconds} & sleep {seconds}")], "timeout_seconds": 120 })
+}
+
+async fn shell(bench: &Bench<'_>, script: &str) -> String {
+    let exec = Exec::new(Command::Shell(script.into()), Ids::ROOT, ContainerPath::root());
+    bench.running.ran(exec).await.stdout.text()
+}
+
+/// Programs of [`sleeps`] that are there.
+async fn left(bench: &Bench<'_>) -> String {
+    let all = shell(bench, "for it in /proc/[0-9]*; do tr '\\0' ' ' < $it/cmdline; echo; done 2>/dev/null").await;
+    let sleeps = format!("sleep {} ", seconds(bench));
+    let left: Vec<&str> = all.lines().filter(|it| it.starts_with(&sleeps)).collect();
+    left.join("\n")
+}
+
+#[tokio::test]
+async fn x50_limits_end_a_run() {
+    with_worker(async |bench| {
+        bench.model.otherwise(calls([call("ls", json!({}))]));
+        let failure = bench.fails(limited(RunLimits { max_turns: Some(3), ..RunLimits::default() })).await;
+        assert_eq!((failure.code, failure.message.as_str()), (Code::MaxTurns, "Stopped after 3 turns."));
+        assert_eq!(bench.model.asked().len(), 3);
+        let failure = bench.fails(limited(RunLimits { max_total_tokens: Some(30), ..RunLimits::default() })).await;
+        assert_eq!(failure.code, Code::BudgetExhausted, "{failure}");
+        assert_eq!(bench.driver.usage().unwrap().num_turns, Some(2));
+        bench.model.then([calls([call("shell_execute", sleeps(bench))])]);
+        let begun = Instant::now();
+        let failure = bench.fails(limited(RunLimits { wall_seconds: Some(1), ..RunLimits::default() })).await;
+        assert_eq!(failure.code, Code::WallLimit, "{failure}");
+        assert!(begun.elapsed() < Duration::from_secs(7), "{:?}", begun.elapsed());
+        assert_eq!((left(bench).await.as_str(), bench.workers()), ("", 1));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x50_x68_whoever_goes_away_ends_the_run_with_its_programs_and_the_next_is_clean() {
+    with_worker(async |bench| {
+        bench.model.then([calls([call("shell_execute", sleeps(bench))])]);
+        let mut events = bench.driver.run_agentic(ask("x"));
+        while let Some(event) = events.next().await {
+            if matches!(event.unwrap(), Event::ToolCall { .. }) {
+                break;
+            }
+        }
+        let running = async {
+            while left(bench).await.lines().count() < 2 {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(Duration::from_secs(10), running).await.expect("the program runs");
+        let begun = Instant::now();
+        drop(events);
+        bench.model.then([says("clean")]);
+        let next = bench.runs(ask("y")).await;
+        assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+        assert!(matches!(next.as_slice(), [Event::Result { content, .. }] if content == "clean"), "{next:?}");
+        assert_eq!(left(bench).await, "");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x67_a_worker_that_is_killed_is_told_and_another_does_the_next_run() {
+    with_worker(async |bench| {
+        if !bench.running.case.is_real() {
+            return; // it is part of this process
+        }
+        bench.model.then([calls([call("shell_execute", sleeps(bench))])]);
+        let mut events = bench.driver.run_agentic(ask("x"));
+        let mut failure = None;
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::ToolCall { .. }) => {
+                    let kill = "for it in /proc/[0-9]*; do case $(tr '\\0' ' ' < $it/cmdline 2>/dev/null) in \
+                        /.coracle/worker*) kill -9 ${it#/proc/};; esac; done";
+                    shell(bench, kill).await;
+                }
+                Ok(_) => {}
+                Err(err) => failure = Some(err),
+            }
+        }
+        let failure = failure.unwrap();
+        assert_eq!((failure.code, &failure.details["may_have_changed"]), (Code::WorkerDied, &json!(true)));
+        bench.model.then([says("clean")]);
+        let next = bench.runs(ask("y")).await;
+        assert!(matches!(next.as_slice(), [Event::Result { content, .. }] if content == "clean"), "{next:?}");
+        assert_eq!(bench.workers(), 2);
+        // Its connection is gone, so what it ran is ended within 5 s.
+        let gone = async {
+            while !left(bench).await.is_empty() {
+                sleep(Duration::from_millis(100)).await;
+            }
+        };
+        timeout(Duration::from_secs(12), gone).await.expect("nothing of the dead worker's run is left");
+    })
+    .await;
+}

@@ -1,0 +1,173 @@
+//! The end of worktrees, and what is kept of them (X35 to X38).
+
+use coracle_lifecycle::Manifest;
+use coracle_sandbox::Code;
+use coracle_sandbox::worktree::{PushAsk, RemoveAsk, WorktreeManager, WorktreeSettings};
+
+use super::{Bench, code, id, settings, with_bench};
+use crate::engines::git;
+
+async fn is_gone(bench: &Bench<'_>, name: &str) -> bool {
+    let script = format!(
+        "ls -d worktrees/{name} repo.git/worktrees/{name} 2>/dev/null; git --git-dir=repo.git branch --list coracle/{name}"
+    );
+    bench.sh(&format!("{script} || true")).await.is_empty()
+}
+
+#[tokio::test]
+async fn x35_unsaved_work_is_in_a_bundle_before_it_goes() {
+    with_bench(async |bench| {
+        let made = bench.created("a").await;
+        bench.commit("a", "committed", "1").await;
+        bench.sh("cd worktrees/a && echo changed > README.md && echo new > new && rm src/main.rs && echo x > staged && git add staged").await;
+        let removed = bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap();
+        let saved = removed.saved.unwrap();
+        assert_eq!((removed.removed, saved.kind, saved.files), (true, "git", 4));
+        assert!(is_gone(bench, "a").await);
+        assert!(bench.saves().contains(&saved.location) && bench.saves().len() == 1);
+        let manifest: serde_json::Value = serde_json::from_slice(&std::fs::read(saved.location.join("manifest.json")).unwrap()).unwrap();
+        let item = &manifest["items"][0];
+        assert_eq!((item["bundle"].as_str(), item["base_commit"].as_str()), (Some("new"), Some(&*made.base_commit)));
+        let clone = bench.clone().await;
+        let it = clone.path().join("it");
+        let bundle = saved.location.join("a.bundle").display().to_string();
+        git(&it, &["fetch", "--quiet", &bundle, "+refs/*:refs/saved/*"], "").await;
+        let reference = item["salvage"].as_str().unwrap().replace("refs/", "refs/saved/");
+        git(&it, &["checkout", "--quiet", &reference], "").await;
+        let read = |name: &str| std::fs::read_to_string(it.join(name)).unwrap();
+        assert_eq!([read("README.md"), read("new"), read("staged"), read("committed")], ["changed\n", "new\n", "x\n", "1"]);
+        assert!(!it.join("src/main.rs").exists());
+        // A second time there is nothing to do.
+        assert!(!bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap().removed);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x35_what_the_repository_says_of_its_remote_is_not_believed() {
+    with_bench(async |bench| {
+        bench.created("a").await;
+        let one = bench.commit("a", "one", "1").await;
+        bench.commit("a", "two", "2").await;
+        // A commit that the remote does not have.
+        bench.sh(&format!("git --git-dir=repo.git update-ref refs/remotes/origin/forged {one}")).await;
+        let saved = bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap().saved.unwrap();
+        let clone = tempfile::tempdir().unwrap();
+        let bundle = saved.location.join("a.bundle").display().to_string();
+        git(clone.path(), &["clone", "--quiet", "-b", "coracle/a", &bundle, "it"], "").await;
+        assert_eq!(std::fs::read_to_string(clone.path().join("it/one")).unwrap(), "1");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x36_without_room_for_the_bundle_nothing_is_removed() {
+    with_bench(async |bench| {
+        bench.created("a").await;
+        let tip = bench.commit("a", "one", "1").await;
+        bench.sh("echo x > worktrees/a/x").await;
+        let small = WorktreeSettings { save_max: 10, ..settings(bench.state.path()) };
+        let refused = WorktreeManager::new(small).unwrap().remove(&bench.inside, &id("a"), &bench.removal()).await;
+        assert_eq!(code(refused), Code::SaveFailed);
+        // Where the directory for saves should be there is a file.
+        std::fs::write(bench.state.path().join("file"), "").unwrap();
+        let mut nowhere = bench.removal();
+        nowhere.save_to.dir = bench.state.path().join("file/box");
+        assert_eq!(code(bench.manager.remove(&bench.inside, &id("a"), &nowhere).await), Code::SaveFailed);
+        assert!(bench.saves().is_empty());
+        assert_eq!(bench.sh("cat worktrees/a/x && git -C worktrees/a rev-parse coracle/a").await, format!("x\n{tip}"));
+        assert_eq!(bench.sh("git --git-dir=repo.git for-each-ref refs/coracle").await, "");
+        let discard = RemoveAsk { discard: true, ..bench.removal() };
+        assert_eq!(code(bench.manager.remove(&bench.inside, &id("a"), &discard).await), Code::PolicyDenied);
+        let leave = WorktreeSettings { allow_discard: true, ..settings(bench.state.path()) };
+        let removed = WorktreeManager::new(leave).unwrap().remove(&bench.inside, &id("a"), &discard).await.unwrap();
+        assert!(removed.removed && removed.saved.is_none() && is_gone(bench, "a").await);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x37_what_was_pushed_goes_without_a_bundle() {
+    with_bench(async |bench| {
+        bench.created("a").await;
+        bench.commit("a", "one", "1").await;
+        bench.manager.push(&bench.inside, &id("a"), &PushAsk::default()).await.unwrap();
+        let removed = bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap();
+        assert!(removed.removed && removed.saved.is_none() && is_gone(bench, "a").await);
+        assert!(bench.saves().is_empty());
+        let missing = bench.manager.remove(&bench.inside, &id("none"), &bench.removal()).await.unwrap();
+        assert!(!missing.removed && missing.saved.is_none());
+        // Its directory is gone, its commits are not.
+        bench.try_create("b").await.unwrap();
+        bench.commit("b", "other", "2").await;
+        bench.sh("rm -r worktrees/b").await;
+        assert!(bench.manager.remove(&bench.inside, &id("b"), &bench.removal()).await.unwrap().saved.is_some());
+        assert!(is_gone(bench, "b").await);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x38_a_worktree_that_git_cannot_read_is_saved_as_an_archive() {
+    with_bench(async |bench| {
+        bench.created("a").await;
+        bench.sh("cd worktrees/a && echo nonsense > .git && echo mine > mine && ln -s mine in && ln -s /etc out && mkdir -p d/e && echo x > d/e/x").await;
+        let saved = bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap().saved.unwrap();
+        assert_eq!((saved.kind, saved.files), ("tree", 6));
+        assert!(is_gone(bench, "a").await);
+        let mut tar = tar::Archive::new(std::fs::File::open(saved.location.join("a.tar")).unwrap());
+        let names: Vec<_> =
+            tar.entries().unwrap().map(|it| it.unwrap().path().unwrap().display().to_string()).collect();
+        for name in ["a/mine", "a/in", "a/d/e/x", "a/.git", "a/src/main.rs"] {
+            assert!(names.contains(&name.to_owned()), "{name}: {names:?}");
+        }
+        let manifest = std::fs::read_to_string(saved.location.join("manifest.json")).unwrap();
+        assert!(manifest.contains("leads out of the tree"), "{manifest}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_repository_within_a_worktree_is_saved_too() {
+    with_bench(async |bench| {
+        bench.created("a").await;
+        bench
+            .sh("cd worktrees/a && git init -q sub && cd sub && echo deep > deep && git add deep && git commit -qm x")
+            .await;
+        bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap();
+        let saves = bench.saves();
+        let archive = saves.iter().map(|it| it.join("a.tar")).find(|it| it.exists()).unwrap();
+        let mut tar = tar::Archive::new(std::fs::File::open(archive).unwrap());
+        let names: Vec<_> =
+            tar.entries().unwrap().map(|it| it.unwrap().path().unwrap().display().to_string()).collect();
+        assert!(names.contains(&"a/sub/deep".to_owned()) && names.contains(&"a/sub/.git/HEAD".to_owned()), "{names:?}");
+        assert!(is_gone(bench, "a").await);
+    })
+    .await;
+}
+
+/// What `coracle saved` lists and restores is read by another crate.
+#[tokio::test]
+async fn a_save_is_one_for_those_who_restore_it() {
+    with_bench(async |bench| {
+        bench.created("a").await;
+        bench.sh("echo x > worktrees/a/x").await;
+        let header = serde_json::json!({
+            "schema": 1, "container": "box", "id": null, "record_id": "0123456789abcdef0123456789abcdef",
+            "engine": "docker", "image": "i", "session": "s", "workdir": "/workspace", "exec_user": "10002:10002",
+            "pruned": [], "tool_version": "0",
+        });
+        let mut ask = bench.removal();
+        ask.save_to.manifest = header.as_object().unwrap().clone();
+        let saved = bench.manager.remove(&bench.inside, &id("a"), &ask).await.unwrap().saved.unwrap();
+        let manifest: Manifest =
+            serde_json::from_slice(&std::fs::read(saved.location.join("manifest.json")).unwrap()).unwrap();
+        assert_eq!((manifest.items.len(), manifest.bytes()), (1, saved.bytes));
+        let save =
+            coracle_lifecycle::Save { name: "box".into(), time: String::new(), location: saved.location, manifest };
+        let into = tempfile::tempdir().unwrap();
+        let restored = save.unpack(into.path()).unwrap();
+        assert!(matches!(restored[0].commits, coracle_lifecycle::Commits::Bundle(_)), "{restored:?}");
+    })
+    .await;
+}

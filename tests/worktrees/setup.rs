@@ -1,0 +1,240 @@
+//! Repositories and worktrees are made, found again, and mended (X20 to X27, X39).
+
+use std::time::Instant;
+
+use coracle_sandbox::Code;
+use coracle_sandbox::worktree::{CreateAsk, SetupAsk, WorktreeManager, WorktreeSettings};
+
+use super::{code, id, settings, with_bench};
+use crate::engines::git;
+
+#[tokio::test]
+async fn x20_a_worktree_is_at_the_remotes_commit_on_a_branch_of_its_own() {
+    with_bench(async |bench| {
+        let tip = git(&bench.server.dir("web"), &["rev-parse", "main"], "").await;
+        let repo = bench.manager.setup_repo(&bench.inside, &bench.ask()).await.unwrap();
+        assert_eq!((repo.head.as_deref(), repo.branches, repo.warnings.len()), (Some("main"), 1, 0));
+        let begun = Instant::now();
+        let made = bench.try_create("issue-1").await.unwrap();
+        eprintln!("created in {:?} on {}", begun.elapsed(), bench.running.case.engine());
+        assert_eq!((made.path.as_str(), made.branch.as_str()), ("/workspace/worktrees/issue-1", "coracle/issue-1"));
+        assert_eq!((made.base.as_str(), &made.base_commit, made.created), ("main", &tip, true));
+        assert_eq!(made.env()["PORT"], made.ports.0.to_string());
+        let seen = bench
+            .sh("cd worktrees/issue-1 && git rev-parse HEAD && git branch --show-current && cat README.md .git")
+            .await;
+        assert_eq!(seen, format!("{tip}\ncoracle/issue-1\nhello\ngitdir: ../../repo.git/worktrees/issue-1"));
+        // Neither pruned nor with an upstream that somebody might push to.
+        bench.sh("git --git-dir=repo.git worktree prune --expire=now && git --git-dir=repo.git gc --quiet").await;
+        assert_eq!(
+            bench.sh("cat repo.git/worktrees/issue-1/locked; cd worktrees/issue-1; git status --porcelain -b").await,
+            "coracle\n## coracle/issue-1"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x21_a_new_commit_of_the_remote_is_the_next_base() {
+    with_bench(async |bench| {
+        let first = bench.created("issue-1").await;
+        git(&bench.server.dir("web"), &["branch", "old"], "").await;
+        let second = bench.server.commit("web", "main", &[("b", "b\n")]).await;
+        bench.set_up().await;
+        let made = bench.try_create("issue-2").await.unwrap();
+        assert_eq!(made.base_commit, second);
+        assert_ne!(made.base_commit, first.base_commit);
+        // A branch that became a directory of branches, and one that went.
+        git(&bench.server.dir("web"), &["branch", "-m", "old", "old/er"], "").await;
+        bench.set_up().await;
+        let ask = CreateAsk { base: Some("old/er".into()), ..CreateAsk::new(id("issue-3")) };
+        assert_eq!(bench.manager.create(&bench.inside, &ask).await.unwrap().base_commit, first.base_commit);
+        let refs = bench.sh("git --git-dir=repo.git for-each-ref --format='%(refname)' refs/remotes").await;
+        assert_eq!(refs, "refs/remotes/origin/HEAD\nrefs/remotes/origin/main\nrefs/remotes/origin/old/er");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x22_a_worktree_that_is_there_stays_as_it_is() {
+    with_bench(async |bench| {
+        let made = bench.created("a").await;
+        bench.sh("echo mine > worktrees/a/README.md; echo new > worktrees/a/new").await;
+        let again = bench.try_create("a").await.unwrap();
+        assert_eq!((again.path, again.created, again.ports), (made.path, false, made.ports));
+        assert_eq!(bench.sh("cat worktrees/a/README.md worktrees/a/new").await, "mine\nnew");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x23_what_is_left_of_a_worktree_is_taken_up_again() {
+    with_bench(async |bench| {
+        bench.created("a").await;
+        let tip = bench.commit("a", "kept", "kept").await;
+        // Its directory is gone, and its entry is locked.
+        bench.sh("rm -r worktrees/a").await;
+        let again = bench.try_create("a").await.unwrap();
+        assert!(again.created && again.resumed, "{again:?}");
+        assert_eq!(bench.sh("git -C worktrees/a rev-parse HEAD; cat worktrees/a/kept").await, format!("{tip}\nkept"));
+        // Only the branch is left.
+        bench.sh("rm -r worktrees/a repo.git/worktrees/a").await;
+        assert!(bench.try_create("a").await.unwrap().resumed);
+        // A directory that the repository knows nothing of.
+        bench.sh("rm -r repo.git/worktrees/a; echo mine > worktrees/a/mine").await;
+        let again = bench.try_create("a").await.unwrap();
+        assert_eq!(again.warnings[0].code, "orphan_moved");
+        assert_eq!(bench.sh("cat worktrees/.orphans/a-*/mine; ls worktrees/a").await, "mine\nREADME.md\nkept\nsrc");
+        // Its branch is in use elsewhere.
+        bench.sh("git --git-dir=repo.git worktree add -q -b coracle/b worktrees/other refs/remotes/origin/main").await;
+        assert_eq!(code(bench.try_create("b").await), Code::BranchConflict);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x24_a_setup_that_was_killed_anywhere_is_done_by_the_next_one() {
+    with_bench(async |bench| {
+        // Killed after each delay, so in each of its steps on one run or another.
+        let mut done = 0;
+        for step in 0..40 {
+            let manager = WorktreeManager::new(settings(bench.state.path())).unwrap();
+            let (ask, mut ended) = (bench.ask(), false);
+            tokio::select! {
+                it = manager.setup_repo(&bench.inside, &ask) => { it.unwrap(); ended = true; }
+                () = tokio::time::sleep(std::time::Duration::from_millis(step * 4)) => {}
+            }
+            done += usize::from(ended);
+            // What stands under the final names is whole.
+            for entry in std::fs::read_dir(bench.state.path().join("git")).unwrap().flatten() {
+                if entry.path().extension().is_some_and(|it| it == "git") {
+                    git(&entry.path(), &["fsck", "--connectivity-only"], "").await;
+                }
+            }
+            bench
+                .sh("test ! -d repo.git || git --git-dir=repo.git rev-parse -q --verify refs/remotes/origin/main")
+                .await;
+            if done == 2 {
+                break;
+            }
+        }
+        bench.created("a").await;
+        assert_eq!(bench.sh("ls -A").await, "repo.git\nworktrees");
+        let left = std::fs::read_dir(bench.state.path().join("git")).unwrap().flatten();
+        let mut left: Vec<_> = left.filter_map(|it| Some(it.path().extension()?.to_str()?.to_owned())).collect();
+        left.sort();
+        assert_eq!(left, ["git", "lock"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x24_a_broken_mirror_and_a_broken_repository_are_moved_aside_and_made_anew() {
+    with_bench(async |bench| {
+        bench.created("a").await;
+        let mirror = |ending: &str| {
+            let mut all = std::fs::read_dir(bench.state.path().join("git")).unwrap().flatten().map(|it| it.path());
+            all.find(|it| it.to_str().unwrap().contains(ending))
+        };
+        let dir = mirror(".git").unwrap();
+        std::fs::write(dir.join("HEAD"), "nonsense").unwrap();
+        bench.sh("echo nonsense > repo.git/HEAD").await;
+        let repo = bench.manager.setup_repo(&bench.inside, &bench.ask()).await.unwrap();
+        let codes: Vec<_> = repo.warnings.iter().map(|it| it.code.as_str()).collect();
+        assert_eq!(codes, ["repo_corrupt", "repo_corrupt"]);
+        assert!(mirror(".git.broken-").is_some());
+        assert!(bench.sh("ls").await.contains("repo.git.old-"));
+        let again = bench.try_create("a").await.unwrap();
+        assert_eq!(again.warnings[0].code, "orphan_moved");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x24_without_a_remote_the_mirror_is_used() {
+    with_bench(async |bench| {
+        bench.set_up().await;
+        std::fs::rename(bench.server.dir("web"), bench.server.dir("away")).unwrap();
+        let repo = bench.manager.setup_repo(&bench.inside, &bench.ask()).await.unwrap();
+        assert_eq!(repo.warnings[0].code, "fetch_stale");
+        bench.try_create("a").await.unwrap();
+        let strict = WorktreeSettings { offline_ok: false, ..settings(bench.state.path()) };
+        let refused = WorktreeManager::new(strict).unwrap().setup_repo(&bench.inside, &bench.ask()).await;
+        assert_eq!(code(refused), Code::FetchFailed);
+        let other = SetupAsk { source: bench.server.local_url("none"), replace: false };
+        assert_eq!(code(bench.manager.setup_repo(&bench.inside, &other).await), Code::BranchConflict);
+        let other = SetupAsk { replace: true, ..other };
+        assert_eq!(code(bench.manager.setup_repo(&bench.inside, &other).await), Code::FetchFailed);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x26_a_base_that_is_none_is_answered_with_near_names() {
+    with_bench(async |bench| {
+        for name in ["nope-1", "nopes", "unrelated"] {
+            git(&bench.server.dir("web"), &["branch", name, "main"], "").await;
+        }
+        bench.set_up().await;
+        let ask = |base: &str| CreateAsk { base: Some(base.into()), ..CreateAsk::new(id("a")) };
+        let err = bench.manager.create(&bench.inside, &ask("nope")).await.unwrap_err();
+        assert_eq!(err.code, Code::BaseNotFound);
+        assert_eq!(err.details["near"][0], "nopes");
+        for bad in ["--help", "refs/heads/main", "HEAD", "0000000", "main~1", "main:README.md", ""] {
+            assert_eq!(code(bench.manager.create(&bench.inside, &ask(bad)).await), Code::BaseNotFound, "{bad}");
+        }
+        bench.sh("git --git-dir=repo.git tag v1 refs/remotes/origin/main").await;
+        let tag = bench.manager.create(&bench.inside, &ask("v1")).await.unwrap();
+        let ask = CreateAsk { base: Some(tag.base_commit[..10].into()), ..CreateAsk::new(id("b")) };
+        assert_eq!(bench.manager.create(&bench.inside, &ask).await.unwrap().base_commit, tag.base_commit);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x39_workflows_at_once_have_ports_and_projects_of_their_own() {
+    with_bench(async |bench| {
+        bench.set_up().await;
+        let names: Vec<String> = (0..30).map(|n| format!("w{n}")).collect();
+        let made = futures_util::future::join_all(names.iter().map(|it| bench.try_create(it))).await;
+        let made: Vec<_> = made.into_iter().map(Result::unwrap).collect();
+        let ports: std::collections::BTreeSet<_> = made.iter().map(|it| it.ports.0).collect();
+        let projects: std::collections::BTreeSet<_> = made.iter().map(|it| &it.compose_project).collect();
+        assert_eq!((ports.len(), projects.len()), (30, 30));
+        // As a later process finds them.
+        let later = WorktreeManager::new(settings(bench.state.path())).unwrap();
+        let again = later.create(&bench.inside, &CreateAsk::new(id("w7"))).await.unwrap();
+        assert_eq!((again.ports, again.created), (made[7].ports, false));
+        bench.manager.remove(&bench.inside, &id("w7"), &bench.removal()).await.unwrap();
+        assert_eq!(bench.try_create("new").await.unwrap().ports, made[7].ports);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_private_repository_is_fetched_with_what_the_persons_helper_knows() {
+    with_bench(async |bench| {
+        bench.server.requires("me", "open-sesame");
+        assert_eq!(code(bench.manager.setup_repo(&bench.inside, &bench.ask()).await), Code::FetchFailed);
+        let home = tempfile::tempdir().unwrap();
+        let helper = "!f() { test \"$1\" = get && printf 'username=me\\npassword=open-sesame\\n'; }; f";
+        std::fs::write(home.path().join(".gitconfig"), format!("[credential]\n\thelper = {helper:?}\n")).unwrap();
+        let mut settings = settings(bench.state.path());
+        settings.person.insert("HOME".into(), home.path().into());
+        let manager = WorktreeManager::new(settings).unwrap();
+        manager.setup_repo(&bench.inside, &bench.ask()).await.unwrap();
+        // Neither the state directory nor the container has it.
+        let found = bench.sh("grep -rl sesame . || true").await;
+        assert_eq!(found, "");
+        for entry in walk(bench.state.path()) {
+            let bytes = std::fs::read(&entry).unwrap();
+            assert!(memchr::memmem::find(&bytes, b"sesame").is_none(), "{entry:?}");
+        }
+    })
+    .await;
+}
+
+pub(super) fn walk(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(dir).unwrap().map(|it| it.unwrap().path());
+    entries.flat_map(|it| if it.is_dir() { walk(&it) } else { vec![it] }).collect()
+}

@@ -42,8 +42,14 @@ pub(crate) struct Begun {
     alone: File,
 }
 
-/// The model that a task is for.
-pub(crate) fn model(cx: &Context, named: Option<String>) -> Result<String, Failure> {
+/// The model that a task is for. Without a place to ask it, nothing is begun.
+pub(crate) fn model(cx: &Context, profile: &ProfileName, named: Option<String>) -> Result<String, Failure> {
+    if cx.config.sandbox.profile(profile).provider.is_none() {
+        let key = format!("sandbox.profiles.{profile}.provider");
+        let hint = format!("say in the configuration where models are: `{key}`, with `base_url` and `key_env`");
+        let message = format!("the profile `{profile}` has no provider of models");
+        return Err(Failure::config(key, None, message).hint(hint));
+    }
     named.or_else(|| cx.config.worker.model.clone()).ok_or_else(|| {
         Failure::invalid("model", "is missing").hint("name one, or set `worker.model` in the configuration")
     })
@@ -56,7 +62,7 @@ pub(crate) fn begin(
     (profile, worktree): (&ProfileName, &Worktree),
     task: Task,
 ) -> Result<Begun, Failure> {
-    let model = model(cx, task.model)?;
+    let model = model(cx, profile, task.model)?;
     let limits = &cx.config.worker;
     let request = AgenticRequest {
         prompt: task.prompt,

@@ -55,7 +55,7 @@ impl Operation for WorkflowStart {
         if self.prompt.trim().is_empty() {
             return Err(Failure::invalid("prompt", "Prompt cannot be empty"));
         }
-        let model = Some(model(cx, self.model)?);
+        let model = Some(model(cx, &profile, self.model)?);
         let id = WorkflowId::parse(format!("w-{}", random_hex::<4>()))?;
         let home = cx.homes().of(cx, &profile, &id).await?;
         let here = || cx.config.working_dir(&cx.host).display().to_string();

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use coracle_lifecycle::{
-    Blueprint, BoxError, EndedRooms, Ending, Engines, GuestProgram, Links, Moment, Ready, Reason, RoomAsk, RoomDeed,
-    RoomError, RoomEvent, RoomRole, RoomTerms, Rooms, SaveLimits, Saving, Store,
+    Blueprint, BoxError, EndReason, EndedRooms, Ending, Engines, GuestProgram, Links, Moment, Ready, Reason, RoomAsk,
+    RoomDeed, RoomError, RoomEvent, RoomRole, RoomTerms, Rooms, SaveLimits, Saving, Store,
 };
 use coracle_runtime::link::LinkSettings;
 use coracle_runtime::{
@@ -57,6 +57,7 @@ struct Process {
     engines: Arc<One>,
     told: Arc<Mutex<Vec<RoomDeed>>>,
     plan: Plan,
+    role: RoomRole,
     owner: Option<ProcessId>,
 }
 
@@ -95,6 +96,7 @@ impl<'a> Bench<'a> {
             engines: Arc::new(One(self.case.runtime.clone())),
             told: self.told.clone(),
             plan,
+            role: WS,
             owner: Some(ProcessId::current()),
         }
     }
@@ -166,6 +168,7 @@ impl Plan {
             volume_at: at("/workspace"),
             workdir: at("/workspace"),
             env: BTreeMap::new(),
+            volume_size: None,
             fill: None,
             protected: Vec::new(),
             max_containers_total: 10,
@@ -181,7 +184,8 @@ fn guest() -> GuestProgram {
 impl Process {
     async fn ensure(&self) -> Result<Ready, RoomError> {
         let (tell, session) = (self.tell(), session());
-        let ask = RoomAsk { session: &session, role: WS, spec_hash: "a", owner: self.owner.as_ref(), tell: &tell };
+        let (role, owner) = (self.role, self.owner.as_ref());
+        let ask = RoomAsk { session: &session, role, spec_hash: "a", owner, tell: &tell };
         self.rooms.ensure(&*self.engines, ask, |runtime| self.plan.blueprint(runtime)).await
     }
 
@@ -205,6 +209,14 @@ impl Process {
         self.rooms.recover(&*self.engines, now, &ending((&guest, &policy), &tell)).await.unwrap()
     }
 
+    async fn expire(&self, after: u64) {
+        let (tell, now) = (self.tell(), Moment::now());
+        let wall = now.wall + SignedDuration::from_secs(after.try_into().unwrap());
+        let now = Moment { wall, up_s: now.up_s + after, ..now };
+        let (guest, policy) = (guest(), Policy::everything());
+        self.rooms.expire(&*self.engines, &now, &ending((&guest, &policy), &tell)).await.unwrap();
+    }
+
     async fn sweep(&self, after: u64) {
         let (tell, now) = (self.tell(), Moment::now());
         let wall = now.wall + SignedDuration::from_secs(after.try_into().unwrap());
@@ -215,7 +227,14 @@ impl Process {
 
 fn ending<'a>(reader: (&'a GuestProgram, &'a Policy), tell: &'a (dyn Fn(RoomEvent) + Send + Sync)) -> Ending<'a> {
     let saving = Saving::Keep(SaveLimits { max_bytes: 1 << 20, time: Duration::from_secs(15) });
-    Ending { saving, reader: Some(reader), grace: Duration::from_secs(1), within: Duration::from_secs(20), tell }
+    Ending {
+        saving,
+        reader: Some(reader),
+        grace: Duration::from_secs(1),
+        within: Duration::from_secs(20),
+        tell,
+        reason: EndReason::Command,
+    }
 }
 
 fn id(ready: &Ready) -> &str {
@@ -367,7 +386,7 @@ async fn w07_one_that_is_paused_or_stopped_is_brought_back_or_replaced() {
         bench.program(&["stop", id(&first)]).await;
         let second = here.room().await;
         assert_eq!(news(&second), Some((Reason::Crashed, 1, 2, false)));
-        here.rooms.discard(&*here.engines, (&session(), WS), Reason::Timeout).await.unwrap();
+        here.rooms.discard(&*here.engines, (&session(), WS), (None, Reason::Timeout)).await.unwrap();
         assert_eq!(bench.left().await, (0, 1, 1));
         assert_eq!(news(&here.room().await), Some((Reason::Timeout, 2, 3, false)));
         ran("W07", bench.case.engine());
@@ -393,10 +412,18 @@ async fn w08_one_that_nobody_uses_goes_but_not_while_a_command_runs() {
         drop(link);
         bench.told();
         other.sweep(1000).await;
-        assert_eq!((bench.left().await, bench.told()), ((0, 1, 1), vec![RoomDeed::IdleCleanup]));
+        assert_eq!(bench.left().await, (0, 1, 1));
+        assert!(matches!(*bench.told(), [RoomDeed::IdleCleanup { idle_seconds: 900.. }]));
         let second = here.room().await;
         assert_eq!(news(&second), Some((Reason::Idle, 1, 2, false)));
         assert_eq!(printed(&second, "cat file").await, "kept\n");
+        drop(second);
+        // And for good, once it was there for long.
+        other.expire(30_000).await;
+        assert_eq!(bench.left().await, (0, 0, 1));
+        assert!(matches!(bench.told().last(), Some(RoomDeed::Ended { reason: EndReason::Lifetime })));
+        let third = here.room().await;
+        assert_eq!((news(&third), third.room.generation), (Some((Reason::Lifetime, 2, 1, true)), 1));
         ran("W08", bench.case.engine());
         ran("W09", bench.case.engine());
     })
@@ -441,6 +468,29 @@ async fn w11_the_next_process_ends_what_a_dead_one_left() {
             assert_eq!(bench.left().await, (0, 0, 0));
         }
         ran("W11", bench.case.engine());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn r15_the_next_process_ends_the_snippets_of_a_dead_one_and_keeps_nothing_of_them() {
+    with_bench(async |bench| {
+        let dead = ProcessId { pid: u32::MAX, ..ProcessId::current() };
+        for role in [None, Some(WS)] {
+            let lived = Process { owner: Some(dead.clone()), role: RoomRole::Run, ..bench.process() };
+            printed(&lived.room().await, "echo fetched > file").await;
+            if let Some(role) = role {
+                printed(&Process { role, ..lived }.room().await, "echo work > file").await;
+            }
+            let next = bench.process();
+            assert!(next.recover(SignedDuration::from_secs(100)).await.ended.is_empty(), "its lease is not over");
+            let ended = next.recover(SignedDuration::from_secs(130)).await;
+            let roles = 1 + role.iter().count();
+            assert_eq!((ended.ended.len(), ended.failed.len()), (roles, 0), "{ended:?}");
+            assert_eq!(ended.saved.len(), role.iter().count(), "only the workspace is work: {ended:?}");
+            assert_eq!(bench.left().await, (0, 0, 0));
+        }
+        ran("R15", bench.case.engine());
     })
     .await;
 }

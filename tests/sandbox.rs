@@ -7,17 +7,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use coracle_guest::codec::{self, Frame as Framed};
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::link::wire::Settle;
+use coracle_runtime::link::wire::{Ask, Hello, Say, Settle};
+use coracle_runtime::link::{Dial, Dialled, LinkSettings, Transport};
 use coracle_runtime::{Access, ContainerPath, Exit, Link, Mount, NetworkOn};
-use coracle_sandbox::provider::{ExecCall, ExecUser, Frame, SandboxProvider, WriteOpts};
+use coracle_sandbox::provider::{ExecCall, ExecUser, Frame, SandboxProvider, Teardown, WriteOpts};
 use coracle_sandbox::proxy::{Grants, Tokens};
 use coracle_sandbox::{
-    AGENT, Code, ContainerSandboxProvider, Containers, Domain, Gate, Held, Look, Preparing, ProfileName, Result,
-    Sandbox, SandboxDir, SandboxKey, WorkflowId,
+    AGENT, Code, ContainerSandboxProvider, Containers, Domain, Failure, Gate, Held, Look, Preparing, ProfileName,
+    Readying, Result, Sandbox, SandboxDir, SandboxKey, SandboxRecord, WorkflowId,
 };
 use futures_util::StreamExt;
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use crate::engines::{Case, Running, Way, on_every_engine, ran};
 
@@ -27,6 +31,8 @@ struct One {
     link: Link,
     id: String,
     discarded: AtomicU32,
+    /// So many removals fail.
+    stays: AtomicU32,
 }
 
 #[async_trait]
@@ -46,15 +52,23 @@ impl Containers for One {
     }
 
     async fn remove(&self) -> Result<()> {
-        Ok(())
+        let fails = self.stays.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |it| it.checked_sub(1)).is_ok();
+        if fails { Err(Failure::new(Code::Internal, "The engine did not remove it.")) } else { Ok(()) }
     }
 }
 
 struct Bench<'a> {
     provider: ContainerSandboxProvider,
+    dir: SandboxDir,
     containers: Arc<One>,
     running: Running<'a>,
     _state: TempDir,
+}
+
+impl Bench<'_> {
+    fn record(&self) -> Option<SandboxRecord> {
+        self.dir.record().unwrap()
+    }
 }
 
 /// Runs a check with a sandbox whose container is on that network, on every engine.
@@ -71,12 +85,13 @@ async fn with_sandbox(network: fn() -> NetworkOn, check: impl AsyncFn(&Bench<'_>
         let workdir = "/workspace".to_owned();
         running.link().settle(Settle { uid: AGENT.uid, gid: AGENT.gid, workdir, bound: vec![] }).await.unwrap();
         let (link, id) = (running.link().clone(), running.id.to_string());
-        let containers = Arc::new(One { link, id, discarded: AtomicU32::new(0) });
+        let containers = Arc::new(One { link, id, discarded: AtomicU32::new(0), stays: AtomicU32::new(0) });
         let gate = Gate::new(dir.clone(), Grants::new(profile.clone(), Tokens::default()), None);
-        let preparing = Preparing { home: "/home/agent".into(), ..Preparing::default() };
-        let sandbox = Sandbox::new(containers.clone(), dir, profile, preparing);
+        let home = Some("/home/agent".to_owned());
+        let preparing = Preparing { home, ..Preparing::default() };
+        let sandbox = Sandbox::new(containers.clone(), Readying::new(dir.clone(), profile, preparing));
         let provider = ContainerSandboxProvider::new(sandbox, Arc::new(gate), BTreeMap::new(), "none".into());
-        check(&Bench { provider, containers, running, _state: state }, case).await;
+        check(&Bench { provider, dir, containers, running, _state: state }, case).await;
     })
     .await;
 }
@@ -227,4 +242,111 @@ async fn x08_a_container_with_another_way_out_is_never_used() {
         },
     )
     .await;
+}
+
+#[tokio::test]
+async fn x18_a_teardown_that_failed_says_so_and_the_next_one_finishes() {
+    with_sandbox(
+        || NetworkOn::None,
+        async |bench, case| {
+            if !case.is_real() {
+                return; // its guest has no relays to test
+            }
+            bench.provider.ensure_running().await.unwrap();
+            bench.containers.stays.store(2, Ordering::Relaxed);
+            for _ in 0..2 {
+                let report = bench.provider.teardown(Teardown::default()).await;
+                assert_eq!((report.removed.len(), report.errors.len()), (0, 1), "{report:?}");
+                assert_eq!(report.errors[0].code, Code::TeardownIncomplete.word());
+                // Whatever stays has no way out any more.
+                assert!(bench.record().is_none_or(|it| it.ready.is_none()));
+            }
+            let report = bench.provider.teardown(Teardown::default()).await;
+            assert_eq!((report.removed.len(), report.errors.len()), (1, 0), "{report:?}");
+            assert_eq!(bench.record(), None);
+            let again = bench.provider.teardown(Teardown::default()).await;
+            assert!(again.errors.is_empty(), "{again:?}");
+            ran("x18", case.engine());
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_port_inside_is_reached_on_the_host_until_it_is_let_go() {
+    with_sandbox(
+        || NetworkOn::None,
+        async |bench, case| {
+            if !case.is_real() {
+                return; // its programs are the host's, and so are their ports
+            }
+            // What listens inside is the relay to the proxy.
+            let forward = bench.provider.forward(3129).await.unwrap();
+            let asked = async || -> std::io::Result<String> {
+                let mut stream = TcpStream::connect(("127.0.0.1", forward.port)).await?;
+                stream.write_all(b"GET /proxy/v1/health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await?;
+                let mut got = String::new();
+                stream.read_to_string(&mut got).await?;
+                Ok(got)
+            };
+            let (one, other) = tokio::join!(asked(), asked());
+            for got in [one.unwrap(), other.unwrap(), asked().await.unwrap()] {
+                assert!(got.starts_with("HTTP/1.1 200 "), "{got}");
+            }
+            let nobody = bench.provider.forward(9).await.unwrap();
+            let mut refused = TcpStream::connect(("127.0.0.1", nobody.port)).await.unwrap();
+            assert_eq!(refused.read(&mut [0; 8]).await.unwrap_or(0), 0, "nobody listens there");
+            let give_up = tokio::time::Instant::now() + Duration::from_secs(20);
+            let port = forward.port;
+            drop(forward);
+            while TcpStream::connect(("127.0.0.1", port)).await.is_ok() {
+                assert!(tokio::time::Instant::now() < give_up, "the port stays");
+            }
+        },
+    )
+    .await;
+}
+
+/// A guest that greets and takes nothing more.
+#[derive(Debug)]
+struct Stuck;
+
+#[async_trait]
+impl Dial for Stuck {
+    async fn dial(&self) -> coracle_runtime::Result<Dialled> {
+        let (ours, theirs) = tokio::io::duplex(64 << 10);
+        tokio::spawn(async move {
+            let (mut from, mut to) = tokio::io::split(theirs);
+            let Ok(Some(Framed { head: Ask::Hello(hello), .. })) = codec::read::<Ask>(&mut from).await else { return };
+            let mut bytes = Vec::new();
+            Framed::new(0, Say::Hello(Hello { run: "a run".into(), ..hello })).write_to(&mut bytes);
+            to.write_all(&bytes).await.unwrap();
+            std::future::pending::<()>().await;
+        });
+        let (reader, writer) = tokio::io::split(ours);
+        Ok(Dialled::plain(reader, writer, Transport::InProcess))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn x10_a_container_that_is_not_ready_in_time_is_taken_away() {
+    let state = tempfile::tempdir().unwrap();
+    let profile = ProfileName::parse("default").unwrap();
+    let key = SandboxKey::of(&profile, &Domain::Workflow(WorkflowId::parse("one").unwrap()), "here");
+    let dir = SandboxDir::open(state.path(), &key).unwrap();
+    let link = Link::new(Arc::new(Stuck), LinkSettings::default());
+    let (discarded, stays) = (AtomicU32::new(0), AtomicU32::new(0));
+    let containers = Arc::new(One { link, id: "it".into(), discarded, stays });
+    let sandbox = Sandbox::new(containers.clone(), Readying::new(dir.clone(), profile, Preparing::default()));
+    for times in 1..=3 {
+        let failure = sandbox.ensure().await.unwrap_err();
+        assert_eq!(
+            (&failure.code, &failure.details["step"]),
+            (&Code::SandboxNotReady, &"relays".into()),
+            "{failure:?}"
+        );
+        assert_eq!(containers.discarded.load(Ordering::Relaxed), times);
+        assert_eq!(dir.record().unwrap().and_then(|it| it.ready), None);
+    }
+    assert_eq!(sandbox.ensure().await.unwrap_err().code, Code::SandboxUnavailable);
 }

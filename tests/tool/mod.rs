@@ -112,8 +112,9 @@ impl<'a> Tool<'a> {
         }
         let library = case.fake().map(|fake| {
             let secret = |it: (&String, &String)| (it.0.clone(), Secret::new(it.1.clone().into_bytes()));
+            let execution_mode = env.get("EXECUTION_MODE").cloned();
             let env = env.iter().map(secret).collect();
-            let host = Host { env, ..Host::below(&root.path().canonicalize().unwrap()) };
+            let host = Host { env, execution_mode, ..Host::below(&root.path().canonicalize().unwrap()) };
             let options = Options { config: Some(root.path().join("config.toml")), ..Options::default() };
             Context::open(host, &options, Mouth::Call).unwrap().with_fake(fake)
         });

@@ -1,6 +1,9 @@
 //! Workflows from end to end: a real git server, a scripted model, the worker in a container without a network or a key
 //! (sandbox.md 8).
 
+mod devcontainer;
+mod shared;
+
 use std::path::Path;
 use std::time::Duration;
 

@@ -43,7 +43,8 @@ async fn with_bench(check: impl AsyncFn(&Bench<'_>)) {
         let makes =
             if case.is_real() { "mkdir -p /workspace && chown 10002:10002 /workspace" } else { "mkdir -p workspace" };
         running.printed(Exec::new(Command::Shell(makes.into()), Ids::ROOT, ContainerPath::root())).await;
-        let inside = Inside { key: "k".repeat(16), link: running.link().clone(), agent, root };
+        let link = running.link().clone();
+        let inside = Inside { key: "k".repeat(16), link, agent, root, shared: None };
         let state = tempfile::tempdir().unwrap();
         let server = GitServer::start();
         server.repository("web", &[("README.md", "hello\n"), ("src/main.rs", "fn main() {}\n")]).await;

@@ -146,6 +146,34 @@ async fn a_repository_within_a_worktree_is_saved_too() {
     .await;
 }
 
+#[tokio::test]
+async fn what_lies_beside_the_worktrees_is_saved_before_the_sandbox_goes() {
+    with_bench(async |bench| {
+        bench.created("a").await;
+        assert!(bench.manager.save_rest(&bench.inside, &bench.removal()).await.unwrap().is_empty());
+        bench.commit("a", "one", "1").await;
+        let extra = "cd worktrees/a && git branch mine && git tag marked && echo 2 > two && git add two && git stash -q \
+                     && cd ../.. && mkdir -p worktrees/.orphans/b-1 && echo kept > worktrees/.orphans/b-1/kept";
+        bench.sh(extra).await;
+        bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap();
+        let discard = RemoveAsk { discard: true, ..bench.removal() };
+        assert_eq!(code(bench.manager.save_rest(&bench.inside, &discard).await), Code::PolicyDenied);
+        let saved = bench.manager.save_rest(&bench.inside, &bench.removal()).await.unwrap();
+        assert_eq!(saved.iter().map(|it| it.kind).collect::<Vec<_>>(), ["git", "tree"]);
+        let clone = bench.clone().await;
+        let (it, bundle) = (clone.path().join("it"), saved[0].location.join("repository.bundle").display().to_string());
+        git(&it, &["fetch", "--quiet", &bundle, "+refs/*:refs/saved/*"], "").await;
+        assert_eq!(git(&it, &["show", "refs/saved/heads/mine:one"], "").await, "1");
+        assert_eq!(git(&it, &["show", "refs/saved/tags/marked:one"], "").await, "1");
+        assert_eq!(git(&it, &["show", "refs/saved/stash:two"], "").await, "2");
+        let mut tar = tar::Archive::new(std::fs::File::open(saved[1].location.join("orphans.tar")).unwrap());
+        let names: Vec<_> =
+            tar.entries().unwrap().map(|it| it.unwrap().path().unwrap().display().to_string()).collect();
+        assert!(names.contains(&".orphans/b-1/kept".to_owned()), "{names:?}");
+    })
+    .await;
+}
+
 /// What `coracle saved` lists and restores is read by another crate.
 #[tokio::test]
 async fn a_save_is_one_for_those_who_restore_it() {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use coracle_sandbox::Code;
-use coracle_sandbox::worktree::{CreateAsk, SetupAsk, WorktreeManager, WorktreeSettings};
+use coracle_sandbox::worktree::{CreateAsk, SetupAsk, SourceChanges, WorktreeManager, WorktreeSettings};
 
 use super::{code, id, settings, with_bench};
 use crate::engines::git;
@@ -88,6 +88,83 @@ async fn x23_what_is_left_of_a_worktree_is_taken_up_again() {
         // Its branch is in use elsewhere.
         bench.sh("git --git-dir=repo.git worktree add -q -b coracle/b worktrees/other refs/remotes/origin/main").await;
         assert_eq!(code(bench.try_create("b").await), Code::BranchConflict);
+    })
+    .await;
+}
+
+/// A checkout of the person's with every kind of change, and with what would run if somebody let it.
+async fn checkout(canary: &std::path::Path) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    git(at, &["init", "--quiet", "-b", "main", "."], "").await;
+    let runs = format!("touch {}; cat", canary.display());
+    for (key, value) in
+        [("user.name", "P"), ("user.email", "p@p"), ("filter.big.clean", &runs), ("core.fsmonitor", &runs)]
+    {
+        git(at, &["config", key, value], "").await;
+    }
+    std::fs::write(at.join(".gitignore"), "*.log\n").unwrap();
+    std::fs::write(at.join(".gitattributes"), "*.big filter=big\n").unwrap();
+    for name in ["same", "changed", "gone", "staged", "kept.big"] {
+        std::fs::write(at.join(name), "old\n").unwrap();
+    }
+    git(at, &["-c", "core.fsmonitor=false", "-c", "filter.big.clean=cat", "add", "-A"], "").await;
+    git(at, &["-c", "core.fsmonitor=false", "commit", "--quiet", "-m", "x"], "").await;
+    for (name, content) in [
+        ("changed", "new\n"),
+        ("staged", "new\n"),
+        ("fresh", "new\n"),
+        ("x.log", "x"),
+        ("kept.big", "larger\n"),
+        ("secret", "x"),
+    ] {
+        std::fs::write(at.join(name), content).unwrap();
+    }
+    git(at, &["-c", "core.fsmonitor=false", "add", "staged"], "").await;
+    std::fs::remove_file(at.join("gone")).unwrap();
+    std::fs::write(at.join(".git/info/exclude"), "secret\n").unwrap();
+    std::os::unix::fs::symlink("same", at.join("link")).unwrap();
+    git(at, &["init", "--quiet", "nested"], "").await;
+    git(&at.join("nested"), &["config", "core.fsmonitor", &runs], "").await;
+    std::fs::write(at.join("nested/a"), "x").unwrap();
+    let _ = std::fs::remove_file(canary);
+    dir
+}
+
+#[tokio::test]
+async fn x20_what_is_not_committed_in_a_directory_is_told_or_taken_in() {
+    with_bench(async |bench| {
+        let canary = bench.state.path().join("canary");
+        let source = checkout(&canary).await;
+        let seen = async || {
+            let refs = git(source.path(), &["for-each-ref"], "").await;
+            let files: Vec<_> = walk(source.path()).into_iter().map(|it| (it.clone(), std::fs::read(it).unwrap())).collect();
+            (refs, files)
+        };
+        let before = seen().await;
+        let setup = SetupAsk { source: source.path().display().to_string(), replace: false };
+        bench.manager.setup_repo(&bench.inside, &setup).await.unwrap();
+        let told = bench.try_create("without").await.unwrap();
+        assert_eq!(told.warnings[0].code, "uncommitted_not_included");
+        assert!(told.warnings[0].message.starts_with("5 files"), "{:?}", told.warnings);
+        let ask = CreateAsk { uncommitted: SourceChanges::Taken, ..CreateAsk::new(id("with")) };
+        let made = bench.manager.create(&bench.inside, &ask).await.unwrap();
+        assert_eq!((made.warnings.len(), made.base.as_str()), (0, "main"));
+        assert_eq!(made.base_commit.len(), 40);
+        let inside = "cd worktrees/with && ls && cat changed staged kept.big && git log --format='%an <%ae> %p' | head -1 \
+                      && readlink link && git status --porcelain";
+        let parent = &told.base_commit[..7];
+        let files = "changed\nfresh\nkept.big\nlink\nsame\nstaged";
+        let expected = format!("{files}\nnew\nnew\nold\ncoracle <coracle@invalid> {parent}\nsame");
+        assert_eq!(bench.sh(inside).await, expected);
+        // What came along is no change of the workflow's, and is saved with it.
+        assert!(bench.diff("with").await.files.is_empty());
+        assert_eq!(seen().await, before, "index, files and references are as they were");
+        assert!(!canary.exists(), "nothing of the repository ran");
+        let removed = bench.manager.remove(&bench.inside, &id("with"), &bench.removal()).await.unwrap();
+        assert_eq!(removed.saved.unwrap().kind, "git");
+        let both = CreateAsk { base: Some("main".into()), ..CreateAsk { uncommitted: SourceChanges::Taken, ..CreateAsk::new(id("b")) } };
+        assert_eq!(code(bench.manager.create(&bench.inside, &both).await), Code::InvalidInput);
     })
     .await;
 }

@@ -1,7 +1,8 @@
 //! `cargo xtask bench exec [ROUNDS]`: commands and files in containers over the link, and containers made and removed,
 //! beside the engines' own programs and a spawn on the host. `bench create [ROUNDS]`: containers of a kept image, made
 //! ready for a person and removed, beside the engines' own programs. `bench list [ROUNDS]`: a hundred containers told.
-//! `bench workspace [ROUNDS]`: files of a session read, written and searched.
+//! `bench workspace [ROUNDS]`: files of a session read, written and searched. `bench workflows [ROUNDS]`: worktrees, and
+//! twenty sandboxes at once.
 //!
 //! Each is measured by an example of `tests/examples`; its page in `docs/bench` is written from what that measured and
 //! nothing else. `bench page NAME` writes it once more.
@@ -11,6 +12,7 @@ mod exec;
 mod list;
 mod plot;
 mod report;
+mod workflows;
 mod workspace;
 
 use std::fs;
@@ -33,10 +35,11 @@ struct Bench {
     plot: Option<fn(&Report) -> String>,
 }
 
-const BENCHES: [Bench; 4] = [
+const BENCHES: [Bench; 5] = [
     Bench { name: "exec", example: "link_bench", rounds: 30, page: exec::page, plot: Some(plot::svg) },
     Bench { name: "create", example: "create_bench", rounds: 12, page: create::page, plot: None },
     Bench { name: "workspace", example: "workspace_bench", rounds: 30, page: workspace::page, plot: None },
+    Bench { name: "workflows", example: "workflows_bench", rounds: 15, page: workflows::page, plot: None },
     Bench { name: "list", example: "list_bench", rounds: 15, page: list::page, plot: None },
 ];
 
@@ -47,7 +50,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         ["page", name] if let Some(bench) = named(name) => bench.write(),
         [name] if let Some(bench) = named(name) => bench.run(bench.rounds),
         [name, rounds] if let Some(bench) = named(name) => bench.run(rounds.parse().context("ROUNDS is a number")?),
-        _ => bail!("usage: cargo xtask bench exec|create|list|workspace [ROUNDS], or bench page NAME"),
+        _ => bail!("usage: cargo xtask bench exec|create|list|workflows|workspace [ROUNDS], or bench page NAME"),
     }
 }
 

@@ -63,6 +63,7 @@ const REVEALING: &[(&str, usize)] = &[
     ("crates/tool/src/ops/create/bench.rs", 1),
     // What the person's own git is started with, and what is remembered of a token.
     ("crates/tool/src/sandbox/home.rs", 1),
+    ("crates/tool/src/sandbox/devcontainer/record.rs", 1),
     ("crates/sandbox/src/container/mod.rs", 2),
     ("crates/sandbox/src/container/prepare.rs", 1),
 ];

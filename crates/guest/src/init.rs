@@ -12,6 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 
 use crate::container::Container;
+use crate::lifeline::{Present, left_alone};
 use crate::serve::{Caller, serve_caller};
 use crate::shell;
 use crate::supervisor::Supervisor;
@@ -43,11 +44,21 @@ enum Callers {
     Root,
 }
 
-/// Does the work of PID 1 until it is told to end. The environment, `NAME=value` each, is that of the image.
+/// Why PID 1 ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// It was told to.
+    Told,
+    /// Nobody was there for as long as it waits.
+    Alone,
+}
+
+/// Does the work of PID 1 until it is told to end, or nobody was connected and no command ran for the length of its
+/// lifeline. The environment, `NAME=value` each, is that of the image.
 ///
 /// # Errors
 /// When it cannot listen anywhere.
-pub async fn init(environment: Vec<Vec<u8>>) -> io::Result<()> {
+pub async fn init(environment: Vec<Vec<u8>>, lifeline: Option<Duration>) -> io::Result<Left> {
     // Nobody inside reads our memory, and no debugger gets hold of us.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -64,15 +75,23 @@ pub async fn init(environment: Vec<Vec<u8>>) -> io::Result<()> {
     if let Ok(listener) = listen(&Path::new(RUN).join(shell::SOCKET), 0o666) {
         tokio::spawn(shell::attend(listener, container, supervisor.clone()));
     }
+    let present = Present::default();
     for (listener, callers) in listeners {
-        tokio::spawn(accept(listener, callers, supervisor.clone()));
+        tokio::spawn(accept(listener, callers, (supervisor.clone(), present.clone())));
     }
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
-    }
+    let alone = async {
+        match lifeline {
+            Some(lifeline) => left_alone(&supervisor, &present, lifeline).await,
+            None => std::future::pending().await,
+        }
+    };
+    let left = tokio::select! {
+        _ = term.recv() => Left::Told,
+        _ = int.recv() => Left::Told,
+        () = alone => Left::Alone,
+    };
     supervisor.end_all(GRACE).await;
-    Ok(())
+    Ok(left)
 }
 
 /// A socket that belongs to the owner of its directory, with these permission bits. One of an earlier run is replaced.
@@ -91,7 +110,7 @@ fn listen(sock: &Path, mode: u32) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-async fn accept(listener: UnixListener, callers: Callers, supervisor: Arc<Supervisor>) {
+async fn accept(listener: UnixListener, callers: Callers, (supervisor, present): (Arc<Supervisor>, Present)) {
     let places = Arc::new(Semaphore::new(match callers {
         Callers::Host => Semaphore::MAX_PERMITS,
         Callers::Root => MOST_INSIDE,
@@ -102,10 +121,10 @@ async fn accept(listener: UnixListener, callers: Callers, supervisor: Arc<Superv
                 // Closed at once when there are too many.
                 let Ok(place) = places.clone().try_acquire_owned() else { continue };
                 let (from, to) = stream.into_split();
-                let supervisor = supervisor.clone();
+                let (supervisor, here) = (supervisor.clone(), present.one_more());
                 let caller = if matches!(callers, Callers::Host) { Caller::Host } else { Caller::Root };
                 tokio::spawn(async move {
-                    let _place = place;
+                    let (_place, _here) = (place, here);
                     serve_caller(supervisor, tokio::io::BufReader::new(from), to, caller).await
                 });
             }

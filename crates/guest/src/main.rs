@@ -3,18 +3,29 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
+use std::time::Duration;
 
-const USAGE: &str =
-    "usage: coracle-guest init | connect | shell PROGRAM | port [ADDRESS:]PORT | git-credential ACT | version";
+use coracle_guest::init::Left;
+use coracle_guest::wire::LEFT_ALONE;
+
+const USAGE: &str = "usage: coracle-guest init [--lifeline=SECONDS] | connect | shell PROGRAM | port [ADDRESS:]PORT | \
+    pipe [ADDRESS:]PORT | git-credential ACT | version";
 
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args().skip(1).collect();
     let words: Vec<_> = words.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
-        ["init"] => run(coracle_guest::init::init(environment())),
+        ["init", lifeline @ ..] => match self::lifeline(lifeline) {
+            Some(lifeline) => match run(coracle_guest::init::init(environment(), lifeline)) {
+                Ok(Left::Alone) => return ExitCode::from(LEFT_ALONE),
+                left => left.map(|_| ()),
+            },
+            None => Err(std::io::Error::other(USAGE)),
+        },
         ["connect"] => run(coracle_guest::init::connect()),
         ["shell", program] => coracle_guest::shell::shell(program, &environment()).map(|never| match never {}),
         ["port", port] => run(coracle_guest::port::port(port)),
+        ["pipe", port] => run(coracle_guest::pipe::pipe(port)),
         ["git-credential", act] => run(coracle_guest::git_credential::helper(act)),
         ["version"] => {
             eprintln!("coracle-guest {}, protocol {}", env!("CARGO_PKG_VERSION"), coracle_guest::wire::VERSION);
@@ -31,6 +42,18 @@ fn main() -> ExitCode {
     }
 }
 
+/// How long PID 1 waits for somebody; the outer nothing when its words cannot be read.
+fn lifeline(words: &[&str]) -> Option<Option<Duration>> {
+    match words {
+        [] => Some(None),
+        [word] => {
+            let seconds: u64 = word.strip_prefix("--lifeline=")?.parse().ok()?;
+            Some(Some(Duration::from_secs(seconds)).filter(|it| !it.is_zero()))
+        }
+        _ => None,
+    }
+}
+
 /// `NAME=value` each, as the engine gave it.
 #[expect(clippy::disallowed_methods, reason = "what the image says enters here, and nowhere else")]
 fn environment() -> Vec<Vec<u8>> {
@@ -38,7 +61,7 @@ fn environment() -> Vec<Vec<u8>> {
 }
 
 /// One thread does everything but what blocks on files.
-fn run(work: impl Future<Output = std::io::Result<()>>) -> std::io::Result<()> {
+fn run<T>(work: impl Future<Output = std::io::Result<T>>) -> std::io::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(8).build()?;
     let done = runtime.block_on(work);
     // A read of standard input that nobody will answer must not hold us.

@@ -21,6 +21,7 @@ mod item;
 mod lines;
 mod list;
 mod locks;
+mod measure;
 mod memory;
 pub(crate) mod pattern;
 mod place;
@@ -202,6 +203,7 @@ impl Work<'_> {
                 self.changed(&hints, &exclude, bounds, &tool).map(Done::Changed)
             }
             Act::Sums { after, bounds } => self.sums(after.as_deref(), bounds),
+            Act::Measure { bounds } => self.measure(bounds),
             Act::Stage { stage, begins } => self.stage(&stage, begins, content).map(|()| Done::Staged),
             Act::Unstage { stage } => self.unstage(&stage).map(|()| Done::Staged),
             Act::Touched => Ok(Done::Touched(self.memory.touched())),

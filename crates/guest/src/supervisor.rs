@@ -200,6 +200,11 @@ impl Supervisor {
         self.table().jobs.values().filter(|it| !it.told()).cloned().collect()
     }
 
+    /// Whether a command runs.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.table().jobs.values().any(|it| !it.ended())
+    }
+
     fn tidy_sometimes(&self) {
         let (now, mut table) = (Instant::now(), self.table());
         if table.tidy.is_some_and(|(at, len)| now < at && table.jobs.len() < len) {

@@ -21,6 +21,9 @@ pub use self::walk::{Holding, Walk, Walked};
 /// Version of what is said. A guest of another version is not spoken to.
 pub const VERSION: u32 = 1;
 
+/// What PID 1 ends with when nobody was there for as long as it waits.
+pub const LEFT_ALONE: u8 = 75;
+
 /// Bytes of a header, at most.
 pub const MAX_HEADER: usize = 64 << 10;
 

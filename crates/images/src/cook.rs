@@ -76,6 +76,12 @@ impl Cooked {
         !self.no_manager && self.missing.is_empty() && self.commands.iter().all(|it| it.error.is_none())
     }
 
+    /// The end of what the command printed that failed.
+    #[must_use]
+    pub fn log(&self) -> Option<&str> {
+        self.commands.iter().rfind(|it| it.error.is_some()).map(|it| it.output.as_str())
+    }
+
     /// What went wrong, in one sentence.
     #[must_use]
     pub fn fault(&self) -> Option<String> {

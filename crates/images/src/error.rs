@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use coracle_runtime::{Excerpt, ImageRef};
+use coracle_runtime::{Excerpt, ImageId, ImageRef};
 
 /// Why there is no image.
 #[non_exhaustive]
@@ -43,6 +43,16 @@ pub enum Error {
     Unfit {
         /// What is wrong with it.
         what: String,
+    },
+    /// The name belongs to another image than the one that is meant by it.
+    #[error("`{image}` is another image than before: {found} in place of {pinned}")]
+    Changed {
+        /// The name.
+        image: ImageRef,
+        /// The image that is meant.
+        pinned: ImageId,
+        /// The one that has the name.
+        found: ImageId,
     },
     /// A file of ours could not be used.
     #[error("cannot {what}")]

@@ -23,6 +23,7 @@ mod fit;
 pub mod key;
 mod lock;
 pub mod packages;
+pub mod pin;
 pub mod profile;
 mod recipe;
 mod registry;

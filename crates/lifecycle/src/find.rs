@@ -17,7 +17,7 @@ use crate::network::now;
 use crate::record::{Held, Record, RecordedMount, Role, State};
 use crate::stack::service;
 use crate::store::Loaded;
-use crate::{Error, Kind, Links, Result, Store};
+use crate::{Error, Kind, Links, Result, RoomTag, Store};
 
 /// The engines that records name.
 #[async_trait]
@@ -27,6 +27,11 @@ pub trait Engines: Send + Sync {
 
     /// The engine that new containers are made with.
     async fn preferred(&self) -> Result<Arc<dyn ContainerRuntime>>;
+
+    /// The same engine for what is done to a container of that room. Whoever keeps a log of it hears of each call.
+    fn heard(&self, runtime: Arc<dyn ContainerRuntime>, _room: RoomTag<'_>) -> Arc<dyn ContainerRuntime> {
+        runtime
+    }
 }
 
 /// A container of ours, as far as it is there.

@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 
 use coracle_runtime::archive::{Limits, Writer};
 use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::link::wire::{At, Who};
 use coracle_runtime::link::{Link, LinkSettings, SocketAt};
 use coracle_runtime::{
     Container, ContainerId, ContainerPath, ContainerRuntime, Error as Engine, GuestOn, Ids, Inside, ProcessId,
 };
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 
 use crate::record::{Record, RecordedJob, State};
 use crate::store::{Loaded, own_directory};
@@ -143,6 +145,24 @@ impl Store {
     }
 }
 
+/// A guest that was held answers by then.
+const HELD_ANSWERS: Duration = Duration::from_secs(1);
+
+/// A guest that said something so lately is not asked whether it is there: no engine's program can have stopped its container
+/// since. That it ended is known at once.
+const HEARD_LATELY: Duration = Duration::from_millis(20);
+
+/// Whether the guest at the other end of a link that is connected answers.
+pub(crate) async fn answers(link: &Link) -> bool {
+    link.was_heard(HEARD_LATELY) || link.transport().is_some() && pinged(link, HELD_ANSWERS).await
+}
+
+/// Whether a guest says something by then.
+pub(crate) async fn pinged(link: &Link, within: Duration) -> bool {
+    let root = At { user: Who::Ids { uid: 0, gid: Some(0) }, path: "/".into(), follow: true };
+    matches!(timeout(within, link.stat(root)).await, Ok(Ok(_)))
+}
+
 /// The links of this process: one for each container, held as long as it answers.
 #[derive(Clone, Debug)]
 pub struct Links {
@@ -174,7 +194,11 @@ impl Links {
     /// by the socket, whose peer is the PID 1 that the record names. Either proves that the container is ours and runs.
     pub async fn at_hand(&self, store: &Store, record: &Record) -> Option<Link> {
         let id = record.id.as_ref().filter(|_| record.state == State::Ready)?;
-        if let Some(link) = self.held(id).filter(|it| it.transport().is_some()) {
+        // That the guest of a connection is gone is only known for sure when something goes over it: a command would be put
+        // to the next guest, which has no session yet.
+        if let Some(link) = self.held(id)
+            && answers(&link).await
+        {
             return Some(link);
         }
         let link = Link::by_socket(&store.socket(record)?, self.settings).await?;

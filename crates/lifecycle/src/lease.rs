@@ -38,10 +38,9 @@ impl Moment {
     /// This one.
     #[must_use]
     pub fn now() -> Self {
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let up = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
-        let up_s = up.split('.').next().and_then(|it| it.parse().ok()).unwrap_or(0);
-        Self { wall: Timestamp::now(), boot: boot.trim().to_owned(), up_s }
+        let up = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let up_s = u64::try_from(up.tv_sec).unwrap_or(0);
+        Self { wall: Timestamp::now(), boot: coracle_runtime::boot_id().to_owned(), up_s }
     }
 
     /// Whether so much time has passed for certain. Within one run of the machine both clocks have to say so. In a later

@@ -29,6 +29,7 @@ mod list;
 mod lock;
 mod network;
 mod networks;
+mod packages;
 mod protect;
 mod prune;
 mod reap;
@@ -54,6 +55,7 @@ pub(crate) use list::asked;
 pub use list::{Listed, Listing, list};
 pub use lock::Lock;
 pub use networks::{NewNetwork, OwnNetwork, create_network, destroy_network, drop_networks, find_network, networks};
+pub use packages::{SharedPackage, SharedPackages};
 pub use protect::DEFAULT_PROTECTED;
 pub use prune::{Prunable, Prune, Thing, prunable, prune};
 pub use reap::reap;
@@ -65,8 +67,8 @@ pub use save::{
     Saved, SavedKind, Target, What,
 };
 pub use session::{
-    Blueprint, BoxError, EndedRooms, Ending, Fill, Filling, Ready, Reason, Recreated, RoomAsk, RoomDeed, RoomError,
-    RoomEvent, RoomRole, RoomTerms, RoomView, Rooms, Tell,
+    Blueprint, BoxError, EndReason, EndedRooms, Ending, Fill, Filling, Ready, Reason, Recreated, RoomAsk, RoomDeed,
+    RoomError, RoomEvent, RoomRole, RoomTag, RoomTerms, RoomView, Rooms, Tell,
 };
 pub use stack::StackPart;
 pub use store::{Store, StoreError};

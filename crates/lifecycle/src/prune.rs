@@ -3,22 +3,25 @@
 //! **Invariant:** what is found here is proven ours, one by one; a label alone makes nothing a candidate.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use coracle_runtime::{ContainerId, ContainerName, ContainerRuntime, LabelFilter, RecordId, VolumeAct};
+use coracle_runtime::{
+    Container, ContainerId, ContainerName, ContainerRuntime, LabelFilter, RecordId, Volume, VolumeAct,
+};
 use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::destroy::clear_directory;
 use crate::lease::{Moment, Terms, Verdict, verdict};
 use crate::networks::{OwnNetwork, networks_on};
+use crate::packages;
 use crate::reap::in_use;
 use crate::record::{Record, State};
 use crate::{
-    Ending, Engines, Error, Found, Links, Listed, Removing, Result, RoomRole, RoomTerms, Rooms, SAVE_TIME, Store,
-    StoreError, asked, destroy, destroy_network, list, reconcile,
+    EndReason, Ending, Engines, Error, Found, Links, Listed, Removing, Result, RoomRole, RoomTerms, Rooms, SAVE_TIME,
+    Store, StoreError, asked, destroy, destroy_network, list, reconcile,
 };
 
 /// Something of ours.
@@ -154,7 +157,8 @@ pub async fn prune(engines: &dyn Engines, store: &Store, removing: &Removing<'_>
         Way::Room(session, role) => {
             let rooms = Rooms::new(store.clone(), removing.links.clone(), RoomTerms::default());
             let Removing { saving, grace, .. } = *removing;
-            let ending = Ending { saving, reader: None, grace, within: SAVE_TIME, tell: &|_| {} };
+            let reason = EndReason::Command;
+            let ending = Ending { saving, reader: None, grace, within: SAVE_TIME, tell: &|_| {}, reason };
             rooms.end_room(engines, (session, *role), &ending).await?;
         }
         Way::Directory(path) => {
@@ -302,6 +306,9 @@ async fn volumes(runtime: &Arc<dyn ContainerRuntime>, store: &Store, found: &mut
     let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
     let listed = runtime.volume(VolumeAct::List(managed)).await?;
     let (records, rooms, role_label) = (store.records()?, store.rooms()?, store.signer().key("role"));
+    let (of_packages, listed): (Vec<_>, Vec<_>) =
+        listed.into_iter().partition(|it| it.labels.get(&role_label).is_some_and(|it| it == packages::ROLE));
+    packages_of_before(runtime, store, of_packages, found).await?;
     for it in listed.into_iter().filter(|it| store.signed(runtime.kind(), &it.labels)) {
         let of_ours = it.labels.get(&store.signer().key("compose_project"));
         let project = of_ours.or_else(|| it.labels.get("com.docker.compose.project")).cloned().unwrap_or_default();
@@ -321,6 +328,44 @@ async fn volumes(runtime: &Arc<dyn ContainerRuntime>, store: &Store, found: &mut
             made,
             reason,
             way,
+            ..Thing::of(Prunable::Volumes)
+        });
+    }
+    Ok(())
+}
+
+/// Packages for snippets stay as long as nobody clears them; those of before, as long as a container has them.
+async fn packages_of_before(
+    runtime: &Arc<dyn ContainerRuntime>,
+    store: &Store,
+    listed: Vec<Volume>,
+    found: &mut Prune,
+) -> Result<()> {
+    let ours = |it: &Volume| store.signed(runtime.kind(), &it.labels);
+    let listed: Vec<_> = listed.into_iter().filter(ours).collect();
+    if listed.is_empty() {
+        return Ok(());
+    }
+    // Whoever adds some has a volume that is remembered nowhere yet.
+    let at_rest = store.try_common_lock(packages::ROLE)?.is_some();
+    let kept = store.shared_packages()?;
+    let containers = runtime.list(&LabelFilter(vec![(store.signer().key("managed"), None)])).await?;
+    for it in listed {
+        let is_it = |part: Component<'_>| part.as_os_str() == it.name.as_str();
+        let has_it = |container: &Container| container.mounts.iter().any(|it| it.source.components().any(is_it));
+        let (reason, goes) = match () {
+            () if kept.iter().any(|kept| kept.volume.as_str() == it.name) => ("snippets get these packages", false),
+            () if !at_rest => ("packages are just being changed", false),
+            () if containers.iter().any(has_it) => ("a container has these packages", false),
+            () => ("snippets get other packages now", true),
+        };
+        let way = if goes { Way::Volume(runtime.clone(), it.name.clone()) } else { Way::Stays };
+        found.add(Thing {
+            id: Some(it.name.clone()),
+            made: it.created.parse().ok(),
+            reason: reason.to_owned(),
+            way,
+            name: it.name,
             ..Thing::of(Prunable::Volumes)
         });
     }
@@ -354,8 +399,8 @@ fn temporary(store: &Store, found: &mut Prune) -> Result<()> {
 /// No call takes more than an hour or two; its directory is not left behind but by a process that was killed.
 const ABANDONED: Duration = Duration::from_secs(86400);
 
-/// What is below such a directory is needed for one call: a clone that is looked at, a copy, Podman's socket.
-const TEMPORARY: &[&str] = &["coracle-git-", "coracle-copy-", "coracle-podman-"];
+/// What is below such a directory is needed for one call: a clone that is looked at, a copy, Podman's socket, a snippet.
+const TEMPORARY: &[&str] = &["coracle-git-", "coracle-copy-", "coracle-podman-", "coracle-run-"];
 
 /// Temporary directories of calls.
 fn clones(dir: &Path, found: &mut Prune) {

@@ -113,6 +113,7 @@ impl Place {
     }
 }
 
-fn at(user: Ids, path: &ContainerPath) -> wire::At {
+/// A path as a user reaches it.
+pub(crate) fn at(user: Ids, path: &ContainerPath) -> wire::At {
     wire::At { user: wire::Who::Ids { uid: user.uid, gid: Some(user.gid) }, path: path.to_string(), follow: true }
 }

@@ -63,7 +63,14 @@ impl From<UserAsk> for String {
 
 /// The users of an image, as far as its passwd file can be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Accounts(Vec<(String, Ids)>);
+pub struct Accounts(Vec<Account>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Account {
+    name: String,
+    ids: Ids,
+    home: Option<String>,
+}
 
 impl Accounts {
     /// Reads a passwd file. Lines that are none are passed over: the file is the image's, and not trusted.
@@ -74,7 +81,9 @@ impl Accounts {
             let mut fields = line.split(':');
             let name = fields.next()?.to_owned();
             let uid = fields.nth(1)?.parse().ok()?;
-            Some((name, Ids { uid, gid: fields.next()?.parse().ok()? }))
+            let ids = Ids { uid, gid: fields.next()?.parse().ok()? };
+            let home = fields.nth(1).filter(|it| it.starts_with('/')).map(str::to_owned);
+            Some(Account { name, ids, home })
         };
         Self(text.lines().filter_map(read).collect())
     }
@@ -87,14 +96,20 @@ impl Accounts {
         match ask {
             UserAsk::Ids(ids) => Ok(*ids),
             UserAsk::Uid(uid) => {
-                let known = self.0.iter().find(|it| it.1.uid == *uid);
-                Ok(known.map_or(Ids { uid: *uid, gid: *uid }, |it| it.1))
+                let known = self.0.iter().find(|it| it.ids.uid == *uid);
+                Ok(known.map_or(Ids { uid: *uid, gid: *uid }, |it| it.ids))
             }
             UserAsk::Name(name) => {
-                let known = self.0.iter().find(|it| it.0 == *name);
-                known.map(|it| it.1).ok_or_else(|| Error::UserNotFound(name.clone()))
+                let known = self.0.iter().find(|it| it.name == *name);
+                known.map(|it| it.ids).ok_or_else(|| Error::UserNotFound(name.clone()))
             }
         }
+    }
+
+    /// The home of a user, where the image says one.
+    #[must_use]
+    pub fn home(&self, uid: u32) -> Option<&str> {
+        self.0.iter().find(|it| it.ids.uid == uid)?.home.as_deref()
     }
 }
 
@@ -147,5 +162,6 @@ mod tests {
         assert_eq!(resolve("1000").unwrap(), "1000:50");
         assert_eq!(resolve("1234").unwrap(), "1234:1234");
         assert!(matches!(resolve("nobody"), Err(Error::UserNotFound(_))));
+        assert_eq!((it.home(1000), it.home(7)), (Some("/home/node"), None));
     }
 }

@@ -2,14 +2,15 @@
 
 use std::fmt;
 use std::fs::File;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
 use crate::link::{Link, LinkSettings, SocketAt};
 use crate::{
-    Container, ContainerId, ContainerPath, EngineInfo, EngineKind, Exec, ExecOutput, Handle, Image, ImageConfig,
-    ImageId, ImageRef, Network, NetworkName, Placed, Result, Stacks, Usage,
+    ByteSize, Container, ContainerId, ContainerPath, EngineInfo, EngineKind, Exec, ExecOutput, Handle, Image,
+    ImageConfig, ImageId, ImageRef, Network, NetworkName, Placed, Result, Stacks, Usage,
 };
 
 /// A container engine in our verbs. Every implementation passes the conformance suite.
@@ -131,6 +132,8 @@ pub enum ImageAct {
         /// How the image starts, in place of how the container was started.
         config: ImageConfig,
     },
+    /// Makes an image by a Dockerfile.
+    Build(Box<ImageBuild>),
     /// Local images that carry all of these labels.
     List(LabelFilter),
     /// Gives an image another name. One that had it loses it.
@@ -142,6 +145,29 @@ pub enum ImageAct {
     },
     /// Removes by id. One that is gone is no error.
     Remove(ImageId),
+}
+
+/// An image to be made by a Dockerfile. What it begins with has to be here: the engine fetches nothing by itself.
+#[derive(Clone, Debug)]
+pub struct ImageBuild {
+    /// A directory of ours, with all that the Dockerfile may copy and nothing else.
+    pub context: PathBuf,
+    /// The Dockerfile, which need not lie in it.
+    pub dockerfile: PathBuf,
+    /// The name the image gets.
+    pub tag: ImageRef,
+    /// Values of its arguments, which stay in the image's history.
+    pub args: Vec<(String, String)>,
+    /// The stage that is meant; the last one when missing.
+    pub target: Option<String>,
+    /// Its commands reach nothing.
+    pub offline: bool,
+    /// For each of its commands.
+    pub memory: Option<ByteSize>,
+    /// Labels of the image.
+    pub labels: Vec<(String, String)>,
+    /// After this much time it is given up.
+    pub deadline: Duration,
 }
 
 /// What can be done with networks.

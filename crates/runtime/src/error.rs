@@ -202,6 +202,8 @@ pub enum Capability {
     ReadOnlyRoot,
     /// Make an image of a container.
     Commit,
+    /// Make an image by a Dockerfile.
+    Build,
     /// Publish ports on the host.
     Publish,
     /// Lines of the hosts file.
@@ -243,6 +245,7 @@ impl Capability {
             Self::HealthCheck => "health_check",
             Self::ReadOnlyRoot => "read_only_root",
             Self::Commit => "commit",
+            Self::Build => "build",
             Self::Publish => "publish",
             Self::HostEntries => "host_entries",
             Self::Pause => "pause",
@@ -267,6 +270,7 @@ impl Capability {
             EngineKind::Container => &[
                 Self::PidsLimit,
                 Self::Commit,
+                Self::Build,
                 Self::Compose,
                 Self::Gpu,
                 Self::KeepId,
@@ -300,6 +304,7 @@ impl fmt::Display for Capability {
             Self::HealthCheck => "health check of the image",
             Self::ReadOnlyRoot => "a read-only root beside a guest that is copied in",
             Self::Commit => "an image of a container",
+            Self::Build => "an image by a Dockerfile",
             Self::Publish => "ports on the host",
             Self::HostEntries => "lines of the hosts file",
             Self::Pause => "pausing a container",

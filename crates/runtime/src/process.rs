@@ -1,5 +1,7 @@
 //! A process that can be told from a later one with the same number.
 
+use std::sync::OnceLock;
+
 use serde::{Deserialize, Serialize};
 
 /// A process: its number, when it started, and since which boot.
@@ -18,19 +20,19 @@ impl ProcessId {
     #[must_use]
     pub fn current() -> Self {
         let pid = std::process::id();
-        Self { pid, start: start_of(pid).unwrap_or(0), boot: boot() }
+        Self { pid, start: start_of(pid).unwrap_or(0), boot: boot_id().to_owned() }
     }
 
     /// A process as it is now; `None` when there is none of that number.
     #[must_use]
     pub fn of(pid: u32) -> Option<Self> {
-        Some(Self { pid, start: start_of(pid)?, boot: boot() })
+        Some(Self { pid, start: start_of(pid)?, boot: boot_id().to_owned() })
     }
 
     /// Whether it still runs.
     #[must_use]
     pub fn alive(&self) -> bool {
-        if self.boot != boot() {
+        if self.boot != boot_id() {
             return false;
         }
         match start_of(self.pid) {
@@ -56,8 +58,13 @@ fn signals(pid: u32) -> bool {
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
 }
 
-fn boot() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+/// Names this run of the machine; empty where it is not told. It is asked often and never changes.
+#[must_use]
+pub fn boot_id() -> &'static str {
+    static BOOT: OnceLock<String> = OnceLock::new();
+    BOOT.get_or_init(|| {
+        std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+    })
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Host paths that lie read-only over a writable bind (containers.md 4.10, security.md 5.3).
+//! Host paths that lie read-only over a writable bind (containers.md 4.10, security.md 5.3), and names that nothing of a
+//! container's is written to without the person's word.
 
 use std::path::Path;
 
@@ -41,6 +42,53 @@ fn plain(bind: &Mount, path: &str) -> Option<HostPath> {
 pub fn leads_to_protected(real: &Path, protected: &[String]) -> bool {
     let mut ends = real.ancestors().filter_map(|it| real.strip_prefix(it).ok()).filter(|it| !it.as_os_str().is_empty());
     ends.any(|end| protected.iter().any(|path| end.starts_with(path) || Path::new(path).starts_with(end)))
+}
+
+/// Names that decide what a person's programs run, wherever they lie: of hooks, editors, builds and agents. Whatever
+/// begins with `.git` is one, too.
+const ACTED_ON: &[&str] = &[
+    ".circleci",
+    ".husky",
+    ".pre-commit-config.yaml",
+    ".vscode",
+    ".idea",
+    ".vs",
+    ".zed",
+    ".nvim.lua",
+    ".exrc",
+    ".editorconfig",
+    ".envrc",
+    ".direnv",
+    ".devcontainer",
+    ".devcontainer.json",
+    ".claude",
+    ".cursor",
+    ".cursorrules",
+    ".codex",
+    ".gemini",
+    ".mcp.json",
+    ".amplifier",
+    "agents.md",
+    "claude.md",
+    "gemini.md",
+    ".buildkite",
+    ".drone.yml",
+    ".travis.yml",
+    "azure-pipelines.yml",
+    "jenkinsfile",
+    ".woodpecker",
+    ".woodpecker.yml",
+    ".cargo",
+    ".npmrc",
+    ".yarnrc",
+    ".yarnrc.yml",
+];
+
+/// Whether a program of the person's acts on what has this name, in whatever case a file system keeps it.
+#[must_use]
+pub fn is_acted_on(path: &str) -> bool {
+    let acts = |part: &str| part.starts_with(".git") || ACTED_ON.contains(&part);
+    path.to_lowercase().split('/').any(acts)
 }
 
 #[cfg(test)]
@@ -91,5 +139,18 @@ mod tests {
         ] {
             assert_eq!(leads_to_protected(Path::new(real), &protected()), leads, "{real}");
         }
+    }
+
+    #[test]
+    fn names_that_programs_act_on_are_found_wherever_they_lie() {
+        let acted =
+            [".git/hooks/x", "a/.gitattributes", ".github/w.yml", "sub/CLAUDE.md", ".VSCode/x", ".envrc", ".GIT"];
+        for name in acted {
+            assert!(is_acted_on(name), "{name}");
+        }
+        for name in ["src/main.rs", "git/x", "a.github", "claude.rs", ""] {
+            assert!(!is_acted_on(name), "{name}");
+        }
+        assert!(ACTED_ON.iter().all(|it| *it == it.to_lowercase()), "they are compared with names in lower case");
     }
 }

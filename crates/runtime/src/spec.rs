@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +43,8 @@ pub struct CreateSpec {
     pub gpu: bool,
     /// Lines of its hosts file.
     pub add_hosts: Vec<HostEntry>,
+    /// Its guest ends it when nobody was connected and no command ran for so long.
+    pub lifeline: Option<Duration>,
     /// Our labels and the caller's.
     pub labels: BTreeMap<String, String>,
 }
@@ -65,6 +68,7 @@ impl CreateSpec {
             capabilities: Capabilities::default(),
             gpu: false,
             add_hosts: Vec::new(),
+            lifeline: None,
             labels: BTreeMap::new(),
         }
     }

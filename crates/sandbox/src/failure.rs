@@ -1,6 +1,6 @@
 //! What went wrong, in the words of sandbox.md 0.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// A step's result.
@@ -140,7 +140,7 @@ impl Failure {
 }
 
 /// News that is not the answer.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {
     /// What a caller can branch on.
     pub code: String,

@@ -24,12 +24,21 @@ pub(crate) fn own_directory(dir: &Path) -> Result<()> {
 
 /// Takes a lock, waiting a while for its holder. `flock` has no waiting that an async task could abandon.
 pub(crate) async fn lock(path: &Path, patience: Duration) -> Result<Lock> {
+    taken(path, patience, File::try_lock).await
+}
+
+/// Takes a lock that others may share.
+pub(crate) async fn lock_shared(path: &Path, patience: Duration) -> Result<Lock> {
+    taken(path, patience, File::try_lock_shared).await
+}
+
+async fn taken(path: &Path, patience: Duration, take: fn(&File) -> Result<(), TryLockError>) -> Result<Lock> {
     let mut options = File::options();
     let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
     let file = file.map_err(Failure::internal)?;
     let give_up = tokio::time::Instant::now() + patience;
     loop {
-        match file.try_lock() {
+        match take(&file) {
             Ok(()) => return Ok(Lock(file)),
             Err(TryLockError::WouldBlock) if tokio::time::Instant::now() < give_up => tokio::time::sleep(AGAIN).await,
             Err(TryLockError::WouldBlock) => return Err(Failure::new(Code::Busy, "Another call is at work there.")),

@@ -13,6 +13,8 @@ mod container;
 #[cfg(feature = "host")]
 mod containers;
 #[cfg(feature = "host")]
+pub mod devcontainer;
+#[cfg(feature = "host")]
 pub mod driver;
 mod failure;
 #[cfg(feature = "host")]
@@ -30,7 +32,10 @@ mod token;
 pub mod worktree;
 
 #[cfg(feature = "host")]
-pub use container::{ContainerSandboxProvider, Gate, Prepared, Preparing, Sandbox, SandboxDir, SandboxRecord};
+pub use container::{
+    AtStart, Claim, ContainerSandboxProvider, Gate, InUse, Prepared, Preparing, Readying, Sandbox, SandboxDir,
+    SandboxRecord,
+};
 #[cfg(feature = "host")]
 pub use containers::{Containers, Held, Look};
 pub use failure::{Code, Failure, Result, Warning};

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use coracle_lifecycle::{Links, RoomTerms, Rooms, Store};
+use coracle_lifecycle::{Links, RoomTag, RoomTerms, Rooms, Store};
 use coracle_runtime::link::{LinkSettings, wire::Keep};
 use coracle_runtime::{CliRuntime, ContainerName, ContainerRuntime, EngineKind, FakeRuntime, Input, Policy, ProcessId};
 use tokio_util::sync::CancellationToken;
@@ -251,6 +252,7 @@ impl Context {
         let terms = RoomTerms {
             idle: self.config.workspace.idle.0,
             sandbox_idle: self.config.sandbox.idle.0,
+            lifetime: self.config.workspace.lifetime.unless_zero().unwrap_or(Duration::MAX),
             ..RoomTerms::default()
         };
         Ok(self.rooms.get_or_init(|| Rooms::new(store, self.links.clone(), terms)).clone())
@@ -300,6 +302,10 @@ impl coracle_lifecycle::Engines for Context {
 
     async fn preferred(&self) -> coracle_lifecycle::Result<Arc<dyn ContainerRuntime>> {
         self.runtime().await.map_err(no_engine)
+    }
+
+    fn heard(&self, runtime: Arc<dyn ContainerRuntime>, room: RoomTag<'_>) -> Arc<dyn ContainerRuntime> {
+        crate::tools::heard(self, runtime, room)
     }
 }
 

@@ -97,6 +97,20 @@ pub(crate) fn program(
     runtime: &dyn ContainerRuntime,
     image: &Image,
 ) -> Result<Option<GuestProgram>, Failure> {
+    program_for(cx, runtime, &image.arch)
+}
+
+/// The same for an image of this machine's own architecture.
+pub(crate) fn of_this_machine(cx: &Context, runtime: &dyn ContainerRuntime) -> Result<Option<GuestProgram>, Failure> {
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    program_for(cx, runtime, arch)
+}
+
+fn program_for(cx: &Context, runtime: &dyn ContainerRuntime, arch: &str) -> Result<Option<GuestProgram>, Failure> {
     if cx.config.guest == config::Guest::Never {
         return Ok(None);
     }
@@ -104,7 +118,7 @@ pub(crate) fn program(
         // It plays the guest in this process, so there is no program.
         return Ok(Some(GuestProgram { path: "/".into(), sha256: String::new(), shared_files: true, worker: None }));
     }
-    let Some(guest) = embedded(&image.arch) else { return Ok(None) };
+    let Some(guest) = embedded(arch) else { return Ok(None) };
     let dir = cx.state()?.root().join("guest");
     let path = guest
         .place(&dir)

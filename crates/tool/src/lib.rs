@@ -25,6 +25,7 @@ mod op;
 pub mod ops;
 mod preflight;
 mod progress;
+mod proxied;
 mod reach;
 mod render;
 mod resolve;

@@ -5,6 +5,7 @@ mod changes;
 mod done;
 mod jobs;
 mod marks;
+mod packages;
 mod preflight;
 mod report;
 mod saved;
@@ -50,6 +51,25 @@ pub(crate) fn saved(verb: &str, answer: &Value) -> String {
     match verb {
         "list" => saved::list(answer, jiff::Timestamp::now()),
         _ => saved::restored(answer),
+    }
+}
+
+/// The answers of `coracle run packages`.
+pub(crate) fn packages(verb: &str, answer: &Value) -> String {
+    match verb {
+        "list" => packages::list(answer),
+        "add" => packages::added(answer),
+        _ => packages::cleared(answer),
+    }
+}
+
+/// The answer of `coracle images trust`.
+pub(crate) fn trusted(answer: &Value) -> String {
+    let (image, id, before) = (text(answer, "image"), text(answer, "id"), text(answer, "before"));
+    match before {
+        before if before == id => format!("{image} is {id}, as before"),
+        before if before.is_empty() => format!("{image} is {id} from now on"),
+        before => format!("{image} is {id} from now on; it was {before}"),
     }
 }
 

@@ -5,7 +5,7 @@ mod host_paths;
 mod inside_path;
 mod network;
 mod profile;
-mod protected;
+pub(crate) mod protected;
 mod provisioning;
 mod stack;
 

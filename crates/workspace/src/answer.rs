@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::{Code, Recreated};
+use crate::{Code, Reason, Recreated};
 
 /// The answer of a tool: one message, a value, and what else the caller should know.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,31 +97,44 @@ impl Warning {
 
 impl From<&Recreated> for Warning {
     fn from(it: &Recreated) -> Self {
-        let (code, kept) = if it.files_lost {
-            ("workspace_files_lost", "its files are gone too")
+        Self::recreated(it, "/workspace")
+    }
+}
+
+impl Warning {
+    /// A container took another's place; `kept` is where its volume is.
+    pub(crate) fn recreated(it: &Recreated, kept: &str) -> Self {
+        let (code, files) = if it.files_lost {
+            ("workspace_files_lost", "its files are gone too".to_owned())
         } else {
-            ("workspace_recreated", "/workspace is intact")
+            ("workspace_recreated", format!("{kept} is intact"))
         };
-        let lost = if it.files_lost { "Running processes and all files are gone" } else { LOST };
-        let message = format!("The container was replaced ({}). {lost}; {kept}.", it.reason.word());
-        let (lost, kept): (&[&str], &[&str]) = if it.files_lost {
-            (&["processes", "/tmp", "files outside /workspace", "/workspace"], &[])
-        } else {
-            (&["processes", "/tmp", "files outside /workspace"], &["/workspace"])
+        let outside = format!("files outside {kept}");
+        let lost = if it.files_lost { "all files" } else { &outside };
+        let reason = it.reason.word();
+        let message = match it.reason {
+            Reason::Lifetime => LIFETIME.to_owned(),
+            _ => format!("The container was replaced ({reason}). Running processes and {lost} are gone; {files}."),
         };
+        let mut lost = vec!["processes", "/tmp", &outside];
+        let mut left = vec![kept];
+        if it.files_lost {
+            lost.append(&mut left);
+        }
         let details = serde_json::json!({
-            "reason": it.reason.word(),
+            "reason": reason,
             "exit_code": it.exit_code,
             "from": it.from,
             "to": it.to,
             "lost": lost,
-            "kept": kept,
+            "kept": left,
         });
         Self { code: code.to_owned(), message, details: details.as_object().cloned().unwrap_or_default() }
     }
 }
 
-const LOST: &str = "Running processes and files outside /workspace are gone";
+const LIFETIME: &str = "The container was replaced (lifetime), and its files went with it. Those that were changed are \
+    saved: the person has them with `coracle saved`.";
 
 impl<T> Answer<T> {
     pub(crate) fn done(message: impl Into<String>, value: T) -> Self {

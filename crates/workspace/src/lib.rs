@@ -30,6 +30,7 @@ mod sessions;
 mod shell;
 mod snapshot;
 mod tool;
+mod watch;
 mod workspace;
 
 pub use answer::{Answer, Cut, Failure, Place, Warning};
@@ -40,10 +41,10 @@ pub use export::{
 };
 pub use files::{DeleteEntry, EditFile, FileInfo, Ls, ReadFile, ReadFileResult, Rm, WriteFile, Written};
 pub use gate::Gate;
-pub use mounts::{Filter, HostMount, MountError, copy_in};
-pub use prompt::{Told, prompt, unavailable};
+pub use mounts::{Filter, HostMount, MountError, Survey, copy_in, survey};
+pub use prompt::{Told, ToldMount, prompt, unavailable};
 pub use python::{EvaluatePython, Evaluated};
-pub use run_code::{Language, Mode, Ran, RunCode, RunSettings};
+pub use run_code::{Language, Mode, Preload, Ran, RunCode, RunSettings};
 pub use search::{Glob, GlobMatch, Grep, GrepMatch};
 pub use sessions::{Reason, Recreated, Role, Session, Sessions};
 pub use shell::{Changed, Shell, ShellResult};

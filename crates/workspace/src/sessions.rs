@@ -10,7 +10,7 @@ use coracle_runtime::link::Link;
 use coracle_runtime::{ByteSize, ContainerPath, Ids};
 use serde::{Deserialize, Serialize};
 
-use crate::Failure;
+use crate::{Failure, Warning};
 
 /// What a container of a session is for. Ending a run must not cost the agent its workspace, so there are two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -74,6 +74,8 @@ pub struct Session {
     pub memory: ByteSize,
     /// This replaced another, and nobody was told yet. Whoever gets it tells.
     pub news: Option<Recreated>,
+    /// What else there is to tell with the next result.
+    pub warnings: Vec<Warning>,
     /// As long as this is held, somebody is in it.
     pub in_use: Arc<dyn Any + Send + Sync>,
 }
@@ -109,6 +111,8 @@ pub enum Reason {
     SpecChanged,
     /// A run took too long.
     Timeout,
+    /// It had been there for as long as it may.
+    Lifetime,
 }
 
 impl Reason {
@@ -122,6 +126,7 @@ impl Reason {
             Self::Idle => "idle",
             Self::SpecChanged => "spec_changed",
             Self::Timeout => "timeout",
+            Self::Lifetime => "lifetime",
         }
     }
 }

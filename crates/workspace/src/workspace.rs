@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coracle_runtime::link::wire::space::{Act, Done, Touch};
-use coracle_runtime::{Chunk, Error, Exec, ExecOutput};
+use coracle_runtime::{ByteSize, Chunk, Error, Exec, ExecOutput};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::Result;
 use crate::paths::PathCharset as Charset;
+use crate::watch::Watch;
 use crate::{Answer, Code, Failure, Gate, Place, Role, RunSettings, Session, Sessions, Warning};
 
 pub use crate::paths::PathCharset;
@@ -35,6 +36,8 @@ pub struct Settings {
     pub read_before_write: bool,
     /// Names of directories in which nobody looks for what a command changed.
     pub scan_exclude: Vec<String>,
+    /// As much as a workspace should hold; more is told.
+    pub max_bytes: Option<ByteSize>,
     /// There is a tool for what has to go on after a command.
     pub has_jobs: bool,
     /// How snippets run.
@@ -58,6 +61,7 @@ struct Shared {
     runs: Gate,
     /// What the last guest knew of touched files, for the next one.
     touched: Mutex<Known>,
+    watch: Watch,
 }
 
 #[derive(Debug, Default)]
@@ -82,10 +86,17 @@ pub(crate) struct There<T> {
     pub(crate) session: Session,
 }
 
+impl Session {
+    /// All news of it, which whoever has it tells.
+    pub(crate) fn told(&self) -> impl Iterator<Item = Warning> {
+        self.news.iter().map(Warning::from).chain(self.warnings.iter().cloned())
+    }
+}
+
 impl<T> Answer<T> {
     /// Says where it was done, and the news of that place.
     pub(crate) fn at(mut self, session: &Session) -> Self {
-        self.warnings.extend(session.news.as_ref().map(Warning::from));
+        self.warnings.extend(session.told());
         let (session_id, generation) = (session.session_id.clone(), session.generation);
         self.place = Some(Place { session_id, generation });
         self
@@ -101,6 +112,7 @@ impl Workspace {
             // One at a time: a snippet's file has a fixed path.
             runs: Gate::new(1, 32),
             touched: Mutex::default(),
+            watch: Watch::default(),
         };
         Self {
             settings: Arc::new(settings),
@@ -136,7 +148,12 @@ impl Workspace {
         let session = self.begin(Role::Workspace).await?;
         let doing = self.in_space(&session, act.clone(), content);
         match self.unless_cancelled(doing).await? {
-            Ok(done) => Ok(There { done, session }),
+            Ok(done) => {
+                if !looks {
+                    self.watch(&session);
+                }
+                Ok(There { done, session })
+            }
             // It had no effect, so it may be done again in a new container.
             Err(err) if looks && is_lost(&err) => {
                 let session = self.begin(Role::Workspace).await?;
@@ -165,15 +182,21 @@ impl Workspace {
     /// The container of a role. A new one is told what the last one knew of touched files.
     pub(crate) async fn begin(&self, role: Role) -> Result<Session> {
         // Whoever makes a container sees to it itself that nothing is left half made.
-        let session = self.sessions.ensure(role).await?;
+        let mut session = self.sessions.ensure(role).await?;
         if self.cancel.is_cancelled() {
             return Failure::boxed(Code::Cancelled, "The call was cancelled.");
         }
         self.sessions.touch(role).await;
         if role == Role::Workspace {
             self.recall(&session).await;
+            session.warnings.extend(self.watched().warning(self.settings.max_bytes));
         }
         Ok(session)
+    }
+
+    /// What is known of how much there is.
+    pub(crate) fn watched(&self) -> &Watch {
+        &self.shared.watch
     }
 
     async fn recall(&self, session: &Session) {
@@ -182,6 +205,7 @@ impl Workspace {
             let is_new = std::mem::replace(&mut known.told, session.generation) != session.generation;
             if session.news.as_ref().is_some_and(|it| it.files_lost) {
                 known.all.clear();
+                self.watched().forget();
             }
             if is_new { known.all.clone() } else { Vec::new() }
         };

@@ -2,9 +2,12 @@
 
 pub(super) mod code;
 mod files;
+mod limits;
 mod mounts;
+mod network;
 mod sessions;
 mod shell;
+mod told;
 
 use coracle::{Context, Host, Mouth, Options};
 use coracle_runtime::EngineKind;
@@ -23,6 +26,12 @@ pub(super) struct Agent<'a> {
 /// Runs a check with an agent whose workspace is made of a small image, on every engine that has root.
 async fn with_agent(config: &str, check: impl AsyncFn(&Agent<'_>)) {
     Person::new(configured(config)).on_every_engine(async |tool| in_session(tool, &check).await).await;
+}
+
+/// As [`with_agent`], of a person with a variable.
+async fn with_agent_and_env(config: &str, (name, value): (&str, &str), check: impl AsyncFn(&Agent<'_>)) {
+    let person = Person::new(configured(config)).with_env(name, value);
+    person.on_every_engine(async |tool| in_session(tool, &check).await).await;
 }
 
 /// As [`with_agent`], on real engines only.
@@ -63,7 +72,8 @@ impl<'a> Agent<'a> {
             None => {
                 let env = tool.env.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
                 let root = tool.root.path().canonicalize().unwrap();
-                let host = Host { env, state_home: root.join("state"), ..Host::below(&root) };
+                let execution_mode = tool.env.get("EXECUTION_MODE").cloned();
+                let host = Host { env, execution_mode, state_home: root.join("state"), ..Host::below(&root) };
                 let config = Some(root.join("config.toml"));
                 let options = Options { config, session: Some(session.into()), ..Options::default() };
                 Context::open(host, &options, Mouth::Mcp).unwrap()

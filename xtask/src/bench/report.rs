@@ -12,6 +12,8 @@ pub(super) struct Report {
     pub(super) series: Vec<Series>,
     /// Of guests, where it was looked at.
     pub(super) memory: Vec<Memory>,
+    /// Of processes, where they were looked at.
+    pub(super) sizes: Vec<Sizes>,
     /// The machine's, before each round, where it was looked at.
     pub(super) load: Vec<f64>,
 }
@@ -50,6 +52,20 @@ pub(super) struct Memory {
     pub(super) most: u64,
     /// Bytes that a command printed before `most` was read.
     pub(super) flood: u64,
+}
+
+/// What processes of a kind have of it, in KiB, in ascending order and never empty.
+#[derive(Debug)]
+pub(super) struct Sizes {
+    pub(super) name: String,
+    pub(super) engine: String,
+    kib: Vec<u64>,
+}
+
+impl Sizes {
+    pub(super) fn median(&self) -> f64 {
+        self.kib[(self.kib.len() - 1) / 2] as f64
+    }
 }
 
 impl Series {
@@ -96,12 +112,19 @@ impl Report {
             let (idle, after, most) = (whole(it, "idle")?, whole(it, "after")?, whole(it, "most")?);
             Ok(Memory { engine: text(it, "engine")?, idle, after, most, flood: whole(it, "flood")? })
         };
+        let sizes = |it: &Value| {
+            let all = it["kib"].as_array().filter(|it| !it.is_empty()).context("no size")?;
+            let mut kib = all.iter().map(|it| it.as_u64().context("a size in KiB")).collect::<Result<Vec<_>>>()?;
+            kib.sort_unstable();
+            Ok(Sizes { name: text(it, "name")?, engine: text(it, "engine")?, kib })
+        };
         let some = |name: &str| json[name].as_array().into_iter().flatten();
         Ok(Self {
             cases: list("cases")?.iter().map(case).collect::<Result<_>>()?,
             engines: list("engines")?.iter().map(engine).collect::<Result<_>>()?,
             series: list("series")?.iter().map(series).collect::<Result<_>>()?,
             memory: some("memory").map(memory).collect::<Result<_>>()?,
+            sizes: some("sizes").map(sizes).collect::<Result<_>>()?,
             load: some("load").map(|it| it.as_f64().context("a load")).collect::<Result<_>>()?,
         })
     }

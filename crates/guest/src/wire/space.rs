@@ -157,6 +157,11 @@ pub enum Act {
         /// Where it ends.
         bounds: Bounds,
     },
+    /// How much there is: [`Done::Measured`].
+    Measure {
+        /// Where it ends.
+        bounds: Bounds,
+    },
     /// Writes files into a directory that nobody sees, to be moved into place together: [`Done::Staged`]. Payload: the
     /// bytes of a JSON array of [`Staged`] as four bytes, the greatest first, the array, then the contents one after the
     /// other.
@@ -266,6 +271,13 @@ pub enum Done {
         /// Where the next ones begin, if there are more.
         after: Option<String>,
         /// Everything so far was met.
+        complete: bool,
+    },
+    /// How much there is.
+    Measured {
+        /// Bytes on the disk.
+        bytes: u64,
+        /// Everything was met; else there is more.
         complete: bool,
     },
     /// It is staged, or in place.

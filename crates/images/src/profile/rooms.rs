@@ -3,7 +3,7 @@
 use coracle_runtime::ImageRef;
 
 use super::{Profile, table};
-use crate::recipe::Setup;
+use crate::recipe::{Recipe, Setup};
 
 /// Bun as npm has it: version, and what each build's archive has to sum up to. The `baseline` build needs no AVX2.
 const BUN: [&str; 5] = [
@@ -36,11 +36,47 @@ with tarfile.open(fileobj=io.BytesIO(archive)) as tar, open("/usr/local/bin/bun"
 os.chmod("/usr/local/bin/bun", 0o755)
 "#;
 
+/// Pip as PyPI has it: where its archive is, and its SHA-256. The image of snippets has none.
+const PIP: [&str; 2] = [
+    "https://files.pythonhosted.org/packages/44/3c/d717024885424591d5376220b5e836c2d5293ce2011523c9de23ff7bf068/pip-25.3-py3-none-any.whl",
+    "9655943313a94722b7774661c21049070f6bbb0a1516bf02f7c8d5d9201514cd",
+];
+
+/// Runs pip out of its archive, once it is known to be the one that is meant. `$1` and `$2` are those of [`PIP`].
+const RUN_PIP: &str = r#"
+import hashlib, os, runpy, sys, tempfile, urllib.request
+url, wanted, *words = sys.argv[1:]
+archive = urllib.request.urlopen(url, timeout=120).read()
+if hashlib.sha256(archive).hexdigest() != wanted:
+    sys.exit("the archive of pip is not the one that is meant")
+file = os.path.join(tempfile.mkdtemp(), url.rsplit("/", 1)[1])
+with open(file, "wb") as whole:
+    whole.write(archive)
+sys.path.insert(0, file)
+sys.argv = ["pip", *words]
+runpy.run_module("pip", run_name="__main__")
+"#;
+
+const INSTALL_PYTHON: &str = r#"set -e
+umask 022
+python3 -c "$@""#;
+
+/// Scripts of packages are not run: what fetches for all sessions does nothing else.
+const INSTALL_NODE: &str = r#"set -e
+umask 022
+export HOME=/tmp
+cd "$1"
+shift
+[ -e package.json ] || echo '{}' > package.json
+exec bun add --ignore-scripts --backend=copyfile --no-progress "$@""#;
+
+const COPY_ALL: &str = r#"exec cp -a "$1/." "$2/""#;
+
 /// For a workspace whose image no registry gives: what its tools need on a base.
 #[must_use]
 pub fn workspace(base: ImageRef) -> Profile {
     let mut profile = table::blank(base);
-    profile.recipe.packages = table::listed("python3 git ca-certificates");
+    profile.recipe.packages = table::listed("python3 python3-venv git ca-certificates");
     profile
 }
 
@@ -62,4 +98,35 @@ pub fn snippets(base: ImageRef) -> Profile {
     let args = [FETCH_BUN, version, x64, x64_sum, arm, arm_sum];
     profile.recipe.setup = vec![Setup::fixed("installing bun", RUN_PYTHON, &args, &["bun", "python3", "bash"])];
     profile
+}
+
+/// Whose packages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manager {
+    /// For TypeScript and JavaScript, from npm's registry.
+    Bun,
+    /// For Python, from PyPI.
+    Pip,
+}
+
+/// Puts packages below a directory, beside those that are copied from another one. They lie where `run_code` looks for
+/// them: in `node_modules` and `python`.
+#[must_use]
+pub fn shared_packages((manager, names): (Manager, &[String]), at: &str, copied_from: Option<&str>) -> Recipe {
+    let copy = copied_from.map(|from| Setup::fixed("copying the packages there are", COPY_ALL, &[from, at], &[]));
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let what = format!("installing {}", names.join(" "));
+    let install = match manager {
+        Manager::Bun => Setup::fixed(&what, INSTALL_NODE, &[&[at], names.as_slice()].concat(), &[]),
+        Manager::Pip => {
+            let (below, [url, sum]) = (format!("{at}/python"), PIP);
+            let words = "install --upgrade --no-input --no-cache-dir --no-compile --disable-pip-version-check \
+                         --root-user-action=ignore --target";
+            let words =
+                [RUN_PIP, url, sum].into_iter().chain(words.split_ascii_whitespace()).chain([below.as_str(), "--"]);
+            let words: Vec<&str> = words.chain(names).collect();
+            Setup::fixed(&what, INSTALL_PYTHON, &words, &[])
+        }
+    };
+    Recipe { setup: copy.into_iter().chain([install]).collect(), ..Recipe::default() }
 }

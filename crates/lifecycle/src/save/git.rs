@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use coracle_runtime::archive::plain_name;
+use coracle_runtime::git::{self, Side};
 use coracle_runtime::link::Link;
 use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids, Stream};
 use tokio::sync::mpsc;
@@ -22,38 +23,11 @@ const AT_MOST: Duration = Duration::from_secs(25);
 /// Bytes of names that are read.
 const MAX_STATUS: usize = 16 << 20;
 
-const ENVIRONMENT: &[(&str, &str)] = &[
-    ("HOME", "/nonexistent"),
-    ("XDG_CONFIG_HOME", "/nonexistent"),
-    ("LC_ALL", "C"),
-    ("GIT_CONFIG_GLOBAL", "/dev/null"),
-    ("GIT_CONFIG_NOSYSTEM", "1"),
-    ("GIT_ATTR_NOSYSTEM", "1"),
-    ("GIT_TERMINAL_PROMPT", "0"),
-    ("GIT_ASKPASS", "/bin/false"),
-    ("GIT_OPTIONAL_LOCKS", "0"),
-    ("GIT_NO_LAZY_FETCH", "1"),
-    ("GIT_ALLOW_PROTOCOL", "none"),
-    ("GIT_PAGER", "cat"),
-    ("GIT_LITERAL_PATHSPECS", "1"),
-];
-
 /// The repository is named, so that none further up is asked in its place, and its owner does not matter.
 const PLACE: &[&str] = &["--no-pager", "--git-dir=.git", "--work-tree=."];
 
-const SETTINGS: &[&str] = &[
-    "core.hooksPath=/dev/null",
-    "core.fsmonitor=false",
-    "core.untrackedCache=false",
-    "core.attributesFile=/dev/null",
-    "core.alternateRefsCommand=",
-    "diff.external=",
-    "diff.ignoreSubmodules=all",
-    "submodule.recurse=false",
-    "status.renames=false",
-    "pack.threads=1",
-    "gc.auto=0",
-];
+/// Beside those of every git: it has little memory.
+const SETTINGS: &[&str] = &["pack.threads=1"];
 
 /// A work tree that git inside is asked about.
 #[derive(Debug)]
@@ -101,16 +75,15 @@ impl<'a> Git<'a> {
     /// How the tree stands; `None` when git cannot tell, or is not there.
     pub(super) async fn standing(&mut self) -> Result<Option<Standing>, Trouble> {
         let mut names = Vec::new();
-        let asks = ["config", "-z", "--name-only", "--get-regexp", r"^filter\."];
-        match self.run(&asks, |it| bounded(&mut names, it)).await? {
+        match self.run(git::ASK_FILTERS, |it| bounded(&mut names, it)).await? {
             // 1: there are none.
-            Exit::Code(0 | 1) => self.filters = without_filters(&names),
+            Exit::Code(0 | 1) => self.filters = git::without_filters(&names),
             _ => return Ok(None),
         }
         let (mut told, mut commits) = (Vec::new(), Vec::new());
         let words = ["status", "--porcelain=v2", "--branch", "-z", "--untracked-files=all", "--ignore-submodules=all"];
         let unpushed = [
-            &["rev-list", "--max-count=1", "--ignore-missing", "HEAD", "--branches", "--glob=refs/stash"][..],
+            &["rev-list", "--max-count=1", "--ignore-missing", "HEAD", "--branches", git::STASH][..],
             &["--not", "--remotes"],
         ]
         .concat();
@@ -132,7 +105,7 @@ impl<'a> Git<'a> {
 
     /// Refs with what is on no remote.
     pub(super) async fn new_bundle(&self, standing: &Standing, into: &mut Draft) -> Result<bool, Trouble> {
-        let mut words = vec!["bundle", "create", "-", "--branches", "--tags", "--glob=refs/stash"];
+        let mut words = vec!["bundle", "create", "-", "--branches", "--tags", git::STASH];
         words.extend(standing.head.as_ref().map(|_| "HEAD"));
         words.extend(["--not", "--remotes"]);
         self.fill(&words, into).await
@@ -152,11 +125,12 @@ impl<'a> Git<'a> {
     /// Runs git and takes what it prints, as it comes. A taker that fails ends it.
     async fn run(&self, words: &[&str], mut take: impl FnMut(&[u8]) -> Result<(), Trouble>) -> Result<Exit, Trouble> {
         let (live, mut chunks) = mpsc::channel(8);
-        let settings = SETTINGS.iter().flat_map(|it| ["-c", *it]);
+        let settings = git::settings(Side::Inside).chain(SETTINGS.iter().copied()).flat_map(|it| ["-c", it]);
         let words = ["git"].into_iter().chain(PLACE.iter().copied()).chain(settings).chain(words.iter().copied());
         let argv = words.map(str::to_owned).collect();
         let mut exec = Exec::new(Command::Argv(argv), self.user, self.path.clone());
-        exec.env = ENVIRONMENT.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let env = git::environment(Side::Inside);
+        exec.env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         exec.env.extend(self.filters.clone());
         exec.limits.total = Some(self.until.saturating_duration_since(Instant::now()).min(AT_MOST));
         exec.limits.grace = Duration::ZERO;
@@ -195,21 +169,6 @@ fn bounded(into: &mut Vec<u8>, bytes: &[u8]) -> Result<(), Trouble> {
     }
     into.extend_from_slice(bytes);
     Ok(())
-}
-
-/// Each filter is given nothing to run. By variables, since its name may hold what no option can.
-fn without_filters(names: &[u8]) -> BTreeMap<String, String> {
-    let mut env = BTreeMap::new();
-    let keys = names.split(|it| *it == 0).filter_map(|it| std::str::from_utf8(it).ok()).filter(|it| !it.is_empty());
-    let mut count = 0;
-    for key in keys.take(1000) {
-        let value = if key.ends_with(".required") { "false" } else { "" };
-        env.insert(format!("GIT_CONFIG_KEY_{count}"), key.to_owned());
-        env.insert(format!("GIT_CONFIG_VALUE_{count}"), value.to_owned());
-        count += 1;
-    }
-    env.insert("GIT_CONFIG_COUNT".into(), count.to_string());
-    env
 }
 
 /// Reads `git status --porcelain=v2 --branch -z`. What it says may be anything.
@@ -317,15 +276,5 @@ mod tests {
     fn a_tree_before_its_first_commit_has_no_head() {
         let standing = read(b"# branch.oid (initial)\0# branch.head main\0? \xff\0");
         assert_eq!((standing.head, standing.odd.len(), standing.staged), (None, 1, false));
-    }
-
-    #[test]
-    fn filters_are_overruled_by_variables() {
-        let env = without_filters(b"filter.a=b.clean\0filter.a=b.required\0");
-        assert_eq!(
-            (&*env["GIT_CONFIG_COUNT"], &*env["GIT_CONFIG_KEY_0"], &*env["GIT_CONFIG_VALUE_0"]),
-            ("2", "filter.a=b.clean", "")
-        );
-        assert_eq!(env["GIT_CONFIG_VALUE_1"], "false");
     }
 }

@@ -122,6 +122,7 @@ impl Rooms {
             volume,
             volume_at: ContainerPath::root(),
             filled: Some(Timestamp::UNIX_EPOCH),
+            begun: Some(used.clone()),
             image_id: None,
             spec_hash: String::new(),
             user: coracle_runtime::Ids { uid: 65534, gid: 65534 },

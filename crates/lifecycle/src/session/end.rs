@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use super::look::Look;
 use super::make::Parts;
 use super::record::RoomFile;
-use super::{Blueprint, Room, RoomAsk, RoomDeed, RoomError, RoomRecord, RoomRole, Rooms, Tell};
+use super::{Blueprint, EndReason, Room, RoomAsk, RoomDeed, RoomError, RoomRecord, RoomRole, Rooms, Tell};
 use crate::{Engines, Error, GuestProgram, Removing, Result, Saved, Saving, destroy};
 
 /// How a session is ended.
@@ -28,6 +28,8 @@ pub struct Ending<'a> {
     pub within: Duration,
     /// Hears of what is done.
     pub tell: &'a Tell<'a>,
+    /// Why it ends, for whoever hears.
+    pub reason: EndReason,
 }
 
 impl std::fmt::Debug for Ending<'_> {
@@ -108,12 +110,13 @@ impl Rooms {
             let key = (seen.session.clone(), seen.role);
             match ended.unwrap_or_else(|_| Err(late())) {
                 Ok(saved) => {
+                    saved.iter().for_each(|it| (ending.tell)(seen.saved(it)));
                     done.saved.extend(saved);
                     done.ended.push(key);
-                    (ending.tell)(seen.event(RoomDeed::Ended));
+                    (ending.tell)(seen.event(RoomDeed::Ended { reason: ending.reason }));
                 }
                 Err(err) => {
-                    (ending.tell)(seen.event(RoomDeed::CleanupFailed { why: err.to_string() }));
+                    (ending.tell)(seen.event(RoomDeed::CleanupFailed { step: "end", error: err.to_string() }));
                     done.failed.push((key.0, key.1, err));
                 }
             }
@@ -134,13 +137,8 @@ impl Rooms {
         let RoomFile::Record(mut record) = self.store.load_room(key)? else { return Ok(Vec::new()) };
         record.ending = true;
         self.store.save_room(&record)?;
-        let runtime = engines.of(record.engine, &record.endpoint).await?;
-        let saving = match (record.role, ending.saving) {
-            // What was never filled holds nobody's work.
-            (RoomRole::Workspace, Saving::Keep(limits)) if record.filled.is_some() => Saving::Keep(limits),
-            _ => Saving::Discard,
-        };
-        let saved = self.remove(&*runtime, &room, &mut record, (saving, ending)).await?;
+        let runtime = engines.heard(engines.of(record.engine, &record.endpoint).await?, record.tag());
+        let saved = self.remove(&*runtime, &room, &mut record, ending).await?;
         self.forget(&room, seen.container_id.as_ref());
         self.remove_volume(&*runtime, &record).await?;
         self.store.forget_room(key)?;
@@ -148,13 +146,18 @@ impl Rooms {
     }
 
     /// Removes its container, with what is to be kept taken out of the volume before.
-    async fn remove(
+    pub(super) async fn remove(
         &self,
         runtime: &dyn ContainerRuntime,
         room: &Room,
         record: &mut RoomRecord,
-        (saving, ending): (Saving, &Ending<'_>),
+        ending: &Ending<'_>,
     ) -> Result<Vec<Saved>, RoomError> {
+        let saving = match (record.role, ending.saving) {
+            // What was never filled holds nobody's work.
+            (RoomRole::Workspace, Saving::Keep(limits)) if record.filled.is_some() => Saving::Keep(limits),
+            _ => Saving::Discard,
+        };
         let keeps = matches!(saving, Saving::Keep(_));
         match self.look(runtime, record).await? {
             // It is somebody else's, and so is what becomes of it.
@@ -208,6 +211,7 @@ impl Rooms {
             volume_at: record.volume_at.clone(),
             workdir: record.workdir.clone(),
             env: record.env.clone(),
+            volume_size: None,
             fill: None,
             protected: Vec::new(),
             max_containers_total: usize::MAX,
@@ -218,7 +222,11 @@ impl Rooms {
         Ok(Box::pin(self.container(Parts { runtime, ask, plan }, record)).await?.0)
     }
 
-    async fn remove_volume(&self, runtime: &dyn ContainerRuntime, record: &RoomRecord) -> Result<(), RoomError> {
+    pub(super) async fn remove_volume(
+        &self,
+        runtime: &dyn ContainerRuntime,
+        record: &RoomRecord,
+    ) -> Result<(), RoomError> {
         if self.volume_is_there(runtime, &record.volume).await? {
             runtime.volume(VolumeAct::Remove(record.volume.to_string())).await?;
         }

@@ -4,16 +4,17 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use coracle_runtime::{ContainerName, ContainerRuntime, Handle};
+use coracle_runtime::{ContainerId, ContainerName, ContainerRuntime, Handle};
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::timeout;
 
-use super::look::{Look, answers, is_of, record_of};
+use super::look::{Look, is_of, record_of};
 use super::record::{Loss, RoomFile};
 use super::{
-    Blueprint, BoxError, PATIENCE, Ready, Reason, Recreated, Room, RoomAsk, RoomError, RoomRecord, RoomRole, Rooms,
-    Tell, There, Using, lease_from,
+    Blueprint, BoxError, PATIENCE, Ready, Reason, Recreated, Room, RoomAsk, RoomError, RoomRecord, RoomRole, RoomTag,
+    Rooms, Tell, There, Using, lease_from,
 };
+use crate::guest::answers;
 use crate::lease::Moment;
 use crate::{Engines, Error, Kind, Removing, Saving, destroy};
 
@@ -110,12 +111,15 @@ impl Rooms {
             self.sweep_others(engines, ask.tell).await;
             let runtime = engines.preferred().await?;
             let plan = plan(runtime.clone()).await.map_err(RoomError::Plan)?;
+            let tag = RoomTag { session: ask.session, role: ask.role, generation: 1 };
+            let runtime = engines.heard(runtime, tag);
             return Box::pin(self.first(&runtime, room, ask, plan)).await;
         };
         if record.ending {
             return Err(RoomError::Ended(record.session));
         }
-        let runtime = engines.of(record.engine, &record.endpoint).await?;
+        let plain = engines.of(record.engine, &record.endpoint).await?;
+        let runtime = engines.heard(plain.clone(), record.tag());
         match self.look(&*runtime, &record).await? {
             Look::Foreign => {
                 let name = record.name.as_ref().map_or_else(String::new, ContainerName::to_string);
@@ -141,7 +145,9 @@ impl Rooms {
         self.clear_container(&*runtime, &mut record).await?;
         self.refuse_loop(&mut record)?;
         self.sweep_others(engines, ask.tell).await;
-        let plan = plan(runtime.clone()).await.map_err(RoomError::Plan)?;
+        let plan = plan(plain.clone()).await.map_err(RoomError::Plan)?;
+        let next = record.generation.saturating_add(u32::from(record.filled.is_some()));
+        let runtime = engines.heard(plain, RoomTag { generation: next, ..record.tag() });
         Box::pin(self.replace(&runtime, room, ask, (record, plan))).await
     }
 
@@ -243,6 +249,7 @@ impl Rooms {
     }
 
     /// Removes the container of a room. Its volume stays, and the next call gets another one.
+    /// With a container's id only that one: another may have taken its place.
     ///
     /// # Errors
     /// When it cannot be removed.
@@ -250,14 +257,17 @@ impl Rooms {
         &self,
         engines: &dyn Engines,
         (session, role): (&ContainerName, RoomRole),
-        reason: Reason,
+        (container, reason): (Option<&ContainerId>, Reason),
     ) -> Result<(), RoomError> {
         let room = self.room(session, role);
         let busy = |_| Error::Busy { name: session.to_string() };
         let _mine = timeout(PATIENCE, room.door.lock()).await.map_err(busy)?;
         let _all = self.store.lock_room((session, role)).await?;
         let RoomFile::Record(mut record) = self.store.load_room((session, role))? else { return Ok(()) };
-        let runtime = engines.of(record.engine, &record.endpoint).await?;
+        if container.is_some_and(|it| record.container_id.as_ref() != Some(it)) {
+            return Ok(());
+        }
+        let runtime = engines.heard(engines.of(record.engine, &record.endpoint).await?, record.tag());
         self.forget(&room, record.container_id.as_ref());
         if record.container_id.is_some() {
             record.lost = Some(Loss { reason, exit_code: None });

@@ -2,20 +2,17 @@
 
 use std::time::Duration;
 
-use coracle_runtime::link::Link;
-use coracle_runtime::link::wire::{At, Who};
+use coracle_runtime::link::{Link, wire::LEFT_ALONE};
 use coracle_runtime::{Container, ContainerRuntime, Error as Engine, Handle, Status};
 use tokio::time::timeout;
 
 use super::record::Loss;
 use super::{Reason, RoomRecord, Rooms};
 use crate::find::read_labels;
+use crate::guest::pinged;
 use crate::record::Record;
 use crate::store::Loaded;
 use crate::{Result, Store};
-
-/// A guest that was held answers by then.
-const HELD_ANSWERS: Duration = Duration::from_secs(1);
 
 /// A guest that has to be met again does by then.
 const ANSWERS: Duration = Duration::from_secs(5);
@@ -38,16 +35,6 @@ impl Look {
     }
 }
 
-/// Whether the guest at the other end of a link that is connected answers.
-pub(super) async fn answers(link: &Link) -> bool {
-    link.transport().is_some() && pinged(link, HELD_ANSWERS).await
-}
-
-async fn pinged(link: &Link, within: Duration) -> bool {
-    let root = At { user: Who::Ids { uid: 0, gid: Some(0) }, path: "/".into(), follow: true };
-    matches!(timeout(within, link.stat(root)).await, Ok(Ok(_)))
-}
-
 impl Rooms {
     /// Looks at the container of a record, and brings it back where that is enough.
     pub(super) async fn look(&self, runtime: &dyn ContainerRuntime, room: &RoomRecord) -> Result<Look> {
@@ -62,7 +49,12 @@ impl Rooms {
         if !is_of(&self.store, runtime, room, &container) {
             return Ok(Look::Foreign);
         }
-        let ended = if container.oom_killed { Reason::Oom } else { Reason::Crashed };
+        let ended = match container.exit_code {
+            _ if container.oom_killed => Reason::Oom,
+            // Its guest left, since nobody was there.
+            Some(code) if code == i64::from(LEFT_ALONE) => Reason::Idle,
+            _ => Reason::Crashed,
+        };
         let (mut restarted, again_if_ended) = (false, room.role.is_started_again() && !container.oom_killed);
         let container = match container.status {
             Status::Running => container,

@@ -2,20 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use coracle_runtime::link::wire::{At, Settle, Who};
 use coracle_runtime::link::{Link, Put};
 use coracle_runtime::{
-    Access, ContainerPath, ContainerRuntime, Ids, Input, LabelFilter, VolumeAct, VolumeMount, VolumeName, admit,
-    random_hex,
+    Access, ByteSize, ContainerPath, ContainerRuntime, Ids, Input, LabelFilter, VolumeAct, VolumeMount, VolumeName,
+    admit, random_hex,
 };
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 
 use super::record::Loss;
-use super::{Blueprint, BoxError, Fill, Ready, Room, RoomAsk, RoomDeed, RoomError, RoomRecord, Rooms, lease_from};
+use super::{
+    Blueprint, BoxError, Fill, Ready, Reason, Room, RoomAsk, RoomDeed, RoomError, RoomRecord, Rooms, lease_from, millis,
+};
 use crate::lease::Moment;
 use crate::{Draft, Error, Making, begin};
 
@@ -60,6 +62,7 @@ impl Rooms {
             volume: self.fresh_volume(ask.role),
             volume_at: plan.volume_at.clone(),
             filled: None,
+            begun: Some(used.clone()),
             image_id: Some(plan.image.id.clone()),
             spec_hash: ask.spec_hash.to_owned(),
             user: plan.user(),
@@ -115,10 +118,12 @@ impl Rooms {
         ask.spec_hash.clone_into(&mut record.spec_hash);
         if !there {
             record.filled = None;
+            record.begun = Some(Moment::now());
         }
         if let Some(Loss { reason, exit_code }) = loss.filter(|it| it.reason.is_failure()) {
             record.restarts.push(Timestamp::now());
-            (ask.tell)(record.event(RoomDeed::RecreatedAfterFailure { reason, exit_code }));
+            let (oom, from, to) = (reason == Reason::Oom, before.generation, record.generation);
+            (ask.tell)(record.event(RoomDeed::RecreatedAfterFailure { reason, exit_code, oom, from, to }));
         }
         record.refused_until = None;
         match self.container(Parts { runtime: &**runtime, ask, plan }, record).await {
@@ -157,7 +162,7 @@ impl Rooms {
         record.name = Some(name.clone());
         // What is killed from here on is found by what the record names.
         self.store.save_room(&record)?;
-        self.make_volume(runtime, &record).await?;
+        self.make_volume(runtime, &record, plan.volume_size).await?;
         plan.spec.name = name;
         let (volume, at) = (record.volume.clone(), record.volume_at.clone());
         plan.spec.volumes.push(VolumeMount { name: volume, at, access: Access::ReadWrite });
@@ -165,8 +170,13 @@ impl Rooms {
         let mut making = begin(runtime, &self.store, draft).await.map_err(RoomError::NotMade)?;
         making.also_labelled(self.labels(&record));
         let fill = plan.fill.take().filter(|_| record.filled.is_none());
+        let begun = Instant::now();
+        let mut created = created(&plan);
         let usable = async {
-            let (link, id) = self.usable(runtime, &mut making, plan).await?;
+            let (link, id, took) = self.usable(runtime, &mut making, plan).await?;
+            if let RoomDeed::Created { duration_ms, .. } = &mut created {
+                *duration_ms = millis(took);
+            }
             if let Some(Fill(fill)) = fill {
                 fill(link.clone()).await.map_err(RoomError::Fill)?;
             }
@@ -179,17 +189,17 @@ impl Rooms {
             Err(err) => {
                 making.record().id.iter().for_each(|id| self.links.forget(id));
                 for failed in making.undo().await {
-                    let why = failed.to_string();
-                    (ask.tell)(record.event(RoomDeed::CleanupFailed { why }));
+                    let error = failed.to_string();
+                    (ask.tell)(record.event(RoomDeed::CleanupFailed { step: "undo", error }));
                 }
                 return Err(err);
             }
         };
-        (ask.tell)(record.event(RoomDeed::Created));
+        (ask.tell)(record.event(created));
         making.filled(filled);
         making.ready(Value::Null, Map::new())?;
         self.store.save_room(&record)?;
-        (ask.tell)(record.event(RoomDeed::Started));
+        (ask.tell)(record.event(RoomDeed::Started { ready_ms: millis(begun.elapsed()) }));
         Ok((record, link))
     }
 
@@ -198,12 +208,13 @@ impl Rooms {
         runtime: &dyn ContainerRuntime,
         making: &mut Making<'_>,
         plan: Blueprint,
-    ) -> Result<(Link, coracle_runtime::ContainerId), RoomError> {
+    ) -> Result<(Link, coracle_runtime::ContainerId, Duration), RoomError> {
+        let begun = Instant::now();
         let (user, volume_at) = (plan.user(), plan.volume_at.clone());
         let own: Vec<_> = plan.spec.tmpfs.iter().filter(|it| it.mode & 0o077 == 0).map(|it| it.at.clone()).collect();
         let admitted = admit(plan.spec, &plan.policy).map_err(|err| RoomError::NotMade(err.into()))?;
         let made = making.make(admitted, (&plan.image, &plan.reference), Some(&plan.guest)).await;
-        let container = made.map_err(RoomError::NotMade)?;
+        let (container, took) = (made.map_err(RoomError::NotMade)?, begun.elapsed());
         tracing::debug!(container = container.name, engine = %runtime.kind(), "a room is made");
         let not_ready = |err: BoxError| RoomError::NotReady(err);
         let met = timeout(ANSWERS, making.meet(&self.links, &container)).await;
@@ -212,10 +223,15 @@ impl Rooms {
         let proven = timeout(PROVEN, prove(&link, user, &volume_at, &own)).await;
         let proven =
             proven.map_err(|_| not_ready("its guest took too long".into())).and_then(|it| it.map_err(not_ready));
-        proven.map(|()| (link, container.id))
+        proven.map(|()| (link, container.id, took))
     }
 
-    async fn make_volume(&self, runtime: &dyn ContainerRuntime, record: &RoomRecord) -> Result<(), RoomError> {
+    async fn make_volume(
+        &self,
+        runtime: &dyn ContainerRuntime,
+        record: &RoomRecord,
+        size: Option<ByteSize>,
+    ) -> Result<(), RoomError> {
         if record.filled.is_some() {
             return Ok(());
         }
@@ -230,7 +246,7 @@ impl Rooms {
         let mut labels: BTreeMap<_, _> = own.into_iter().map(|(name, value)| (signer.key(name), value)).collect();
         signer.sign(runtime.kind(), &mut labels);
         let labels = labels.into_iter().collect();
-        let act = VolumeAct::Create { name: record.volume.clone(), labels, size: None };
+        let act = VolumeAct::Create { name: record.volume.clone(), labels, size };
         let made = runtime.volume(act).await.map_err(|err| RoomError::NotMade(err.into()))?;
         let ours = made.iter().any(|it| self.store.signed(runtime.kind(), &it.labels));
         let taken = || Error::NotManaged { kind: crate::Kind::Volume, name: record.volume.to_string() };
@@ -246,6 +262,17 @@ impl Rooms {
             ("spec", record.spec_hash.clone()),
         ];
         own.into_iter().map(|(name, value)| (self.store.signer().key(name), value)).collect()
+    }
+}
+
+/// What will be told of a container, but for how long it took.
+fn created(plan: &Blueprint) -> RoomDeed {
+    let volumes = plan.spec.volumes.iter().map(|it| it.at.clone());
+    RoomDeed::Created {
+        image: plan.reference.clone(),
+        image_digest: plan.image.id.clone(),
+        duration_ms: 0,
+        mounts: plan.spec.mounts.iter().map(|it| it.at.clone()).chain(volumes).collect(),
     }
 }
 

@@ -15,6 +15,7 @@ mod adopt;
 mod baseline;
 mod end;
 mod ensure;
+mod expire;
 mod held;
 mod look;
 mod make;
@@ -25,6 +26,7 @@ mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,7 +34,7 @@ use std::time::Duration;
 
 use coracle_runtime::link::Link;
 use coracle_runtime::{
-    ContainerId, ContainerName, ContainerPath, CreateSpec, Ids, Image, Policy, ProcessId, VolumeName,
+    ByteSize, ContainerId, ContainerName, ContainerPath, CreateSpec, Ids, Image, ImageId, Policy, ProcessId, VolumeName,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -42,7 +44,7 @@ pub(crate) use self::record::RoomRecord;
 pub use self::record::RoomView;
 use crate::lease::Moment;
 use crate::record::Role;
-use crate::{Error, GuestProgram, Links, Store};
+use crate::{Error, GuestProgram, Links, Saved, Store};
 
 /// Whoever wants a room waits so long for somebody who is at it.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -116,6 +118,8 @@ pub enum Reason {
     Restarted,
     /// It was never fit for use.
     NotReady,
+    /// It had been there for as long as it may, and went with its files.
+    Lifetime,
 }
 
 impl Reason {
@@ -131,6 +135,7 @@ impl Reason {
             Self::Timeout => "timeout",
             Self::Restarted => "restarted",
             Self::NotReady => "not_ready",
+            Self::Lifetime => "lifetime",
         }
     }
 
@@ -162,15 +167,17 @@ pub struct RoomTerms {
     pub idle: Duration,
     /// A sandbox that nobody uses.
     pub sandbox_idle: Duration,
+    /// A room of a session, with its volume, from when that was made.
+    pub lifetime: Duration,
     /// A lease without renewal.
     pub lease: Duration,
 }
 
 impl Default for RoomTerms {
-    /// 15 minutes, 60 minutes, 120 seconds.
+    /// 15 minutes, 60 minutes, 8 hours, 120 seconds.
     fn default() -> Self {
         let minutes = |it: u64| Duration::from_secs(it * 60);
-        Self { idle: minutes(15), sandbox_idle: minutes(60), lease: minutes(2) }
+        Self { idle: minutes(15), sandbox_idle: minutes(60), lifetime: minutes(8 * 60), lease: minutes(2) }
     }
 }
 
@@ -195,6 +202,17 @@ impl std::fmt::Debug for RoomAsk<'_> {
     }
 }
 
+/// Which container of which room.
+#[derive(Clone, Copy, Debug)]
+pub struct RoomTag<'a> {
+    /// The session.
+    pub session: &'a ContainerName,
+    /// Which of its rooms.
+    pub role: RoomRole,
+    /// The how manieth container of that.
+    pub generation: u32,
+}
+
 /// What hears of events.
 pub type Tell<'a> = dyn Fn(RoomEvent) + Send + Sync + 'a;
 
@@ -217,6 +235,8 @@ pub struct Blueprint {
     pub workdir: ContainerPath,
     /// What every command finds in its environment. No secrets.
     pub env: BTreeMap<String, String>,
+    /// What fits into the volume, where the engine can see to that.
+    pub volume_size: Option<ByteSize>,
     /// Puts something into a volume that is new, before anybody gets the room.
     pub fill: Option<Fill>,
     /// Names that lie read-only over its writable binds.
@@ -324,25 +344,78 @@ pub struct RoomEvent {
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum RoomDeed {
     /// A container was made.
-    Created,
+    Created {
+        /// The image as it was named.
+        image: String,
+        /// The image itself.
+        image_digest: ImageId,
+        /// How long that took, with its start.
+        duration_ms: u64,
+        /// Where something of outside is in it.
+        mounts: Vec<ContainerPath>,
+    },
     /// It was started and answers.
-    Started,
+    Started {
+        /// How long it took until the room could be used.
+        ready_ms: u64,
+    },
     /// It was removed, since nobody used it.
-    IdleCleanup,
+    IdleCleanup {
+        /// For how long.
+        idle_seconds: u64,
+    },
     /// One that is gone was replaced.
     RecreatedAfterFailure {
         /// How it ended.
         reason: Reason,
         /// What PID 1 ended with.
         exit_code: Option<i64>,
+        /// The kernel ended it for memory.
+        oom: bool,
+        /// Its generation.
+        from: u32,
+        /// That of the one which takes its place.
+        to: u32,
     },
     /// It is gone with all that it had.
-    Ended,
+    Ended {
+        /// Why.
+        reason: EndReason,
+    },
+    /// Work was kept before it went.
+    Saved {
+        /// Where on the host.
+        location: PathBuf,
+        /// Files of it.
+        files: u64,
+        /// And their bytes.
+        bytes: u64,
+        /// What was not kept.
+        left_out: u64,
+    },
     /// Something of it could not be removed.
     CleanupFailed {
+        /// At what.
+        step: &'static str,
         /// Why.
-        why: String,
+        error: String,
     },
+}
+
+/// Why a room ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndReason {
+    /// Whoever used it went.
+    Disconnect,
+    /// The process was told to end.
+    Signal,
+    /// Somebody said so.
+    Command,
+    /// Its process is dead, and the lease over.
+    LeaseExpired,
+    /// It had been there for as long as it may.
+    Lifetime,
 }
 
 impl RoomRecord {
@@ -354,6 +427,17 @@ impl RoomRecord {
             container_id: self.container_id.clone(),
             what,
         }
+    }
+
+    fn saved(&self, saved: &Saved) -> RoomEvent {
+        let Saved { location, files, bytes, left_out, .. } = saved;
+        let (location, files, bytes, left_out) = (location.clone(), *files, *bytes, *left_out);
+        self.event(RoomDeed::Saved { location, files, bytes, left_out })
+    }
+
+    /// As who keeps a log of engines knows its container.
+    fn tag(&self) -> RoomTag<'_> {
+        RoomTag { session: &self.session, role: self.role, generation: self.generation }
     }
 }
 
@@ -472,6 +556,10 @@ impl Rooms {
     fn fresh_volume(&self, role: RoomRole) -> VolumeName {
         VolumeName::parse(self.fresh_name(role).as_str()).expect("both have one grammar")
     }
+}
+
+fn millis(it: Duration) -> u64 {
+    u64::try_from(it.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn lease_from(now: Timestamp, lease: Duration) -> (Timestamp, Timestamp) {

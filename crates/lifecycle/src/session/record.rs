@@ -69,6 +69,9 @@ pub(crate) struct RoomRecord {
     pub(crate) volume_at: ContainerPath,
     /// When the volume was filled: what was written since is the agent's work.
     pub(crate) filled: Option<Timestamp>,
+    /// When the volume was made, by both clocks; missing where an earlier version made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) begun: Option<Moment>,
     pub(crate) image_id: Option<ImageId>,
     pub(crate) spec_hash: String,
     pub(crate) user: Ids,

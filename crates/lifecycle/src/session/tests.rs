@@ -91,6 +91,7 @@ impl Bench {
             volume_at: at("/workspace"),
             workdir: at("/workspace"),
             env: BTreeMap::new(),
+            volume_size: None,
             fill: None,
             protected: Vec::new(),
             max_containers_total: 3,
@@ -167,6 +168,14 @@ impl Process<'_> {
         self.rooms.recover(&self.bench.engines(), Timestamp::now() + after, &ending).await.unwrap()
     }
 
+    async fn expire(&self, now: Moment) {
+        let tell = self.bench.tell();
+        let keep = Saving::Keep(SaveLimits { max_bytes: 1 << 20, time: Duration::from_secs(10) });
+        let plan = self.bench.plan().await.unwrap();
+        let ending = Ending { reader: Some((&plan.guest, &plan.policy)), ..ending(keep, &tell) };
+        self.rooms.expire(&self.bench.engines(), &now, &ending).await.unwrap();
+    }
+
     async fn sweep(&self, now: Moment) {
         let tell = self.bench.tell();
         self.rooms.sweep(&self.bench.engines(), &now, &tell).await.unwrap();
@@ -175,7 +184,7 @@ impl Process<'_> {
 
 fn ending<'a>(saving: Saving, tell: &'a Tell<'a>) -> Ending<'a> {
     let second = Duration::from_secs(1);
-    Ending { saving, reader: None, grace: second, within: 20 * second, tell }
+    Ending { saving, reader: None, grace: second, within: 20 * second, tell, reason: EndReason::Command }
 }
 
 fn id(ready: &Ready) -> &ContainerId {
@@ -224,7 +233,9 @@ async fn the_first_call_makes_one_as_it_is_planned_and_later_ones_ask_nobody() {
     }
     assert_eq!(bench.fake.calls().len(), asked);
     assert_eq!(std::fs::metadata(bench.file()).unwrap().modified().unwrap(), written);
-    assert_eq!(bench.told(), [RoomDeed::Created, RoomDeed::Started]);
+    assert!(
+        matches!(&*bench.told(), [RoomDeed::Created { mounts, .. }, RoomDeed::Started { .. }] if mounts.len() == 1)
+    );
 }
 
 /// All at once.
@@ -264,7 +275,9 @@ async fn one_that_failed_is_replaced_with_its_files_and_that_is_told_once() {
         assert_eq!((news(&second), second.made), (Some((reason, 1, 2, false)), true));
         assert_eq!(second.news.as_ref().unwrap().exit_code, exit_code);
         assert!(kept(&here.root(&second)) && id(&first) != id(&second), "{reason:?}");
-        assert_eq!(bench.told()[0], RoomDeed::RecreatedAfterFailure { reason, exit_code });
+        let oom = reason == Reason::Oom;
+        let expected = RoomDeed::RecreatedAfterFailure { reason, exit_code, oom, from: 1, to: 2 };
+        assert_eq!(bench.told()[0], expected);
         for process in [&here, &there] {
             let again = process.room().await;
             assert_eq!((news(&again), again.room.generation, id(&again)), (None, 2, id(&second)));
@@ -432,13 +445,47 @@ async fn w08_one_that_nobody_uses_goes_and_its_files_stay() {
     }
     bench.told();
     bench.process().sweep(later(901, 901)).await;
-    assert_eq!((bench.left().await, bench.told()), ((0, 1, 0, 1), vec![RoomDeed::IdleCleanup]));
+    assert_eq!(bench.left().await, (0, 1, 0, 1));
+    assert!(matches!(*bench.told(), [RoomDeed::IdleCleanup { idle_seconds: 900.. }]));
     let second = here.room().await;
     assert_eq!(news(&second), Some((Reason::Idle, 1, 2, false)));
     assert!(kept(&here.root(&second)));
-    here.rooms.discard(&bench.engines(), (&session(), WS), Reason::Timeout).await.unwrap();
+    here.rooms.discard(&bench.engines(), (&session(), WS), (None, Reason::Timeout)).await.unwrap();
     assert_eq!(bench.left().await, (0, 1, 0, 1));
     assert_eq!(news(&here.room().await), Some((Reason::Timeout, 2, 3, false)));
+}
+
+#[tokio::test]
+async fn one_that_was_there_long_enough_goes_with_its_files_and_the_next_is_a_first_one() {
+    for swept in [false, true] {
+        let bench = Bench::new();
+        let here = bench.process();
+        let first = here.room().await;
+        write(&here.root(&first));
+        here.expire(later(30_000, 30_000)).await;
+        assert_eq!(bench.containers().await.len(), 1, "a call is in it");
+        drop(first);
+        here.expire(later(28_000, 28_000)).await;
+        here.expire(later(30_000, 60)).await;
+        assert_eq!(bench.containers().await.len(), 1, "not long enough by both clocks");
+        if swept {
+            here.sweep(later(1000, 1000)).await;
+        }
+        bench.told();
+        bench.process().expire(later(30_000, 30_000)).await;
+        assert_eq!(bench.left().await, (0, 0, 0, 1));
+        let told = bench.told();
+        let [RoomDeed::Saved { files: 1, .. }, RoomDeed::Ended { reason: EndReason::Lifetime }] = &*told else {
+            panic!("{told:?}")
+        };
+        bench.process().expire(later(60_000, 60_000)).await;
+        assert_eq!(bench.told(), [], "it ends once");
+        let anew = here.room().await;
+        assert_eq!((news(&anew), anew.room.generation), (Some((Reason::Lifetime, 1, 1, true)), 1));
+        assert!(!kept(&here.root(&anew)));
+        assert_eq!(news(&here.room().await), None, "it is told once");
+        assert_eq!(bench.left().await, (1, 1, 1, 1));
+    }
 }
 
 #[tokio::test]
@@ -635,7 +682,8 @@ async fn a_sandbox_that_nobody_uses_is_stopped_and_not_removed() {
     let status = async || bench.fake.inspect(&Handle::from(&first_id)).await.unwrap().status;
     assert_eq!(status().await, Status::Running, "it is not idle for as long as that");
     one.sweep(later(3700, 3700)).await;
-    assert_eq!((status().await, bench.told().last().cloned()), (Status::Exited, Some(RoomDeed::IdleCleanup)));
+    assert_eq!(status().await, Status::Exited);
+    assert!(matches!(bench.told().last(), Some(RoomDeed::IdleCleanup { .. })));
     one.sweep(later(9000, 9000)).await;
     assert_eq!(bench.told(), [], "it is stopped once");
     let again = one.ensure_of(&session(), RoomRole::Sandbox).await.unwrap();

@@ -96,11 +96,11 @@ impl Rooms {
                 continue;
             }
             match self.sweep_one(engines, (&room, &record), now).await {
-                Ok(true) => tell(record.event(RoomDeed::IdleCleanup)),
+                Ok(true) => tell(record.event(RoomDeed::IdleCleanup { idle_seconds: record.idle_seconds(now) })),
                 Ok(false) => {}
                 Err(err) => {
                     tracing::warn!(session = %record.session, %err, "a room that nobody uses cannot be removed");
-                    tell(record.event(RoomDeed::CleanupFailed { why: err.to_string() }));
+                    tell(record.event(RoomDeed::CleanupFailed { step: "idle", error: err.to_string() }));
                 }
             }
         }
@@ -131,7 +131,7 @@ impl Rooms {
         {
             return Ok(false);
         }
-        let runtime = engines.of(record.engine, &record.endpoint).await?;
+        let runtime = engines.heard(engines.of(record.engine, &record.endpoint).await?, record.tag());
         // A link that is held may be an exec of the engine, and pass for somebody.
         self.forget(room, record.container_id.as_ref());
         if let Some(there) = self.lifecycle_record(&*runtime, &record).await? {
@@ -150,5 +150,12 @@ impl Rooms {
             _ => self.clear_container(&*runtime, &mut record).await?,
         }
         Ok(true)
+    }
+}
+
+impl RoomRecord {
+    /// For how long nobody had used it.
+    fn idle_seconds(&self, now: &Moment) -> u64 {
+        u64::try_from(now.wall.duration_since(self.used.wall).as_secs()).unwrap_or_default()
     }
 }

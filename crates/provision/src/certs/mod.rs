@@ -6,14 +6,16 @@ mod family;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use coracle_runtime::link::{Put, wire::FaultCode};
-use coracle_runtime::{ContainerPath, Input};
+use coracle_runtime::link::wire::FaultCode;
+use coracle_runtime::link::{Link, Put, SecretFile};
+use coracle_runtime::{ContainerPath, Ids, Input, Secret};
 use futures_util::future::join_all;
 
 pub use additions::Additions;
 
 use self::additions::{Certificate, certificates};
 use self::family::{ANCHORS, BUNDLES, Family};
+use crate::place::at;
 use crate::{Item, Place, Status, Step, aside};
 
 const STEP: &str = "ca_certificates";
@@ -79,6 +81,31 @@ pub async fn trust(place: &Place, additions: &Additions) -> Trusted {
         }
     };
     Trusted { step: step.took(begun.elapsed()), variables }
+}
+
+/// Where [`bundle_aside`] puts a bundle: on the tmpfs that is ours, as the root of the file system may be read-only.
+pub const ASIDE: &str = "/.coracle/run/ca-certificates.crt";
+
+/// Its name there.
+const ASIDE_NAME: &str = "ca-certificates.crt";
+
+/// Puts what the image trusts, and the host's own, into a file of that user's aside. Nothing of the image is changed.
+///
+/// # Errors
+/// When it cannot be written.
+pub async fn bundle_aside(link: &Link, additions: &Additions, user: Ids) -> coracle_runtime::Result<()> {
+    let mut bundle = Vec::new();
+    for at in BUNDLES.iter().map(|it| at(Ids::ROOT, &path(it))) {
+        if let Ok((_, content)) = link.get(at, 0, MAX_BUNDLE).await {
+            bundle = content;
+            break;
+        }
+    }
+    let held: BTreeSet<[u8; 32]> = certificates(&bundle).map(|it| it.digest).collect();
+    let lacking = additions.certificates.iter().filter(|it| !held.contains(&it.digest));
+    let content = Secret::new(with(bundle, &lacking.map(Certificate::pem).collect::<Vec<_>>()));
+    link.put_secret(SecretFile { name: ASIDE_NAME.to_owned(), user, mode: 0o400, content }).await?;
+    Ok(())
 }
 
 /// What an image has.

@@ -300,6 +300,9 @@ pub(super) async fn image(client: &Client, act: ImageAct) -> Result<Vec<Image>> 
         ImageAct::Commit { .. } => {
             Err(Error::Unsupported { engine: crate::EngineKind::Container, capability: Capability::Commit })
         }
+        ImageAct::Build(_) => {
+            Err(Error::Unsupported { engine: crate::EngineKind::Container, capability: Capability::Build })
+        }
         ImageAct::List(filter) => {
             let mut found = with_configuration(client, all_images(client).await?).await?;
             found.retain(|it| filter.admits(&it.labels));

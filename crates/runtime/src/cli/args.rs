@@ -12,8 +12,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::{
-    Access, Capabilities, ContainerId, ContainerPath, CreateSpec, Exec, GuestOn, Handle, Ids, ImageConfig, ImageId,
-    ImageRef, LabelFilter, NetworkOn, Placed, Port, Tmpfs, VolumeMount, VolumeName,
+    Access, Capabilities, ContainerId, ContainerPath, CreateSpec, Exec, GuestOn, Handle, Ids, ImageBuild, ImageConfig,
+    ImageId, ImageRef, LabelFilter, NetworkOn, Placed, Port, Tmpfs, VolumeMount, VolumeName,
 };
 
 use super::Dialect;
@@ -162,8 +162,13 @@ pub(super) fn create(dialect: Dialect, facts: Facts, placed: &Placed) -> Words {
             // Variables of its own. An image that was committed brings those of the container it was made of.
             .words(["--unsetenv=HOSTNAME", "--unsetenv=TERM", "--unsetenv=container"]),
     };
-    let does = if placed.guest().is_some() { "init" } else { SLEEP_SECONDS };
-    it.labels(&spec.labels).word("--").word(placed.image().as_str()).word(does)
+    let it = it.labels(&spec.labels).word("--").word(placed.image().as_str());
+    if placed.guest().is_some() { init(it, spec) } else { it.word(SLEEP_SECONDS) }
+}
+
+/// What the guest is told as PID 1.
+fn init(it: Words, spec: &CreateSpec) -> Words {
+    spec.lifeline.iter().fold(it.word("init"), |it, wait| it.flag("lifeline", wait.as_secs().max(1)))
 }
 
 /// The guest as PID 1, where it finds its sockets, and a place in memory for what must not reach a disk.
@@ -441,6 +446,22 @@ pub(super) fn commit(
     let labels = labels.iter().map(|(key, value)| format!("LABEL {key}={}", instruction(dialect, value)));
     let it = it.flags("change", starting(dialect, config).into_iter().chain(labels));
     it.word("--").word(id.as_str()).words(tag.map(ImageRef::as_str))
+}
+
+/// An image by a Dockerfile. Nothing of this host's environment gets in, and no image is fetched.
+pub(super) fn build(dialect: Dialect, facts: Facts, build: &ImageBuild) -> Words {
+    let it = match dialect {
+        Dialect::Docker | Dialect::Apple => Words::verb("build --quiet --pull=false --force-rm"),
+        Dialect::Podman => Words::verb("build --quiet --pull=never --force-rm --http-proxy=false"),
+    };
+    let it =
+        it.flag("file", build.dockerfile.display()).flag("tag", &build.tag).option("target", build.target.as_ref());
+    let it = if build.offline { it.flag("network", "none") } else { it };
+    // Without root there may be no control group to hold it.
+    let memory = build.memory.filter(|_| !facts.rootless).map(|it| it.0);
+    let it = it.option("memory", memory).option("memory-swap", memory);
+    let it = it.flags("build-arg", build.args.iter().map(|(name, value)| format!("{name}={value}")));
+    it.labels(build.labels.iter().map(|(key, value)| (key, value))).word("--").word(&build.context)
 }
 
 /// The instructions that make an image start as it is said. Neither engine takes an empty user or directory.

@@ -102,6 +102,12 @@ impl Client {
         if ended.ok() { Ok(ended) } else { Err(self.failed(verb, &ended)) }
     }
 
+    /// Runs what was put together already; a status other than 0 is an error.
+    pub(super) async fn finish(&self, verb: &'static str, invocation: &Invocation, within: Duration) -> Result<()> {
+        let ended = process::run(verb, invocation, Stdin::Empty, (within, ANSWER_BYTES)).await?;
+        if ended.ok() { Ok(()) } else { Err(self.failed(verb, &ended)) }
+    }
+
     /// As [`feed`](Self::feed), with a directory for temporary files that goes with them: Podman 4.3 leaves a copy of
     /// what its `cp` reads.
     pub(super) async fn feed_swept(

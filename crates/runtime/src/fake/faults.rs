@@ -26,6 +26,7 @@ pub enum Verb {
     Pull,
     Import,
     Commit,
+    Build,
     ListImages,
     RemoveImage,
     TagImage,
@@ -45,7 +46,7 @@ pub enum Verb {
 
 impl Verb {
     /// All of them, for tests that let each fail in turn.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::Info,
         Self::Create,
         Self::Start,
@@ -60,6 +61,7 @@ impl Verb {
         Self::Pull,
         Self::Import,
         Self::Commit,
+        Self::Build,
         Self::ListImages,
         Self::RemoveImage,
         Self::TagImage,
@@ -95,6 +97,7 @@ impl Verb {
             Self::Pull => "pull",
             Self::Import => "import",
             Self::Commit => "commit",
+            Self::Build => "build",
             Self::ListImages => "list images",
             Self::RemoveImage => "remove image",
             Self::TagImage => "tag",
@@ -119,6 +122,7 @@ impl Verb {
             ImageAct::Pull { .. } => Self::Pull,
             ImageAct::Import { .. } => Self::Import,
             ImageAct::Commit { .. } => Self::Commit,
+            ImageAct::Build(_) => Self::Build,
             ImageAct::List(_) => Self::ListImages,
             ImageAct::Remove(_) => Self::RemoveImage,
             ImageAct::Tag { .. } => Self::TagImage,
@@ -145,7 +149,9 @@ impl Verb {
     /// How long an answer may take (containers.md 1.12); `None` where the call brings its own limit or has none.
     fn deadline(self) -> Option<Duration> {
         let seconds = match self {
-            Self::Exec | Self::Upload | Self::Download | Self::Pull | Self::Import | Self::StackUp => return None,
+            Self::Exec | Self::Upload | Self::Download | Self::Pull | Self::Import | Self::Build | Self::StackUp => {
+                return None;
+            }
             Self::StackDown | Self::CheckHealth => 120,
             Self::Commit => 300,
             Self::Create | Self::Start => 60,

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::files::Files;
 use super::{FakeRuntime, Reply, State, programs};
-use crate::link::{Dial, Dialled, Transport};
+use crate::link::{Dial, Dialled, There, Transport};
 use crate::{Command, ContainerId, ContainerPath, Error, Exit, Result};
 
 /// Bytes under way on a connection in memory.
@@ -245,7 +245,9 @@ impl Dial for FakeDial {
             }
         });
         let (reader, writer) = tokio::io::split(ours);
-        Ok(Dialled::plain(reader, Mortal { writer, alive }, Transport::InProcess))
+        let lives = alive.clone();
+        let there: Option<There> = Some(Box::new(move || !lives.is_cancelled()));
+        Ok(Dialled { there, ..Dialled::plain(reader, Mortal { writer, alive }, Transport::InProcess) })
     }
 }
 

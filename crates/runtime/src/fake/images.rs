@@ -8,7 +8,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::{FakeRuntime, State, Verb, arch, now, off_thread, random_id, refused};
-use crate::{ContainerId, Error, Excerpt, Image, ImageAct, ImageConfig, ImageId, ImageRef, Result};
+use crate::{
+    Capability, ContainerId, EngineKind, Error, Excerpt, Image, ImageAct, ImageConfig, ImageId, ImageRef, Result,
+};
 
 /// The image that a fresh fake engine holds; `busybox` finds it too.
 pub const LOCAL_IMAGE: &str = "docker.io/library/busybox:latest";
@@ -72,6 +74,7 @@ impl FakeRuntime {
             ImageAct::Commit { container, tag, labels, config } => {
                 self.commit(&container, tag.as_ref(), (labels, config)).await
             }
+            ImageAct::Build(_) => Err(Error::Unsupported { engine: EngineKind::Fake, capability: Capability::Build }),
             ImageAct::Import { tar, tag, env, labels } => {
                 let (layer, size) = off_thread(move || keep(tar)).await?;
                 let env = env.into_iter().map(|(name, value)| format!("{name}={value}")).collect();

@@ -4,18 +4,18 @@
 //! starts. By that mark a command's tree, or all that runs "in" a container, is found in `/proc` and ended.
 
 use std::ffi::OsString;
-use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use coracle_guest::machine::Plan;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tokio::process::Child;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::host::drain::{Drain, End};
+use crate::host::marked::{MARK, signal};
+pub(super) use crate::host::marked::{end_marked, marked};
 use crate::host::process::{Invocation, Stdin, spawn};
 use crate::{Command, ContainerId, ContainerPath, Exec, ExecOutput, Exit, Ids, Result, random_hex};
 
@@ -24,16 +24,8 @@ const ENTER: &str = r#"cd -- "$1" || exit 126; shift; exec "$@""#;
 
 const PATH: &str = "/usr/bin:/bin";
 
-/// The variable that tells a program's container.
-const MARK: &str = "CORACLE_MARK";
-
-/// How long processes that got KILL may take to go.
-const PATIENCE: Duration = Duration::from_secs(5);
-
 /// One round misses what was forked while it looked.
 const ROUNDS: usize = 20;
-
-const POLL: Duration = Duration::from_millis(10);
 
 pub(super) async fn run(
     id: &ContainerId,
@@ -119,46 +111,4 @@ pub(super) fn kill_now(id: &ContainerId) {
 /// What all marks of a container's programs begin with.
 fn mark_of(id: &ContainerId) -> String {
     format!("{}-", id.short())
-}
-
-/// Whether nothing is left.
-pub(super) async fn end_marked(mark: &str, grace: Duration) -> bool {
-    signal(&marked(mark), Signal::TERM);
-    if none_left(mark, grace, || {}).await {
-        return true;
-    }
-    none_left(mark, PATIENCE, || signal(&marked(mark), Signal::KILL)).await
-}
-
-async fn none_left(mark: &str, patience: Duration, act: impl Fn()) -> bool {
-    let begun = Instant::now();
-    loop {
-        act();
-        if marked(mark).is_empty() {
-            return true;
-        }
-        if begun.elapsed() >= patience {
-            return false;
-        }
-        sleep(POLL).await;
-    }
-}
-
-fn signal(processes: &[Pid], signal: Signal) {
-    for pid in processes {
-        // It may have gone by itself meanwhile.
-        let _ = kill_process(*pid, signal);
-    }
-}
-
-/// Processes of the host whose mark begins so. One that ended and was not yet waited for has no environment.
-pub(super) fn marked(mark: &str) -> Vec<Pid> {
-    let variable = format!("{MARK}={mark}");
-    let carries = |pid: &i32| {
-        let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environ.split(|it| *it == 0).any(|it| it.starts_with(variable.as_bytes()))
-    };
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = processes.filter_map(|it| it.file_name().to_str()?.parse().ok());
-    pids.filter(carries).filter_map(Pid::from_raw).collect()
 }

@@ -25,12 +25,15 @@ pub struct Invocation {
     pub words: Vec<OsString>,
     /// Its whole environment.
     pub env: BTreeMap<String, OsString>,
+    /// Where it starts; where we were started without one.
+    pub dir: Option<PathBuf>,
 }
 
 impl Invocation {
     /// A program with arguments and an empty environment.
     pub fn new(program: impl Into<PathBuf>, words: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
-        Self { program: program.into(), words: words.into_iter().map(Into::into).collect(), env: BTreeMap::new() }
+        let words = words.into_iter().map(Into::into).collect();
+        Self { program: program.into(), words, env: BTreeMap::new(), dir: None }
     }
 
     /// Takes the place of the current process: for interactive programs, which need the person's terminal.
@@ -110,7 +113,11 @@ pub fn spawn(invocation: &Invocation, stdin: Stdin) -> Result<Child> {
         Stdin::Input(input) => (Stdio::piped(), Some(input)),
         Stdin::Open => (Stdio::piped(), None),
     };
-    let mut child = Command::new(&invocation.program)
+    let mut command = Command::new(&invocation.program);
+    if let Some(dir) = &invocation.dir {
+        command.current_dir(dir);
+    }
+    let mut child = command
         .args(&invocation.words)
         .env_clear()
         .envs(&invocation.env)

@@ -7,12 +7,14 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
-use rustix::fs::{fchmod, fstat, fsync, mkdirat, openat, readlinkat, renameat, statat, unlinkat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, StatxFlags};
+use rustix::fs::{
+    Gid, Uid, chownat, fchmod, fchown, fstat, fsync, mkdirat, openat, readlinkat, renameat, statat, statx, unlinkat,
+};
 use rustix::io::Errno;
 
 use super::fs::HostPath;
-use crate::random_hex;
+use crate::{Ids, random_hex};
 
 /// A directory that is held open.
 #[derive(Clone, Debug)]
@@ -198,6 +200,59 @@ impl Tree {
             let _ = unlinkat(&*self.0, &temporary, AtFlags::empty());
         }
         done
+    }
+
+    /// Writes a file in the place where it lies, for those who hold that very file. Small ones, since somebody may read half.
+    ///
+    /// # Errors
+    /// When there is no regular file of that name, or it cannot be written.
+    pub fn write_over(&self, name: &OsStr, content: &[u8]) -> io::Result<()> {
+        plain(name)?;
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let mut file = File::from(openat(&*self.0, name, flags, Mode::empty())?);
+        if node(FileType::from_raw_mode(fstat(&file)?.st_mode)) != Node::File {
+            return Err(io::Error::other("it is no regular file"));
+        }
+        file.write_all(content)?;
+        file.set_len(content.len() as u64)?;
+        file.sync_all()
+    }
+
+    /// Gives the directory to somebody, if it is another's.
+    ///
+    /// # Errors
+    /// When that may not be.
+    pub fn give(&self, to: Ids) -> io::Result<()> {
+        let stat = fstat(self.0.as_fd())?;
+        if (stat.st_uid, stat.st_gid) == (to.uid, to.gid) {
+            return Ok(());
+        }
+        Ok(fchown(&*self.0, Some(Uid::from_raw(to.uid)), Some(Gid::from_raw(to.gid)))?)
+    }
+
+    /// Gives something in it to somebody, if it is another's: a link itself.
+    ///
+    /// # Errors
+    /// When that may not be.
+    pub fn give_file(&self, name: &OsStr, to: Ids) -> io::Result<()> {
+        plain(name)?;
+        let stat = statat(&*self.0, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if (stat.st_uid, stat.st_gid) == (to.uid, to.gid) {
+            return Ok(());
+        }
+        let (uid, gid) = (Uid::from_raw(to.uid), Gid::from_raw(to.gid));
+        Ok(chownat(&*self.0, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    /// What tells what has a name, itself, from whatever had it before or has it later: its inode, and when that was made,
+    /// since numbers of inodes come again.
+    ///
+    /// # Errors
+    /// When nothing has it.
+    pub fn birth(&self, name: &OsStr) -> io::Result<(u64, i64, u32)> {
+        let wanted = StatxFlags::INO | StatxFlags::BTIME;
+        let it = statx(&*self.0, name, AtFlags::SYMLINK_NOFOLLOW, wanted)?;
+        Ok((it.stx_ino, it.stx_btime.tv_sec, it.stx_btime.tv_nsec))
     }
 
     /// Removes a file.

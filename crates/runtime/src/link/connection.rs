@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use coracle_guest::codec::{self, Frame};
 use coracle_guest::wire::{Ask, Hello, Keep, MAX_CHANNELS, Say, VERSION};
@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::channels::{Channels, Heard, Opened, Talk};
-use super::dial::{Dialled, Transport};
+use super::dial::{Dialled, There, Transport};
 use super::inbox::Inbox;
 use crate::{Error, ProcessId, Result, random_hex};
 
@@ -75,9 +75,12 @@ pub(super) struct Connection {
     pub(super) run: String,
     pub(super) transport: Transport,
     pub(super) peer: Option<ProcessId>,
+    there: Option<There>,
 }
 
 struct Shared {
+    /// When the guest last said something.
+    heard: Mutex<Instant>,
     channels: Mutex<Channels>,
     /// Something waits to be written.
     wake: Notify,
@@ -115,6 +118,7 @@ impl Connection {
             }
         };
         let shared = Arc::new(Shared {
+            heard: Mutex::new(Instant::now()),
             channels: Mutex::default(),
             wake: Notify::new(),
             places: Semaphore::new(QUEUE),
@@ -125,12 +129,18 @@ impl Connection {
         });
         let reader = tokio::spawn(read(Arc::clone(&shared), reader)).abort_handle();
         tokio::spawn(write(Arc::clone(&shared), dialled.writer, dialled.hold));
-        Ok(Self { shared, reader, run, transport: dialled.transport, peer: dialled.peer })
+        Ok(Self { shared, reader, run, transport: dialled.transport, peer: dialled.peer, there: dialled.there })
     }
 
     /// Whether it still stands, as far as is known.
     pub(super) fn alive(&self) -> bool {
         !self.shared.over.is_cancelled()
+    }
+
+    /// Whether the guest said something within that time and its end of the connection is still there.
+    pub(super) fn was_heard(&self, within: Duration) -> bool {
+        let heard = *self.shared.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.elapsed() < within && self.there.as_ref().is_some_and(|there| there())
     }
 
     /// Opens a channel; waits a while when as many are open as may.
@@ -332,6 +342,7 @@ async fn read(shared: Arc<Shared>, mut reader: impl AsyncRead + Unpin) {
     let reason = loop {
         match codec::read::<Say>(&mut reader).await {
             Ok(Some(frame)) => {
+                *shared.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
                 let heard = shared.lock().hear(frame);
                 if let Err(breach) = heard {
                     break breach.to_string();

@@ -2,11 +2,12 @@
 
 use std::any::Any;
 use std::fmt;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -36,6 +37,9 @@ pub trait Dial: fmt::Debug + Send + Sync {
     }
 }
 
+/// Tells whether the other end of a connection is still there.
+pub type There = Box<dyn Fn() -> bool + Send + Sync>;
+
 /// A connection on which nothing was said.
 pub struct Dialled {
     /// What the guest says.
@@ -48,6 +52,8 @@ pub struct Dialled {
     pub peer: Option<ProcessId>,
     /// What a program in between complains of, known when it has ended.
     pub last_words: Option<JoinHandle<String>>,
+    /// Whether its other end is still there, where the kernel tells without a word to it.
+    pub there: Option<There>,
     /// Dropped with the connection.
     pub hold: Box<dyn Any + Send>,
 }
@@ -67,7 +73,7 @@ impl Dialled {
         transport: Transport,
     ) -> Self {
         let (reader, writer) = (Box::new(reader), Box::new(writer));
-        Self { reader, writer, transport, peer: None, last_words: None, hold: Box::new(()) }
+        Self { reader, writer, transport, peer: None, last_words: None, there: None, hold: Box::new(()) }
     }
 }
 
@@ -123,8 +129,18 @@ impl SocketAt {
 
 /// A connection by a socket whose peer is known.
 pub(crate) fn by_socket(stream: UnixStream, peer: ProcessId) -> Dialled {
+    let there = rustix::io::dup(&stream).ok().map(|it| Box::new(move || !hung_up(&it)) as There);
     let (reader, writer) = stream.into_split();
-    Dialled { peer: Some(peer), ..Dialled::plain(reader, writer, Transport::Socket) }
+    Dialled { peer: Some(peer), there, ..Dialled::plain(reader, writer, Transport::Socket) }
+}
+
+fn hung_up(socket: &OwnedFd) -> bool {
+    let mut asked = [PollFd::new(socket, PollFlags::RDHUP)];
+    let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    match rustix::event::poll(&mut asked, Some(&Timespec::default())) {
+        Ok(_) => asked[0].revents().intersects(gone),
+        Err(_) => true,
+    }
 }
 
 /// Dials a socket and asks no engine.

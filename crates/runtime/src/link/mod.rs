@@ -39,7 +39,7 @@ use self::channels::Talk;
 use self::connection::{Broken, Channel, Connection};
 use self::dial::SocketDial;
 pub(crate) use self::dial::by_socket;
-pub use self::dial::{Dial, Dialled, SocketAt, Transport};
+pub use self::dial::{Dial, Dialled, SocketAt, There, Transport};
 pub use self::files::{Content, Put};
 pub use self::session::SecretFile;
 pub use self::walk::{Walk, Walked};
@@ -106,6 +106,13 @@ impl Link {
     #[must_use]
     pub fn peer(&self) -> Option<ProcessId> {
         self.current().and_then(|it| it.peer.clone())
+    }
+
+    /// Whether the guest is there without being asked: it said something within that time, and the kernel knows of no end
+    /// of the connection. One that hangs since is only known by a call.
+    #[must_use]
+    pub fn was_heard(&self, within: Duration) -> bool {
+        self.current().is_some_and(|it| it.was_heard(within))
     }
 
     /// Names this run of the guest: a container that was started anew has another one.

@@ -90,5 +90,6 @@ fn looks(act: &Act) -> bool {
             | Act::Glob { .. }
             | Act::Grep { .. }
             | Act::Touched
+            | Act::Measure { .. }
     )
 }

@@ -1,17 +1,21 @@
 //! The proxy of one sandbox in this process, if no other one keeps it already.
 //!
-//! Sockets lie in a directory that the container sees. Whichever process comes first listens there; when it ends, so does
-//! every way out, until the next process that uses the sandbox takes its place.
+//! Sockets lie in a directory that the container sees. Whichever process comes first listens there, for as long as it uses the
+//! sandbox: another one may know a key that this one does not. With the last use every way out is gone, until the next one.
 
 use std::fmt;
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use super::record::SandboxDir;
 use crate::proxy::{Grants, Listening, Metered, Observer, Proxy, ProxySettings, Tokens};
 use crate::{Failure, Result, files};
+
+/// How often it is looked whether the one that listens has ended.
+const LOOKS: Duration = Duration::from_millis(500);
 
 /// The way out of a sandbox.
 pub struct Gate {
@@ -19,11 +23,19 @@ pub struct Gate {
     /// What the container may do, apart from its tokens.
     grants: Grants,
     observer: Option<Observer>,
-    kept: Mutex<Option<Kept>>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    uses: usize,
+    /// Somebody looks whether the one that listens has ended.
+    waits: bool,
+    listens: Option<Listens>,
 }
 
 /// As long as this is there, this process is the one that listens.
-struct Kept {
+struct Listens {
     proxy: Proxy,
     _listening: Listening,
     _mine: File,
@@ -42,37 +54,54 @@ impl Gate {
         Self { dir, grants, observer, kept: Mutex::default() }
     }
 
-    /// Sees to it that somebody listens: this process, unless another one does.
+    /// Sees to it that somebody listens as long as the answer is held: this process, unless another one does, whose place it
+    /// takes when that ends.
     ///
     /// # Errors
     /// When the sockets cannot be made.
-    pub fn open(&self) -> Result<()> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.is_some() {
-            return Ok(());
+    pub fn open(self: &Arc<Self>) -> Result<InUse> {
+        let mut kept = self.kept();
+        self.listen(&mut kept)?;
+        if kept.listens.is_none() && !kept.waits {
+            kept.waits = true;
+            tokio::spawn(take_over(Arc::downgrade(self)));
         }
-        let Some(mine) = self.take()? else { return Ok(()) };
-        let proxy = self.proxy()?;
-        let listening = Listening::open(&proxy, &self.dir.sockets()).map_err(Failure::internal)?;
-        *kept = Some(Kept { proxy, _listening: listening, _mine: mine });
+        kept.uses += 1;
+        Ok(InUse(Arc::clone(self)))
+    }
+
+    fn listen(&self, kept: &mut Kept) -> Result<()> {
+        if kept.listens.is_none()
+            && let Some(mine) = self.take()?
+        {
+            let proxy = self.proxy()?;
+            let listening = Listening::open(&proxy, &self.dir.sockets()).map_err(Failure::internal)?;
+            kept.listens = Some(Listens { proxy, _listening: listening, _mine: mine });
+        }
         Ok(())
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells of what the container used: this process's own count, or what the last one wrote down.
     #[must_use]
     pub fn metered(&self) -> Metered {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*kept {
-            Some(kept) => kept.proxy.metered(),
+        match &self.kept().listens {
+            Some(listens) => listens.proxy.metered(),
             None => files::read(&self.meter()).ok().flatten().unwrap_or_default(),
         }
     }
 
     /// Writes down what was used, for the next process.
     pub fn note(&self) {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kept) = &*kept
-            && let Err(err) = files::write(&self.meter(), &kept.proxy.metered())
+        self.note_of(&self.kept());
+    }
+
+    fn note_of(&self, kept: &Kept) {
+        if let Some(listens) = &kept.listens
+            && let Err(err) = files::write(&self.meter(), &listens.proxy.metered())
         {
             tracing::warn!(%err, "what a sandbox used cannot be written down");
         }
@@ -80,8 +109,9 @@ impl Gate {
 
     /// Nobody gets out any more by this process.
     pub fn close(&self) {
-        self.note();
-        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let mut kept = self.kept();
+        self.note_of(&kept);
+        kept.listens = None;
     }
 
     fn meter(&self) -> PathBuf {
@@ -119,14 +149,41 @@ impl Gate {
     }
 }
 
+/// Looks until this process listens, or nobody uses the sandbox any more.
+async fn take_over(gate: Weak<Gate>) {
+    loop {
+        tokio::time::sleep(LOOKS).await;
+        let Some(gate) = gate.upgrade() else { return };
+        let mut kept = gate.kept();
+        if kept.uses > 0
+            && let Err(err) = gate.listen(&mut kept)
+        {
+            tracing::warn!(%err, "the way out of a sandbox cannot be kept");
+        }
+        if kept.uses == 0 || kept.listens.is_some() {
+            kept.waits = false;
+            return;
+        }
+    }
+}
+
 /// What the host remembers of the container's tokens. A record that cannot be read grants nothing.
 fn tokens(dir: &SandboxDir) -> Option<Tokens> {
     let ready = dir.record().ok().flatten()?.ready?;
     Some(Tokens { llm: ready.llm, net: Some(ready.net) })
 }
 
-impl Drop for Gate {
+/// A use of a sandbox's way out.
+#[derive(Debug)]
+pub struct InUse(Arc<Gate>);
+
+impl Drop for InUse {
     fn drop(&mut self) {
-        self.note();
+        let mut kept = self.0.kept();
+        kept.uses -= 1;
+        if kept.uses == 0 {
+            self.0.note_of(&kept);
+            kept.listens = None;
+        }
     }
 }

@@ -4,23 +4,26 @@
 //! **Invariant:** the host keeps no token, only what it needs to know one again.
 
 mod breaker;
+mod forward;
 mod gate;
 mod prepare;
 mod provider;
+mod readying;
 mod record;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use coracle_runtime::Secret;
+use coracle_runtime::{Ids, Secret};
 
 use self::breaker::Breaker;
-pub use self::gate::Gate;
-pub use self::prepare::Preparing;
-use self::prepare::{give_env, not_ready, prepare};
+pub use self::gate::{Gate, InUse};
+use self::prepare::give_env;
+pub use self::prepare::{AtStart, Preparing};
 pub use self::provider::ContainerSandboxProvider;
-pub use self::record::{Prepared, SandboxDir, SandboxRecord};
-use crate::{Code, Containers, Held, Look, ProfileName, Result, TokenHash, fresh_token};
+pub use self::readying::Readying;
+pub use self::record::{Claim, Prepared, SandboxDir, SandboxRecord};
+use crate::{Code, Containers, Held, Look, Result, TokenHash, fresh_token};
 
 /// A sandbox: its container, and what is remembered of it.
 #[derive(Clone, Debug)]
@@ -29,26 +32,30 @@ pub struct Sandbox(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     containers: Arc<dyn Containers>,
-    dir: SandboxDir,
-    profile: ProfileName,
-    preparing: Preparing,
+    readying: Readying,
     breaker: Breaker,
     /// Held by whoever makes the container ready, so that calls which begin together look once.
     door: tokio::sync::Mutex<()>,
 }
 
 impl Sandbox {
-    /// The one of that directory.
+    /// The one whose starts are made ready that way.
     #[must_use]
-    pub fn new(containers: Arc<dyn Containers>, dir: SandboxDir, profile: ProfileName, preparing: Preparing) -> Self {
+    pub fn new(containers: Arc<dyn Containers>, readying: Readying) -> Self {
         let (breaker, door) = (Breaker::default(), tokio::sync::Mutex::default());
-        Self(Arc::new(Inner { containers, dir, profile, preparing, breaker, door }))
+        Self(Arc::new(Inner { containers, readying, breaker, door }))
     }
 
     /// Where it is remembered.
     #[must_use]
     pub fn dir(&self) -> &SandboxDir {
-        &self.0.dir
+        &self.0.readying.dir
+    }
+
+    /// Who owns the files inside and runs every command.
+    #[must_use]
+    pub fn agent(&self) -> Ids {
+        self.0.readying.preparing.agent
     }
 
     /// Its container, ready for use. Its proxy has to listen already.
@@ -74,39 +81,25 @@ impl Sandbox {
             return Ok(held);
         }
         drop(held);
-        let _alone = it.dir.lock().await?;
+        let _alone = it.readying.dir.lock().await?;
         // Another process may have been faster, or have given up the one that was there.
         let held = it.containers.ensure().await?;
         if self.is_proven(&held).await? {
             return Ok(held);
         }
-        let (key, profile) = (it.dir.key().clone(), it.profile.clone());
-        let remember = |ready| it.dir.save(&SandboxRecord { key: key.clone(), profile: profile.clone(), ready });
-        let mut given = None;
-        let prepared = prepare(&held, &it.preparing, async |prepared| {
-            given = Some(prepared.clone());
-            remember(Some(prepared))
-        });
-        match prepared.await {
-            Ok(()) => {
-                remember(given.map(|it| Prepared { proven: true, ..it }))?;
-                Ok(held)
+        let proven = it.readying.prove(&held.link, &held.id).await;
+        if let Err(failure) = proven {
+            drop(held);
+            if let Err(err) = it.containers.discard().await {
+                tracing::warn!(key = %it.readying.dir.key(), %err, "a container that is not ready stays");
             }
-            Err(failure) => {
-                remember(None)?;
-                drop(held);
-                if let Err(err) = it.containers.discard().await {
-                    tracing::warn!(key = %it.dir.key(), %err, "a container that is not ready stays");
-                }
-                Err(failure)
-            }
+            return Err(failure);
         }
+        Ok(held)
     }
 
     async fn is_proven(&self, held: &Held) -> Result<bool> {
-        let Some(ready) = self.0.dir.record()?.and_then(|it| it.ready).filter(|it| it.proven) else { return Ok(false) };
-        let run = held.link.run_id().await.map_err(|err| not_ready("guest", err))?;
-        Ok(ready.container == held.id && ready.run == run)
+        self.0.readying.is_proven(&held.link, &held.id).await
     }
 
     /// Commands find this in their environment, too, until the container starts again.
@@ -114,7 +107,7 @@ impl Sandbox {
     /// # Errors
     /// When the guest does not take it.
     pub async fn add_env(&self, held: &Held, more: &BTreeMap<String, String>) -> Result<()> {
-        let mut env = self.0.preparing.env.clone();
+        let mut env = self.0.readying.preparing.env.clone();
         env.extend(more.clone());
         give_env(&held.link, &env).await
     }
@@ -127,7 +120,7 @@ impl Sandbox {
     pub async fn admit_worker(&self) -> Result<Secret> {
         let token = fresh_token();
         let hash = TokenHash::of(token.reveal());
-        self.0.dir.change(|record| record.admit(hash)).await?;
+        self.0.readying.dir.change(|record| record.admit(hash)).await?;
         Ok(token)
     }
 
@@ -137,7 +130,7 @@ impl Sandbox {
     /// When what is remembered cannot be read or written.
     pub async fn dismiss_worker(&self, token: &Secret) -> Result<()> {
         let hash = TokenHash::of(token.reveal());
-        self.0.dir.change(|record| record.dismiss(&hash)).await
+        self.0.readying.dir.change(|record| record.dismiss(&hash)).await
     }
 
     /// What is known of the container without touching it.
@@ -156,18 +149,18 @@ impl Sandbox {
         let it = &*self.0;
         let _mine = it.door.lock().await;
         // First nobody gets in any more.
-        it.dir.change(|record| record.ready = None).await?;
+        it.readying.dir.change(|record| record.ready = None).await?;
         it.containers.remove().await.map_err(|err| crate::Failure {
             code: Code::TeardownIncomplete,
             retryable: true,
             message: format!("The sandbox could not be removed whole: {}", err.message),
             ..err
         })?;
-        let _alone = it.dir.lock().await?;
+        let _alone = it.readying.dir.lock().await?;
         // Another process may have begun anew meanwhile.
-        match it.dir.record()? {
+        match it.readying.dir.record()? {
             Some(record) if record.ready.is_some() => Ok(()),
-            _ => it.dir.forget(),
+            _ => it.readying.dir.forget(),
         }
     }
 }

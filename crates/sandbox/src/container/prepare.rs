@@ -1,57 +1,109 @@
 //! What a container gets at each start, and has to pass, before anybody may use it (sandbox.md 1.3, 5.3).
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use coracle_runtime::Secret;
+use async_trait::async_trait;
 use coracle_runtime::link::Link;
 use coracle_runtime::link::wire::Settle;
+use coracle_runtime::{Ids, Secret};
 use jiff::Timestamp;
 use tokio::time::timeout;
 
 use super::record::Prepared;
 use crate::proxy::self_test;
-use crate::{AGENT, Code, Failure, Held, Result, TokenHash, fresh_token};
+use crate::{AGENT, Code, Failure, Result, TokenHash, fresh_token};
 
 /// A container that is not ready by then never is.
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// How a container is made ready.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Preparing {
+    /// Who owns the files inside and runs every command.
+    pub agent: Ids,
     /// The text of `/.coracle/run/gitconfig`.
     pub git_config: String,
     /// What every command finds in its environment.
     pub env: BTreeMap<String, String>,
-    /// The agent's home, which is made if it is missing.
-    pub home: String,
+    /// Their home, which is made if it is missing.
+    pub home: Option<String>,
+    /// What else is done at each start, before the test.
+    pub also: Option<Arc<dyn AtStart>>,
     /// Addresses by which containers of this engine see the host, which must not be reached.
     pub gateways: Vec<IpAddr>,
 }
 
+/// Something that a container needs at each start, and that whoever makes containers knows how to do.
+#[async_trait]
+pub trait AtStart: fmt::Debug + Send + Sync {
+    /// Does it.
+    ///
+    /// # Errors
+    /// The container is not ready then.
+    async fn run(&self, link: &Link) -> coracle_runtime::Result<()>;
+}
+
+impl Default for Preparing {
+    fn default() -> Self {
+        let (git_config, env, gateways) = (String::new(), BTreeMap::new(), Vec::new());
+        Self { agent: AGENT, git_config, env, home: None, also: None, gateways }
+    }
+}
+
 /// Makes a container ready. `note` remembers the token before it is given away: a proxy that hears it knows it.
 pub(super) async fn prepare(
-    held: &Held,
+    (link, id): (&Link, &str),
     preparing: &Preparing,
     note: impl AsyncFnOnce(Prepared) -> Result<()>,
 ) -> Result<()> {
-    let token = fresh_token();
+    let (token, at) = (fresh_token(), Step::default());
     let steps = async {
-        let run = held.link.run_id().await.map_err(|err| not_ready("guest", err))?;
+        let run = at.step("guest", link.run_id()).await?;
         let net = TokenHash::of(token.reveal());
-        note(Prepared { container: held.id.clone(), run, at: Timestamp::now(), net, llm: Vec::new(), proven: false })
+        note(Prepared { container: id.to_owned(), run, at: Timestamp::now(), net, llm: Vec::new(), proven: false })
             .await?;
-        held.link.relay(&token, &preparing.git_config).await.map_err(|err| not_ready("relays", err))?;
-        let home = Settle { uid: AGENT.uid, gid: AGENT.gid, workdir: preparing.home.clone(), bound: Vec::new() };
-        held.link.settle(home).await.map_err(|err| not_ready("home", err))?;
-        give_env(&held.link, &preparing.env).await?;
-        self_test(&held.link, &preparing.gateways).await.map_err(|it| match it.code {
+        at.step("relays", link.relay(&token, &preparing.git_config)).await?;
+        if let Some(home) = &preparing.home {
+            let Ids { uid, gid } = preparing.agent;
+            let home = Settle { uid, gid, workdir: home.clone(), bound: Vec::new() };
+            at.step("home", link.settle(home)).await?;
+        }
+        at.begins("environment");
+        give_env(link, &preparing.env).await?;
+        if let Some(also) = &preparing.also {
+            at.step("start", also.run(link)).await?;
+        }
+        at.begins("proxy");
+        self_test(link, &preparing.gateways).await.map_err(|it| match it.code {
             Code::EgressNotEnforced => it,
             _ => not_ready("proxy", it.message.trim_end_matches('.')).detail("seen", it.details),
         })
     };
-    timeout(WITHIN, steps).await.unwrap_or_else(|_| Err(not_ready("time", format!("{} s passed", WITHIN.as_secs()))))
+    let late = |_| Err(not_ready(at.now(), format!("{} s passed", WITHIN.as_secs())));
+    timeout(WITHIN, steps).await.unwrap_or_else(late)
+}
+
+/// What is being done, for when it takes too long.
+#[derive(Debug, Default)]
+struct Step(Mutex<&'static str>);
+
+impl Step {
+    fn begins(&self, name: &'static str) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = name;
+    }
+
+    fn now(&self) -> &'static str {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn step<T>(&self, name: &'static str, work: impl Future<Output = coracle_runtime::Result<T>>) -> Result<T> {
+        self.begins(name);
+        work.await.map_err(|err| not_ready(name, err))
+    }
 }
 
 /// Says what every command finds in its environment from now on.

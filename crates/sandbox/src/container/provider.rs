@@ -1,24 +1,26 @@
 //! A sandbox in a container, as drivers use it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use coracle_runtime::link::wire::{At, Who};
 use coracle_runtime::link::{Link, Put};
-use coracle_runtime::{Chunk, Command, ContainerPath, Exec, ExecLimits, Input, Stream};
+use coracle_runtime::{Chunk, Command, ContainerPath, Exec, ExecLimits, Ids, Input, Stream};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::Sandbox;
-use super::gate::Gate;
+use super::forward::forward;
+use super::gate::{Gate, InUse};
 use crate::driver::{LinkWorker, WorkerStart};
 use crate::provider::{
     ExecCall, ExecStream, ExecUser, Forward, Frame, Metered, SandboxCapabilities, SandboxHealth, SandboxInfo,
     SandboxProvider, SandboxState, Teardown, TeardownReport, WorkerCall, WorkerProcess, WriteOpts,
 };
-use crate::{AGENT, Code, Failure, Held, Look, Result, WORKER, Warning};
+use crate::{Code, Failure, Held, Look, Result, WORKER, Warning};
 
 /// Where programs inside begin, and where nothing of theirs lies outside.
 const ROOT: &str = "/workspace";
@@ -32,26 +34,38 @@ const WAITING: usize = 64;
 /// What a program of the agent prints is passed on, however much; so much of it is kept beside.
 const KEPT: usize = 64 << 10;
 
-/// A sandbox in a container.
+/// A sandbox in a container. From its first use to its end this process keeps the sandbox's way out, unless another one does.
 #[derive(Debug)]
 pub struct ContainerSandboxProvider {
     sandbox: Sandbox,
     gate: Arc<Gate>,
+    /// From the first use on.
+    open: Mutex<Option<InUse>>,
     /// What every command finds in its environment.
     env: BTreeMap<String, String>,
     /// What a model is told of the network.
     network: String,
+    /// Owns the files, and runs every command.
+    /// The directory of this host that the root is, where it is one.
+    shared: Option<PathBuf>,
 }
 
 impl ContainerSandboxProvider {
     /// One for that sandbox and its way out.
     #[must_use]
     pub fn new(sandbox: Sandbox, gate: Arc<Gate>, env: BTreeMap<String, String>, network: String) -> Self {
-        Self { sandbox, gate, env, network }
+        Self { sandbox, gate, open: Mutex::default(), env, network, shared: None }
+    }
+
+    /// Its root is a directory of this host.
+    #[must_use]
+    pub fn shared(self, dir: PathBuf) -> Self {
+        Self { shared: Some(dir), ..self }
     }
 
     async fn held(&self) -> Result<Held> {
-        self.gate.open()?;
+        let open = self.gate.open()?;
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(open);
         self.sandbox.ensure().await
     }
 
@@ -69,7 +83,7 @@ impl ContainerSandboxProvider {
             limits,
             keep_bytes: KEPT,
             passes_on: Some(usize::MAX),
-            ..Exec::new(Command::Argv(call.command), AGENT, cwd)
+            ..Exec::new(Command::Argv(call.command), self.sandbox.agent(), cwd)
         })
     }
 }
@@ -105,7 +119,7 @@ impl SandboxProvider for ContainerSandboxProvider {
             return Err(failed("it lies neither beneath /workspace nor beneath /tmp".into()));
         }
         let held = self.held().await?;
-        let user = Who::Ids { uid: AGENT.uid, gid: Some(AGENT.gid) };
+        let user = who(self.sandbox.agent());
         let put = Put {
             at: At { user: user.clone(), path: at.to_string(), follow: false },
             mode: Some(opts.mode.unwrap_or(0o644) & 0o777),
@@ -125,7 +139,7 @@ impl SandboxProvider for ContainerSandboxProvider {
         }
         let held = self.held().await?;
         let root = ContainerPath::parse(ROOT).map_err(Failure::internal)?;
-        let let_in = held.link.let_worker_in(WORKER, AGENT, &root).await;
+        let let_in = held.link.let_worker_in(WORKER, self.sandbox.agent(), &root).await;
         let_in.map_err(|err| Failure::new(Code::WorkerDied, format!("The worker is not let in: {err}.")))?;
         let token = self.sandbox.admit_worker().await?;
         let start = WorkerStart {
@@ -139,16 +153,12 @@ impl SandboxProvider for ContainerSandboxProvider {
         Ok(Box::new(Admitted { worker, _held: held, sandbox: self.sandbox.clone(), gate: self.gate.clone(), token }))
     }
 
-    async fn forward(&self, _: u16) -> Result<Forward> {
-        Err(Failure::new(Code::Unsupported, "Ports of a sandbox are not forwarded in this release."))
+    async fn forward(&self, guest_port: u16) -> Result<Forward> {
+        forward(self.sandbox.clone(), self.gate.clone(), guest_port).await
     }
 
     fn resolve_cwd(&self, cwd: &str) -> Result<String> {
-        let path = ContainerPath::parse(cwd).map_err(|err| Failure::new(Code::InvalidInput, err.to_string()))?;
-        if path.as_str() == ROOT || path.is_beneath(ROOT) {
-            return Ok(path.to_string());
-        }
-        Err(Failure::new(Code::InvalidInput, format!("`{path}` does not lie beneath {ROOT}.")))
+        inside(self.shared.as_deref(), cwd)
     }
 
     fn capabilities(&self) -> SandboxCapabilities {
@@ -165,7 +175,7 @@ impl SandboxProvider for ContainerSandboxProvider {
         if state == SandboxState::Running
             && let Ok(held) = self.held().await
         {
-            (rtt, generation) = (pinged(&held.link).await, held.generation.into());
+            (rtt, generation) = (pinged(&held.link, self.sandbox.agent()).await, held.generation.into());
             proxy_ok = crate::proxy::self_test(&held.link, &[]).await.is_ok();
         }
         SandboxHealth { state, guest_rtt: rtt, generation, proxy_ok, egress_enforced: true }
@@ -196,9 +206,25 @@ impl SandboxProvider for ContainerSandboxProvider {
     }
 }
 
-async fn pinged(link: &Link) -> Option<Duration> {
+/// A path beneath the root, or one of the host's beneath the directory that the root is.
+fn inside(shared: Option<&Path>, cwd: &str) -> Result<String> {
+    let below = shared.and_then(|it| Path::new(cwd).strip_prefix(it).ok()?.to_str());
+    let of_host = below.map(|it| format!("{ROOT}/{it}"));
+    let cwd = of_host.as_deref().map_or(cwd, |it| it.trim_end_matches('/'));
+    let path = ContainerPath::parse(cwd).map_err(|err| Failure::new(Code::InvalidInput, err.to_string()))?;
+    if path.as_str() == ROOT || path.is_beneath(ROOT) {
+        return Ok(path.to_string());
+    }
+    Err(Failure::new(Code::InvalidInput, format!("`{path}` does not lie beneath {ROOT}.")))
+}
+
+fn who(ids: Ids) -> Who {
+    Who::Ids { uid: ids.uid, gid: Some(ids.gid) }
+}
+
+async fn pinged(link: &Link, agent: Ids) -> Option<Duration> {
     let began = Instant::now();
-    let root = At { user: Who::Ids { uid: AGENT.uid, gid: Some(AGENT.gid) }, path: ROOT.into(), follow: true };
+    let root = At { user: who(agent), path: ROOT.into(), follow: true };
     link.stat(root).await.is_ok().then(|| began.elapsed())
 }
 
@@ -265,5 +291,28 @@ impl WorkerProcess for Admitted {
 
     fn alive(&self) -> bool {
         self.worker.alive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_of_the_host_is_the_same_place_inside() {
+        let shared = Some(Path::new("/home/me/agents/k"));
+        let resolved = |cwd: &str| inside(shared, cwd).ok();
+        for (cwd, expected) in [
+            ("/home/me/agents/k/worktrees/a", Some("/workspace/worktrees/a")),
+            ("/home/me/agents/k", Some("/workspace")),
+            ("/workspace/worktrees/a", Some("/workspace/worktrees/a")),
+            ("/home/me/agents/kk", None),
+            ("/home/me/agents", None),
+            ("/home/me/agents/k/../other", None),
+            ("worktrees/a", None),
+        ] {
+            assert_eq!(resolved(cwd).as_deref(), expected, "{cwd}");
+        }
+        assert!(inside(None, "/home/me/agents/k").is_err());
     }
 }

@@ -5,14 +5,17 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::files::{Lock, lock, names, own_directory, read, write};
-use crate::{ProfileName, Result, SandboxKey, Scope, TokenHash};
+use crate::files::{Lock, lock, lock_shared, names, own_directory, read, write};
+use crate::{Code, ProfileName, Result, SandboxKey, Scope, TokenHash};
 
 /// Workers of a sandbox that may ask models at the same time. The token of the oldest one goes when there are more.
 const MOST_WORKERS: usize = 16;
 
 /// A caller waits so long for another one that prepares the container, its image included.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(1200);
+
+/// Whoever wants to take a sandbox away waits so long for those who begin something there.
+const COURTESY: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// What is remembered of a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,7 +73,11 @@ impl SandboxRecord {
     }
 }
 
-/// The place of one sandbox in the state directory: `$STATE/sandboxes/<key>`.
+/// A sandbox in which a workflow is just begun, or which is just taken away. Ends when it is dropped.
+#[derive(Debug)]
+pub struct Claim(#[expect(dead_code, reason = "the lock is the claim")] Lock);
+
+/// The place of one sandbox on the host: a directory of its key's name.
 #[derive(Clone, Debug)]
 pub struct SandboxDir {
     root: PathBuf,
@@ -78,12 +85,12 @@ pub struct SandboxDir {
 }
 
 impl SandboxDir {
-    /// That of a key, made if it is missing.
+    /// That of a key below the directory of `all`, made if it is missing.
     ///
     /// # Errors
     /// Whatever the file system says.
-    pub fn open(state: &Path, key: &SandboxKey) -> Result<Self> {
-        let root = state.join("sandboxes").join(key.as_str());
+    pub fn open(all: &Path, key: &SandboxKey) -> Result<Self> {
+        let root = all.join(key.as_str());
         own_directory(&root.join("sock"))?;
         Ok(Self { root, key: key.clone() })
     }
@@ -92,8 +99,8 @@ impl SandboxDir {
     ///
     /// # Errors
     /// When the directory cannot be read.
-    pub fn all(state: &Path) -> Result<Vec<SandboxRecord>> {
-        let dirs = names(&state.join("sandboxes"))?;
+    pub fn all(all: &Path) -> Result<Vec<SandboxRecord>> {
+        let dirs = names(all)?;
         Ok(dirs.iter().filter_map(|it| read(&it.join("record.json")).ok()?).collect())
     }
 
@@ -130,6 +137,26 @@ impl SandboxDir {
     /// One at a time, over all processes.
     pub(super) async fn lock(&self) -> Result<Lock> {
         lock(&self.root.join("record.lock"), PATIENCE).await
+    }
+
+    /// A workflow begins here: until this is dropped nobody takes the sandbox away.
+    ///
+    /// # Errors
+    /// `busy` when somebody does for long.
+    pub async fn begin(&self) -> Result<Claim> {
+        lock_shared(&self.root.join("workflows.lock"), PATIENCE).await.map(Claim)
+    }
+
+    /// Nobody begins a workflow here until this is dropped. `None` while somebody does.
+    ///
+    /// # Errors
+    /// Whatever the file system says.
+    pub async fn end(&self) -> Result<Option<Claim>> {
+        match lock(&self.root.join("workflows.lock"), COURTESY).await {
+            Ok(lock) => Ok(Some(Claim(lock))),
+            Err(err) if err.code == Code::Busy => Ok(None),
+            Err(err) => Err(err),
+        }
     }
 
     /// Changes what is remembered, if anything is.
@@ -192,6 +219,18 @@ mod tests {
             record.admit(TokenHash::of(number.to_string().as_bytes()));
         }
         assert!(!record.opens(Scope::Llm, b"0") && record.opens(Scope::Llm, b"1") && record.opens(Scope::Llm, b"16"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sandbox_in_which_somebody_begins_is_not_taken_away() {
+        let state = tempfile::tempdir().unwrap();
+        let dir = SandboxDir::open(state.path(), &record().key).unwrap();
+        let (one, other) = (dir.begin().await.unwrap(), dir.begin().await.unwrap());
+        assert!(dir.end().await.unwrap().is_none());
+        drop((one, other));
+        let mine = dir.end().await.unwrap();
+        assert!(mine.is_some());
+        assert!(tokio::time::timeout(COURTESY, dir.begin()).await.is_err());
     }
 
     #[tokio::test]

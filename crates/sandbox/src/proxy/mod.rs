@@ -47,7 +47,7 @@ use self::log::Log;
 pub use self::log::ProxyEvent;
 use self::meter::Meter;
 pub use self::meter::{Budget, Metered};
-pub use self::selftest::{INSIDE_ENV, LLM_URL, self_test};
+pub use self::selftest::{LLM_URL, PROXY_ENV, ROUTES_ENV, self_test};
 use crate::{Failure, Scope, TokenHash};
 
 /// Where a connection leads.
@@ -226,6 +226,8 @@ async fn refuse(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
 
 async fn speak(port: Port, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, caller: Caller) {
     let mut http = http1::Builder::new();
+    // A program may say that it is done asking before it has its answer. Who asks a model and goes is not waited for.
+    http.half_close(port == Port::Egress);
     http.timer(TokioTimer::new()).header_read_timeout(caller.shared.pace.silence).max_buf_size(MAX_HEAD);
     let stream = TokioIo::new(stream);
     let spoken = match port {

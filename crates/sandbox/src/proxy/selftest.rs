@@ -10,17 +10,19 @@ use crate::{Code, Failure};
 /// Where models are, for programs inside.
 pub const LLM_URL: &str = "http://127.0.0.1:3129/proxy/v1";
 
-/// What programs inside find in their environment, to use the proxy.
-pub const INSIDE_ENV: [(&str, &str); 8] = [
+/// What programs inside find in their environment, to reach names by the proxy.
+pub const PROXY_ENV: [(&str, &str); 6] = [
     ("HTTP_PROXY", "http://127.0.0.1:3128"),
     ("HTTPS_PROXY", "http://127.0.0.1:3128"),
     ("http_proxy", "http://127.0.0.1:3128"),
     ("https_proxy", "http://127.0.0.1:3128"),
     ("NO_PROXY", "127.0.0.1,localhost"),
     ("no_proxy", "127.0.0.1,localhost"),
-    ("GIT_CONFIG_SYSTEM", "/.coracle/run/gitconfig"),
-    ("LLM_PROXY_URL", LLM_URL),
 ];
+
+/// The same for git and models, which have routes of their own.
+pub const ROUTES_ENV: [(&str, &str); 2] =
+    [("GIT_CONFIG_SYSTEM", "/.coracle/run/gitconfig"), ("LLM_PROXY_URL", LLM_URL)];
 
 /// Addresses that answer whoever has a network.
 const OUTSIDE: [&str; 3] = ["1.1.1.1:443", "[2606:4700:4700::1111]:443", "169.254.169.254:80"];

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::Input;
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::host::git::{Asked, Peer};
 use coracle_runtime::host::process::{Finished, Stdin};
+use coracle_runtime::{Input, is_acted_on};
 use serde::{Deserialize, Serialize};
 
 use super::export::PatchFormat;
@@ -16,53 +16,6 @@ use crate::{Code, Failure, Result, WorkflowId};
 
 /// A patch that is held in memory.
 const MAX_PATCH: u64 = 64 << 20;
-
-/// Directories and files that decide what a person's programs run, by their first part or their whole name.
-const PROTECTED: &[&str] = &[
-    ".git",
-    ".gitattributes",
-    ".gitmodules",
-    ".gitconfig",
-    ".github",
-    ".gitlab",
-    ".gitlab-ci.yml",
-    ".circleci",
-    ".husky",
-    ".githooks",
-    ".pre-commit-config.yaml",
-    ".vscode",
-    ".idea",
-    ".vs",
-    ".zed",
-    ".nvim.lua",
-    ".exrc",
-    ".editorconfig",
-    ".envrc",
-    ".direnv",
-    ".devcontainer",
-    ".devcontainer.json",
-    ".claude",
-    ".cursor",
-    ".cursorrules",
-    ".codex",
-    ".gemini",
-    ".mcp.json",
-    ".amplifier",
-    "AGENTS.md",
-    "CLAUDE.md",
-    "GEMINI.md",
-    ".buildkite",
-    ".drone.yml",
-    ".travis.yml",
-    "azure-pipelines.yml",
-    "Jenkinsfile",
-    ".woodpecker",
-    ".woodpecker.yml",
-    ".cargo",
-    ".npmrc",
-    ".yarnrc",
-    ".yarnrc.yml",
-];
 
 /// How it is put there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,7 +93,7 @@ impl WorktreeManager {
         if deeds.renames {
             return Err(Failure::new(Code::ApplyConflict, "The patch renames files, which ours never do."));
         }
-        let guarded: Vec<&String> = files.iter().filter(|it| is_protected(it)).collect();
+        let guarded: Vec<&String> = files.iter().filter(|it| is_acted_on(it)).collect();
         if !leave && (deeds.links || !guarded.is_empty()) {
             let what = if guarded.is_empty() { "makes links or submodules" } else { "changes protected names" };
             let failure = Failure::new(Code::PolicyDenied, format!("The patch {what}."));
@@ -207,15 +160,6 @@ fn names(told: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// Wherever the tree begins, and however a file system that knows no case writes it.
-fn is_protected(name: &str) -> bool {
-    let part = |part: &str| {
-        let part = part.to_lowercase();
-        part.starts_with(".git") || PROTECTED.iter().any(|it| it.to_lowercase() == part)
-    };
-    name.split('/').any(part)
-}
-
 fn conflict(tried: &Finished) -> Failure {
     let said = coracle_runtime::Excerpt::of(&tried.stderr.bytes()).to_string();
     let mut files: Vec<String> = said
@@ -234,24 +178,6 @@ fn conflict(tried: &Finished) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn x31_names_that_programs_act_on_are_protected_wherever_they_lie() {
-        for name in [
-            ".git/hooks/x",
-            "a/.gitattributes",
-            ".github/workflows/x.yml",
-            "sub/CLAUDE.md",
-            ".VSCode/tasks.json",
-            ".envrc",
-            ".GIT/x",
-        ] {
-            assert!(is_protected(name), "{name}");
-        }
-        for name in ["src/main.rs", "git/x", "a.github", "claude.rs"] {
-            assert!(!is_protected(name), "{name}");
-        }
-    }
 
     #[test]
     fn names_of_a_patch_are_read() {

@@ -7,14 +7,27 @@ use serde::Serialize;
 
 use super::inside::{Git, Inside};
 use super::mirror::Mirror;
+use super::shared::ORPHANS;
 use super::source::{Source, branch_of};
 use super::state::{Records, Workflow, compose_project};
+use super::uncommitted::Uncommitted;
 use super::{WorktreeManager, read};
 use crate::files::Lock;
 use crate::{Code, Failure, Result, Warning, WorkflowId};
 
 /// Names that are told of a base that is none.
 const NEAR: usize = 10;
+
+/// What is done about changes of a directory that are not committed there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceChanges {
+    /// Nobody looks for them: somebody else may be writing in it.
+    Unseen,
+    /// A warning tells of them.
+    Told,
+    /// A worktree begins with them.
+    Taken,
+}
 
 /// What a worktree is made of.
 #[derive(Clone, Debug)]
@@ -25,13 +38,15 @@ pub struct CreateAsk {
     pub base: Option<String>,
     /// Its branch; else the prefix and the id.
     pub branch: Option<String>,
+    /// What is done about what is not committed in a directory of this host. Not taken with a base.
+    pub uncommitted: SourceChanges,
 }
 
 impl CreateAsk {
     /// From the remote's HEAD, on the usual branch.
     #[must_use]
     pub fn new(id: WorkflowId) -> Self {
-        Self { id, base: None, branch: None }
+        Self { id, base: None, branch: None, uncommitted: SourceChanges::Told }
     }
 }
 
@@ -58,7 +73,7 @@ pub struct Worktree {
     pub ports: (u16, u16),
     /// For its services.
     pub compose_project: String,
-    /// `orphan_moved`, and what else was found.
+    /// `orphan_moved`, `uncommitted_not_included`, and what else was found.
     pub warnings: Vec<Warning>,
 }
 
@@ -90,9 +105,13 @@ impl WorktreeManager {
     /// Makes a worktree on a branch of its own, or finds the one that there is. The repository was set up before.
     ///
     /// # Errors
-    /// `invalid_branch`, `base_not_found`, `branch_conflict`, `limit_reached`, `repo_corrupt`.
+    /// `invalid_input`, `invalid_branch`, `base_not_found`, `branch_conflict`, `limit_reached`, `repo_corrupt`.
     pub async fn create(&self, at: &Inside, ask: &CreateAsk) -> Result<Worktree> {
         let branch = branch_of(&self.settings.branch_prefix, &ask.id, ask.branch.as_deref())?;
+        if ask.uncommitted == SourceChanges::Taken && ask.base.is_some() {
+            let message = "What is not committed is based on the commit that is checked out.";
+            return Err(Failure::new(Code::InvalidInput, message).hint("leave out `base` or `include_uncommitted`"));
+        }
         let records = self.records(at)?;
         let _lock = records.lock(&format!("workflow-{}", ask.id)).await?;
         let source = self.source_of(&records)?;
@@ -101,6 +120,12 @@ impl WorktreeManager {
             let message = format!("`{}` is on `{}`.", ask.id, known.branch);
             return Err(Failure::new(Code::BranchConflict, message));
         }
+        let state = match &source {
+            Source::Dir(dir) if known.is_none() => {
+                self.changes(dir, &self.mirror_dir(&source), ask.uncommitted).await?
+            }
+            _ => None,
+        };
         // Git that lists worktrees fails where one is just being made or removed.
         let listing = records.lock("worktrees").await?;
         let (found, mirror) =
@@ -108,11 +133,14 @@ impl WorktreeManager {
         let (found, mirror) = (found?, mirror?);
         let workflow = match known {
             Some(known) => known,
-            None => self.begin(at, &records, (ask, &branch), &mirror).await?,
+            None => self.begin(at, &records, (ask, &branch), (&mirror, state.as_ref())).await?,
         };
-        let made = self.place(at, (&records, &workflow), &found, listing).await;
+        let made = self.fill_place(at, (&records, &workflow), &found, listing).await;
         match made {
-            Ok((created, warnings)) => Ok(told(at, workflow, created, found.branch.is_some(), warnings)),
+            Ok((created, mut warnings)) => {
+                warnings.extend(state.filter(|_| ask.uncommitted == SourceChanges::Told).map(|it| it.warning()));
+                Ok(told(at, workflow, created, found.branch.is_some(), warnings))
+            }
             Err(err) => {
                 // A workflow without anything inside holds no ports.
                 if !found.dir && !found.registered && found.branch.is_none() {
@@ -159,9 +187,12 @@ impl WorktreeManager {
         at: &Inside,
         records: &Records,
         (ask, branch): (&CreateAsk, &BranchName),
-        mirror: &Mirror,
+        (mirror, state): (&Mirror, Option<&Uncommitted>),
     ) -> Result<Workflow> {
-        let (base, base_commit) = self.base(at, ask.base.as_deref(), mirror).await?;
+        let (base, base_commit) = match state.filter(|_| ask.uncommitted == SourceChanges::Taken) {
+            Some(state) => self.uncommitted_base(at, mirror, state).await?,
+            None => self.base(at, ask.base.as_deref(), mirror).await?,
+        };
         records
             .remember(|k| Workflow {
                 id: ask.id.clone(),
@@ -173,6 +204,14 @@ impl WorktreeManager {
                 ready: false,
             })
             .await
+    }
+
+    /// The commit goes in with what the repository there lacks, and is nowhere else.
+    async fn uncommitted_base(&self, at: &Inside, mirror: &Mirror, state: &Uncommitted) -> Result<(String, String)> {
+        let (commit, dir) = self.commit_of(state).await?;
+        let has: String = mirror.branches.values().map(|id| format!("^{id}\n")).collect();
+        self.send_pack(at, "repo.git", (dir, format!("{commit}\n{has}"))).await?;
+        Ok((mirror.head.clone().unwrap_or_else(|| "HEAD".to_owned()), commit))
     }
 
     async fn base(&self, at: &Inside, given: Option<&str>, mirror: &Mirror) -> Result<(String, String)> {
@@ -199,7 +238,7 @@ impl WorktreeManager {
         Err(Failure::new(Code::BaseNotFound, message).detail("near", near))
     }
 
-    async fn place(
+    async fn fill_place(
         &self,
         at: &Inside,
         (records, workflow): (&Records, &Workflow),
@@ -248,8 +287,8 @@ impl WorktreeManager {
 
     /// A directory that the repository knows nothing of stays, under another name.
     async fn move_orphan(&self, at: &Inside, id: &WorkflowId) -> Result<Warning> {
-        let to = format!("worktrees/.orphans/{id}-{}", jiff::Timestamp::now().as_millisecond());
-        let made = at.link.make_dir(at.file("worktrees/.orphans"), 0o755, true).await;
+        let to = format!("{ORPHANS}/{id}-{}", jiff::Timestamp::now().as_millisecond());
+        let made = at.link.make_dir(at.file(ORPHANS), 0o755, true).await;
         made.map_err(super::inside::lost)?;
         let from = format!("worktrees/{id}");
         at.run(&["mv", "--", &from, &to]).await?.good()?;
@@ -267,8 +306,8 @@ fn told(at: &Inside, it: Workflow, created: bool, had_branch: bool, warnings: Ve
     let ports = it.ports();
     Worktree {
         path: at.tree_path(&it.id).to_string(),
+        host_path: at.shared.as_ref().map(|dir| dir.join("worktrees").join(it.id.as_str()).display().to_string()),
         id: it.id,
-        host_path: None,
         branch: it.branch,
         base: it.base,
         base_commit: it.base_commit,
@@ -281,7 +320,7 @@ fn told(at: &Inside, it: Workflow, created: bool, had_branch: bool, warnings: Ve
 }
 
 /// Part of a commit's id, long enough to be one.
-fn hexadecimal(text: &str) -> Option<&str> {
+pub(super) fn hexadecimal(text: &str) -> Option<&str> {
     let fits = (7..=64).contains(&text.len()) && text.bytes().all(|it| it.is_ascii_hexdigit());
     fits.then_some(text).filter(|it| it.len() < 40 || read::oid(it).is_some())
 }

@@ -4,8 +4,10 @@
 //! repository's hooks, filters and helpers do not run because we looked.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use coracle_runtime::git::{self, Side};
 use coracle_runtime::link::wire::{At, Entry, FaultCode, Kind, Who};
 use coracle_runtime::link::{Link, Put};
 use coracle_runtime::{Command, ContainerPath, Error, Exec, Exit, Ids, Input, Stream};
@@ -20,49 +22,6 @@ pub(super) const LONG: Duration = Duration::from_secs(600);
 /// Bytes of names and numbers that are read.
 const MAX_TOLD: usize = 16 << 20;
 
-const ENVIRONMENT: &[(&str, &str)] = &[
-    ("HOME", "/nonexistent"),
-    ("XDG_CONFIG_HOME", "/nonexistent"),
-    ("LC_ALL", "C.UTF-8"),
-    ("GIT_CONFIG_GLOBAL", "/dev/null"),
-    ("GIT_CONFIG_NOSYSTEM", "1"),
-    ("GIT_ATTR_NOSYSTEM", "1"),
-    ("GIT_TERMINAL_PROMPT", "0"),
-    ("GIT_ASKPASS", "/bin/false"),
-    ("SSH_ASKPASS", "/bin/false"),
-    ("GIT_OPTIONAL_LOCKS", "0"),
-    ("GIT_ALLOW_PROTOCOL", "none"),
-    ("GIT_PROTOCOL_FROM_USER", "0"),
-    ("GIT_NO_LAZY_FETCH", "1"),
-    ("GIT_LFS_SKIP_SMUDGE", "1"),
-    ("GIT_LITERAL_PATHSPECS", "1"),
-    ("GIT_AUTHOR_NAME", "coracle"),
-    ("GIT_AUTHOR_EMAIL", "coracle@invalid"),
-    ("GIT_COMMITTER_NAME", "coracle"),
-    ("GIT_COMMITTER_EMAIL", "coracle@invalid"),
-];
-
-const SETTINGS: &[&str] = &[
-    "core.hooksPath=/dev/null",
-    "core.fsmonitor=false",
-    "core.untrackedCache=false",
-    "core.attributesFile=/dev/null",
-    "core.alternateRefsCommand=",
-    "core.pager=cat",
-    "core.sshCommand=false",
-    "core.editor=false",
-    "credential.helper=",
-    "protocol.allow=never",
-    "diff.external=",
-    "diff.ignoreSubmodules=all",
-    "submodule.recurse=false",
-    "status.renames=false",
-    "commit.gpgSign=false",
-    "safe.bareRepository=explicit",
-    "gc.auto=0",
-    "maintenance.auto=false",
-];
-
 /// A sandbox's container as worktrees know it: a link, and whose files they are.
 #[derive(Clone, Debug)]
 pub struct Inside {
@@ -74,6 +33,8 @@ pub struct Inside {
     pub agent: Ids,
     /// What repository and worktrees lie in: `/workspace`.
     pub root: ContainerPath,
+    /// The same directory on this host, where it is one.
+    pub shared: Option<PathBuf>,
 }
 
 /// Which repository a command of git's is about. Names are relative, so that no link above them matters.
@@ -233,11 +194,12 @@ impl Git<'_> {
                 (self.at.tree_path(id), vec![git_dir, "--work-tree=.".into()])
             }
         };
-        let settings = SETTINGS.iter().flat_map(|it| ["-c", *it]).map(str::to_owned);
+        let settings = git::settings(Side::Inside).flat_map(|it| ["-c", it]).map(str::to_owned);
         let fixed = ["git", "--no-pager"].map(str::to_owned).into_iter();
         let argv = fixed.chain(place).chain(settings).chain(words.iter().map(|it| (*it).to_owned())).collect();
         let mut exec = Exec::new(Command::Argv(argv), self.at.agent, workdir);
-        exec.env = ENVIRONMENT.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let env = git::environment(Side::Inside).chain(git::as_ourselves());
+        exec.env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         exec.env.extend(self.env.clone());
         exec.keep_bytes = 2 * MAX_TOLD;
         exec
@@ -276,11 +238,10 @@ impl Git<'_> {
         Ok(super::read::oid(&id).filter(|_| told.ok()).map(str::to_owned))
     }
 
-    /// With each of the repository's filters given nothing to run. By variables, since a filter's name may hold what no
-    /// option can.
+    /// With each of the repository's filters given nothing to run.
     pub(super) async fn without_filters(mut self) -> Result<Self> {
-        let told = self.run(&["config", "-z", "--name-only", "--get-regexp", r"^filter\."]).await?;
-        self.env.extend(without_filters(&told.stdout));
+        let told = self.run(git::ASK_FILTERS).await?;
+        self.env.extend(git::without_filters(&told.stdout));
         Ok(self)
     }
 }
@@ -336,34 +297,4 @@ fn missing(path: &ContainerPath) -> Failure {
 /// As a shell tells it.
 fn known(told: Told) -> Result<Told> {
     if told.exit == Exit::Code(127) { Err(no_git()) } else { Ok(told) }
-}
-
-fn without_filters(names: &[u8]) -> BTreeMap<String, String> {
-    let keys = names.split(|it| *it == 0).filter_map(|it| std::str::from_utf8(it).ok()).filter(|it| !it.is_empty());
-    let mut env = BTreeMap::new();
-    let mut count = 0;
-    for key in keys.take(1000) {
-        let value = if key.ends_with(".required") { "false" } else { "" };
-        env.insert(format!("GIT_CONFIG_KEY_{count}"), key.to_owned());
-        env.insert(format!("GIT_CONFIG_VALUE_{count}"), value.to_owned());
-        count += 1;
-    }
-    if count > 0 {
-        env.insert("GIT_CONFIG_COUNT".into(), count.to_string());
-    }
-    env
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn filters_are_given_nothing_to_run() {
-        let env = without_filters(b"filter.a=b.clean\0filter.a=b.required\0");
-        let seen =
-            ["GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_0", "GIT_CONFIG_VALUE_0", "GIT_CONFIG_VALUE_1"].map(|it| &*env[it]);
-        assert_eq!(seen, ["2", "filter.a=b.clean", "", "false"]);
-        assert!(without_filters(b"").is_empty());
-    }
 }

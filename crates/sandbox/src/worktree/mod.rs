@@ -17,13 +17,18 @@ mod diff;
 mod export;
 mod inside;
 mod list;
+mod look;
 mod mirror;
 mod push;
 mod read;
 mod remove;
+mod rest;
+mod review;
 mod setup;
+mod shared;
 mod source;
 mod state;
+mod uncommitted;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -35,15 +40,17 @@ use coracle_runtime::host::process::{Finished, Stdin};
 use coracle_runtime::{Error, Excerpt};
 
 pub use self::apply::{Applied, ApplyAsk, ApplyMode};
-pub use self::create::{CreateAsk, Worktree};
+pub use self::create::{CreateAsk, SourceChanges, Worktree};
 pub use self::diff::{Diff, DiffAsk};
 pub use self::export::{Exported, PatchFormat};
 pub use self::inside::Inside;
 pub use self::list::Listed;
+pub use self::look::{Seen, SeenFile, SeenKind};
 pub use self::push::{PushAsk, Pushed};
 pub use self::read::FileChange;
 pub use self::remove::{RemoveAsk, Removed, SaveTo, SavedWork};
 pub use self::setup::{Repo, SetupAsk};
+pub use self::shared::{READ_ONLY, SharedDir};
 use self::state::{Records, Workflow};
 use crate::{Code, Failure, Result, WorkflowId};
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::look::{SeenFile, SeenKind};
 use crate::{Failure, Result};
 
 /// For [`refs_and_head`].
@@ -49,6 +50,23 @@ pub(super) fn refs_and_head(told: &[u8]) -> (BTreeMap<String, String>, Option<St
         }
     }
     (found, head)
+}
+
+/// What `ls-tree -r -z --long` prints. Names that are no text, and submodules, are left out.
+pub(super) fn tree(told: &[u8]) -> Vec<SeenFile> {
+    let read = |record: &[u8]| {
+        let (meta, path) = std::str::from_utf8(record).ok()?.split_once('\t')?;
+        let mut fields = meta.split_ascii_whitespace();
+        let kind = match (fields.next()?, fields.next()?) {
+            ("100755", "blob") => SeenKind::Program,
+            ("120000", "blob") => SeenKind::Link,
+            (_, "blob") => SeenKind::File,
+            _ => return None,
+        };
+        let (id, size) = (oid(fields.next()?)?.to_owned(), fields.next()?.parse().ok()?);
+        Some(SeenFile { path: path.to_owned(), oid: id, kind, size })
+    };
+    told.split(|it| *it == 0).filter_map(read).collect()
 }
 
 /// The branch that `ls-remote --symref` says HEAD is.

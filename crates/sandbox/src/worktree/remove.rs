@@ -3,8 +3,8 @@
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::Excerpt;
 use coracle_runtime::host::process::Stdin;
+use coracle_runtime::{ContainerPath, Excerpt};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
@@ -82,10 +82,7 @@ impl WorktreeManager {
     /// # Errors
     /// `save_failed`: nothing was removed; `policy_denied` for `discard` without leave.
     pub async fn remove(&self, at: &Inside, id: &WorkflowId, ask: &RemoveAsk) -> Result<Removed> {
-        if ask.discard && !self.settings.allow_discard {
-            let failure = Failure::new(Code::PolicyDenied, "Work is not thrown away here.");
-            return Err(failure.detail("rule", "discard").detail("setting", "security.allow_discard"));
-        }
+        self.may_discard(ask)?;
         let records = self.records(at)?;
         let _lock = records.lock(&format!("workflow-{id}")).await?;
         let Some(workflow) = records.workflow(id)? else {
@@ -97,6 +94,14 @@ impl WorktreeManager {
         drop(listing);
         records.forget(id)?;
         Ok(Removed { id: id.clone(), removed: true, saved })
+    }
+
+    pub(super) fn may_discard(&self, ask: &RemoveAsk) -> Result<()> {
+        if ask.discard && !self.settings.allow_discard {
+            let failure = Failure::new(Code::PolicyDenied, "Work is not thrown away here.");
+            return Err(failure.detail("rule", "discard").detail("setting", "security.allow_discard"));
+        }
+        Ok(())
     }
 
     async fn save(&self, at: &Inside, workflow: &Workflow, ask: &RemoveAsk) -> Result<Option<SavedWork>> {
@@ -170,29 +175,33 @@ impl WorktreeManager {
     }
 
     async fn save_bundle(&self, at: &Inside, workflow: &Workflow, ask: &RemoveAsk, work: &Work) -> Result<SavedWork> {
-        let mut save = Save::begin(&ask.save_to, &self.mirrors, (&workflow.id, "bundle"))?;
-        let source = self.source_of(&self.records(at)?)?;
-        let mirror = self.mirror_dir(&source);
+        let mut save = Save::begin(&ask.save_to, &self.mirrors, &format!("{}.bundle", workflow.id))?;
         let branch = format!("refs/heads/{}", workflow.branch);
         let mut refs = vec![work.reference.as_str()];
         if branch != work.reference && at.repo().commit(&branch).await?.is_some() {
             refs.push(&branch);
         }
-        let (file, max) = (save.file.clone(), self.settings.save_max);
-        // What the repository inside says that the remote has may be wrong, and then all of it is taken.
-        let mut kind = "new";
-        let new = [&refs[..], &["--not", "--remotes=origin"]].concat();
-        if !(self.bundle_into(at, &new, (&file, max)).await? && self.is_whole(&mirror, &file).await?) {
-            kind = "whole";
-            let empty = self.quarantine(None).await?;
-            if !(self.bundle_into(at, &refs, (&file, max)).await? && self.is_whole(empty.path(), &file).await?) {
-                return Err(Failure::new(Code::SaveFailed, "The bundle could not be made, or is not whole."));
-            }
-        }
+        let kind = self.bundle_of(at, &refs, &save.file).await?;
         save.item = json!({ "head": null, "branch": workflow.branch, "bundle": kind, "base_commit": workflow.base_commit,
             "commit": work.head, "salvage": work.reference,
             "changed": work.files.iter().take(MAX_NAMES).map(|it| &it.path).collect::<Vec<_>>() });
-        save.finish(at, &workflow.id, ("git", work.files.len() as u64), self.settings.save_max)
+        save.finish(&at.tree_path(&workflow.id), ("git", work.files.len() as u64), self.settings.save_max)
+    }
+
+    /// Writes references to a bundle: what the remote has not of them (`new`), or all of it (`whole`), since what the
+    /// repository inside says that the remote has may be wrong.
+    pub(super) async fn bundle_of(&self, at: &Inside, refs: &[&str], file: &Path) -> Result<&'static str> {
+        let source = self.source_of(&self.records(at)?)?;
+        let (mirror, max) = (self.mirror_dir(&source), self.settings.save_max);
+        let new = [refs, &["--not", "--remotes=origin"]].concat();
+        if self.bundle_into(at, &new, (file, max)).await? && self.is_whole(&mirror, file).await? {
+            return Ok("new");
+        }
+        let empty = self.quarantine(None).await?;
+        if self.bundle_into(at, refs, (file, max)).await? && self.is_whole(empty.path(), file).await? {
+            return Ok("whole");
+        }
+        Err(Failure::new(Code::SaveFailed, "The bundle could not be made, or is not whole."))
     }
 
     /// The mirror has what it builds on.
@@ -207,16 +216,28 @@ impl WorktreeManager {
 
     /// The files as they lie there, with whatever `.git` is.
     async fn save_tree(&self, at: &Inside, workflow: &Workflow, ask: &RemoveAsk) -> Result<SavedWork> {
-        let mut save = Save::begin(&ask.save_to, &self.mirrors, (&workflow.id, "tar"))?;
-        let (id, max) = (workflow.id.as_str(), self.settings.save_max);
-        let packed = super::archive::pack(at, (&format!("worktrees/{id}"), id), &save.file, max).await?;
+        let id = workflow.id.as_str();
+        self.save_archive(at, (&format!("worktrees/{id}"), id), ask).await
+    }
+
+    /// A directory below the root as an archive, under the name `top`.
+    pub(super) async fn save_archive(
+        &self,
+        at: &Inside,
+        (dir, top): (&str, &str),
+        ask: &RemoveAsk,
+    ) -> Result<SavedWork> {
+        let name = format!("{}.tar", top.trim_start_matches('.'));
+        let mut save = Save::begin(&ask.save_to, &self.mirrors, &name)?;
+        let max = self.settings.save_max;
+        let packed = super::archive::pack(at, (dir, top), &save.file, max).await?;
         let reason = "it is no file, or leads out of the tree";
         let entries: Vec<_> =
             packed.left_out.iter().take(MAX_NAMES).map(|it| json!({ "path": it, "reason": reason })).collect();
         if !entries.is_empty() {
             save.item = json!({ "left_out": { "entries": entries, "count": packed.left_out.len() } });
         }
-        save.finish(at, &workflow.id, ("tree", packed.files), max)
+        save.finish(&at.path(dir), ("tree", packed.files), max)
     }
 
     async fn take_away(&self, at: &Inside, workflow: &Workflow) -> Result<()> {
@@ -241,7 +262,7 @@ async fn has_nested(at: &Inside, id: &WorkflowId, told: &[u8]) -> Result<bool> {
     Ok(false)
 }
 
-fn not_saved(err: Failure) -> Failure {
+pub(super) fn not_saved(err: Failure) -> Failure {
     if matches!(err.code, Code::SaveFailed | Code::SandboxLost) {
         return err;
     }
@@ -250,18 +271,18 @@ fn not_saved(err: Failure) -> Failure {
 }
 
 /// A save on its way, in a temporary directory: where it belongs there are only finished ones.
-struct Save<'a> {
+pub(super) struct Save<'a> {
     to: &'a SaveTo,
     temp: TempDir,
-    file: PathBuf,
+    pub(super) file: PathBuf,
     /// What the manifest says more of it.
-    item: Value,
+    pub(super) item: Value,
 }
 
 impl<'a> Save<'a> {
-    fn begin(to: &'a SaveTo, temp: &Path, (id, ending): (&WorkflowId, &str)) -> Result<Self> {
+    pub(super) fn begin(to: &'a SaveTo, temp: &Path, name: &str) -> Result<Self> {
         let temp = tempfile::Builder::new().prefix("save-").tempdir_in(temp).map_err(no_place)?;
-        let file = temp.path().join(format!("{id}.{ending}"));
+        let file = temp.path().join(name);
         Ok(Self { to, temp, file, item: json!({}) })
     }
 
@@ -284,10 +305,9 @@ impl<'a> Save<'a> {
         Err(no_place("there are too many"))
     }
 
-    fn finish(
+    pub(super) fn finish(
         self,
-        at: &Inside,
-        id: &WorkflowId,
+        path: &ContainerPath,
         (kind, files): (&'static str, u64),
         max_bytes: u64,
     ) -> Result<SavedWork> {
@@ -300,8 +320,7 @@ impl<'a> Save<'a> {
         let part = json!({ "file": name, "what": what, "bytes": bytes, "sha256": sha256 });
         // What the archive has is its own; a bundle's files are in its commits.
         let in_archive = if kind == "git" { 0 } else { files };
-        let mut item =
-            json!({ "path": at.tree_path(id), "kind": kind, "parts": [part], "files": in_archive, "bytes": bytes });
+        let mut item = json!({ "path": path, "kind": kind, "parts": [part], "files": in_archive, "bytes": bytes });
         if let (Some(item), Some(more)) = (item.as_object_mut(), self.item.as_object()) {
             item.extend(
                 more.iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| (key.clone(), value.clone())),

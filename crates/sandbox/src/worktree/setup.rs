@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::path::Path;
 
 use coracle_runtime::host::git::Asked;
 use coracle_runtime::host::process::Stdin;
@@ -11,8 +12,9 @@ use serde::Serialize;
 
 use super::inside::{Inside, Place, lost};
 use super::mirror::{Mirror, ORIGIN};
+use super::shared::config_of;
 use super::source::Source;
-use super::state::Repository;
+use super::state::{Records, Repository};
 use super::{LONG, WorktreeManager, read};
 use crate::{Code, Failure, Result, Warning};
 
@@ -63,13 +65,26 @@ impl WorktreeManager {
         let url = source.text();
         let other = records.repository()?.filter(|it| it.url != url);
         if let Some(other) = &other
-            && !ask.replace
+            && (!ask.replace || at.shared.is_some())
         {
             let message = format!("This sandbox works on `{}`.", other.url);
-            return Err(Failure::new(Code::BranchConflict, message).hint("say `replace` to work on another repository"));
+            let failure = Failure::new(Code::BranchConflict, message);
+            let hint = "say `replace` to work on another repository";
+            return Err(if at.shared.is_some() {
+                failure.hint("remove its workflows first")
+            } else {
+                failure.hint(hint)
+            });
         }
         let (mirror, have) = tokio::join!(self.fresh_mirror(&source), self.have(at));
         let (mut mirror, have) = (mirror?, have?);
+        if let Some(dir) = &at.shared {
+            // It was made before the container, and cannot be exchanged while that is there.
+            let have = have.ok_or_else(|| unreadable(dir))?;
+            super::shared::write_origin(dir, &url)?;
+            self.fill(at, "repo.git", &mirror, have).await?;
+            return self.set_up(&records, mirror, url);
+        }
         let fits = have.is_some() && other.is_none();
         if !fits && at.stat("repo.git").await?.is_some() {
             mirror.warnings.extend(self.move_repo_aside(at, have.is_none()).await?);
@@ -78,6 +93,10 @@ impl WorktreeManager {
             Some(have) => self.fill(at, "repo.git", &mirror, have).await?,
             None => self.make_inside(at, &mirror, &url).await?,
         }
+        self.set_up(&records, mirror, url)
+    }
+
+    fn set_up(&self, records: &Records, mirror: Mirror, url: String) -> Result<Repo> {
         records.remember_repository(&Repository { url: url.clone() })?;
         Ok(Repo { url, head: mirror.head, branches: mirror.branches.len(), warnings: mirror.warnings })
     }
@@ -111,13 +130,7 @@ impl WorktreeManager {
         let git = at.git(Place::Bare(temp.clone()));
         let words = ["init", "--quiet", "--bare", "--template=", "--initial-branch=main"];
         git.printed(&words).await?;
-        // As git would write it: nothing in it is anybody's but ours.
-        let config = format!(
-            "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n[remote \"origin\"]\n\turl = \
-             \"{}\"\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n",
-            url.replace('\\', r"\\").replace('"', "\\\"")
-        );
-        at.write(&format!("{temp}/config"), &config).await?;
+        at.write(&format!("{temp}/config"), &config_of(Some(url))).await?;
         self.fill(at, &temp, mirror, Have::default()).await?;
         at.link.rename(at.file(&temp), "repo.git").await.map(drop).map_err(lost)
     }
@@ -152,10 +165,15 @@ impl WorktreeManager {
         let wants = mirror.branches.values().map(|id| format!("{id}\n"));
         let has = known.iter().map(|id| format!("^{id}\n"));
         let revisions: String = wants.chain(has).collect();
+        self.send_pack(at, name, (&mirror.dir, revisions)).await
+    }
+
+    /// What the revisions name of a repository of ours.
+    pub(super) async fn send_pack(&self, at: &Inside, name: &str, (dir, revisions): (&Path, String)) -> Result<()> {
         let words = ["--git-dir=.", "pack-objects", "--revs", "--thin", "--stdout", "--delta-base-offset", "--quiet"];
         let asked = Asked {
             verb: "git pack-objects",
-            dir: &mirror.dir,
+            dir,
             words: words.map(OsString::from).to_vec(),
             env: vec![],
             stdin: Stdin::Input(Input::Bytes(revisions.into_bytes())),
@@ -192,8 +210,13 @@ impl WorktreeManager {
     }
 }
 
+fn unreadable(dir: &Path) -> Failure {
+    let message = format!("The repository in `{}` cannot be read.", dir.display());
+    Failure::new(Code::RepoCorrupt, message).hint("remove the workflow; what is there is saved")
+}
+
 /// What lies in the root; nothing when there is none.
-async fn entries(at: &Inside) -> Result<Vec<Entry>> {
+pub(super) async fn entries(at: &Inside) -> Result<Vec<Entry>> {
     match at.link.list(at.file(""), MAX_ENTRIES).await {
         Ok((entries, _)) => Ok(entries),
         Err(Error::Refused(fault)) if fault.code == FaultCode::NotFound => Ok(Vec::new()),

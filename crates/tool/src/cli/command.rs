@@ -14,6 +14,12 @@ use crate::sandbox::worktree;
 use crate::schema::Arguments;
 use crate::tools::{self, Toolset};
 
+/// Subcommand of `run`.
+pub(super) const PACKAGES: &str = "packages";
+
+/// Subcommand of `images`.
+pub(super) const TRUST: &str = "trust";
+
 /// Everything behind `--`.
 pub(super) const COMMAND: &str = "--";
 
@@ -41,7 +47,7 @@ pub(super) fn command(table: &[Entry], words: &[OsString]) -> Command {
         if one && !named(entry) {
             Command::new(word(entry.name))
         } else {
-            callable(entry.name, &format!("coracle {}", word(entry.name)), &entry.arguments())
+            with_more(callable(entry.name, &format!("coracle {}", word(entry.name)), &entry.arguments()))
         }
     };
     let others = [shell(), workspace(words), run(), worktree(words), worker(), saved(), setup(), call(), mcp()];
@@ -50,6 +56,17 @@ pub(super) fn command(table: &[Entry], words: &[OsString]) -> Command {
         root = root.subcommand(command.display_order(help::order(&word)).after_help(help::examples(&word)));
     }
     root
+}
+
+/// What a person alone does with what an operation shows.
+fn with_more(operation: Command) -> Command {
+    if operation.get_name() != "images" {
+        return operation;
+    }
+    let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
+    let name = Arg::new("name").value_name("IMAGE").required(true).help("Its name, such as `bun-runner-base`");
+    let about = "Mean the image that has this name now, after another one had it";
+    operation.subcommand(Command::new(TRUST).about(about).args([name, json])).args_conflicts_with_subcommands(true)
 }
 
 fn global() -> [Arg; 4] {
@@ -183,7 +200,28 @@ fn run() -> Command {
     let timeout = option("timeout", "MS", "Milliseconds before it is ended [default: 30000]");
     let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
     let timeout = timeout.value_parser(value_parser!(u64));
-    Command::new("run").about("Run a snippet in an isolated container").args([file, language, timeout, json])
+    Command::new("run")
+        .about("Run a snippet in an isolated container")
+        .args([file, language, timeout, json])
+        .subcommand(packages())
+        .args_conflicts_with_subcommands(true)
+        .subcommand_negates_reqs(true)
+}
+
+/// What snippets of all sessions find, and none can change.
+fn packages() -> Command {
+    let json = || Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
+    let language = Arg::new("language").value_name("LANGUAGE").required(true);
+    let language = language.value_parser(["typescript", "javascript", "python"]).help("Which language they are for");
+    let names = Arg::new("names").value_name("PACKAGE").required(true).num_args(1..);
+    let names = names.help("As its registry names it, with a version or without: `zod@4`, `six==1.17.0`");
+    let add = Command::new("add").about("Fetch packages, with what they need").args([language, names, json()]);
+    let list = Command::new("list").about("List them").arg(json());
+    let clear = Command::new("clear").about("Remove all of them").arg(json());
+    Command::new(PACKAGES)
+        .about("Packages that the snippets of all sessions can use, and none can change")
+        .subcommand_required(true)
+        .subcommands([add, list, clear])
 }
 
 /// Something that is called: every field an option, required ones also as words in their order.

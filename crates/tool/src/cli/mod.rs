@@ -4,6 +4,7 @@ mod collect;
 mod command;
 mod help;
 mod job;
+mod packages;
 mod phrase;
 mod present;
 mod saved;
@@ -11,6 +12,7 @@ mod shell;
 mod short;
 mod stdin;
 mod tool;
+mod trust;
 mod worker;
 mod wrong;
 
@@ -113,7 +115,14 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
         }
         "saved" => saved::run(matches, host, &options).await,
         "workspace" => tool::workspace(matches, host, &options).await,
-        "run" => tool::run(matches, host, &options).await,
+        "run" => match matches.subcommand() {
+            Some((command::PACKAGES, matches)) => packages::run(matches, host, &options).await,
+            _ => tool::run(matches, host, &options).await,
+        },
+        "images" if matches.subcommand_name() == Some(command::TRUST) => match matches.subcommand() {
+            Some((_, matches)) => trust::run(matches, host, &options).await,
+            None => ExitCode::from(NOT_UNDERSTOOD),
+        },
         "worktree" => match worktree_operation(matches) {
             Some((entry, matches)) => operation((worktree::ALL, entry), matches, host, &options).await,
             None => ExitCode::from(NOT_UNDERSTOOD),

@@ -64,6 +64,7 @@ impl Config {
         refuse(no_cores(self.run_code.cpus), "run_code.cpus", core);
         refuse(self.workspace.pids < 16, "workspace.pids", "must be at least 16");
         refuse(self.workspace.idle.0.is_zero(), "workspace.idle", "must be more than 0");
+        refuse(self.workspace.max_bytes.0 < 1 << 20, "workspace.max_bytes", "must be at least 1m");
         refuse(self.run_code.max_timeout_ms < 100, "run_code.max_timeout_ms", "must be at least 100");
         let shells = ["shell_execute", "podman_shell"];
         let unknown = self.workspace.shell_names.iter().any(|it| !shells.contains(&it.as_str()));
@@ -71,7 +72,16 @@ impl Config {
         refuse(self.sandbox.memory.0 < 16 << 20, "sandbox.memory", size);
         refuse(no_cores(self.sandbox.cpus), "sandbox.cpus", core);
         refuse(self.sandbox.pids < 16, "sandbox.pids", "must be at least 16");
+        let files = self.sandbox.profiles.values().filter_map(|it| it.devcontainer.as_ref());
+        let odd = files.chain([&self.sandbox.devcontainer]).any(|it| !it.fits());
+        refuse(odd, "sandbox.devcontainer", "must be `off`, `auto`, or the path of a `.json` in the repository");
+        if let Err(pattern) = PatternSet::new(&self.sandbox.features_allow) {
+            refuse(true, "sandbox.features_allow", &format!("`{pattern}` is not a pattern"));
+        }
         refuse(self.sandbox.idle.0.is_zero(), "sandbox.idle", "must be more than 0");
+        let worktree = &self.sandbox.worktree;
+        let nowhere = worktree.mode == super::WorktreeMode::Shared && worktree.shared_root.is_none();
+        refuse(nowhere, "sandbox.worktree.mode", "`shared` needs `sandbox.worktree.shared_root`");
         refuse(self.proxy.max_body_mb == 0, "proxy.max_body_mb", "must be at least 1");
         refuse(self.worker.max_turns == 0, "worker.max_turns", "must be at least 1");
         refuse(self.worker.wall_seconds == 0, "worker.wall_seconds", "must be at least 1");
@@ -113,6 +123,12 @@ impl Config {
         if let Err(bad) = rules {
             refuse(true, bad.key, &bad.to_string());
         }
+        for fault in self.run_code.preload.iter().filter_map(super::Preload::fault) {
+            refuse(true, "run_code.preload", fault);
+        }
+        // Also for when `strict` itself is no longer refused: there is no way to keep a program of the host in.
+        let isolated = "is not for `strict`: nothing keeps the snippets in";
+        refuse(self.policy == Preset::Strict && self.run_code.preload.is_some(), "run_code.preload", isolated);
         for fault in self.workspace.mounts.iter().filter_map(super::HostMount::fault) {
             refuse(true, "workspace.mounts", &fault);
         }
@@ -120,6 +136,8 @@ impl Config {
         let absolute = "must be absolute, or begin with `~/`";
         refuse(self.workspace.root.iter().any(|it| relative(&it)), "workspace.root", absolute);
         refuse(self.workspace.allow_roots.iter().any(|it| relative(&it)), "workspace.allow_roots", absolute);
+        refuse(worktree.shared_root.iter().any(|it| relative(&it)), "sandbox.worktree.shared_root", absolute);
+        refuse(self.sandbox.writable_mounts.iter().any(|it| relative(&it)), "sandbox.writable_mounts", absolute);
         refuse(auto.ca_files.iter().any(|it| relative(&it)), "auto_passthrough.ca_files", absolute);
         refuse(self.state_dir.iter().any(|it| relative(&it)), "state_dir", absolute);
         refuse(self.engine_path.iter().any(|it| !it.is_absolute()), "engine_path", "must be absolute");
@@ -135,6 +153,8 @@ impl Config {
         };
         self.workspace.root = self.workspace.root.as_ref().map(real);
         self.workspace.allow_roots = self.workspace.allow_roots.iter().map(real).collect();
+        self.sandbox.worktree.shared_root = self.sandbox.worktree.shared_root.as_ref().map(real);
+        self.sandbox.writable_mounts = self.sandbox.writable_mounts.iter().map(real).collect();
         self.auto_passthrough.ca_files = self.auto_passthrough.ca_files.iter().map(|it| host.path(it)).collect();
         self.state_dir = self.state_dir.as_ref().map(|it| host.path(it));
         self
@@ -243,6 +263,34 @@ mod tests {
         assert_snapshot!(check("{\"exec\": {\n\"max_parallel\": 0}}"), @r#"the configuration cannot be used, `exec.max_parallel` in line 2: must be at least 1 | "exec.max_parallel" 2"#);
         assert_snapshot!(check("{\"exec\": {\n\"grce\": 1}}"), @r#"the configuration cannot be used, `exec.grce` in line 2: unknown field `grce`, expected one of `timeout`, `timeout_max`, `silence_timeout`, `grace`, `inline`, `inline_mcp`, `keep_bytes`, `keep_total`, `keep_for`, `max_parallel` at line 2 column 6 | "exec.grce" 2"#);
         assert_snapshot!(check("[workspace]\nroot = \"here\""), @r#"the configuration cannot be used, `workspace.root` in line 2: must be absolute, or begin with `~/` | "workspace.root" 2"#);
+    }
+
+    #[test]
+    fn r02_a_program_for_snippets_is_checked_when_it_is_read() {
+        let read = |text: &str| Config::read(&format!("[run_code]\npreload = {text}\n"), false);
+        for fine in [
+            "{ command = [\"bun\", \"run\"] }",
+            "{ command = [\"/opt/x\"], languages = [\"python\", \"bash\"] }",
+            "{ command = [\"~/bin/x\"] }",
+        ] {
+            assert!(read(fine).is_ok(), "{fine}: {:?}", read(fine));
+        }
+        for bad in [
+            "{ command = [] }",
+            "{ command = [\"\"] }",
+            "{ command = [\"./x\"] }",
+            "{ command = [\"bin/x\"] }",
+            "{ command = [\"x\"], languages = [] }",
+            "{ command = [\"x\"], languages = [\"ruby\"] }",
+            "{ command = [\"x\"], shell = true }",
+            "{ languages = [\"bash\"] }",
+            "\"x\"",
+        ] {
+            let fault = read(bad).expect_err(bad).message;
+            assert!(fault.contains("run_code.preload"), "{fault}");
+        }
+        let strict = Config::read("policy = \"strict\"\nrun_code.preload.command = [\"x\"]\n", false).unwrap_err();
+        assert!(strict.details["problems"].to_string().contains("nothing keeps the snippets in"), "{strict:?}");
     }
 
     #[test]

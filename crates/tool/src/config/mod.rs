@@ -24,11 +24,11 @@ pub use self::mounts::{HostMount, MountMode};
 pub use self::passthrough::{AutoPassthrough, Dotfiles};
 pub use self::policy::policy;
 pub use self::sandbox::{
-    Egress, Git, GitMode, Profile as SandboxProfile, Provider, ProviderKind, Proxy, Sandbox, SandboxNetwork, Worker,
-    Worktree,
+    BuildNetwork, DevcontainerFile, Egress, Git, GitMode, Profile as SandboxProfile, Provider, ProviderKind, Proxy,
+    ProxyNetwork, Sandbox, Worker, Worktree, WorktreeMode,
 };
 pub use self::words::{CrossSession, Engine, Fallback, Guest, Level, NetworkGrant, Preset, SnapshotSecrets};
-pub use self::workspace::{EnvKeyCase, PathCharset, RunCode, TimeoutAction, Workspace};
+pub use self::workspace::{EnvKeyCase, PathCharset, Preload, RunCode, TimeoutAction, Workspace};
 use crate::args::Seconds;
 
 /// The whole file, with the defaults of `standard`.

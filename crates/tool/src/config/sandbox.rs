@@ -1,7 +1,7 @@
 //! `sandbox.*`, `proxy.*` and `worker.*`: the containers of workflows (sandbox.md).
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use coracle_runtime::{ByteSize, ImageRef};
 use coracle_sandbox::ProfileName;
@@ -18,13 +18,23 @@ pub struct Sandbox {
     /// Those that an agent may name.
     pub agent_profiles: Vec<ProfileName>,
     /// What commands inside reach beside the model and git.
-    pub network: SandboxNetwork,
+    pub network: ProxyNetwork,
     /// Names that they reach.
     pub egress: Egress,
     /// Git inside.
     pub git: Git,
     /// Worktrees.
     pub worktree: Worktree,
+    /// Whether a repository's `devcontainer.json` says what its sandboxes are made of.
+    pub devcontainer: DevcontainerFile,
+    /// Features that are not in the repository, as patterns of their names.
+    pub features_allow: Vec<String>,
+    /// What commands of a build reach.
+    pub build_network: BuildNetwork,
+    /// Variables of the host that a file may put in.
+    pub local_env: Vec<String>,
+    /// Directories beneath which a file's mounts may be written.
+    pub writable_mounts: Vec<PathBuf>,
     /// Memory; no swap is added.
     pub memory: ByteSize,
     /// Cores.
@@ -41,10 +51,15 @@ impl Default for Sandbox {
         Self {
             profiles: BTreeMap::new(),
             agent_profiles: vec![default],
-            network: SandboxNetwork::None,
+            network: ProxyNetwork::None,
             egress: Egress::default(),
             git: Git::default(),
             worktree: Worktree::default(),
+            devcontainer: DevcontainerFile::Off,
+            features_allow: Vec::new(),
+            build_network: BuildNetwork::Default,
+            local_env: Vec::new(),
+            writable_mounts: Vec::new(),
             memory: ByteSize::mib(4096),
             cpus: 2.0,
             pids: 512,
@@ -67,6 +82,8 @@ impl Sandbox {
 pub struct Profile {
     /// What its containers are made of; our own image when missing.
     pub image: Option<ImageRef>,
+    /// The same as for all sandboxes, for these alone.
+    pub devcontainer: Option<DevcontainerFile>,
     /// Workflows of the same word share a container; each has its own when missing.
     pub domain: Option<String>,
     /// Where its models are.
@@ -113,17 +130,59 @@ pub enum ProviderKind {
     Anthropic,
 }
 
-/// `sandbox.network`
+/// `sandbox.network`, `workspace.network`, `run_code.network`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum SandboxNetwork {
+pub enum ProxyNetwork {
     /// Nothing.
     None,
-    /// The names of `sandbox.egress.allow`.
+    /// The names of `egress.allow` beside it.
     Proxy,
 }
 
-/// `sandbox.egress.*`
+/// `sandbox.devcontainer`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "String")]
+pub enum DevcontainerFile {
+    /// None is looked for: what a repository says makes no container and builds no image.
+    #[default]
+    Off,
+    /// The one in the usual place, if there is one.
+    Auto,
+    /// The one at that path in the repository.
+    At(String),
+}
+
+impl From<String> for DevcontainerFile {
+    fn from(text: String) -> Self {
+        match text.as_str() {
+            "off" => Self::Off,
+            "auto" => Self::Auto,
+            _ => Self::At(text),
+        }
+    }
+}
+
+impl DevcontainerFile {
+    /// A path is one of the repository, as git writes it.
+    pub(super) fn fits(&self) -> bool {
+        let Self::At(path) = self else { return true };
+        path.ends_with(".json") && path.split('/').all(|it| !matches!(it, "" | "." | ".."))
+    }
+}
+
+/// `sandbox.build_network`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BuildNetwork {
+    /// What the engine gives, if `security.network` allows a way out.
+    #[default]
+    Default,
+    /// Nothing.
+    None,
+}
+
+/// `sandbox.egress.*`, `workspace.egress.*`, `run_code.egress.*`
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Egress {
@@ -166,11 +225,37 @@ pub struct Worktree {
     pub branch_prefix: String,
     /// Objects of old repositories are not held against today's rules when false.
     pub fsck: bool,
+    /// Where the files of new sandboxes lie.
+    pub mode: WorktreeMode,
+    /// The directory, beneath one that may be used, that holds those of the mode `shared`.
+    pub shared_root: Option<PathBuf>,
+    /// A new worktree begins with what is not committed in a directory that it is taken from.
+    pub include_uncommitted: bool,
+}
+
+/// `sandbox.worktree.mode`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WorktreeMode {
+    /// In a volume of the container.
+    #[default]
+    Inside,
+    /// In a directory of this host.
+    Shared,
+}
+
+impl Worktree {
+    /// Where files of new sandboxes lie on this host, if they do.
+    #[must_use]
+    pub fn shared(&self) -> Option<&Path> {
+        self.shared_root.as_deref().filter(|_| self.mode == WorktreeMode::Shared)
+    }
 }
 
 impl Default for Worktree {
     fn default() -> Self {
-        Self { branch_prefix: "coracle/".to_owned(), fsck: true }
+        let (mode, shared_root, include_uncommitted) = (WorktreeMode::Inside, None, false);
+        Self { branch_prefix: "coracle/".to_owned(), fsck: true, mode, shared_root, include_uncommitted }
     }
 }
 

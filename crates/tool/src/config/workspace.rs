@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use coracle_lifecycle::DEFAULT_PROTECTED;
 use coracle_runtime::{ByteSize, ImageRef};
+use coracle_workspace::Language;
 use serde::Deserialize;
 
-use super::HostMount;
+use super::{Egress, HostMount, ProxyNetwork};
 use crate::args::Seconds;
 use crate::tools::Toolset;
 
@@ -33,10 +34,20 @@ pub struct Workspace {
     pub cpus: f64,
     /// Processes and threads of a workspace.
     pub pids: u32,
+    /// What its commands reach.
+    pub network: ProxyNetwork,
+    /// Names that they reach.
+    pub egress: Egress,
+    /// As much as a workspace should hold.
+    pub max_bytes: ByteSize,
     /// What every command of a workspace finds in its environment.
     pub env: BTreeMap<String, String>,
     /// A workspace that nobody used for so long is taken away; its files stay.
     pub idle: Seconds,
+    /// A container of a session goes after so long, with its volume; 0 for never.
+    pub lifetime: Seconds,
+    /// The guest of a session's container ends it when nobody asks for so long; 0 for never.
+    pub lifeline: Seconds,
     /// Which characters paths and patterns may have.
     pub path_charset: PathCharset,
     /// How the keys of a command's environment are taken.
@@ -84,8 +95,13 @@ impl Default for Workspace {
             memory: ByteSize::mib(1024),
             cpus: 1.0,
             pids: 256,
+            network: ProxyNetwork::None,
+            egress: Egress::default(),
+            max_bytes: ByteSize::mib(8 << 10),
             env: BTreeMap::new(),
             idle: Seconds::new(15 * 60),
+            lifetime: Seconds::new(8 * 60 * 60),
+            lifeline: Seconds::new(30 * 60),
             path_charset: PathCharset::Ascii,
             env_key_case: EnvKeyCase::Upper,
             read_before_write: true,
@@ -110,6 +126,42 @@ pub struct RunCode {
     pub max_timeout_ms: u64,
     /// What goes when a snippet took too long.
     pub timeout_action: TimeoutAction,
+    /// What snippets reach.
+    pub network: ProxyNetwork,
+    /// Names that they reach.
+    pub egress: Egress,
+    /// A program of the host that runs snippets, where one is wanted in place of a container.
+    pub preload: Option<Preload>,
+}
+
+/// `run_code.preload`
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Preload {
+    /// The program and its arguments; the snippet's file comes last.
+    pub command: Vec<String>,
+    /// What it runs.
+    #[serde(default = "Preload::languages")]
+    pub languages: Vec<Language>,
+}
+
+impl Preload {
+    fn languages() -> Vec<Language> {
+        vec![Language::TypeScript, Language::JavaScript]
+    }
+
+    /// What is wrong with it.
+    pub(super) fn fault(&self) -> Option<&'static str> {
+        let program = self.command.first().map(String::as_str).unwrap_or_default();
+        let placed = program.starts_with('/') || program.starts_with("~/") || !program.contains('/');
+        match () {
+            () if program.is_empty() => Some("`command` begins with a program"),
+            () if !placed => Some("the program of `command` is a name, or a path that is absolute or begins with `~/`"),
+            () if self.command.iter().any(|it| it.contains('\0')) => Some("`command` has a NUL"),
+            () if self.languages.is_empty() => Some("`languages` names at least one"),
+            () => None,
+        }
+    }
 }
 
 /// What goes when a snippet took too long.
@@ -130,6 +182,9 @@ impl Default for RunCode {
             memory: ByteSize::mib(512),
             max_timeout_ms: 120_000,
             timeout_action: TimeoutAction::Container,
+            network: ProxyNetwork::None,
+            egress: Egress::default(),
+            preload: None,
         }
     }
 }

@@ -92,7 +92,8 @@ const TOO_OLD: &str = "the person updates it, or sets another `engine` in the co
 const STOPPED: &str = "its processes have ended; `destroy` it and `create` another";
 const OUT_OF_MEMORY: &str = "it ran out of memory; `destroy` it and `create` another with a higher `memory_limit`";
 
-fn code(err: &Error) -> Code {
+/// What agents branch on when that failed.
+pub(crate) fn code(err: &Error) -> Code {
     match err {
         Error::NotInstalled { .. } | Error::Unavailable { .. } => Code::EngineUnavailable,
         Error::TooOld { .. } => Code::EngineTooOld,

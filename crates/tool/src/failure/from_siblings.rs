@@ -139,6 +139,11 @@ impl From<images::Error> for Failure {
                     .detail("stage", stage.as_str())
                     .hint("name an `image` that is here; `preflight` tells what the engine reaches")
             }
+            Error::Changed { image, pinned, found } => Self::new(Code::ImageChanged, message)
+                .hint(format!("only the person can say that it is meant: `coracle images trust {image}`"))
+                .detail("image", image)
+                .detail("pinned", pinned)
+                .detail("found", found),
             Error::State { source, .. } => Self::config("state_dir", None, format!("{message}: {source}"))
                 .hint("name a directory that is yours alone with `state_dir` or `--state-dir`"),
             Error::Engine(err) => err.into(),
@@ -225,6 +230,15 @@ mod tests {
     fn a_failure_that_went_through_lifecycle_comes_out_as_it_was() {
         let failure = Failure::not_found("engine", "x", &[]);
         assert_eq!(Failure::from(Error::NoEngine(Box::new(failure.clone()))), failure);
+    }
+
+    #[test]
+    fn r04_an_image_that_changed_says_who_can_mean_it() {
+        let id = |digit: &str| coracle_runtime::ImageId::parse(format!("sha256:{}", digit.repeat(64))).unwrap();
+        let image = ImageRef::parse("bun-runner-base:latest").unwrap();
+        let message = format!("`{image}` is another image than before: {} in place of {}", id("b"), id("a"));
+        let changed = coracle_images::Error::Changed { image, pinned: id("a"), found: id("b") };
+        check(changed, "image_changed", &message, "coracle images trust bun-runner-base:latest");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 pub use self::code::Code;
+pub(crate) use self::from_runtime::code as code_of;
 pub(crate) use self::from_tools::tool_hint;
 
 /// A call that did not do what was asked.

@@ -7,7 +7,7 @@ use rmcp::model::{Tool, ToolAnnotations};
 use serde_json::json;
 
 use crate::context::Context;
-use crate::tools::{ToolEntry, Toolset, given};
+use crate::tools::{ToolEntry, Toolset, given, reaches_out};
 use crate::{ops, schema};
 
 /// The tool that is called.
@@ -25,6 +25,8 @@ pub(super) struct Tools {
     /// As they are told.
     pub(super) told: Vec<Tool>,
     has_containers: bool,
+    /// Snippets run in no container.
+    on_host: bool,
     others: Vec<ToolEntry>,
 }
 
@@ -32,8 +34,8 @@ impl Tools {
     pub(super) fn of(cx: &Context) -> Self {
         let has_containers = cx.toolsets.contains(&Toolset::Containers);
         let others = given(cx);
-        let told = has_containers.then(containers).into_iter().chain(others.iter().map(told)).collect();
-        Self { told, has_containers, others }
+        let told = has_containers.then(containers).into_iter().chain(others.iter().map(|it| told(it, cx))).collect();
+        Self { told, has_containers, on_host: crate::tools::runs_on_host(cx), others }
     }
 
     pub(super) fn find(&self, name: &str) -> Option<Called> {
@@ -58,7 +60,10 @@ impl Tools {
             );
         }
         if self.others.iter().any(|it| it.sets.contains(&Toolset::Code)) {
-            parts.push("`run_code` runs a snippet in an isolated container.");
+            parts.push(match self.on_host {
+                true => "`run_code` runs a snippet in a program of the person's, on the host: it is not isolated.",
+                false => "`run_code` runs a snippet in an isolated container.",
+            });
         }
         if self.others.iter().any(|it| it.sets.contains(&Toolset::Worktrees)) {
             parts.push(
@@ -91,12 +96,12 @@ fn containers() -> Tool {
         .with_annotations(ToolAnnotations::new().read_only(false).destructive(true).open_world(true))
 }
 
-fn told(entry: &ToolEntry) -> Tool {
+fn told(entry: &ToolEntry, cx: &Context) -> Tool {
     let arguments = entry.arguments();
     let output = entry.output().as_object().cloned().unwrap_or_default();
     let looks = entry.effect == Effect::Looks;
-    // A workspace has no network; the agent of a workflow asks a model.
-    let open = entry.sets.contains(&Toolset::Worktrees);
+    // The agent of a workflow asks a model; what a session's own containers reach, the person decides.
+    let open = entry.sets.contains(&Toolset::Worktrees) || reaches_out(cx, entry);
     let hints = ToolAnnotations::new().read_only(looks).destructive(!looks).idempotent(looks).open_world(open);
     Tool::new(entry.name, arguments.description.clone(), schema::alone(&arguments))
         .with_raw_output_schema(Arc::new(output))

@@ -132,6 +132,7 @@ impl Source {
         let (store, runtime, record) = (cx.store()?, &*self.runtime, &self.record);
         let progress = cx.progress.clone();
         let snapshots = snapshots(cx, &store)?;
+        crate::tools::not_for_snippets(cx, &snapshots.reference(&name.0))?;
         let place = snapshots.place(runtime, name, &move |text: &str| progress.note(text)).await?;
         let _alone = store.lock(&record.name).await?;
         let id = record.id.as_ref().ok_or_else(|| Failure::not_found("container", record.name.as_str(), &[]))?;

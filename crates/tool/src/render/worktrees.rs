@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::amounts::{ago, bytes};
-use super::{DIM, GOOD, NAME, facts, list_of, plain, text};
+use super::{BAD, DIM, DOUBTFUL, GOOD, NAME, facts, list_of, plain, text};
 
 /// A worktree that is there.
 pub(super) fn created(answer: &Value) -> String {
@@ -19,10 +19,31 @@ pub(super) fn created(answer: &Value) -> String {
         ("branch", text(answer, "branch")),
         ("from", format!("{} ({commit})", text(answer, "base"))),
         ("inside", text(answer, "path")),
+        ("here", text(answer, "host_path")),
         ("ports", format!("{} to {}", port(0), port(1))),
+        ("made as", text(&answer["devcontainer"], "file")),
         ("next", format!("coracle worker run --worktree {id} --prompt '…'")),
     ]));
+    lines.extend(dressed(&answer["devcontainer"]));
     lines.join("\n")
+}
+
+/// What became of a repository's own file: its commands, and what has no effect.
+fn dressed(told: &Value) -> Vec<String> {
+    let command = |it: &Value| {
+        let name = [text(it, "stage"), text(it, "name")].into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>();
+        let (name, error) = (name.join(" "), text(it, "error"));
+        match error.as_str() {
+            "" => format!("  {GOOD}ran{GOOD:#} {name}"),
+            error => format!("  {BAD}failed{BAD:#} {name}: {error}\n{}", plain_lines(&text(it, "output"))),
+        }
+    };
+    let warning = |it: &Value| format!("  {DOUBTFUL}note{DOUBTFUL:#} {}", text(it, "message"));
+    let commands = list_of(told, "commands");
+    // One of before is told as long as it keeps others from running.
+    let before = told.get("failed").filter(|it| it.is_object() && !commands.contains(*it));
+    let commands = commands.iter().chain(before).map(command);
+    commands.chain(list_of(told, "warnings").iter().map(warning)).collect()
 }
 
 /// All of them.
@@ -142,8 +163,13 @@ pub(super) fn removed(answer: &Value) -> String {
     if answer["removed"] != true {
         return format!("{NAME}{id}{NAME:#} was gone already");
     }
-    match saved.as_str() {
+    let mut lines = vec![match saved.as_str() {
         "" => format!("{NAME}{id}{NAME:#} removed; nothing was to be saved"),
         place => format!("{NAME}{id}{NAME:#} removed; its work is in {place}"),
-    }
+    }];
+    let more = list_of(answer, "also_saved").iter().map(|it| text(it, "location"));
+    lines.extend(more.map(|place| format!("what else the sandbox held is in {place}")));
+    let kept = list_of(answer, "kept").iter().filter_map(Value::as_str);
+    lines.extend(kept.map(|place| format!("{} stays: it is not ours", plain(place))));
+    lines.join("\n")
 }

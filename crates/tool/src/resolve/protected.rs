@@ -11,22 +11,36 @@ use crate::ops::create::Content;
 
 /// A protected path is mounted read-only over a writable directory that holds it. That is worth nothing if the path, or
 /// a directory that only leads to it, is mounted once more by itself, or if something else is mounted in its place.
-pub(super) fn check(mounts: &[Mount], protected: &[String]) -> Result<(), Failure> {
-    let writable = || mounts.iter().filter(|it| it.access == Access::ReadWrite);
-    let problems: Vec<_> = writable().filter_map(|it| around(it.host.real(), protected)).collect();
+pub(crate) fn check(mounts: &[Mount], protected: &[String]) -> Result<(), Failure> {
+    let problems = ways_around(mounts, protected);
     if !problems.is_empty() {
         return Err(Refused { problems }.into());
     }
-    for bind in writable() {
-        for other in mounts.iter().filter(|it| it.at != bind.at) {
-            let inside = Path::new(other.at.as_str()).strip_prefix(bind.at.as_str());
-            if inside.is_ok_and(|it| protected.iter().any(|path| touches(it, Path::new(path)))) {
-                let message = format!("`{}` lies on a protected path of `{}`", other.at, bind.at);
-                return Err(Failure::invalid("mounts", message).hint("mount it somewhere else in the container"));
-            }
-        }
+    match in_place_of(mounts, protected) {
+        Some(message) => Err(Failure::invalid("mounts", message).hint("mount it somewhere else in the container")),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// Writable mounts of protected paths, or of what leads to one.
+pub(crate) fn ways_around(mounts: &[Mount], protected: &[String]) -> Vec<Problem> {
+    writable(mounts).filter_map(|it| around(it.host.real(), protected)).collect()
+}
+
+/// A mount that would appear where a protected path of another one is.
+pub(crate) fn in_place_of(mounts: &[Mount], protected: &[String]) -> Option<String> {
+    writable(mounts).find_map(|bind| {
+        let on_it = |other: &&Mount| {
+            let inside = Path::new(other.at.as_str()).strip_prefix(bind.at.as_str());
+            other.at != bind.at && inside.is_ok_and(|it| protected.iter().any(|path| touches(it, Path::new(path))))
+        };
+        let other = mounts.iter().find(on_it)?;
+        Some(format!("`{}` lies on a protected path of `{}`", other.at, bind.at))
+    })
+}
+
+fn writable(mounts: &[Mount]) -> impl Iterator<Item = &Mount> {
+    mounts.iter().filter(|it| it.access == Access::ReadWrite)
 }
 
 /// Files that would be written over a protected path of a bind. One whose place is only known inside is refused there.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use coracle_lifecycle::{Ending, Reason, RoomAsk, RoomRole, Rooms, Saving};
+use coracle_lifecycle::{EndReason, Ending, Reason, RoomAsk, RoomRole, Rooms, Saving};
 use coracle_runtime::ContainerName;
 use coracle_sandbox as sandbox;
-use coracle_sandbox::worktree::SaveTo;
-use coracle_sandbox::{Containers, Held, Look, SandboxKey};
+use coracle_sandbox::worktree::{SaveTo, SharedDir};
+use coracle_sandbox::{Containers, Held, Look, SandboxDir};
 
 use super::plan::Plan;
 use crate::context::Context;
@@ -29,6 +29,8 @@ pub(crate) struct SandboxContainers {
     plan: Plan,
     /// The directory of its proxy's sockets, which is there.
     sockets: PathBuf,
+    /// Its files on this host, where they are shared.
+    shared: Option<SharedDir>,
 }
 
 impl fmt::Debug for SandboxContainers {
@@ -38,9 +40,9 @@ impl fmt::Debug for SandboxContainers {
 }
 
 impl SandboxContainers {
-    pub(super) fn new(cx: &Context, key: &SandboxKey, plan: Plan, sockets: PathBuf) -> Result<Self, Failure> {
-        let session = ContainerName::parse(format!("sbx-{key}"))?;
-        Ok(Self { cx: cx.clone(), rooms: cx.rooms()?, session, plan, sockets })
+    pub(super) fn new(cx: &Context, dir: &SandboxDir, plan: Plan, shared: Option<SharedDir>) -> Result<Self, Failure> {
+        let session = ContainerName::parse(format!("sbx-{}", dir.key()))?;
+        Ok(Self { cx: cx.clone(), rooms: cx.rooms()?, session, plan, sockets: dir.sockets(), shared })
     }
 
     /// Where work of this container is saved.
@@ -54,7 +56,13 @@ impl SandboxContainers {
 
     async fn ready(&self) -> Result<Held, Failure> {
         let tell = tools::teller(&self.cx);
-        let hash = self.plan.hash();
+        // Before anything is made: files of the host are allowed, and there.
+        self.plan.allow(&self.cx)?;
+        let shared = match &self.shared {
+            Some(dir) => Some(dir.prepare().await?),
+            None => None,
+        };
+        let hash = self.plan.hash(shared.as_deref());
         let plan = |_| async move { self.plan.blueprint(&self.cx, &self.sockets).await.map_err(Into::into) };
         // No process is its owner: it ends when it is told to, or is not used for long.
         let ask =
@@ -91,14 +99,14 @@ impl Containers for SandboxContainers {
 
     async fn discard(&self) -> sandbox::Result<()> {
         let key = (&self.session, RoomRole::Sandbox);
-        let discarded = self.rooms.discard(&self.cx, key, Reason::NotReady).await;
+        let discarded = self.rooms.discard(&self.cx, key, (None, Reason::NotReady)).await;
         discarded.map_err(|err| of_failure(room_failure(err)))
     }
 
     async fn remove(&self) -> sandbox::Result<()> {
         let tell = tools::teller(&self.cx);
-        let grace = self.cx.config.exec.grace.0;
-        let ending = Ending { saving: Saving::Discard, reader: None, grace, within: WITHIN, tell: &*tell };
+        let (grace, reason) = (self.cx.config.exec.grace.0, EndReason::Command);
+        let ending = Ending { saving: Saving::Discard, reader: None, grace, within: WITHIN, tell: &*tell, reason };
         let ended = self.rooms.end(&self.cx, &self.session, &ending).await;
         // Its key may be wanted again, by the same workflow.
         self.rooms.reopen(&self.session);

@@ -106,7 +106,7 @@ pub(crate) async fn drive(
             biased;
             () = cx.cancel.cancelled() => Some(Err(Failure::cancelled())),
             // Before the events: one who talks without a pause is told to stop all the same.
-            _ = looks.tick() => match look(home, &runs, until) {
+            _ = looks.tick() => match look(&runs, until) {
                 Err(failure) => Some(Err(failure)),
                 Ok(()) => continue,
             },
@@ -146,11 +146,8 @@ pub(crate) async fn drive(
     ended
 }
 
-/// What is looked after while a run goes on: its way out, whether somebody wants its end, and its time.
-fn look(home: &Home, runs: &Runs, until: Instant) -> Result<(), Failure> {
-    if let Err(err) = home.keep_open() {
-        tracing::warn!(%err.message, "the way out of a sandbox cannot be kept");
-    }
+/// What is looked after while a run goes on: whether somebody wants its end, and its time.
+fn look(runs: &Runs, until: Instant) -> Result<(), Failure> {
     if runs.is_asked_to_cancel() {
         return Err(Failure::cancelled());
     }
@@ -171,6 +168,7 @@ pub(crate) async fn work(
     let open = home.open(cx).await?;
     let worktree = worktree_of(home, &open, id).await?;
     home.enter(&open, &worktree).await?;
+    home.dress(cx, &open, &worktree).await?;
     let begun = begin(cx, home, (profile, &worktree), task)?;
     drive(cx, home, begun, hear).await
 }

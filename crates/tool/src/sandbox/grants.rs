@@ -4,27 +4,22 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use coracle_runtime::host::git::OwnGit;
-use coracle_runtime::{GitRules, GitUrl, Secret};
+use coracle_runtime::{GitRules, GitUrl};
 use coracle_sandbox::proxy::{
-    Budget, EgressPolicy, GitCredentials, GitLogin, GitRules as Rules, GitSettings, Grants, KeySource, ProviderConfig,
-    Tokens,
+    Budget, GitCredentials, GitLogin, GitRules as Rules, GitSettings, Grants, ProviderConfig, Tokens,
 };
 use coracle_sandbox::{ProfileName, proxy};
 
-use crate::config::{self, SandboxNetwork, SandboxProfile};
+use super::key::Key;
+use crate::config::{self, ProxyNetwork, SandboxProfile};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
-
-/// A key longer than that is none.
-const MAX_KEY: usize = 16 << 10;
+use crate::proxied;
 
 /// What sandboxes of a profile may do, but for their tokens.
 pub(super) fn grants(cx: &Context, name: &ProfileName, profile: &SandboxProfile) -> Result<Grants, Failure> {
     let (own, proxy) = (&cx.config.sandbox, &cx.config.proxy);
-    let egress = match own.network {
-        SandboxNetwork::None => None,
-        SandboxNetwork::Proxy => Some(EgressPolicy::parse(&own.egress.allow)?),
-    };
+    let egress = proxied::policy(cx, own.network, &own.egress)?;
     Ok(Grants {
         provider: profile.provider.as_ref().map(|it| provider(cx, it)).transpose()?,
         llm_for_agent: proxy.llm_for_agent,
@@ -39,8 +34,8 @@ pub(super) fn grants(cx: &Context, name: &ProfileName, profile: &SandboxProfile)
 /// What a model is told of its network.
 pub(super) fn network(config: &config::Sandbox) -> String {
     match config.network {
-        SandboxNetwork::None => "none".to_owned(),
-        SandboxNetwork::Proxy => format!("only {} through the configured proxy", config.egress.allow.join(", ")),
+        ProxyNetwork::None => "none".to_owned(),
+        ProxyNetwork::Proxy => format!("only {} through the configured proxy", config.egress.allow.join(", ")),
     }
 }
 
@@ -49,7 +44,7 @@ fn provider(cx: &Context, own: &config::Provider) -> Result<ProviderConfig, Fail
         config::ProviderKind::Openai => proxy::ProviderKind::OpenAi,
         config::ProviderKind::Anthropic => proxy::ProviderKind::Anthropic,
     };
-    let key = Arc::new(Key { cx: cx.clone(), from: From::of(own)? });
+    let key = Arc::new(Key::of(cx, own)?);
     Ok(ProviderConfig::new(kind, &own.base_url, key, &own.models)?.with_headers(&own.headers)?)
 }
 
@@ -82,44 +77,4 @@ impl GitCredentials for Helper {
 fn own_git(cx: &Context) -> Result<OwnGit, Failure> {
     let missing = |_| Failure::new(Code::GitMissing, "there is no git on this host").hint("install git");
     OwnGit::of_this_host(cx.state()?.scratch(), super::home::person(cx)).map_err(missing)
-}
-
-/// Where a key is. It is looked for at each use: a new one counts at once.
-#[derive(Clone, Debug)]
-enum From {
-    Variable(String),
-    File(std::path::PathBuf),
-    Nothing,
-}
-
-impl From {
-    fn of(own: &config::Provider) -> Result<Self, Failure> {
-        if own.key_command.is_some() {
-            let message = "a program that prints a key is not asked in this release";
-            return Err(Failure::new(Code::Unsupported, message).hint("use `key_env` or `key_file`"));
-        }
-        let variable = own.key_env.clone().map(Self::Variable);
-        Ok(variable.or_else(|| own.key_file.clone().map(Self::File)).unwrap_or(Self::Nothing))
-    }
-}
-
-#[derive(Debug)]
-struct Key {
-    cx: Context,
-    from: From,
-}
-
-#[async_trait]
-impl KeySource for Key {
-    async fn key(&self) -> Option<Secret> {
-        match &self.from {
-            From::Variable(name) => self.cx.host.env.get(name).cloned(),
-            From::File(path) => {
-                let bytes = tokio::fs::read(self.cx.host.path(path)).await.ok().filter(|it| it.len() <= MAX_KEY)?;
-                let text = String::from_utf8(bytes).ok()?;
-                Some(Secret::from(text.trim_end()))
-            }
-            From::Nothing => None,
-        }
-    }
 }

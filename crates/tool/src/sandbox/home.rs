@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use coracle_runtime::ContainerPath;
+use coracle_runtime::{ContainerPath, Ids};
 use coracle_sandbox::driver::SandboxDriver;
-use coracle_sandbox::proxy::{GitRules, INSIDE_ENV};
-use coracle_sandbox::worktree::{Inside, SaveTo, Worktree, WorktreeSettings};
+use coracle_sandbox::proxy::{GitRules, PROXY_ENV, ROUTES_ENV};
+use coracle_sandbox::worktree::{Inside, RemoveAsk, SaveTo, SavedWork, SharedDir, Worktree, WorktreeSettings};
 use coracle_sandbox::{
-    AGENT, ContainerSandboxProvider, Domain, Gate, Held, Look, Preparing, ProfileName, Sandbox, SandboxDir, SandboxKey,
-    WorkflowId, WorktreeManager,
+    AtStart, Claim, ContainerSandboxProvider, Domain, Gate, Held, InUse, Look, Preparing, ProfileName, Readying,
+    Sandbox, SandboxDir, SandboxKey, WorkflowId, WorktreeManager,
 };
 use serde_json::Value;
 use tokio::sync::Mutex;
@@ -19,18 +20,15 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::containers::SandboxContainers;
+use super::devcontainer::{self, Told, Worn};
 use super::grants::{grants, network};
 use super::plan::Plan;
+use super::sandboxes;
 use crate::config::SandboxProfile;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::ops::preflight::ensure_ready;
-
-/// The agent's home.
-const HOME: &str = "/home/agent";
-
-/// What commands find beside the ways out.
-const OWN_ENV: [(&str, &str); 2] = [("HOME", HOME), ("LANG", "C.UTF-8")];
+use crate::proxied::HostCertificates;
 
 /// The sandboxes that this process uses. Clones are handles to the same.
 #[derive(Clone, Debug, Default)]
@@ -52,16 +50,39 @@ pub(crate) struct Home {
     pub(crate) sandbox: Sandbox,
     pub(crate) worktrees: WorktreeManager,
     gate: Arc<Gate>,
-    provider: Arc<ContainerSandboxProvider>,
+    /// What commands find in their environment, and what a model is told of the network.
+    told: (BTreeMap<String, String>, String),
     plan: Plan,
     containers: SandboxContainers,
+    shared: Option<SharedDir>,
+    /// What its repository says that it is made of.
+    pub(super) worn: Option<Arc<Worn>>,
+}
+
+/// What became of a sandbox whose last workflow went.
+#[derive(Debug, Default)]
+pub(crate) struct Left {
+    /// It is gone.
+    pub(crate) removed: bool,
+    /// What was saved of it, beside the work of its workflows.
+    pub(crate) saved: Vec<SavedWork>,
+    /// What stays of its files on this host, since it is somebody else's.
+    pub(crate) kept: Vec<PathBuf>,
 }
 
 /// A sandbox that is ready, and in use as long as this is held.
 #[derive(Debug)]
 pub(crate) struct Open {
     held: Held,
+    _way_out: InUse,
     pub(crate) inside: Inside,
+}
+
+impl Open {
+    /// The engine's id of its container.
+    pub(super) fn container(&self) -> &str {
+        &self.held.id
+    }
 }
 
 impl Homes {
@@ -114,26 +135,43 @@ impl Home {
         // It outlives the call that it is made for.
         let cx = &cx.for_home();
         let settings: SandboxProfile = cx.config.sandbox.profile(profile);
-        let plan = Plan::of(&cx.config, &settings);
-        let dir = SandboxDir::open(cx.state()?.root(), &key)?;
-        let containers = SandboxContainers::new(cx, &key, plan.clone(), dir.sockets())?;
+        let dir = SandboxDir::open(&sandboxes(cx)?, &key)?;
+        let person = Ids { uid: cx.host.uid, gid: cx.host.gid };
+        let shared = SharedDir::of(&dir, cx.config.sandbox.worktree.shared(), person)?;
+        let worn = devcontainer::worn(cx, &dir, &settings)?;
+        let plan = Plan::of(&cx.config, &settings, shared.as_ref(), worn.as_ref());
+        let containers = SandboxContainers::new(cx, &dir, plan.clone(), shared.clone())?;
         let grants = grants(cx, profile, &settings)?;
         let git_config = grants.git.as_ref().map(GitRules::config).unwrap_or_default();
         let gate = Arc::new(Gate::new(dir.clone(), grants, None));
-        let env = INSIDE_ENV.iter().chain(&OWN_ENV).map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        let env: BTreeMap<_, _> = env.collect();
-        let preparing = Preparing { git_config, env: env.clone(), home: HOME.to_owned(), gateways: Vec::new() };
-        let sandbox = Sandbox::new(Arc::new(containers.clone()), dir, profile.clone(), preparing);
+        let (agent, home) = plan.agent();
+        let trusted = HostCertificates::of(cx, cx.config.sandbox.network, agent);
+        // Ours over what a file asks for.
+        let mut env = worn.as_ref().map(|it| it.env()).unwrap_or_default();
+        env.extend(PROXY_ENV.iter().chain(&ROUTES_ENV).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        env.extend(trusted.iter().flat_map(HostCertificates::env));
+        env.insert("HOME".into(), home.clone());
+        env.entry("LANG".into()).or_insert_with(|| "C.UTF-8".into());
+        let also = trusted.map(|it| Arc::new(it) as Arc<dyn AtStart>);
+        let (home, gateways) = (Some(home), Vec::new());
+        let preparing = Preparing { agent, git_config, env: env.clone(), home, also, gateways };
+        let readying = Readying::new(dir, profile.clone(), preparing);
+        let sandbox = Sandbox::new(Arc::new(containers.clone()), readying);
         let network = network(&cx.config.sandbox);
-        let provider = Arc::new(ContainerSandboxProvider::new(sandbox.clone(), gate.clone(), env, network));
-        let worktrees = WorktreeManager::new(worktree_settings(cx)?)?;
-        Ok(Self { key, sandbox, worktrees, gate, provider, plan, containers })
+        let worktrees = worktrees(cx)?;
+        Ok(Self { key, sandbox, worktrees, gate, told: (env, network), plan, containers, shared, worn })
     }
 
     /// Drives an agent in it.
     pub(crate) fn driver(&self) -> SandboxDriver {
+        let (sandbox, gate, (env, network)) = (self.sandbox.clone(), self.gate.clone(), self.told.clone());
+        let provider = ContainerSandboxProvider::new(sandbox, gate, env, network);
+        let provider = match &self.shared {
+            Some(dir) => provider.shared(dir.path().to_owned()),
+            None => provider,
+        };
         // Every request names its model.
-        SandboxDriver::new(self.provider.clone(), "")
+        SandboxDriver::new(Arc::new(provider), "")
     }
 
     /// Commands find the workflow's own names and ports in their environment. Where workflows share a container, none
@@ -144,8 +182,17 @@ impl Home {
         Ok(self.sandbox.add_env(&open.held, &own).await?)
     }
 
-    /// Sees to it that somebody keeps the way out: the process that did may have ended.
-    pub(crate) fn keep_open(&self) -> Result<(), Failure> {
+    /// Does what the repository's own file asks for inside, and tells of it; nothing where there is none.
+    pub(crate) async fn dress(&self, cx: &Context, open: &Open, worktree: &Worktree) -> Result<Option<Told>, Failure> {
+        if self.worn.is_none() {
+            return Ok(None);
+        }
+        self.enter(open, worktree).await?;
+        devcontainer::enter(cx, self, open, worktree).await
+    }
+
+    /// Sees to it that somebody keeps the way out as long as the answer is held: the process that did may have ended.
+    fn keep_open(&self) -> Result<InUse, Failure> {
         Ok(self.gate.open()?)
     }
 
@@ -154,10 +201,50 @@ impl Home {
         serde_json::to_value(self.gate.metered()).unwrap_or_default()
     }
 
-    /// Container, volume and way out are gone.
-    pub(crate) async fn remove(&self) -> Result<(), Failure> {
+    /// A workflow begins: until this is dropped, nobody finds the sandbox to be of no use.
+    pub(crate) async fn begin(&self) -> Result<Claim, Failure> {
+        Ok(self.sandbox.dir().begin().await?)
+    }
+
+    /// Container, volume and way out go, unless somebody has a workflow there or begins one. `inside` is for what the
+    /// sandbox holds beside its workflows' work, which is saved before.
+    pub(crate) async fn leave(&self, inside: Option<(&Open, &RemoveAsk)>) -> Result<Left, Failure> {
+        // Decided and done under one lock: who begins meanwhile waits, and finds no sandbox.
+        let Some(_alone) = self.sandbox.dir().end().await? else { return Ok(Left::default()) };
+        if !self.worktrees.remembered(self.key.as_str())?.is_empty() {
+            return Ok(Left::default());
+        }
+        let saved = match inside {
+            Some((open, ask)) => self.worktrees.save_rest(&open.inside, ask).await?,
+            None => Vec::new(),
+        };
         self.gate.close();
-        Ok(self.sandbox.remove().await?)
+        self.sandbox.remove().await?;
+        devcontainer::forget(self.sandbox.dir())?;
+        let kept = match &self.shared {
+            Some(dir) => dir.remove().await?,
+            None => Vec::new(),
+        };
+        Ok(Left { removed: true, saved, kept })
+    }
+
+    /// Whether it has a repository on this host, where files are shared.
+    pub(crate) fn has_files(&self) -> bool {
+        self.shared.as_ref().is_some_and(|it| it.path().join("repo.git").is_dir())
+    }
+
+    /// What was begun here failed. Where nobody has a workflow, nobody could remove the sandbox: it goes.
+    pub(crate) async fn give_up(&self, cx: &Context) {
+        match self.leave(None).await {
+            Ok(left) if left.removed => cx.homes().forget(&self.key).await,
+            Ok(_) => {}
+            Err(err) => tracing::warn!(%err.message, "a sandbox that was not used stays"),
+        }
+    }
+
+    /// Its files on this host, where they are shared.
+    pub(crate) fn shared_at(&self) -> Option<String> {
+        self.shared.as_ref().map(|it| it.path().display().to_string())
     }
 
     /// Where work that it alone has is saved.
@@ -167,17 +254,34 @@ impl Home {
 
     /// Its container, ready for use; made when there is none, with the news of that told to `cx`.
     pub(crate) async fn open(&self, cx: &Context) -> Result<Open, Failure> {
+        match self.worn.as_ref().and_then(|it| it.unread.clone()) {
+            Some(failure) => {
+                Err(failure.hint("set the variables of this host again that it takes, or remove the sandbox"))
+            }
+            None => self.open_to_remove(cx).await,
+        }
+    }
+
+    /// The same for whoever only saves what is inside: without what a file asks for, if that cannot be read any more.
+    pub(crate) async fn open_to_remove(&self, cx: &Context) -> Result<Open, Failure> {
         if self.sandbox.look().await? == Look::Missing {
             let ready = ensure_ready(cx).await?;
             self.plan.image(cx, &ready).await?;
             cx.progress.message("starting the sandbox".to_owned()).await;
         }
-        self.keep_open()?;
+        let way_out = self.keep_open()?;
         let held = cx.unless_cancelled(async { Ok(self.sandbox.ensure().await?) }).await?;
         let root = ContainerPath::parse("/workspace")?;
-        let inside = Inside { key: self.key.to_string(), link: held.link.clone(), agent: AGENT, root };
-        Ok(Open { held, inside })
+        let shared = self.shared.as_ref().map(|it| it.path().to_owned());
+        let agent = self.sandbox.agent();
+        let inside = Inside { key: self.key.to_string(), link: held.link.clone(), agent, root, shared };
+        Ok(Open { held, _way_out: way_out, inside })
     }
+}
+
+/// What makes worktrees, for whoever has no sandbox at hand.
+pub(super) fn worktrees(cx: &Context) -> Result<WorktreeManager, Failure> {
+    Ok(WorktreeManager::new(worktree_settings(cx)?)?)
 }
 
 fn worktree_settings(cx: &Context) -> Result<WorktreeSettings, Failure> {

@@ -1,13 +1,24 @@
 //! Sandboxes put together: their containers by `lifecycle`, their images by `images`, what runs in them by `sandbox`.
 
 mod containers;
+mod devcontainer;
 mod drive;
 mod grants;
 mod home;
+mod key;
 mod plan;
 mod runs;
 pub(crate) mod workflow;
 pub(crate) mod worktree;
 
+use std::path::PathBuf;
+
 pub(crate) use self::drive::{Task, work};
 pub(crate) use self::home::Homes;
+use crate::context::Context;
+use crate::failure::Failure;
+
+/// Where each sandbox has a directory of its own.
+fn sandboxes(cx: &Context) -> Result<PathBuf, Failure> {
+    Ok(cx.state()?.root().join("sandboxes"))
+}

@@ -1,56 +1,126 @@
 //! What a sandbox's container is made of (sandbox.md 1.2), with every default decided.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use coracle_lifecycle::{Blueprint, GuestProgram};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{
-    Access, ByteSize, Capabilities, ContainerName, ContainerPath, CreateSpec, ImageRef, Limits, Mount, NetworkAsk,
-    Policy, Tmpfs,
+    Access, ByteSize, Capabilities, ContainerName, ContainerPath, CreateSpec, Ids, ImageRef, Limits, Mount, NetworkAsk,
+    PatternSet, Policy, Refused, Tmpfs,
 };
-use coracle_sandbox::AGENT;
+use coracle_sandbox::devcontainer::{MountAsk, MountKind};
+use coracle_sandbox::worktree::{READ_ONLY, SharedDir};
 use sha2::{Digest as _, Sha256};
 
+use super::devcontainer::{self, Worn};
 use crate::config::{Config, SandboxProfile};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::ops::preflight::{Ready, ensure_ready};
-use crate::{guest, tools};
+use crate::{guest, proxied, resolve, tools};
 
-/// Where the proxy's sockets are inside.
-const PROXY_AT: &str = "/.coracle/proxy";
+/// Where files lie inside.
+const ROOT: &str = "/workspace";
+
+/// The agent's home, which is the volume's where files are the host's.
+const HOME: &str = "/home/agent";
 
 /// What decides what a container is: another one is made when it changes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan {
     image: Option<ImageRef>,
     limits: Limits,
+    agent: Ids,
+    home: String,
+    /// The directory of this host that holds the files.
+    shared: Option<PathBuf>,
+    /// Of the repository's own file: directories of the host, and memory.
+    binds: Vec<Bind>,
+    memory: Vec<ContainerPath>,
+    /// Names that lie read-only over whatever of the host is writable.
+    protected: Vec<String>,
+    worn: Handed,
+}
+
+/// A directory of the host, and where it appears.
+pub(super) type Bind = (PathBuf, ContainerPath, Access);
+
+/// What an image is made of; it is part of no comparison, since the image is.
+#[derive(Clone, Default)]
+struct Handed(Option<Arc<Worn>>);
+
+impl PartialEq for Handed {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for Handed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Handed")
+    }
 }
 
 impl Plan {
-    pub(super) fn of(config: &Config, profile: &SandboxProfile) -> Self {
+    pub(super) fn of(
+        config: &Config,
+        profile: &SandboxProfile,
+        shared: Option<&SharedDir>,
+        worn: Option<&Arc<Worn>>,
+    ) -> Self {
         let own = &config.sandbox;
+        let agent = worn.map(|it| it.record.agent.clone()).unwrap_or_default();
+        let asked = || worn.iter().flat_map(|it| &it.file.mounts);
+        let binds: Vec<_> = asked().filter_map(|it| bind(config, it)).collect();
+        let memory = asked().filter(|it| it.kind == MountKind::Tmpfs).map(|it| it.at.clone()).collect();
         Self {
-            image: profile.image.clone(),
+            image: worn.map(|it| it.image().clone()).or_else(|| profile.image.clone()),
             limits: Limits { memory: Some(own.memory), cpus: Some(own.cpus), pids: Some(own.pids) },
+            // Files of the host are their owner's, whoever a file of the repository names.
+            agent: shared.map_or(agent.ids, SharedDir::agent),
+            home: if shared.is_some() { HOME.to_owned() } else { agent.home },
+            protected: protected(config, shared.is_some(), &binds),
+            shared: shared.map(|it| it.path().to_owned()),
+            binds,
+            memory,
+            worn: Handed(worn.cloned()),
         }
     }
 
-    /// Tells it from every other.
-    pub(super) fn hash(&self) -> String {
-        hex::encode(Sha256::digest(format!("{self:?}")))
+    /// Who runs commands, and their home.
+    pub(super) fn agent(&self) -> (Ids, String) {
+        (self.agent, self.home.clone())
+    }
+
+    /// Tells it from every other. `shared` tells the files that are mounted from those that were: one that somebody put in
+    /// the place of another is not what the container has.
+    pub(super) fn hash(&self, shared: Option<&str>) -> String {
+        hex::encode(Sha256::digest(format!("{self:?}{}", shared.unwrap_or_default())))
     }
 
     fn spec(&self, image: ImageRef, sockets: &Path) -> Result<CreateSpec, Failure> {
         let place = ContainerPath::parse;
-        let sockets = HostPath::open(sockets).map_err(|err| Failure::internal(format!("{err}")))?;
+        let mut mounts = vec![proxied::mount(sockets)?];
+        let open = |path: &Path| HostPath::open(path).map_err(|err| Failure::internal(format!("{err}")));
+        if let Some(dir) = &self.shared {
+            mounts.push(Mount { host: open(dir)?, at: place(ROOT)?, access: Access::ReadWrite });
+        }
+        let bind = |(path, at, access): &Bind| Ok(Mount { host: open(path)?, at: at.clone(), access: *access });
+        let binds = self.binds.iter().map(bind).collect::<Result<Vec<_>, Failure>>()?;
+        // What may be written was perhaps granted after the file was judged.
+        resolve::protected::check(&binds, &self.protected)?;
+        mounts.extend(binds);
+        let tmpfs = |at| Tmpfs { at, size: ByteSize::mib(1024), mode: 0o1777 };
+        let memory = self.memory.iter().filter(|it| it.as_str() != "/tmp").cloned();
         Ok(CreateSpec {
-            exec_user: AGENT,
+            exec_user: self.agent,
             network: NetworkAsk::None,
             limits: self.limits,
-            tmpfs: vec![Tmpfs { at: place("/tmp")?, size: ByteSize::mib(1024), mode: 0o1777 }],
-            mounts: vec![Mount { host: sockets, at: place(PROXY_AT)?, access: Access::ReadOnly }],
+            tmpfs: [place("/tmp")?].into_iter().chain(memory).map(tmpfs).collect(),
+            mounts,
             capabilities: Capabilities::Guest,
             // The sandbox gives it a name of its own.
             ..CreateSpec::new(ContainerName::parse("sandbox")?, image)
@@ -59,7 +129,10 @@ impl Plan {
 
     /// Its image, made or fetched.
     pub(super) async fn image(&self, cx: &Context, ready: &Ready) -> Result<tools::Imaged, Failure> {
-        tools::sandbox_image(cx, ready, self.image.as_ref()).await
+        match &self.worn.0 {
+            Some(worn) => devcontainer::image_of(cx, ready, worn).await,
+            None => tools::sandbox_image(cx, ready, self.image.as_ref()).await,
+        }
     }
 
     /// All that a container needs. `sockets` is the directory of its own proxy.
@@ -74,27 +147,61 @@ impl Plan {
         let worker = guest::worker(cx, &*ready.runtime, &image)?;
         Ok(Blueprint {
             spec: self.spec(ImageRef::parse(&reference)?, sockets)?,
-            policy: policy(cx, sockets)?,
+            policy: self.policy(cx, sockets)?,
             image,
             reference,
             guest: GuestProgram { worker, ..program },
-            volume_at: ContainerPath::parse("/workspace")?,
-            workdir: ContainerPath::parse("/workspace")?,
-            env: variables(&[("HOME", "/home/agent"), ("LANG", "C.UTF-8")]),
+            volume_at: ContainerPath::parse(if self.shared.is_some() { HOME } else { ROOT })?,
+            workdir: ContainerPath::parse(ROOT)?,
+            env: variables(&[("HOME", &self.home), ("LANG", "C.UTF-8")]),
+            volume_size: None,
             fill: None,
-            protected: Vec::new(),
+            protected: self.protected.clone(),
             max_containers_total: cx.config.max_containers_total as usize,
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         })
     }
+
+    /// The person's, but that nothing of the host goes in save what is ours and what a file of the repository asks for.
+    fn policy(&self, cx: &Context, sockets: &Path) -> Result<Policy, Failure> {
+        let mut policy = cx.policy()?;
+        if self.binds.is_empty() {
+            policy.allow_roots.clear();
+        }
+        policy.allow_roots.extend(self.shared.clone());
+        proxied::admit(&mut policy, sockets);
+        if self.worn.0.as_ref().is_some_and(|it| it.is_built()) {
+            // What it was made of was on the list.
+            policy.images = PatternSet::new(&["*".to_owned()]).unwrap_or_default();
+        }
+        Ok(policy)
+    }
+
+    /// Whether files may lie where they are to lie, as the person has it now.
+    pub(super) fn allow(&self, cx: &Context) -> Result<(), Failure> {
+        let Some(dir) = &self.shared else { return Ok(()) };
+        match cx.policy()?.host_path_problem("mount", dir) {
+            Some(problem) => Err(Refused { problems: vec![problem] }.into()),
+            None => Ok(()),
+        }
+    }
 }
 
-/// The person's, but for what is ours: this container's own sockets lie in the state directory, which no other gets.
-fn policy(cx: &Context, sockets: &Path) -> Result<Policy, Failure> {
-    let mut policy = cx.policy()?;
-    policy.allow_roots = vec![sockets.to_owned()];
-    sockets.clone_into(&mut policy.scratch);
-    Ok(policy)
+/// What a mount of a repository's file shows of the host: read-only, unless the person grants more.
+pub(super) fn bind(config: &Config, mount: &MountAsk) -> Option<Bind> {
+    let MountKind::Bind(source) = &mount.kind else { return None };
+    let source = PathBuf::from(source);
+    let real = source.canonicalize().unwrap_or(source);
+    let granted = config.sandbox.writable_mounts.iter().any(|it| real.starts_with(it)) && !mount.read_only;
+    let access = if granted { Access::ReadWrite } else { Access::ReadOnly };
+    Some((real, mount.at.clone(), access))
+}
+
+/// One list for all that is writable: what is ours in a shared directory, and what the person's programs would run.
+fn protected(config: &Config, shared: bool, binds: &[Bind]) -> Vec<String> {
+    let ours = READ_ONLY.iter().filter(|_| shared).map(|it| (*it).to_owned());
+    let writable = binds.iter().any(|it| it.2 == Access::ReadWrite);
+    ours.chain(config.workspace.protected.iter().filter(|_| writable).cloned()).collect()
 }
 
 fn variables(all: &[(&str, &str)]) -> BTreeMap<String, String> {

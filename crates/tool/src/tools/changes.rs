@@ -37,7 +37,7 @@ impl Seen {
                 .detail("name", &cx.session)
                 .hint("the first call of a tool makes it; `--session` names another session"));
         }
-        let session = SessionContainers::new(cx)?.ready(Role::Workspace).await?;
+        let session = Box::pin(SessionContainers::new(cx)?.ready(Role::Workspace)).await?;
         let root = ContainerPath::parse(ROOT)?;
         let baseline = rooms.baseline(&cx.session).map_err(coracle_lifecycle::Error::from)?.unwrap_or_default();
         let sums = coracle_workspace::sums(&session.link, (session.user, &root)).await;

@@ -1,21 +1,23 @@
 //! The event log of a session (workspace.md 5.2): one JSON object a line, beside the audit trail.
 
+use std::cell::LazyCell;
 use std::fs::{OpenOptions, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use coracle_lifecycle::{RoomEvent, Tell};
+use coracle_lifecycle::{EndReason, RoomDeed, RoomEvent, RoomRole, RoomTag, Tell};
 use coracle_provision::env;
-use coracle_runtime::Redactor;
+use coracle_runtime::{ContainerName, ContainerRuntime, EngineCall, Error, Heard, Redactor};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{Said, ToolEntry};
+use super::{Said, ToolEntry, way_out};
 use crate::context::Context;
+use crate::failure;
 
 /// A file of more bytes is put aside.
 const MAX_BYTES: u64 = 16 << 20;
@@ -35,17 +37,35 @@ static NEXT: LazyLock<AtomicU64> =
 
 /// What hears of what is done to the session's containers.
 pub(crate) fn teller(cx: &Context) -> Box<Tell<'static>> {
-    let log = Log::of(cx);
+    let own = cx.clone();
+    let state = cx.state().ok().map(|it| it.root().to_owned());
     Box::new(move |event: RoomEvent| {
-        if let Some(log) = &log {
+        if let (RoomDeed::Ended { reason }, Some(state)) = (&event.what, &state)
+            // The session goes on, and its next container has the same way out.
+            && *reason != EndReason::Lifetime
+        {
+            way_out::forget(state, &event.session, event.role);
+        }
+        // Whoever looks for rooms that nobody uses meets those of other sessions. A sandbox is no session.
+        let session = if event.role == RoomRole::Sandbox { &own.session } else { &event.session };
+        if let Some(log) = Log::of(&own, session) {
             log.room(&event);
         }
     })
 }
 
+/// The engine, with each call for a container of a session in the log of that session.
+pub(crate) fn heard(cx: &Context, runtime: Arc<dyn ContainerRuntime>, room: RoomTag<'_>) -> Arc<dyn ContainerRuntime> {
+    let RoomTag { role, generation, session } = room;
+    match Log::of(cx, session).filter(|_| role != RoomRole::Sandbox) {
+        Some(log) => Arc::new(Heard::new(runtime, Arc::new(move |call| log.engine(call, (role, generation))))),
+        None => runtime,
+    }
+}
+
 /// Notes that a tool was called. A log that cannot be written fails no call.
 pub(super) fn called(cx: &Context, entry: &ToolEntry, args: &Map<String, Value>, (said, took): (&Said, Duration)) {
-    if let Some(log) = Log::of(cx) {
+    if let Some(log) = Log::of(cx, &cx.session) {
         log.add(tool(cx, entry, args, (said, took)));
     }
 }
@@ -56,9 +76,29 @@ struct Log {
 }
 
 impl Log {
-    fn of(cx: &Context) -> Option<Self> {
-        let dir = cx.state().ok()?.root().join("sessions").join(cx.session.as_str());
-        Some(Self { file: dir.join("events.jsonl"), session: cx.session.to_string() })
+    fn of(cx: &Context, session: &ContainerName) -> Option<Self> {
+        let dir = cx.state().ok()?.root().join("sessions").join(session.as_str());
+        Some(Self { file: dir.join("events.jsonl"), session: session.to_string() })
+    }
+
+    fn engine(&self, call: &EngineCall<'_>, (role, generation): (RoomRole, u32)) {
+        let exit = match call.failed {
+            None => Some(0),
+            Some(Error::Engine { exit, .. }) => Some(*exit),
+            // It did not come to an answer of the engine's program, or that was no failure of the program.
+            Some(_) => None,
+        };
+        let event = json!({
+            "event": "engine",
+            "method": call.verb,
+            "role": role.as_str(),
+            "generation": generation,
+            "path": call.object,
+            "duration_ms": u64::try_from(call.took.as_millis()).unwrap_or(u64::MAX),
+            "exit_status": exit,
+            "code": call.failed.map(|err| failure::code_of(err).word()),
+        });
+        self.add(event.as_object().cloned().unwrap_or_default());
     }
 
     fn room(&self, event: &RoomEvent) {
@@ -83,9 +123,11 @@ impl Log {
         }
         let mut text = line.to_string();
         if text.len() >= MAX_LINE {
-            // Only a command's words and previews can be that long, and they are no loss in a log.
-            for long in ["stdout_preview", "stderr_preview", "path"] {
-                line[long] = Value::Null;
+            // Only these can be that long, and they are no loss in a log.
+            for long in ["stdout_preview", "stderr_preview", "path", "error", "env", "mounts", "location"] {
+                if let Some(value) = line.get_mut(long) {
+                    *value = Value::Null;
+                }
             }
             text = line.to_string();
         }
@@ -131,7 +173,9 @@ fn tool(
     let answer = &said.answer;
     let value = answer.get("value").and_then(Value::as_object).unwrap_or(answer);
     let place = answer.get("workspace");
-    let path = ["file_path", "path", "cwd"].iter().find_map(|it| args.get(*it)).cloned().unwrap_or_default();
+    let redactor = LazyCell::new(|| redactor(cx));
+    let path = ["file_path", "path", "cwd"].iter().find_map(|it| args.get(*it)).and_then(Value::as_str);
+    let path = path.map(|it| shown(&redactor, it));
     let exit = value.get("exit_code").or_else(|| value.get("exitCode")).cloned().unwrap_or_default();
     let mut event = json!({
         "event": "tool",
@@ -148,15 +192,16 @@ fn tool(
     let words: Vec<&str> =
         args.get("command").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
     if let Some((program, rest)) = words.split_first() {
-        event["program"] = (*program).chars().take(PREVIEW).collect::<String>().into();
+        event["program"] = shown(&redactor, program).into();
         event["args_count"] = rest.len().into();
         event["args_sha256"] = hex::encode(Sha256::digest(rest.join("\0"))).into();
     }
     if let Some(stdout) = value.get("stdout").or_else(|| value.get("output")).and_then(Value::as_str) {
         let stderr = value.get("stderr").and_then(Value::as_str).unwrap_or_default();
-        let redactor = redactor(cx);
         event["stdout_preview"] = preview(cx, &redactor, stdout);
         event["stderr_preview"] = preview(cx, &redactor, stderr);
+    }
+    if args.contains_key("stdin") || args.contains_key("command") {
         let stdin = args.get("stdin").and_then(Value::as_str);
         event["stdin"] = stdin.map(|it| format!("<redacted {} bytes>", it.len())).into();
     }
@@ -173,13 +218,27 @@ fn preview(cx: &Context, redactor: &Redactor, text: &str) -> Value {
     if !cx.config.workspace.event_previews {
         return json!({ "bytes": text.len(), "sha256": hex::encode(Sha256::digest(text)) });
     }
+    shown(redactor, text).into()
+}
+
+/// The first characters of a text, without secrets and without what would do something to who reads them.
+fn shown(redactor: &Redactor, text: &str) -> String {
     // A secret that the cut would halve is found before it.
     let begin: String = text.chars().take(8 * PREVIEW).collect();
-    let mut shown = String::new();
-    for c in redactor.clean_strictly(&begin).chars().take(PREVIEW) {
-        if c.is_control() || is_bidirectional(c) { shown.extend(c.escape_unicode()) } else { shown.push(c) }
+    let (mut shown, mut left) = (String::new(), PREVIEW);
+    for c in redactor.clean_strictly(&begin).chars() {
+        let length = if is_harmless(c) { 1 } else { c.escape_unicode().len() };
+        if length > left {
+            break;
+        }
+        left -= length;
+        if is_harmless(c) { shown.push(c) } else { shown.extend(c.escape_unicode()) }
     }
-    shown.into()
+    shown
+}
+
+fn is_harmless(c: char) -> bool {
+    !c.is_control() && !is_bidirectional(c)
 }
 
 /// Characters that change the order in which others are shown.
@@ -203,6 +262,7 @@ mod tests {
         let shown = preview(&cx, &redactor, "a\u{1b}]52;c;x\u{7}\u{202e} hunter2hunter2");
         assert_eq!(shown, "a\\u{1b}]52;c;x\\u{7}\\u{202e} [redacted:API_TOKEN]");
         assert!(preview(&cx, &redactor, &"x".repeat(1000)).as_str().unwrap().len() == 200);
+        assert!(preview(&cx, &redactor, &"\u{7}".repeat(1000)).as_str().unwrap().len() <= 200);
         let mut config = (*cx.config).clone();
         config.workspace.event_previews = false;
         cx.config = config.into();

@@ -1,16 +1,18 @@
 //! The image of a session's container: the one that is there, the registry's, or one made here.
 
 use coracle_images::Pull;
+use coracle_images::pin::Pins;
 use coracle_images::profile::Profile;
 use coracle_lifecycle::{Making, Store};
-use coracle_runtime::{Image, ImageAct, ImageRef};
+use coracle_runtime::{Image, ImageAct, ImageRef, Problem, Refused};
 use coracle_workspace::Role;
+use serde_json::{Map, Value, json};
 
 use super::plan::stand_in;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
-use crate::ops::create::{Dish, Kitchen, Packages, trusted_certificates};
-use crate::ops::preflight::Ready;
+use crate::ops::create::{Dish, Kitchen, Packages, Spoiled, trusted_certificates};
+use crate::ops::preflight::{Ready, ensure_ready};
 use crate::resolve::Chosen;
 
 /// An image, and the name it was found under.
@@ -23,16 +25,74 @@ pub(crate) struct Imaged {
 pub(super) async fn imaged(cx: &Context, ready: &Ready, role: Role, image: &ImageRef) -> Result<Imaged, Failure> {
     let store = cx.store()?;
     if let Some((found, reference)) = coracle_images::find(&*ready.runtime, image).await? {
-        // One that was made for another state directory is none that we know the content of.
+        // One that was made for another state directory is none that we know the content of, and is not used.
         let made_elsewhere = role == Role::Run && store.trust_labels(ready.runtime.kind(), &found).is_err();
         if !made_elsewhere {
+            if role == Role::Run {
+                pins(cx, ready)?.check(image, &found.id)?;
+            }
             return Ok(Imaged { image: found, reference: reference.to_string() });
         }
     }
     match role {
         Role::Workspace => workspace(cx, (ready, &store), image).await,
-        Role::Run => kept(cx, (ready, &store), stand_in(role, &cx.config), image).await,
+        Role::Run => {
+            let made = kept(cx, (ready, &store), stand_in(role, &cx.config), image).await?;
+            pins(cx, ready)?.pin(image, &made.image.id)?;
+            Ok(made)
+        }
     }
+}
+
+/// The image of snippets is the one that it was at first: whoever can name images could else choose what all sessions
+/// run their snippets in.
+fn pins(cx: &Context, ready: &Ready) -> Result<Pins, Failure> {
+    let (engine, endpoint) = (ready.runtime.kind(), ready.runtime.endpoint().address);
+    Ok(Pins { dir: cx.state()?.root().join("pins"), engine, endpoint })
+}
+
+/// Refuses to give another image the name of that one: no tool of an agent decides what snippets run in.
+pub(crate) fn not_for_snippets(cx: &Context, name: &ImageRef) -> Result<(), Failure> {
+    let image = &cx.config.run_code.image;
+    if local(name) != local(image) {
+        return Ok(());
+    }
+    let problem = Problem {
+        rule: "image.run_code",
+        setting: Some("run_code.image"),
+        value: name.to_string(),
+        message: format!("`{image}` is what the snippets of all sessions run in, and nothing else gets its name"),
+    };
+    Err(Refused { problems: vec![problem] }.into())
+}
+
+/// A name as engines keep it that have it from no registry.
+fn local(image: &ImageRef) -> String {
+    let whole = image.completed().to_string();
+    let bare = ["docker.io/library/", "localhost/"].iter().find_map(|it| whole.strip_prefix(it).map(str::to_owned));
+    bare.unwrap_or(whole)
+}
+
+/// The person says that the image which has the name now is meant.
+pub(crate) async fn trust(cx: &Context, name: &str) -> Result<Map<String, Value>, Failure> {
+    let (image, named) = (&cx.config.run_code.image, ImageRef::parse(name)?);
+    if named.completed() != image.completed() {
+        let hint = format!("`{image}` is the one whose id is kept; `run_code.image` says so");
+        return Err(Failure::not_found("image that is held to its id", name, &[]).hint(hint));
+    }
+    let ready = ensure_ready(cx).await?;
+    let Some((found, reference)) = coracle_images::find(&*ready.runtime, image).await? else {
+        let missing = coracle_images::Error::NotFound(image.clone());
+        return Err(
+            Failure::from(missing).hint("there is nothing to trust: `run_code` makes it when it is first needed")
+        );
+    };
+    let pins = pins(cx, &ready)?;
+    // What is damaged says nothing, and is written anew.
+    let before = pins.pinned(image).ok().flatten();
+    pins.pin(image, &found.id)?;
+    let answer = json!({ "success": true, "image": reference, "id": found.id, "before": before });
+    Ok(answer.as_object().cloned().unwrap_or_default())
 }
 
 /// The image of a sandbox: the one that the person names, or ours, made once.
@@ -78,7 +138,7 @@ fn unreachable(failure: &Failure) -> bool {
     matches!(failure.code, Code::PullFailed | Code::PullTimeout)
 }
 
-/// Made once, and kept under its name: whoever puts another image there means that one.
+/// Made once, and kept under its name.
 async fn kept(
     cx: &Context,
     (ready, store): (&Ready, &Store),
@@ -106,13 +166,42 @@ async fn cooked(cx: &Context, (ready, store): (&Ready, &Store), profile: Profile
     let made = made?;
     match made.packages {
         Packages::Told(_) => Ok(Imaged { image: made.image, reference: made.reference.to_string() }),
-        Packages::Missing(why) => {
-            Err(Failure::new(Code::BaseBuildFailed, format!("the image could not be made: {why}"))
-                .hint("see what is missing; `preflight` says whether registries and mirrors answer"))
+        Packages::Missing(Spoiled { why, log }) => {
+            Err(Failure::new(Code::BaseImageBuildFailed, format!("the image could not be made: {why}"))
+                .detail("log", log)
+                .hint("`details.log` says what failed; `preflight` says whether registries and mirrors answer"))
         }
     }
 }
 
 fn chosen(profile: Profile) -> Chosen {
     Chosen { requested: None, purpose: None, profile, cache_bust: false, tried: None, seen: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::ImageRef;
+
+    use super::not_for_snippets;
+    use crate::context::Context;
+
+    #[test]
+    fn r04_no_tool_gives_another_image_the_name_of_that_of_snippets() {
+        let dir = tempfile::tempdir().unwrap();
+        let cx = Context::for_tests(dir.path());
+        let refused = |name: &str| not_for_snippets(&cx, &ImageRef::parse(name).unwrap()).is_err();
+        for name in [
+            "bun-runner-base",
+            "bun-runner-base:latest",
+            "localhost/bun-runner-base",
+            "docker.io/library/bun-runner-base",
+        ] {
+            assert!(refused(name), "{name}");
+        }
+        for name in
+            ["bun-runner-base:2", "bun-runner-base-2", "ghcr.io/x/bun-runner-base", "coracle-snapshot:bun-runner-base"]
+        {
+            assert!(!refused(name), "{name}");
+        }
+    }
 }

@@ -8,6 +8,7 @@ mod entry;
 mod events;
 mod image;
 mod mounts;
+pub(crate) mod packages;
 mod plan;
 mod prompt;
 mod sessions;
@@ -15,6 +16,8 @@ mod settings;
 mod shell_output;
 mod toolset;
 mod upkeep;
+mod way_out;
+mod without;
 
 use std::time::Instant;
 
@@ -23,14 +26,15 @@ use serde_json::{Map, Value};
 
 pub use self::changes::{apply, diff, export};
 pub(crate) use self::entry::{Said, ToolEntry};
-pub(crate) use self::events::{is_bidirectional, teller};
-pub(crate) use self::image::{Imaged, of_sandbox as sandbox_image};
-pub(crate) use self::prompt::prompt;
+pub(crate) use self::events::{heard, is_bidirectional, teller};
+pub(crate) use self::image::{Imaged, not_for_snippets, of_sandbox as sandbox_image, trust};
+pub use self::prompt::prompt;
 pub(crate) use self::sessions::room_failure;
-pub(crate) use self::settings::SessionTools;
+pub(crate) use self::settings::{SessionTools, runs_on_host};
 pub use self::toolset::Toolset;
 pub use self::upkeep::end;
 pub(crate) use self::upkeep::{keep_up, show};
+pub(crate) use self::way_out::reaches_out;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::sandbox::workflow::{WorkflowCancel, WorkflowEvents, WorkflowStart, WorkflowStatus};
@@ -76,24 +80,23 @@ pub(crate) fn given(cx: &Context) -> Vec<ToolEntry> {
 /// Does what a call of one of the tools asks.
 pub(crate) async fn call(entry: &ToolEntry, cx: &Context, object: Map<String, Value>) -> Said {
     let begun = Instant::now();
-    let (args, workspace) = match ready(entry, cx, object) {
-        Ok(ready) => ready,
-        Err(failure) => return entry.refused(&failure),
+    let said = match ready(entry, cx, &object) {
+        Ok((args, workspace)) => (entry.call)(entry.name, args, workspace, cx.clone()).await,
+        Err(failure) => entry.refused(&failure),
     };
-    let said = (entry.call)(entry.name, args.clone(), workspace, cx.clone()).await;
-    events::called(cx, entry, &args, (&said, begun.elapsed()));
+    events::called(cx, entry, &object, (&said, begun.elapsed()));
     said
 }
 
 fn ready(
     entry: &ToolEntry,
     cx: &Context,
-    object: Map<String, Value>,
+    object: &Map<String, Value>,
 ) -> Result<(Map<String, Value>, coracle_workspace::Workspace), Failure> {
     if let Some(fault) = cx.config_fault.as_deref() {
         return Err(fault.clone());
     }
-    let (args, problems) = crate::op::alone((entry.name, &entry.arguments()), object);
+    let (args, problems) = crate::op::alone((entry.name, &entry.arguments()), object.clone());
     if !problems.is_empty() {
         return Err(crate::op::refusal(&problems));
     }

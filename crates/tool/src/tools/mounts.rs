@@ -49,7 +49,8 @@ pub(super) fn bound(cx: &Context) -> Result<Vec<Mount>, Failure> {
         .collect()
 }
 
-fn copied_from(mount: &HostMount, cx: &Context) -> Result<workspace::HostMount, Failure> {
+/// A directory as it is copied: found, and allowed.
+pub(super) fn copied_from(mount: &HostMount, cx: &Context) -> Result<workspace::HostMount, Failure> {
     let policy = cx.policy()?;
     let (host, root) = found(mount, cx, &policy)?;
     let bad = |(pattern, why): (String, String)| {

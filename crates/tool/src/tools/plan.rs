@@ -1,23 +1,27 @@
 //! What a session's containers are made of (workspace.md 1.9, 6.4): from the configuration, with every default decided.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
 
 use coracle_images::profile::Profile;
 use coracle_images::profile::rooms;
 use coracle_lifecycle::Blueprint;
 use coracle_runtime::{
-    ByteSize, Capabilities, ContainerName, ContainerPath, CreateSpec, Ids, ImageRef, Limits, NetworkAsk, Tmpfs, Ulimits,
+    ByteSize, Capabilities, ContainerName, ContainerPath, CreateSpec, Ids, Image, ImageRef, Limits, NetworkAsk, Tmpfs,
+    Ulimits,
 };
-use coracle_workspace::Role;
+use coracle_workspace::{Role, Warning};
+use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::image::{Imaged, imaged};
-use super::mounts;
-use crate::config::Config;
+use super::{mounts, packages, way_out};
+use crate::config::{Config, ProxyNetwork};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
-use crate::guest;
 use crate::ops::preflight::{Ready, ensure_ready};
+use crate::{guest, proxied};
 
 /// What a role's container is, as the person's settings have it.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,8 +33,12 @@ pub(super) struct Plan {
     pub(super) limits: Limits,
     pub(super) tmpfs: Vec<(&'static str, u64, u32)>,
     pub(super) env: BTreeMap<String, String>,
+    /// Its guest ends it when nobody asks for so long.
+    pub(super) lifeline: Option<Duration>,
     /// Directories of the host that are there themselves, where, and what is protected in them.
     pub(super) bound: Vec<String>,
+    /// It has a way out: the directory of its proxy is there.
+    pub(super) proxied: bool,
 }
 
 /// The user of a workspace: nobody, whom every image knows.
@@ -55,9 +63,16 @@ impl Plan {
 
     /// The same for a person: who works in the person's own directories is the person.
     pub(super) fn for_person(role: Role, cx: &Context) -> Self {
-        let plan = Self::of(role, &cx.config);
+        let mut plan = Self::of(role, &cx.config);
         let person = Ids { uid: cx.host.uid, gid: cx.host.gid };
-        if plan.bound.is_empty() || person.is_root() { plan } else { Self { user: person, ..plan } }
+        if !plan.bound.is_empty() && !person.is_root() {
+            plan.user = person;
+        }
+        // What the person says of the environment wins.
+        for (name, value) in way_out::environment(cx, role, plan.user) {
+            plan.env.entry(name).or_insert(value);
+        }
+        plan
     }
 
     fn workspace(config: &Config) -> Self {
@@ -72,7 +87,9 @@ impl Plan {
             limits: Limits { memory: Some(own.memory), cpus: Some(own.cpus), pids: Some(own.pids) },
             tmpfs: vec![("/tmp", 256, 0o1777), ("/home/agent", 256, 0o700)],
             env,
+            lifeline: own.lifeline.unless_zero(),
             bound: mounts::told(own),
+            proxied: own.network == ProxyNetwork::Proxy,
         }
     }
 
@@ -92,7 +109,9 @@ impl Plan {
                 ("NODE_PATH", "/packages/node_modules:/packages-base/node_modules"),
                 ("PYTHONPATH", "/packages/python:/packages-base/python"),
             ]),
+            lifeline: config.workspace.lifeline.unless_zero(),
             bound: Vec::new(),
+            proxied: own.network == ProxyNetwork::Proxy,
         }
     }
 
@@ -114,6 +133,7 @@ impl Plan {
             tmpfs: self.tmpfs.iter().map(tmpfs).collect::<Result<_, _>>()?,
             read_only: true,
             ulimits: ULIMITS,
+            lifeline: self.lifeline,
             capabilities: Capabilities::Guest,
             ..CreateSpec::new(name, self.image.clone())
         })
@@ -132,8 +152,13 @@ pub(super) fn stand_in(role: Role, config: &Config) -> Profile {
     }
 }
 
-/// All that a container needs, its image made or fetched.
-pub(super) async fn blueprint(cx: &Context, role: Role) -> Result<Blueprint, Failure> {
+/// All that a container needs, its image made or fetched, and what is to be told of that. `sockets` is where the proxy of its
+/// own listens.
+pub(super) async fn blueprint(
+    cx: &Context,
+    role: Role,
+    sockets: Option<&Path>,
+) -> Result<(Blueprint, Vec<Warning>), Failure> {
     let ready: Ready = ensure_ready(cx).await?;
     let plan = Plan::for_person(role, cx);
     let Imaged { image, reference } = imaged(cx, &ready, role, &plan.image).await?;
@@ -145,32 +170,65 @@ pub(super) async fn blueprint(cx: &Context, role: Role) -> Result<Blueprint, Fai
         .detail("capability", "guest")
         .hint("leave `guest` out of the configuration, and use an image for an architecture of this release"));
     };
-    let (mounts, fill) = match role {
-        Role::Workspace => (mounts::bound(cx)?, Some(mounts::fill(cx, plan.user))),
-        Role::Run => (Vec::new(), None),
+    let warnings = warnings(&plan, (&image, &reference), &ready);
+    let (mut mounts, volumes, fill) = match role {
+        Role::Workspace => (mounts::bound(cx)?, Vec::new(), Some(mounts::fill(cx, plan.user))),
+        Role::Run => (Vec::new(), packages::mounted(cx, &ready).await?.into_iter().collect(), None),
     };
-    Ok(Blueprint {
-        spec: CreateSpec { mounts, ..plan.spec()? },
-        policy: cx.policy()?,
+    let mut policy = cx.policy()?;
+    if let Some(sockets) = sockets {
+        mounts.push(proxied::mount(sockets)?);
+        proxied::admit(&mut policy, sockets);
+    }
+    let blueprint = Blueprint {
+        spec: CreateSpec { mounts, volumes, ..plan.spec()? },
+        policy,
         image,
         reference,
         guest: program,
         volume_at: ContainerPath::parse(plan.volume_at)?,
         workdir: ContainerPath::parse(plan.workdir)?,
         env: plan.env,
+        volume_size: (role == Role::Workspace).then_some(cx.config.workspace.max_bytes),
         fill,
         protected: cx.config.workspace.protected.clone(),
         max_containers_total: cx.config.max_containers_total as usize,
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
-    })
+    };
+    Ok((blueprint, warnings))
+}
+
+/// What is not as the person has it in the settings.
+fn warnings(plan: &Plan, (image, reference): (&Image, &str), ready: &Ready) -> Vec<Warning> {
+    let stand_in = (!image.is_named(&plan.image)).then(|| {
+        let message = format!("No registry gives {}: the image was made here of packages.", plan.image);
+        let details = json!({ "image": plan.image, "stand_in": reference });
+        Warning {
+            details: details.as_object().cloned().unwrap_or_default(),
+            ..Warning::new("bootstrap_image", message)
+        }
+    });
+    let asked = [
+        ("memory", plan.limits.memory.is_some()),
+        ("cpus", plan.limits.cpus.is_some()),
+        ("pids", plan.limits.pids.is_some()),
+    ];
+    let ignored =
+        asked.into_iter().filter(|(name, is_asked)| *is_asked && ready.ignored_limits.iter().any(|it| it == name));
+    let unkept = ignored.map(|(name, _)| {
+        let message = format!("This engine takes the limit of {name}, and does not keep it.");
+        let details = json!({ "limit": name });
+        Warning {
+            details: details.as_object().cloned().unwrap_or_default(),
+            ..Warning::new("limit_not_enforced", message)
+        }
+    });
+    stand_in.into_iter().chain(unkept).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use coracle_workspace::Role;
-
-    use super::Plan;
-    use crate::config::Config;
+    use super::*;
 
     #[test]
     fn other_settings_are_another_container() {
@@ -181,6 +239,33 @@ mod tests {
         assert_eq!(hash(Role::Workspace, &config), hash(Role::Workspace, &config.clone()));
         assert_ne!(hash(Role::Workspace, &config), hash(Role::Workspace, &other));
         assert_eq!(hash(Role::Run, &config), hash(Role::Run, &other));
+    }
+
+    #[test]
+    fn limits_that_the_engine_ignores_and_an_image_that_stands_in_are_told() {
+        let (plan, ready) = (Plan::of(Role::Workspace, &Config::default()), |ignored: &[&str]| Ready {
+            runtime: std::sync::Arc::new(coracle_runtime::FakeRuntime::new()),
+            ignored_limits: ignored.iter().map(|it| (*it).to_owned()).collect(),
+            gpu: false,
+        });
+        let image = |tag: &str| Image {
+            id: coracle_runtime::ImageId::parse(format!("sha256:{}", "a".repeat(64))).unwrap(),
+            tags: vec![tag.to_owned()],
+            digest: None,
+            labels: BTreeMap::new(),
+            env: Vec::new(),
+            config: coracle_runtime::ImageConfig::default(),
+            volumes: Vec::new(),
+            arch: "amd64".into(),
+            size_bytes: 0,
+            created: String::new(),
+        };
+        let codes = |tag: &str, ignored: &[&str]| {
+            let told = warnings(&plan, (&image(tag), tag), &ready(ignored));
+            told.into_iter().map(|it| it.code).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(codes("docker.io/library/python:3.12-bookworm", &[]), "");
+        assert_eq!(codes("coracle-cache:1", &["pids", "swap"]), "bootstrap_image limit_not_enforced");
     }
 
     #[test]

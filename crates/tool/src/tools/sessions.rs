@@ -1,17 +1,21 @@
 //! The containers of a session, made and kept by `lifecycle`, as the tools ask for them.
 
+use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use coracle_lifecycle::{RoomAsk, RoomError, RoomRole, Rooms};
-use coracle_runtime::{ByteSize, ContainerName, Link, ProcessId};
+use coracle_lifecycle::{Ready, Reason as Why, RoomAsk, RoomError, RoomRole, Rooms};
+use coracle_runtime::{ByteSize, ContainerName, Ids, Link, ProcessId};
 use coracle_workspace as workspace;
-use coracle_workspace::{Reason, Recreated, Role, Session, Sessions};
+use coracle_workspace::{Reason, Recreated, Role, Session, Sessions, Warning};
+use tokio::sync::OnceCell;
 
 use super::backoff::Backoff;
 use super::plan::{Plan, blueprint};
+use super::way_out::WayOut;
+use super::without::Without;
 use crate::context::{Context, Mouth};
 use crate::failure::{Code, Failure};
 
@@ -26,16 +30,37 @@ pub(crate) struct SessionContainers {
 struct Kept {
     rooms: Rooms,
     owner: Option<ProcessId>,
-    hashes: [String; 2],
+    plans: [Planned; 2],
     backoff: Backoff,
+    /// That there is no engine, for a while.
+    without: Without,
+    /// What the next result of a role has to tell.
+    untold: Mutex<[Vec<Warning>; 2]>,
+    /// The same of a container that took another's place and was of no use.
+    unheard: Mutex<[Option<coracle_lifecycle::Recreated>; 2]>,
+}
+
+/// A role's container as the settings have it.
+#[derive(Debug)]
+struct Planned {
+    hash: String,
+    user: Ids,
+    memory: ByteSize,
+    /// Kept from the first call on: as long as this process holds it, the container has its way out.
+    way_out: OnceCell<Option<WayOut>>,
 }
 
 impl SessionContainers {
     pub(super) fn new(cx: &Context) -> Result<Self, Failure> {
-        let hash = |role| Plan::for_person(role, cx).hash();
-        let hashes = [hash(Role::Workspace), hash(Role::Run)];
+        let planned = |role| {
+            let plan = Plan::for_person(role, cx);
+            let memory = plan.limits.memory.unwrap_or(ByteSize(0));
+            Planned { hash: plan.hash(), user: plan.user, memory, way_out: OnceCell::new() }
+        };
+        let plans = [planned(Role::Workspace), planned(Role::Run)];
         let owner = (cx.mouth == Mouth::Mcp).then(ProcessId::current);
-        let kept = Kept { rooms: cx.rooms()?, owner, hashes, backoff: Backoff::default() };
+        let (backoff, without, untold, unheard) = Default::default();
+        let kept = Kept { rooms: cx.rooms()?, owner, plans, backoff, without, untold, unheard };
         Ok(Self { cx: cx.clone(), kept: Arc::new(kept) })
     }
 
@@ -46,15 +71,57 @@ impl SessionContainers {
 }
 
 impl Kept {
+    fn planned(&self, role: RoomRole) -> &Planned {
+        &self.plans[place(role)]
+    }
+
+    /// Of settings, which stay, and of the packages for snippets, which the person may change meanwhile.
+    fn spec_hash(&self, cx: &Context, role: Role) -> Cow<'_, str> {
+        let hash = &self.planned(room_role(role)).hash;
+        match role {
+            Role::Workspace => Cow::Borrowed(hash),
+            Role::Run => match super::packages::mark(cx) {
+                Some(mark) => format!("{hash} {mark}").into(),
+                None => Cow::Borrowed(hash),
+            },
+        }
+    }
+
     fn ask<'a>(
         &'a self,
         session: &'a ContainerName,
-        role: RoomRole,
+        (role, spec_hash): (RoomRole, &'a str),
         tell: &'a coracle_lifecycle::Tell<'static>,
     ) -> RoomAsk<'a> {
-        let spec_hash = &self.hashes[usize::from(role == RoomRole::Run)];
         RoomAsk { session, role, spec_hash, owner: self.owner.as_ref(), tell }
     }
+}
+
+impl Kept {
+    fn unheard(&self) -> MutexGuard<'_, [Option<coracle_lifecycle::Recreated>; 2]> {
+        self.unheard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The news of a container, and of those before it of which nobody was told.
+    fn news(&self, ready: &Ready, role: RoomRole) -> Option<coracle_lifecycle::Recreated> {
+        let before = self.unheard()[place(role)].take();
+        match (ready.news.clone(), before) {
+            (Some(now), Some(before)) => {
+                let files_lost = now.files_lost || before.files_lost;
+                Some(coracle_lifecycle::Recreated { from: before.from, files_lost, ..now })
+            }
+            (now, before) => now.or(before),
+        }
+    }
+
+    fn untold(&self) -> MutexGuard<'_, [Vec<Warning>; 2]> {
+        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where of two things that of a role is.
+fn place(role: RoomRole) -> usize {
+    usize::from(role == RoomRole::Run)
 }
 
 impl fmt::Debug for SessionContainers {
@@ -67,27 +134,59 @@ impl SessionContainers {
     pub(super) async fn ready(&self, role: Role) -> Result<Session, Failure> {
         let (room, cx, kept) = (room_role(role), &self.cx, &*self.kept);
         let tell = super::events::teller(cx);
+        let planned = kept.planned(room);
+        let way_out = planned.way_out.get_or_try_init(|| async { WayOut::of(cx, role, planned.user) }).await?;
         let plan = |_| async move {
             kept.backoff.check()?;
-            super::upkeep::recover(cx, &kept.rooms).await;
-            let plan = blueprint(cx, role).await;
+            // Rare and large: not in every call's future.
+            Box::pin(super::upkeep::recover(cx, &kept.rooms)).await;
+            let sockets = way_out.as_ref().map(WayOut::sockets).transpose()?;
+            let plan = Box::pin(blueprint(cx, role, sockets.as_deref())).await;
             kept.backoff.note(&plan);
-            plan.map_err(Into::into)
+            let (plan, warnings) = plan?;
+            kept.untold()[place(room)] = warnings;
+            Ok(plan)
         };
-        let ask = kept.ask(&cx.session, room, &*tell);
-        let ready = kept.rooms.ensure(cx, ask, plan).await.map_err(room_failure)?;
-        let plan = Plan::for_person(role, cx);
+        let spec_hash = kept.spec_hash(cx, role);
+        let ask = kept.ask(&cx.session, (room, &spec_hash), &*tell);
+        if let Err(failure) = kept.without.check()
+            && kept.rooms.held_link(&cx.session, room).await.is_none()
+        {
+            return Err(failure);
+        }
+        let ready = kept.rooms.ensure(cx, ask, plan).await.map_err(room_failure);
+        let ready = ready.map_err(|failure| kept.without.note(failure))?;
+        if let Some(way_out) = way_out {
+            Box::pin(self.lead_out(way_out, &ready, room)).await?;
+        }
         Ok(Session {
             link: ready.link.clone(),
             session_id: ready.room.session.to_string(),
             generation: ready.room.generation.into(),
-            user: plan.user,
+            user: planned.user,
             workdir: ready.room.workdir.clone(),
             env: ready.room.env.clone(),
-            memory: plan.limits.memory.unwrap_or(ByteSize(0)),
-            news: ready.news.as_ref().map(recreated),
+            memory: planned.memory,
+            news: kept.news(&ready, room).as_ref().map(recreated),
+            warnings: std::mem::take(&mut kept.untold()[place(room)]),
             in_use: Arc::new(ready),
         })
+    }
+}
+
+/// A container whose way out is not what it is to be is not used by anybody.
+impl SessionContainers {
+    async fn lead_out(&self, way_out: &WayOut, ready: &Ready, role: RoomRole) -> Result<(), Failure> {
+        way_out.listen()?;
+        let Some(id) = &ready.room.container_id else { return Ok(()) };
+        let Err(failure) = way_out.prove(&ready.link, id).await else { return Ok(()) };
+        let news = self.kept.news(ready, role);
+        self.kept.unheard()[place(role)] = news;
+        let only = (Some(id), Why::NotReady);
+        if let Err(err) = self.kept.rooms.discard(&self.cx, (&self.cx.session, role), only).await {
+            tracing::warn!(%err, "a container that is not ready stays");
+        }
+        Err(failure)
     }
 }
 
@@ -110,12 +209,12 @@ impl Sessions for SessionContainers {
 
     async fn discard(&self, role: Role, reason: Reason) -> Result<(), Box<workspace::Failure>> {
         let (cx, room) = (&self.cx, (&self.cx.session, room_role(role)));
-        let discarded = self.kept.rooms.discard(cx, room, lifecycle_reason(reason)).await;
+        let discarded = self.kept.rooms.discard(cx, room, (None, lifecycle_reason(reason))).await;
         discarded.map_err(|err| Box::new(of_failure(room_failure(err))))
     }
 }
 
-fn room_role(role: Role) -> RoomRole {
+pub(super) fn room_role(role: Role) -> RoomRole {
     match role {
         Role::Workspace => RoomRole::Workspace,
         Role::Run => RoomRole::Run,
@@ -133,8 +232,6 @@ fn recreated(it: &coracle_lifecycle::Recreated) -> Recreated {
 }
 
 fn reason(it: coracle_lifecycle::Reason) -> Reason {
-    use coracle_lifecycle::Reason as Why;
-
     match it {
         // The latter two are of sandboxes alone.
         Why::Crashed | Why::Restarted | Why::NotReady => Reason::Crashed,
@@ -143,12 +240,11 @@ fn reason(it: coracle_lifecycle::Reason) -> Reason {
         Why::Idle => Reason::Idle,
         Why::SpecChanged => Reason::SpecChanged,
         Why::Timeout => Reason::Timeout,
+        Why::Lifetime => Reason::Lifetime,
     }
 }
 
 fn lifecycle_reason(it: Reason) -> coracle_lifecycle::Reason {
-    use coracle_lifecycle::Reason as Why;
-
     match it {
         Reason::Crashed => Why::Crashed,
         Reason::Oom => Why::Oom,
@@ -156,6 +252,7 @@ fn lifecycle_reason(it: Reason) -> coracle_lifecycle::Reason {
         Reason::Idle => Why::Idle,
         Reason::SpecChanged => Why::SpecChanged,
         Reason::Timeout => Why::Timeout,
+        Reason::Lifetime => Why::Lifetime,
     }
 }
 

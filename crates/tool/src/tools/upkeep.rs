@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use coracle_lifecycle::{EndedRooms, Ending, Moment, Rooms, SAVE_TIME, SaveLimits, Saving};
-use coracle_runtime::ProcessId;
+use coracle_lifecycle::{EndReason, EndedRooms, Ending, GuestProgram, Moment, Rooms, SAVE_TIME, SaveLimits, Saving};
+use coracle_runtime::{Policy, ProcessId};
 use serde_json::{Map, Value, json};
 
 use super::events;
 use super::sessions::room_failure;
-use crate::context::Context;
+use crate::context::{Context, Mouth};
 use crate::failure::Failure;
+use crate::guest;
 
 /// How often a server says that it lives, and every second time looks for what nobody uses.
 const EVERY: Duration = Duration::from_secs(30);
@@ -19,10 +20,14 @@ const WITHIN: Duration = Duration::from_secs(20);
 
 /// Ends what dead processes left. Whoever makes a container does this first, and a server at its start.
 pub(super) async fn recover(cx: &Context, rooms: &Rooms) {
-    let tell = events::teller(cx);
-    match rooms.recover(cx, jiff::Timestamp::now(), &ending(cx, &*tell)).await {
+    let (tell, reader) = (events::teller(cx), reader(cx, rooms).await);
+    let ending = ending(cx, reader.as_ref(), (&*tell, EndReason::LeaseExpired));
+    match rooms.recover(cx, jiff::Timestamp::now(), &ending).await {
         Ok(ended) => told(&ended),
         Err(err) => tracing::warn!(%err, "containers of sessions that ended cannot be looked for"),
+    }
+    if let Err(err) = rooms.expire(cx, &Moment::now(), &ending).await {
+        tracing::warn!(%err, "containers that are old cannot be looked for");
     }
 }
 
@@ -39,7 +44,11 @@ pub(crate) async fn keep_up(cx: Context) {
             tracing::warn!(%err, "that the session is used cannot be written down");
         }
         if turn.is_multiple_of(2) {
-            let tell = events::teller(&cx);
+            let (tell, reader) = (events::teller(&cx), reader(&cx, &rooms).await);
+            let ending = ending(&cx, reader.as_ref(), (&*tell, EndReason::Lifetime));
+            if let Err(err) = rooms.expire(&cx, &Moment::now(), &ending).await {
+                tracing::warn!(%err, "containers that are old cannot be looked for");
+            }
             if let Err(err) = rooms.sweep(&cx, &Moment::now(), &*tell).await {
                 tracing::warn!(%err, "containers that nobody uses cannot be looked for");
             }
@@ -54,8 +63,10 @@ pub(crate) async fn keep_up(cx: Context) {
 /// When the state directory cannot be read.
 pub async fn end(cx: &Context) -> Result<Map<String, Value>, Failure> {
     let rooms = cx.rooms()?;
-    let tell = events::teller(cx);
-    let ended = rooms.end(cx, &cx.session, &ending(cx, &*tell)).await.map_err(room_failure)?;
+    let (tell, reader) = (events::teller(cx), reader(cx, &rooms).await);
+    let reason = if cx.mouth == Mouth::Mcp { EndReason::Disconnect } else { EndReason::Command };
+    let ending = ending(cx, reader.as_ref(), (&*tell, reason));
+    let ended = rooms.end(cx, &cx.session, &ending).await.map_err(room_failure)?;
     told(&ended);
     let roles: Vec<&str> = ended.ended.iter().map(|it| it.1.as_str()).collect();
     let failed: Vec<Value> =
@@ -72,9 +83,25 @@ pub(crate) fn show(cx: &Context) -> Result<Map<String, Value>, Failure> {
     Ok(answer.as_object().cloned().unwrap_or_default())
 }
 
-fn ending<'a>(cx: &Context, tell: &'a coracle_lifecycle::Tell<'static>) -> Ending<'a> {
+/// What reads a volume whose container is gone.
+type Reader = (GuestProgram, Policy);
+
+/// Nothing where there is no engine, or no volume that could be read. An engine is asked for only then.
+async fn reader(cx: &Context, rooms: &Rooms) -> Option<Reader> {
+    rooms.all().ok().filter(|it| !it.is_empty())?;
+    let runtime = cx.runtime().await.ok()?;
+    let program = guest::of_this_machine(cx, &*runtime).ok().flatten()?;
+    Some((program, cx.policy().ok()?))
+}
+
+fn ending<'a>(
+    cx: &Context,
+    reader: Option<&'a Reader>,
+    (tell, reason): (&'a coracle_lifecycle::Tell<'static>, EndReason),
+) -> Ending<'a> {
     let limits = SaveLimits { max_bytes: cx.config.lifecycle.save_max.0, time: SAVE_TIME.min(WITHIN / 2) };
-    Ending { saving: Saving::Keep(limits), reader: None, grace: cx.config.exec.grace.0, within: WITHIN, tell }
+    let reader = reader.map(|(program, policy)| (program, policy));
+    Ending { saving: Saving::Keep(limits), reader, grace: cx.config.exec.grace.0, within: WITHIN, tell, reason }
 }
 
 fn told(ended: &EndedRooms) {

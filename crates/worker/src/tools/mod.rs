@@ -142,6 +142,7 @@ fn settings() -> Settings {
         env_keys: EnvKeys::Preserve,
         read_before_write: false,
         scan_exclude: EXCLUDED.map(str::to_owned).to_vec(),
+        max_bytes: None,
         has_jobs: false,
         // No tool of a worker runs snippets.
         run: RunSettings {

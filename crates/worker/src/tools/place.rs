@@ -38,6 +38,7 @@ impl Sessions for Place {
             env: BTreeMap::new(),
             memory: self.memory,
             news: None,
+            warnings: Vec::new(),
             in_use: Arc::new(()),
         })
     }

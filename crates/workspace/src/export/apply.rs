@@ -10,7 +10,7 @@ use coracle_runtime::archive::Limits;
 use coracle_runtime::host::fs::HostPathError;
 use coracle_runtime::host::tree::{Stamp, Tree};
 use coracle_runtime::link::Link;
-use coracle_runtime::{Baseline, BaselineFile, ContainerPath, Error, Ids};
+use coracle_runtime::{Baseline, BaselineFile, ContainerPath, Error, Ids, is_acted_on};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
@@ -22,7 +22,7 @@ use crate::mounts::Filter;
 /// How changes are brought back.
 #[derive(Clone, Debug)]
 pub struct Apply {
-    /// Names that need the person's word.
+    /// Names that need the person's word, beside those that programs act on anyway.
     pub protected: Vec<String>,
     /// The person gave it.
     pub also_protected: bool,
@@ -166,7 +166,7 @@ fn sort(baseline: &Baseline, changes: &Changes, how: &Apply) -> Result<Sorted, A
             continue;
         }
         let host = baseline.mounts[mount].host.join(inner);
-        if !how.also_protected && is_protected(&host.to_string_lossy(), &how.protected) {
+        if !how.also_protected && (is_acted_on(inner) || is_protected(&host.to_string_lossy(), &how.protected)) {
             sorted.protected.push(change.path.clone());
             continue;
         }
@@ -183,7 +183,7 @@ fn sort(baseline: &Baseline, changes: &Changes, how: &Apply) -> Result<Sorted, A
     Ok(sorted)
 }
 
-/// Whether a path has a protected name in it, wherever the tree begins. File systems that fold case are thought of.
+/// Whether a path has a name in it that the person protects, wherever the tree begins. File systems that fold case are thought of.
 fn is_protected(path: &str, protected: &[String]) -> bool {
     let path = path.to_lowercase();
     let parts: Vec<&str> = path.split('/').filter(|it| !it.is_empty()).collect();

@@ -12,6 +12,7 @@ mod follow;
 mod plan;
 mod read;
 mod send;
+mod survey;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +21,7 @@ use coracle_runtime::{Error, Policy, Problem};
 
 pub use self::filter::Filter;
 pub use self::send::copy_in;
+pub use self::survey::{Survey, survey};
 
 /// Permission bits that a file keeps on its way in and out.
 pub(crate) const MODE: u32 = 0o755;

@@ -17,6 +17,8 @@ const MAX_DEPTH: usize = 128;
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) files: Vec<Planned>,
+    /// Their bytes together.
+    pub(super) bytes: u64,
     pub(super) left_out: LeftOut,
 }
 
@@ -66,9 +68,8 @@ pub(super) fn plan(mount: &HostMount, trees: &Trees) -> Result<Plan, MountError>
         mount,
         trees,
         own: own.iter().map(OsStr::to_owned).collect(),
-        plan: Plan { files: Vec::new(), left_out: LeftOut::default() },
+        plan: Plan { files: Vec::new(), bytes: 0, left_out: LeftOut::default() },
         met: 0,
-        bytes: 0,
         above: Vec::new(),
     };
     let start =
@@ -84,7 +85,6 @@ struct Planning<'a> {
     own: Vec<OsString>,
     plan: Plan,
     met: u64,
-    bytes: u64,
     /// Directories that are being gone through: a link to one of them leads in a circle.
     above: Vec<(u64, u64)>,
 }
@@ -154,8 +154,8 @@ impl Planning<'_> {
             return Ok(());
         }
         let size = dir.size(name).map_err(|source| self.failed(&inner, source))?;
-        self.bytes = self.bytes.saturating_add(size);
-        if self.bytes > self.mount.max_bytes {
+        self.plan.bytes = self.plan.bytes.saturating_add(size);
+        if self.plan.bytes > self.mount.max_bytes {
             return Err(self.too_large(self.mount.max_bytes, "bytes"));
         }
         let at = if self.mount.at.is_empty() { inner } else { format!("{}/{inner}", self.mount.at) };

@@ -1,5 +1,6 @@
 //! `run_code`: a snippet in a container of its own (workspace.md 6).
 
+mod preload;
 mod told;
 
 use std::time::Duration;
@@ -10,6 +11,8 @@ use coracle_runtime::{ByteSize, Command, ContainerPath, Exec, ExecLimits, ExecOu
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::preload::Preload;
+use self::told::Place;
 pub use self::told::Ran;
 use crate::answer::Result;
 use crate::output::{INLINE, KEEP};
@@ -41,7 +44,7 @@ pub enum Mode {
     /// In a container of the session.
     Container,
     /// In a program that the person gave.
-    Preload,
+    Preload(Preload),
     /// The person's word for it means nothing; this is what they wrote.
     Invalid(String),
     /// A program was asked for and none was given.
@@ -64,7 +67,7 @@ pub struct RunSettings {
 }
 
 /// A language that snippets are written in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Language {
     /// TypeScript. Types are not checked.
@@ -103,13 +106,17 @@ impl Language {
         }
     }
 
-    fn file(self) -> &'static str {
+    fn file_name(self) -> &'static str {
         match self {
-            Self::TypeScript => "/code/main.ts",
-            Self::JavaScript => "/code/main.js",
-            Self::Python => "/code/main.py",
-            Self::Bash => "/code/main.sh",
+            Self::TypeScript => "main.ts",
+            Self::JavaScript => "main.js",
+            Self::Python => "main.py",
+            Self::Bash => "main.sh",
         }
+    }
+
+    fn file(self) -> String {
+        format!("/code/{}", self.file_name())
     }
 
     fn command(self, has_network: bool) -> Vec<String> {
@@ -119,7 +126,7 @@ impl Language {
             (Self::Python, _) => &["python3"],
             (Self::Bash, _) => &["bash"],
         };
-        words.iter().copied().chain([self.file()]).map(str::to_owned).collect()
+        words.iter().map(|it| (*it).to_owned()).chain([self.file()]).collect()
     }
 }
 
@@ -140,11 +147,13 @@ impl RunCode {
     pub async fn run(self, workspace: &Workspace) -> Ran {
         let run_id = random_hex::<4>();
         let (word, timeout_ms) = (self.language.clone(), self.timeout);
-        let ran = match self.checked(&workspace.settings.run) {
-            Ok(snippet) => run(workspace, &run_id, snippet).await,
-            Err(failure) => Err(failure),
+        let mode = &workspace.settings.run.mode;
+        let ran = match (self.checked(&workspace.settings.run), mode) {
+            (Ok(snippet), Mode::Preload(preload)) => preload.run(workspace, &run_id, snippet).await,
+            (Ok(snippet), _) => run(workspace, &run_id, snippet).await,
+            (Err(failure), _) => Err(failure),
         };
-        let mut ran = ran.unwrap_or_else(|failure| Ran::failed(&failure, &workspace.settings.run.mode));
+        let mut ran = ran.unwrap_or_else(|failure| Ran::failed(&failure, mode));
         ran.run_id = run_id;
         ran.language = word.unwrap_or_else(|| Language::TypeScript.word().to_owned());
         ran.timeout_ms = clamped(timeout_ms, workspace.settings.run.max_timeout);
@@ -171,6 +180,9 @@ impl RunCode {
                 format!("No language `{}`; there are typescript, javascript, python and bash.", word.escape_debug());
             return Failure::boxed(Code::LanguageUnknown, message);
         };
+        if let Mode::Preload(preload) = &settings.mode {
+            preload.check(language)?;
+        }
         let timeout = Duration::from_millis(clamped(self.timeout, settings.max_timeout));
         Ok(Snippet { code, language, timeout, stdin: self.stdin })
     }
@@ -178,8 +190,8 @@ impl RunCode {
 
 fn mode(mode: &Mode) -> Result<()> {
     match mode {
-        Mode::Container => Ok(()),
-        Mode::Preload | Mode::Unavailable => Failure::boxed(
+        Mode::Container | Mode::Preload(_) => Ok(()),
+        Mode::Unavailable => Failure::boxed(
             Code::ExecutionModeUnavailable,
             "EXECUTION_MODE is `preload`, and no `run_code.preload` is configured; use `container`.",
         ),
@@ -204,7 +216,7 @@ async fn run(workspace: &Workspace, run_id: &str, snippet: Snippet) -> Result<Ra
     put(&session, &snippet).await?;
     let output = execute(workspace, &session, &snippet).await;
     // The next snippet writes its own; one that stays is seen by nobody else.
-    let file = at(snippet.language.file());
+    let file = at(snippet.language);
     let _ = session.link.remove(file, false).await;
     let output = output?;
     let left = output.left_running;
@@ -218,17 +230,17 @@ async fn run(workspace: &Workspace, run_id: &str, snippet: Snippet) -> Result<Ra
     } else {
         workspace.sessions().touch(Role::Run).await;
     }
-    Ok(told::ran(run_id, &session, ended, (snippet.timeout, settings)))
+    Ok(told::ran((run_id, Place::Container(&session)), ended, (snippet.timeout, settings)))
 }
 
-fn at(path: &str) -> At {
-    At { user: Who::Ids { uid: 0, gid: Some(0) }, path: path.to_owned(), follow: false }
+fn at(language: Language) -> At {
+    At { user: Who::Ids { uid: 0, gid: Some(0) }, path: language.file(), follow: false }
 }
 
 /// A new file each time: whoever has the last one open sees nothing of this one.
 async fn put(session: &Session, snippet: &Snippet) -> Result<()> {
     let put = Put {
-        at: at(snippet.language.file()),
+        at: at(snippet.language),
         mode: Some(0o444),
         exact: true,
         parents: true,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Mode, RunSettings};
+use super::{Mode, Preload, RunSettings};
 use crate::shell::{Ended, Termination, millis};
 use crate::{Code, Failure, Reason, Session, Warning};
 
@@ -41,7 +41,7 @@ pub struct Ran {
     pub mode: String,
     /// Names this run.
     pub run_id: String,
-    /// The how manieth container of the session.
+    /// The how manieth container of the session; 0 without one.
     pub generation: u64,
     /// This container replaced another.
     pub container_restarted: bool,
@@ -74,8 +74,19 @@ pub struct Ran {
     pub warnings: Vec<Warning>,
 }
 
+/// Where a snippet ran.
+#[derive(Clone, Copy)]
+pub(super) enum Place<'a> {
+    Container(&'a Session),
+    Host,
+}
+
 impl Ran {
     fn nothing(mode: &Mode) -> Self {
+        let (mode, warnings) = match mode {
+            Mode::Preload(_) => ("preload", vec![Preload::warning()]),
+            _ => ("container", Vec::new()),
+        };
         Self {
             success: false,
             output: String::new(),
@@ -88,7 +99,7 @@ impl Ran {
             duration_ms: 0,
             signal: None,
             language: String::new(),
-            mode: if *mode == Mode::Preload { "preload" } else { "container" }.to_owned(),
+            mode: mode.to_owned(),
             run_id: String::new(),
             generation: 0,
             container_restarted: false,
@@ -100,7 +111,7 @@ impl Ran {
             message: None,
             hint: None,
             details: serde_json::Map::new(),
-            warnings: Vec::new(),
+            warnings,
         }
     }
 
@@ -118,7 +129,11 @@ impl Ran {
     }
 }
 
-pub(super) fn ran(run_id: &str, session: &Session, ended: Ended, (timeout, settings): (Duration, &RunSettings)) -> Ran {
+pub(super) fn ran(
+    (run_id, place): (&str, Place<'_>),
+    ended: Ended,
+    (timeout, settings): (Duration, &RunSettings),
+) -> Ran {
     let (error, code) = match ended.termination {
         Termination::TimedOut => {
             (Some(format!("Execution timed out after {} ms.", millis(timeout))), Some(Code::TimedOut))
@@ -132,7 +147,13 @@ pub(super) fn ran(run_id: &str, session: &Session, ended: Ended, (timeout, setti
         Termination::Exited if ended.exit_code == 127 => (Some(said(&ended)), Some(Code::LanguageUnavailable)),
         Termination::Exited | Termination::Signaled => (Some(said(&ended)), Some(Code::RunFailed)),
     };
-    let replaced = session.news.as_ref();
+    let nothing = Ran::nothing(&settings.mode);
+    let (generation, replaced, told) = match place {
+        Place::Container(session) => (session.generation, session.news.as_ref(), session.warnings.clone()),
+        Place::Host => (nothing.generation, None, Vec::new()),
+    };
+    // That a run took too long was told by that run.
+    let news = replaced.filter(|it| it.reason != Reason::Timeout).map(|it| Warning::recreated(it, "/packages"));
     Ran {
         success: code.is_none(),
         message: error.clone(),
@@ -143,7 +164,7 @@ pub(super) fn ran(run_id: &str, session: &Session, ended: Ended, (timeout, setti
         duration_ms: millis(ended.duration),
         signal: ended.signal,
         run_id: run_id.to_owned(),
-        generation: session.generation,
+        generation,
         container_restarted: replaced.is_some(),
         truncated: ended.stdout.truncated || ended.stderr.truncated,
         output_bytes: ended.stdout.bytes,
@@ -152,8 +173,7 @@ pub(super) fn ran(run_id: &str, session: &Session, ended: Ended, (timeout, setti
         stderr: ended.stderr.text,
         output_id: ended.output_id,
         code,
-        // That a run took too long was told by that run.
-        warnings: replaced.filter(|it| it.reason != Reason::Timeout).map(Warning::from).into_iter().collect(),
+        warnings: nothing.warnings.into_iter().chain(news).chain(told).collect(),
         ..Ran::nothing(&settings.mode)
     }
 }

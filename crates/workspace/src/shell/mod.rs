@@ -123,6 +123,7 @@ pub(crate) async fn run(workspace: &Workspace, session: &Session, run: Run) -> R
     exec.live = workspace.live.clone();
     let output = workspace.exec(session, exec).await?;
     workspace.sessions().touch(Role::Workspace).await;
+    workspace.watch(session);
     let left = output.left_running;
     if let Some(job) = output.job.as_ref().filter(|_| left > 0) {
         // What cannot be ended goes with the container; its count is told.

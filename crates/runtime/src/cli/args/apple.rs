@@ -8,7 +8,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{ENTER, GUEST_DIR, MARK, SLEEP_SECONDS, Words, named};
+use super::{ENTER, GUEST_DIR, MARK, SLEEP_SECONDS, Words, init, named};
 use crate::{
     Access, ByteSize, Capability, ContainerId, ContainerPath, CreateSpec, EngineKind, Error, Exec, GuestOn, Ids,
     ImageRef, Limits, Mount, NetworkOn, Placed, Result, Tmpfs, VolumeMount,
@@ -81,11 +81,9 @@ pub(in crate::cli) fn create(placed: &Placed, base: &Base) -> Result<Words> {
     let it = spec.mounts.iter().try_fold(it, bind)?;
     let it = spec.tmpfs.iter().try_fold(it, in_memory)?;
     let it = spec.volumes.iter().try_fold(it, volume)?;
-    let (entry, does) = match placed.guest() {
-        Some(_) => (format!("{GUEST_DIR}/guest"), "init"),
-        None => ("sleep".to_owned(), SLEEP_SECONDS),
-    };
-    Ok(it.pair("--entrypoint", entry).word(name("the image", base.reference.as_str())?).word(does))
+    let entry = if placed.guest().is_some() { format!("{GUEST_DIR}/guest") } else { "sleep".to_owned() };
+    let it = it.pair("--entrypoint", entry).word(name("the image", base.reference.as_str())?);
+    Ok(if placed.guest().is_some() { init(it, spec) } else { it.word(SLEEP_SECONDS) })
 }
 
 /// What is asked for and cannot be had. Limits are not among it: those are warned of.

@@ -98,7 +98,8 @@ fn a_guest_is_bound_read_only_and_started_in_place_of_a_sleep() {
     let guest = GuestOn::Bound { program: "/s/guest/abc".into(), link: "/s/link/1".into() };
     let image = ImageId::parse(format!("sha256:{}", "a".repeat(64))).unwrap();
     let guided = |dialect, guest: Option<GuestOn>| {
-        let admitted = admit(spec(), &Policy::everything()).unwrap().guided(guest);
+        let spec = CreateSpec { lifeline: Some(std::time::Duration::from_secs(1800)), ..spec() };
+        let admitted = admit(spec, &Policy::everything()).unwrap().guided(guest);
         let words = create(dialect, Facts::default(), &admitted.on(image.clone(), NetworkOn::None));
         words.0.iter().map(|it| it.to_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
@@ -113,6 +114,7 @@ fn a_guest_is_bound_read_only_and_started_in_place_of_a_sleep() {
     --mount=type=bind,source=/s/guest/abc,target=/.coracle/guest,bind-propagation=rprivate,readonly
     --mount=type=bind,source=/s/link/1,target=/.coracle/link,bind-propagation=rprivate
     init
+    --lifeline=1800
     ");
     assert_snapshot!(only(guest, Dialect::Podman), @r"
     --entrypoint=/.coracle/guest
@@ -120,6 +122,7 @@ fn a_guest_is_bound_read_only_and_started_in_place_of_a_sleep() {
     --volume=/s/guest/abc:/.coracle/guest:ro,rprivate,nosuid,nodev
     --volume=/s/link/1:/.coracle/link:rw,rprivate,nosuid,nodev
     init
+    --lifeline=1800
     ");
     assert!(!only(GuestOn::Uploaded, Dialect::Docker).contains("bind"));
 }

@@ -13,49 +13,19 @@ use tokio_util::sync::CancellationToken;
 use super::watched::{self, Ended, Limits};
 use super::{Git, Remote, Unseen};
 use crate::address::addresses_public;
+use crate::git::{self as hardened, Side};
 use crate::host::process::{Finished, Invocation, Stdin, run};
 use crate::{Error, Excerpt, GitUrl};
 
-pub(super) const PATH: &str = "/usr/bin:/bin";
-
-/// The whole environment, but for the protocols.
-pub(super) const ENVIRONMENT: &[(&str, &str)] = &[
-    ("PATH", PATH),
-    ("HOME", "/nonexistent"),
-    ("LC_ALL", "C.UTF-8"),
-    ("GIT_CONFIG_GLOBAL", "/dev/null"),
-    ("GIT_CONFIG_NOSYSTEM", "1"),
-    ("GIT_ATTR_NOSYSTEM", "1"),
-    ("GIT_TERMINAL_PROMPT", "0"),
-    ("GIT_ASKPASS", "/bin/false"),
-    ("SSH_ASKPASS", "/bin/false"),
-    ("GIT_OPTIONAL_LOCKS", "0"),
-    ("GIT_PROTOCOL_FROM_USER", "0"),
-    ("GIT_NO_LAZY_FETCH", "1"),
-    ("GIT_LFS_SKIP_SMUDGE", "1"),
-];
-
-pub(super) const SETTINGS: &[&str] = &[
-    "core.hooksPath=/dev/null",
-    "core.fsmonitor=false",
-    "core.symlinks=false",
-    "core.attributesFile=/dev/null",
-    "credential.helper=",
-    "http.followRedirects=false",
-    "protocol.allow=never",
+/// Beside those of every git.
+const SETTINGS: &[&str] = &[
     "protocol.https.allow=always",
-    "fetch.fsckObjects=true",
-    "transfer.fsckObjects=true",
-    "submodule.recurse=false",
-    "diff.ignoreSubmodules=all",
-    "safe.bareRepository=explicit",
-    "gc.auto=0",
     // One thread, so that the limit on its address space is one on its memory.
     "pack.threads=1",
-    // Ends by itself when we were killed and its server keeps silent.
-    "http.lowSpeedLimit=1",
-    "http.lowSpeedTime=30",
 ];
+
+/// Ends by itself when we were killed and its server keeps silent.
+pub(super) const IMPATIENT: &[&str] = &["http.lowSpeedLimit=1", "http.lowSpeedTime=30"];
 
 /// A tree of 64 MiB may unfold to a thousand times that.
 const MEMORY: u64 = 1 << 30;
@@ -139,7 +109,7 @@ impl Git {
 }
 
 fn environment(url: &GitUrl) -> BTreeMap<String, OsString> {
-    let fixed = ENVIRONMENT.iter().map(|(name, value)| ((*name).to_owned(), (*value).into()));
+    let fixed = hardened::environment(Side::Host).map(|(name, value)| (name.to_owned(), value.into()));
     let protocols = if url.insecure() { "http:https" } else { "https" };
     fixed.chain([("GIT_ALLOW_PROTOCOL".to_owned(), protocols.into())]).collect()
 }
@@ -152,7 +122,8 @@ fn in_dir(dir: &Path, words: Vec<OsString>) -> Vec<OsString> {
 fn settings(url: &GitUrl, pinned: &[SocketAddr]) -> Vec<OsString> {
     let http = url.insecure().then(|| "protocol.http.allow=always".to_owned());
     let more = http.into_iter().chain(pin(url, pinned).map(|it| format!("http.curloptResolve={it}")));
-    let all = SETTINGS.iter().map(|it| (*it).to_owned()).chain(more);
+    let fixed = hardened::settings(Side::Host).chain(SETTINGS.iter().chain(IMPATIENT).copied());
+    let all = fixed.map(str::to_owned).chain(more);
     all.flat_map(|it| ["-c".into(), it.into()]).collect()
 }
 
@@ -242,18 +213,23 @@ mod tests {
         insta::assert_snapshot!(text(&words).replace(" -c ", "\n-c "), @r"
         -c core.hooksPath=/dev/null
         -c core.fsmonitor=false
-        -c core.symlinks=false
         -c core.attributesFile=/dev/null
+        -c core.pager=cat
+        -c core.editor=false
+        -c core.sshCommand=false
         -c credential.helper=
-        -c http.followRedirects=false
         -c protocol.allow=never
-        -c protocol.https.allow=always
-        -c fetch.fsckObjects=true
-        -c transfer.fsckObjects=true
         -c submodule.recurse=false
         -c diff.ignoreSubmodules=all
+        -c commit.gpgSign=false
         -c safe.bareRepository=explicit
         -c gc.auto=0
+        -c maintenance.auto=false
+        -c core.symlinks=false
+        -c http.followRedirects=false
+        -c fetch.fsckObjects=true
+        -c transfer.fsckObjects=true
+        -c protocol.https.allow=always
         -c pack.threads=1
         -c http.lowSpeedLimit=1
         -c http.lowSpeedTime=30

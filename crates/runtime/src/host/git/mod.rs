@@ -133,7 +133,7 @@ impl HostGit for Git {
         // From the root directory: where we were started may be a repository that a container writes.
         let words = ["-C", "/", "config", "--global", "--list", "--includes", "-z"];
         let mut asks = Invocation::new(program, words);
-        asks.env.insert("PATH".into(), clone::PATH.into());
+        asks.env.insert("PATH".into(), "/usr/bin:/bin".into());
         asks.env.insert("HOME".into(), home.into());
         asks.env.extend(xdg_config_home.map(|it| ("XDG_CONFIG_HOME".into(), it.into())));
         let limits = (Self::CONFIG_DEADLINE, 2 * Self::MAX_CONFIG);

@@ -9,24 +9,18 @@ use std::time::Duration;
 
 use tokio::process::{Child, ChildStdout};
 
-use super::clone::{ENVIRONMENT, SETTINGS, pin, wants_credential};
+use super::clone::{IMPATIENT, pin, wants_credential};
 use super::credential::Credential;
 use super::watched::Group;
 use super::{Git, Unseen};
 use crate::cli::detect::find_program;
+use crate::git::{self as hardened, Side};
 use crate::host::drain::{Drain, End};
 use crate::host::process::{Finished, Invocation, Stdin, spawn};
 use crate::{Error, ExecLimits, GitUrl, Result, Secret};
 
-/// What ours say beyond those for a look at what is a stranger's.
-const MORE_SETTINGS: &[&str] = &[
-    "core.pager=cat",
-    "core.sshCommand=false",
-    "commit.gpgSign=false",
-    "maintenance.auto=false",
-    "pack.threads=0",
-    "push.followTags=false",
-];
+/// Beside those of every git.
+const SETTINGS: &[&str] = &["pack.threads=0", "push.followTags=false"];
 
 /// With the person's keys, and nothing that another host could use.
 const SSH: &str = "ssh -oBatchMode=yes -oForwardAgent=no -oPermitLocalCommand=no";
@@ -193,7 +187,10 @@ impl OwnGit {
         pinned: &[SocketAddr],
         helper: Option<String>,
     ) -> Invocation {
-        let mut settings: Vec<String> = SETTINGS.iter().chain(MORE_SETTINGS).map(|it| (*it).to_owned()).collect();
+        let mut settings: Vec<String> = hardened::settings(Side::Host)
+            .chain(SETTINGS.iter().chain(IMPATIENT).copied())
+            .map(str::to_owned)
+            .collect();
         if !self.fsck {
             settings.extend(["fetch.fsckObjects=false", "transfer.fsckObjects=false"].map(str::to_owned));
         }
@@ -214,7 +211,7 @@ impl OwnGit {
         let place = ["-C".into(), asked.dir.as_os_str().to_owned()];
         let settings = settings.into_iter().flat_map(|it| ["-c".into(), it.into()]);
         let mut it = Invocation::new(&self.program, place.into_iter().chain(settings).chain(asked.words.clone()));
-        it.env = ENVIRONMENT.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
+        it.env = hardened::environment(Side::Host).map(|(name, value)| (name.to_owned(), value.into())).collect();
         it.env.insert("GIT_ALLOW_PROTOCOL".into(), protocol.into());
         if protocol == "ssh" {
             it.env.insert("GIT_SSH_COMMAND".into(), SSH.into());

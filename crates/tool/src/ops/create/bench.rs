@@ -5,19 +5,22 @@ use std::collections::BTreeMap;
 
 use coracle_images::cache::{Built, Cached, Wanted as WantedImage};
 use coracle_images::cook::{self, Cooking, OnFailure, Ran, cook as cook_recipe};
-use coracle_images::{Base, Error as ImageError};
-use coracle_lifecycle::{Draft, Making, Role, begin};
+use coracle_images::{Base, Error as ImageError, Recipe};
+use coracle_lifecycle::{Draft, GuestProgram, Making, Role, Store, begin};
 use coracle_provision::certs;
 use coracle_provision::env::{Session, Source, Sources};
 use coracle_provision::{Item, Place, Status, Step};
 use coracle_runtime::{
-    ContainerId, ContainerName, ContainerPath, CreateSpec, Ids, NetworkAsk, Policy, Secret, admit, random_hex,
+    ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Ids, NetworkAsk, Policy, Secret,
+    VolumeMount, admit, random_hex,
 };
 
 use super::image::{Imaged, Kitchen};
+use super::person::trusted_certificates;
 use crate::config::NetworkGrant;
 use crate::context::Context;
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
+use crate::ops::preflight::Ready;
 use crate::resolve::{Chosen, Request, Wanted};
 use crate::{guest, session};
 
@@ -25,8 +28,21 @@ use crate::{guest, session};
 pub(super) enum Cooked {
     /// An image that is kept.
     Kept(Box<Cached>),
-    /// Nothing that may be kept, and why.
-    Spoiled(String),
+    /// Nothing that may be kept.
+    Spoiled(Spoiled),
+}
+
+/// Why an image could not be made, and the end of what the command printed that failed.
+#[derive(Debug)]
+pub(crate) struct Spoiled {
+    pub(crate) why: String,
+    pub(crate) log: Option<String>,
+}
+
+impl From<String> for Spoiled {
+    fn from(why: String) -> Self {
+        Self { why, log: None }
+    }
 }
 
 /// Cooks a recipe on a base, in a container of its own that has nothing of the caller's, and keeps what came of it. The
@@ -39,27 +55,80 @@ pub(super) async fn cook<'a>(
 ) -> Result<Cooked, Failure> {
     let (cx, runtime) = (kitchen.cx, &*kitchen.ready.runtime);
     let Some(program) = guest::program(cx, runtime, &base.image)? else {
-        return Ok(Cooked::Spoiled("this container has no guest, and recipes are cooked by one".into()));
+        let why = "this container has no guest, and recipes are cooked by one".to_owned();
+        return Ok(Cooked::Spoiled(why.into()));
     };
-    let draft = draft(cx)?;
     cx.progress.message(format!("making the image of `{}`", purpose(kitchen.dish.chosen))).await;
-    let spec = spec(cx, draft.name.clone(), base);
-    let making = bench.insert(begin(runtime, kitchen.store, draft).await?);
-    let admitted = admit(spec, &Policy { allow_root: true, ..cx.policy()? })?;
-    let container = making.make(admitted, (&base.image, base.reference.as_str()), Some(&program)).await?;
-    let link = making.meet(cx.links(), &container).await?;
-    let place = session::place(cx, making.record(), &link)?;
-    let cooked = match on_the_bench(kitchen, &place, (base, wanted)).await?.fault() {
-        Some(why) => Cooked::Spoiled(why),
-        None => keep(kitchen, &container.id, (base, wanted)).await?,
+    let (container, place) = at_work((cx, runtime, kitchen.store), bench, (base, Vec::new()), &program).await?;
+    let cooked = on_the_bench(kitchen, &place, (base, wanted)).await?;
+    let cooked = match cooked.fault() {
+        Some(why) => Cooked::Spoiled(Spoiled { why, log: cooked.log().map(str::to_owned) }),
+        None => keep(kitchen, &container, (base, wanted)).await?,
     };
-    cx.links().forget(&container.id);
+    cx.links().forget(&container);
     if let Some(bench) = bench.take() {
         for err in bench.undo().await {
             tracing::warn!(%err, "a container that an image was made of stays");
         }
     }
     Ok(cooked)
+}
+
+/// A container on which something is cooked: as root, with a way out, and with nothing of the caller's but these volumes.
+async fn at_work<'a>(
+    (cx, runtime, store): (&Context, &'a dyn ContainerRuntime, &'a Store),
+    bench: &mut Option<Making<'a>>,
+    (base, volumes): (&Base, Vec<VolumeMount>),
+    program: &GuestProgram,
+) -> Result<(ContainerId, Place), Failure> {
+    let draft = draft(cx)?;
+    let spec = CreateSpec { volumes, ..spec(cx, draft.name.clone(), base) };
+    let making = bench.insert(begin(runtime, store, draft).await?);
+    let admitted = admit(spec, &Policy { allow_root: true, ..cx.policy()? })?;
+    let container = making.make(admitted, (&base.image, base.reference.as_str()), Some(program)).await?;
+    let link = making.meet(cx.links(), &container).await?;
+    let place = session::place(cx, making.record(), &link)?;
+    Ok((container.id, place))
+}
+
+/// Cooks a recipe in a container of its own for what it leaves in volumes: no image is made of it.
+pub(crate) async fn cook_into(
+    cx: &Context,
+    (ready, store): (&Ready, &Store),
+    (base, volumes): (&Base, Vec<VolumeMount>),
+    recipe: &Recipe,
+) -> Result<cook::Cooked, Failure> {
+    let runtime = &*ready.runtime;
+    let Some(program) = guest::program(cx, runtime, &base.image)? else {
+        return Err(Failure::new(Code::Unsupported, "packages are fetched by a guest, and this container has none")
+            .detail("capability", "guest")
+            .hint("leave `guest` out of the configuration"));
+    };
+    let mut bench = None;
+    let cooked = cx.unless_cancelled(async {
+        let (container, place) = at_work((cx, runtime, store), &mut bench, (base, volumes), &program).await?;
+        let trusted = match &trusted_certificates(cx) {
+            Wanted::Yes(found) => certs::trust(&place, found).await.variables,
+            Wanted::No(_) => BTreeMap::new(),
+        };
+        let cooking = cooking(cx, environment(cx, base, trusted, BTreeMap::new()));
+        let progress = cx.progress.clone();
+        let cooked = cook_recipe(&place.link, recipe, &cooking, &move |text: &str| progress.note(text)).await;
+        cx.links().forget(&container);
+        Ok(cooked?)
+    });
+    let cooked = cooked.await;
+    if let Some(bench) = bench {
+        for err in bench.undo().await {
+            tracing::warn!(%err, "a container that packages were fetched in stays");
+        }
+    }
+    cooked
+}
+
+fn cooking(cx: &Context, env: BTreeMap<String, String>) -> Cooking {
+    let (limit, cancel) = (cx.config.images.build_timeout.0, cx.cancel.clone());
+    Cooking { env, limit, on_failure: OnFailure::Stop, cancel }
 }
 
 /// The certificates first, so that what the recipe fetches can be had.
@@ -73,12 +142,7 @@ async fn on_the_bench(
         Wanted::No(_) => BTreeMap::new(),
     };
     let recipe = wanted.recipe_on(base);
-    let cooking = Cooking {
-        env: environment(kitchen.cx, base, trusted, recipe.env.clone()),
-        limit: kitchen.cx.config.images.build_timeout.0,
-        on_failure: OnFailure::Stop,
-        cancel: kitchen.cx.cancel.clone(),
-    };
+    let cooking = cooking(kitchen.cx, environment(kitchen.cx, base, trusted, recipe.env.clone()));
     Ok(cook_recipe(&place.link, &recipe, &cooking, &kitchen.progress()).await?)
 }
 
@@ -92,7 +156,7 @@ async fn keep(
     let replaces = kitchen.dish.chosen.cache_bust;
     match kitchen.cache.keep(&*kitchen.ready.runtime, &Built { container, base, wanted, replaces, max_bytes }).await {
         Ok(cached) => Ok(Cooked::Kept(Box::new(cached))),
-        Err(ImageError::Unfit { what }) => Ok(Cooked::Spoiled(what)),
+        Err(ImageError::Unfit { what }) => Ok(Cooked::Spoiled(what.into())),
         Err(err) => Err(err.into()),
     }
 }
@@ -149,7 +213,7 @@ fn purpose(chosen: &Chosen) -> String {
     chosen.purpose.as_ref().map_or_else(|| chosen.profile.image.to_string(), ToString::to_string)
 }
 
-fn draft(cx: &Context) -> Result<Draft, Failure> {
+pub(crate) fn draft(cx: &Context) -> Result<Draft, Failure> {
     let name = format!("{}-build-{}", cx.config.label_namespace, random_hex::<3>());
     Ok(Draft {
         name: ContainerName::parse(name)?,

@@ -10,7 +10,7 @@ use coracle_provision::certs::Additions;
 use coracle_runtime::{Image, ImageRef};
 use serde::Serialize;
 
-use super::bench::{self, Cooked};
+use super::bench::{self, Cooked, Spoiled};
 use super::person;
 use crate::config;
 use crate::context::Context;
@@ -49,7 +49,7 @@ pub(crate) enum Packages {
     /// They are in the image, or there are none.
     Told(Step),
     /// The recipe failed, so it is tried in the container itself; why it failed.
-    Missing(String),
+    Missing(Spoiled),
 }
 
 /// Gets it, telling what takes long.

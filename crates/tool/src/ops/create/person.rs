@@ -11,6 +11,7 @@ use coracle_runtime::host::git::{Git, HostGit};
 use coracle_runtime::{PatternSet, Secret};
 
 use crate::context::Context;
+use crate::host::Host;
 use crate::resolve::Wanted;
 
 /// What may go into a container: only what was asked for is looked at.
@@ -91,9 +92,14 @@ async fn token(cx: &Context, wanted: &Wanted) -> Wanted<Secret> {
     }
 }
 
+/// The person's `PATH`.
+pub(crate) fn search_path(host: &Host) -> String {
+    host.env.get("PATH").map(|it| String::from_utf8_lossy(it.reveal()).into_owned()).unwrap_or_default()
+}
+
 /// Directories of the person's `PATH` in which no container writes.
-fn trusted_path(cx: &Context) -> Vec<PathBuf> {
-    let path = cx.host.env.get("PATH").map(|it| String::from_utf8_lossy(it.reveal()).into_owned()).unwrap_or_default();
+pub(crate) fn trusted_path(cx: &Context) -> Vec<PathBuf> {
+    let path = search_path(&cx.host);
     let roots = cx.policy().map(|it| it.allow_roots).unwrap_or_default();
     let trusted = |dir: &PathBuf| dir.is_absolute() && !roots.iter().any(|root| dir.starts_with(root));
     std::env::split_paths(&path).filter(trusted).collect()

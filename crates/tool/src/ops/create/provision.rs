@@ -71,8 +71,8 @@ impl Filling<'_> {
     async fn packages(&mut self, env: &BTreeMap<String, String>) {
         let step = match &self.imaged.packages {
             Packages::Told(step) => step.clone(),
-            Packages::Missing(why) => {
-                bench::cook_here(self.cx, (self.request, self.imaged, why), &self.place, env).await
+            Packages::Missing(spoiled) => {
+                bench::cook_here(self.cx, (self.request, self.imaged, &spoiled.why), &self.place, env).await
             }
         };
         self.reporting.add(step).await;

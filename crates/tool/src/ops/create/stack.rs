@@ -55,12 +55,21 @@ pub(super) async fn prepare(
             };
             let model = runtime.stack_model(&source).await.map_err(unreadable)?;
             let admitted = admitted(cx, (runtime, store), (stack, &request.env), &model).await?;
+            for service in admitted.services().iter().filter(|it| it.image.is_none()) {
+                built(cx, &stack.project, &service.service)?;
+            }
             let binds: Vec<_> = admitted.binds().iter().map(|it| it.1.clone()).collect();
             store.refuse_shared(&binds)?;
             unclaimed(runtime, store, &stack.project).await?;
             Ok(Stack::Admitted(Box::new(admitted), (**stack).clone()))
         }
     }
+}
+
+/// What a service is built as, by the names that Compose gives: it may not be those of an image that is not the stack's.
+fn built(cx: &Context, project: &ProjectName, service: &str) -> Result<(), Failure> {
+    let names = ["-", "_"].map(|between| ImageRef::parse(format!("{project}{between}{service}")));
+    names.iter().flatten().try_for_each(|it| crate::tools::not_for_snippets(cx, it))
 }
 
 /// Compose's own words about a file are worth telling; that it is missing is another matter.
@@ -294,4 +303,24 @@ fn moved(ports: &[MovedPort], services: &[Service]) -> Vec<Warning> {
     };
     let told: Vec<_> = ports.iter().map(one).collect();
     vec![Warning::new("ports_moved", format!("host ports were moved: {}", told.join(", ")))]
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::ProjectName;
+
+    use super::built;
+    use crate::context::Context;
+
+    #[test]
+    fn r04_a_service_is_not_built_as_the_image_of_snippets() {
+        let dir = tempfile::tempdir().unwrap();
+        let cx = Context::for_tests(dir.path());
+        let code = |project: &str, service: &str| {
+            built(&cx, &ProjectName::parse(project).unwrap(), service).err().map(|it| it.code.word())
+        };
+        assert_eq!(code("bun", "runner-base").as_deref(), Some("policy_denied"));
+        assert_eq!(code("bun-runner", "base").as_deref(), Some("policy_denied"));
+        assert_eq!(code("web", "runner-base"), None);
+    }
 }

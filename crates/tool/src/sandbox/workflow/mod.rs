@@ -11,6 +11,7 @@ pub(crate) use self::start::WorkflowStart;
 pub(crate) use self::status::WorkflowStatus;
 use super::home::Home;
 use super::runs::{Run, Runs};
+use super::sandboxes;
 use super::worktree::Workflow;
 use crate::config::CrossSession;
 use crate::context::Context;
@@ -23,8 +24,8 @@ use coracle_sandbox::SandboxDir;
 /// The last run of a workflow, and its sandbox. An agent sees those that it started; the person sees all.
 async fn find(cx: &Context, workflow: &Workflow) -> Result<(Arc<Home>, Runs, Run), Failure> {
     let all = cx.cross_session() == CrossSession::All;
-    for record in SandboxDir::all(cx.state()?.root())? {
-        let dir = SandboxDir::open(cx.state()?.root(), &record.key)?;
+    for record in SandboxDir::all(&sandboxes(cx)?)? {
+        let dir = SandboxDir::open(&sandboxes(cx)?, &record.key)?;
         let runs = Runs::of(&dir, &workflow.0);
         if let Some(run) = runs.last()?.filter(|it| all || it.session == cx.session) {
             return Ok((cx.homes().of_key(cx, record.key, &record.profile).await?, runs, run));

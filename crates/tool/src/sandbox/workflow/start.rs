@@ -11,9 +11,10 @@ use crate::context::{Context, Mouth};
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
 use crate::progress::Progress;
+use crate::sandbox::devcontainer::{Beginning, Told, afresh, chosen};
 use crate::sandbox::drive::{Task, begin, drive, model};
 use crate::sandbox::home::{Home, Open};
-use crate::sandbox::worktree::{Profile, usual_profile};
+use crate::sandbox::worktree::{Profile, uncommitted, usual_profile};
 
 /// Start an agent on a task, in a sandbox of its own with its own branch and worktree of the repository. It works on by
 /// itself: look with `workflow_status` and `workflow_events`.
@@ -43,6 +44,9 @@ pub(crate) struct Started {
     workflow: WorkflowId,
     run_id: String,
     branch: String,
+    /// What of the repository's `devcontainer.json` was honoured, if it was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    devcontainer: Option<Told>,
 }
 
 impl Operation for WorkflowStart {
@@ -60,18 +64,21 @@ impl Operation for WorkflowStart {
         let home = cx.homes().of(cx, &profile, &id).await?;
         let here = || cx.config.working_dir(&cx.host).display().to_string();
         let ask = SetupAsk { source: self.source.unwrap_or_else(here), replace: false };
-        let made = ready(cx, &home, ask, CreateAsk { base: self.base, ..CreateAsk::new(id.clone()) }).await;
-        if made.is_err() && home.worktrees.remembered(home.key.as_str())?.is_empty() {
-            // Nobody knows its name, so nobody could remove it.
-            if let Err(err) = home.remove().await {
-                tracing::warn!(%err.message, "a sandbox that was not used stays");
-            }
-            cx.homes().forget(&home.key).await;
+        let uncommitted = uncommitted(cx, None, (&ask.source, self.base.as_deref()))?;
+        let beginning = Beginning { profile: &profile, workflow: &id, source: &ask.source, base: self.base.as_deref() };
+        let home = afresh(cx, home, &profile).await?;
+        let claim = home.begin().await?;
+        let home = chosen(cx, home, beginning).await?;
+        let create = CreateAsk { base: self.base, uncommitted, ..CreateAsk::new(id.clone()) };
+        let made = ready(cx, &home, ask, create).await;
+        drop(claim);
+        if made.is_err() {
+            home.give_up(cx).await;
         }
-        let (open, worktree) = made?;
+        let (open, worktree, devcontainer) = made?;
         let Self { prompt, instructions, schema, .. } = self;
         let begun = begin(cx, &home, (&profile, &worktree), Task { prompt, model, instructions, schema })?;
-        let answer = Started { workflow: id, run_id: begun.run.run_id.clone(), branch: worktree.branch };
+        let answer = Started { workflow: id, run_id: begun.run.run_id.clone(), branch: worktree.branch, devcontainer };
         // It outlives the call, and ends with the process.
         let cx = cx.clone();
         cx.homes().clone().go_on(|cancel| async move {
@@ -85,12 +92,18 @@ impl Operation for WorkflowStart {
 }
 
 /// A sandbox with the worktree of a workflow.
-async fn ready(cx: &Context, home: &Home, source: SetupAsk, ask: CreateAsk) -> Result<(Open, Worktree), Failure> {
+async fn ready(
+    cx: &Context,
+    home: &Home,
+    source: SetupAsk,
+    ask: CreateAsk,
+) -> Result<(Open, Worktree, Option<Told>), Failure> {
     let open = home.open(cx).await?;
     cx.unless_cancelled(async { Ok(home.worktrees.setup_repo(&open.inside, &source).await?) }).await?;
     let worktree = home.worktrees.create(&open.inside, &ask).await?;
     home.enter(&open, &worktree).await?;
-    Ok((open, worktree))
+    let told = home.dress(cx, &open, &worktree).await?;
+    Ok((open, worktree, told))
 }
 
 /// The person names any profile; an agent those that it was given.

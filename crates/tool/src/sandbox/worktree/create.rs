@@ -1,15 +1,17 @@
 //! `worktree_create`: a repository's worktree in the sandbox of a workflow (sandbox.md 2.3).
 
 use coracle_runtime::random_hex;
-use coracle_sandbox::WorkflowId;
 use coracle_sandbox::worktree::{CreateAsk, Repo, SetupAsk, Worktree};
+use coracle_sandbox::{Look, WorkflowId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Profile, Workflow, open};
+use super::{Profile, Workflow, usual_profile};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
+use crate::sandbox::devcontainer::{Beginning, Told, afresh, chosen};
+use crate::sandbox::home::Home;
 
 /// Give a workflow a branch and a directory of its own, in a sandbox of its own: the repository is fetched to this host once,
 /// and what the sandbox lacks of it goes in. Said again for the same workflow it gives what is there.
@@ -24,6 +26,8 @@ pub(crate) struct Create {
     base: Option<String>,
     /// The branch; the prefix and the workflow's id when missing.
     branch: Option<String>,
+    /// Begin with what is not committed in the directory, too: all but ignored files. What the configuration says when missing.
+    include_uncommitted: Option<bool>,
     /// The kind of sandbox; `default` when missing.
     profile: Option<Profile>,
 }
@@ -35,6 +39,9 @@ pub(crate) struct Created {
     #[serde(flatten)]
     worktree: Worktree,
     repository: Repo,
+    /// What of the repository's `devcontainer.json` was honoured, if it was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    devcontainer: Option<Told>,
 }
 
 impl Operation for Create {
@@ -44,12 +51,39 @@ impl Operation for Create {
     async fn run(self, cx: &Context) -> Result<Created, Failure> {
         let made_up = || WorkflowId::parse(format!("w-{}", random_hex::<4>())).map(Workflow);
         let workflow = self.workflow.map_or_else(made_up, Ok)?;
-        let (home, open) = open(cx, self.profile, &workflow).await?;
-        let ask = SetupAsk { source: self.source, replace: false };
-        let repository =
-            cx.unless_cancelled(async { Ok(home.worktrees.setup_repo(&open.inside, &ask).await?) }).await?;
-        let ask = CreateAsk { base: self.base, branch: self.branch, ..CreateAsk::new(workflow.0.clone()) };
-        let worktree = home.worktrees.create(&open.inside, &ask).await?;
-        Ok(Created { workflow: workflow.0, worktree, repository })
+        let profile = self.profile.map_or_else(usual_profile, |it| it.0);
+        let (source, base) = (self.source.as_str(), self.base.as_deref());
+        let uncommitted = super::uncommitted(cx, self.include_uncommitted, (source, base))?;
+        let home = cx.homes().of(cx, &profile, &workflow.0).await?;
+        let beginning = Beginning { profile: &profile, workflow: &workflow.0, source, base };
+        let home = afresh(cx, home, &profile).await?;
+        let claim = home.begin().await?;
+        let home = chosen(cx, home, beginning).await?;
+        // One that was there before may hold what nobody saved yet.
+        let new = home.sandbox.look().await? == Look::Missing;
+        let setup = SetupAsk { source: self.source, replace: false };
+        let (base, branch) = (self.base, self.branch);
+        let ask = CreateAsk { base, branch, uncommitted, ..CreateAsk::new(workflow.0.clone()) };
+        let made = ready(cx, &home, setup, ask).await;
+        drop(claim);
+        if made.is_err() && new {
+            home.give_up(cx).await;
+        }
+        let (repository, worktree, devcontainer) = made?;
+        Ok(Created { workflow: workflow.0, worktree, repository, devcontainer })
     }
+}
+
+/// A sandbox with the repository and the worktree of a workflow.
+async fn ready(
+    cx: &Context,
+    home: &Home,
+    setup: SetupAsk,
+    ask: CreateAsk,
+) -> Result<(Repo, Worktree, Option<Told>), Failure> {
+    let open = home.open(cx).await?;
+    let repository = cx.unless_cancelled(async { Ok(home.worktrees.setup_repo(&open.inside, &setup).await?) }).await?;
+    let worktree = home.worktrees.create(&open.inside, &ask).await?;
+    let devcontainer = home.dress(cx, &open, &worktree).await?;
+    Ok((repository, worktree, devcontainer))
 }

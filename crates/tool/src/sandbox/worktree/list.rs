@@ -1,13 +1,14 @@
 //! `worktree_list`: the worktrees of all workflows (sandbox.md 2.4).
 
 use coracle_sandbox::worktree::Listed;
-use coracle_sandbox::{Look, ProfileName, SandboxDir};
+use coracle_sandbox::{Look, ProfileName, SandboxDir, Warning};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
+use crate::sandbox::sandboxes;
 
 /// List the worktrees of all workflows: what each began from, and what was done since. Sandboxes that do not run are only
 /// named, unless `start` is given.
@@ -26,6 +27,8 @@ pub(crate) struct Listing {
     /// Workflows of sandboxes that were not looked into.
     stopped: Vec<Stopped>,
     count: usize,
+    /// `review`: what the person's git would act on, in files that are shared, and nobody of ours wrote.
+    warnings: Vec<Warning>,
 }
 
 #[derive(Debug, Serialize)]
@@ -47,13 +50,18 @@ impl Operation for List {
     type Answer = Listing;
 
     async fn run(self, cx: &Context) -> Result<Listing, Failure> {
-        let (mut worktrees, mut stopped) = (Vec::new(), Vec::new());
-        for record in SandboxDir::all(cx.state()?.root())? {
+        let (mut worktrees, mut stopped, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
+        for record in SandboxDir::all(&sandboxes(cx)?)? {
             let (key, profile) = (record.key, record.profile);
             let home = cx.homes().of_key(cx, key, &profile).await?;
             if home.sandbox.look().await? == Look::Answers || self.start.unwrap_or(false) {
                 let open = home.open(cx).await?;
-                let rows = home.worktrees.list(&open.inside).await?;
+                let looks = (home.worktrees.list(&open.inside), home.worktrees.review(&open.inside));
+                let (rows, review) = tokio::join!(looks.0, looks.1);
+                let (rows, dir) = (rows?, home.shared_at().unwrap_or_default());
+                warnings.extend(
+                    review?.into_iter().map(|it| Warning::new(&it.code, format!("in `{dir}`: {}", it.message))),
+                );
                 worktrees.extend(rows.into_iter().map(|listed| Row { profile: profile.clone(), listed }));
             } else {
                 let ids = home.worktrees.remembered(home.key.as_str())?;
@@ -61,6 +69,6 @@ impl Operation for List {
             }
         }
         let count = worktrees.len() + stopped.len();
-        Ok(Listing { worktrees, stopped, count })
+        Ok(Listing { worktrees, stopped, count, warnings })
     }
 }

@@ -8,15 +8,17 @@ mod list;
 mod push;
 mod remove;
 
+use std::path::Path;
 use std::sync::Arc;
 
+use coracle_sandbox::worktree::SourceChanges;
 use coracle_sandbox::{ProfileName, WorkflowId};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::home::{Home, Open};
 use crate::context::Context;
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
 use crate::op::Entry;
 
 /// The operations, in the order in which a workflow meets them.
@@ -58,4 +60,24 @@ pub(super) async fn open(
     let home = cx.homes().of(cx, &profile, &workflow.0).await?;
     let open = home.open(cx).await?;
     Ok((home, open))
+}
+
+/// What is done about what is not committed in a source, as the caller says or the person's settings do.
+pub(super) fn uncommitted(
+    cx: &Context,
+    said: Option<bool>,
+    (source, base): (&str, Option<&str>),
+) -> Result<SourceChanges, Failure> {
+    let taken = said.unwrap_or(cx.config.sandbox.worktree.include_uncommitted && base.is_none());
+    let dir = Path::new(source).canonicalize().unwrap_or_else(|_| source.into());
+    let written_inside = dir.is_absolute() && cx.store()?.is_written_inside(&dir)?;
+    match (written_inside, taken) {
+        (false, true) => return Ok(SourceChanges::Taken),
+        (false, false) => return Ok(SourceChanges::Told),
+        (true, false) => return Ok(SourceChanges::Unseen),
+        (true, true) => {}
+    }
+    // It could put a link in the way while files are read, and get what that leads to.
+    let failure = Failure::new(Code::PolicyDenied, format!("a container can write in `{}`", dir.display()));
+    Err(failure.detail("rule", "worktree.bound").hint("commit first, or remove that container"))
 }

@@ -1,9 +1,10 @@
 //! `worktree_remove`: a workflow is over (sandbox.md 2.5).
 
 use std::fs::File;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use coracle_sandbox::worktree::{RemoveAsk, Removed};
+use coracle_sandbox::worktree::{RemoveAsk, Removed, SavedWork};
 use coracle_sandbox::{Look, WorkflowId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,7 @@ use super::{Profile, Workflow, usual_profile};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
+use crate::sandbox::home::Left;
 use crate::sandbox::runs::Runs;
 
 /// An agent that was told to stop has so long.
@@ -46,6 +48,10 @@ pub(crate) struct Gone {
     removed: Option<Removed>,
     /// The sandbox is gone, too.
     sandbox_removed: bool,
+    /// What was saved of the sandbox beside the workflow's work.
+    also_saved: Vec<SavedWork>,
+    /// What stays of the sandbox's directory on this host, since it is somebody else's.
+    kept: Vec<PathBuf>,
 }
 
 /// Nobody works in the workflow any more, and nobody begins to. An agent that does is told to stop first.
@@ -78,9 +84,11 @@ impl Operation for Remove {
         let home = cx.homes().of(cx, &profile, &id).await?;
         let runs = Runs::of(home.sandbox.dir(), &id);
         let _alone = without_agent(cx, &runs).await?;
-        let mut removed = None;
-        if home.sandbox.look().await? != Look::Missing {
-            let open = home.open(cx).await?;
+        let known = home.worktrees.remembered(home.key.as_str())?.contains(&id);
+        let (mut removed, mut inside) = (None, None);
+        // Files on the host outlive a container that nobody remembers, and what they hold beside workflows is saved first.
+        if known || home.has_files() || home.sandbox.look().await? != Look::Missing {
+            let open = home.open_to_remove(cx).await?;
             let ask = RemoveAsk {
                 discard: self.discard.unwrap_or(false),
                 salvage_ignored: self.salvage_ignored.unwrap_or(false),
@@ -88,13 +96,14 @@ impl Operation for Remove {
             };
             removed = Some(home.worktrees.remove(&open.inside, &id, &ask).await?);
             runs.forget()?;
+            inside = Some((open, ask));
         }
-        let others = home.worktrees.remembered(home.key.as_str())?;
-        let sandbox_removed = others.is_empty();
+        let left = home.leave(inside.as_ref().map(|(open, ask)| (open, ask))).await?;
+        drop(inside);
+        let Left { removed: sandbox_removed, saved: also_saved, kept } = left;
         if sandbox_removed {
-            home.remove().await?;
             cx.homes().forget(&home.key).await;
         }
-        Ok(Gone { workflow: id, removed, sandbox_removed })
+        Ok(Gone { workflow: id, removed, sandbox_removed, also_saved, kept })
     }
 }

@@ -1,0 +1,221 @@
+//! Packages that the snippets of all sessions share (workspace.md 6.4): a volume that they read, and what is in it.
+//!
+//! **Invariant:** a volume that snippets may have is never written to. Packages are added in another one, which takes its
+//! place when it is whole: nobody sees half of them, and what one session does reaches no other.
+
+use std::collections::BTreeMap;
+
+use coracle_runtime::{ContainerRuntime, EngineKind, LabelFilter, Volume, VolumeAct, VolumeName, random_hex};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::record::{summed_bytes, summed_value};
+use crate::store::{read_own, write_whole};
+use crate::{Error, Kind, Lock, Result, Store, StoreError};
+
+/// What their volumes are, in the label `<ns>.role`.
+pub(crate) const ROLE: &str = "packages";
+
+/// What one engine has of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedPackages {
+    /// The engine,
+    pub engine: EngineKind,
+    /// and where it listens.
+    pub endpoint: String,
+    /// The volume that they are in.
+    pub volume: VolumeName,
+    /// As they were asked for.
+    pub packages: Vec<SharedPackage>,
+    /// When the last of them were added.
+    pub made: Timestamp,
+}
+
+/// A package as it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedPackage {
+    /// Whose it is: `javascript` or `python`.
+    pub language: String,
+    /// Its name without a version.
+    pub name: String,
+    /// What was asked for: the name, and which version where one was given.
+    pub asked: String,
+}
+
+/// The file.
+#[derive(Default, Serialize, Deserialize)]
+struct Kept {
+    engines: Vec<SharedPackages>,
+}
+
+impl SharedPackages {
+    fn is_of(&self, runtime: &dyn ContainerRuntime) -> bool {
+        self.engine == runtime.kind() && self.endpoint == runtime.endpoint().address
+    }
+}
+
+impl Store {
+    /// What all engines have of them.
+    ///
+    /// # Errors
+    /// When what is remembered cannot be read, or is damaged.
+    pub fn shared_packages(&self) -> Result<Vec<SharedPackages>, StoreError> {
+        let file = self.packages_file();
+        let Some(bytes) = read_own(&file)? else { return Ok(Vec::new()) };
+        let kept: Result<Kept, _> = summed_value(&bytes);
+        let damaged = |err| StoreError::io(&file)(std::io::Error::other(format!("it is damaged: {err}")));
+        kept.map(|it| it.engines).map_err(damaged)
+    }
+
+    /// What this engine has of them, if anything. A volume that somebody removed is told and left out.
+    ///
+    /// # Errors
+    /// As for [`shared_packages`](Self::shared_packages), and those of the engine.
+    pub async fn shared_packages_on(&self, runtime: &dyn ContainerRuntime) -> Result<Option<SharedPackages>> {
+        let Some(kept) = self.shared_packages()?.into_iter().find(|it| it.is_of(runtime)) else { return Ok(None) };
+        let there = self.packages_volumes(runtime).await?.iter().any(|it| it.name == kept.volume.as_str());
+        if !there {
+            tracing::warn!(volume = %kept.volume, "the volume of packages for snippets is gone");
+        }
+        Ok(Some(kept).filter(|_| there))
+    }
+
+    /// Held by whoever changes them.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] when another call holds it for 10 s.
+    pub async fn lock_packages(&self) -> Result<Lock> {
+        self.common_lock(ROLE).await
+    }
+
+    /// An empty volume for them, which is in nobody's way until it is [kept](Self::keep_packages).
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub async fn new_packages_volume(&self, runtime: &dyn ContainerRuntime) -> Result<VolumeName> {
+        let signer = self.signer();
+        let name = format!("{}-packages-{}", signer.namespace(), random_hex::<8>());
+        let name = VolumeName::parse(name).expect("a namespace and hex digits are a name");
+        let own = [
+            ("managed", "true".to_owned()),
+            ("role", ROLE.to_owned()),
+            ("name", name.to_string()),
+            ("created", Timestamp::now().to_string()),
+        ];
+        let mut labels: BTreeMap<_, _> = own.into_iter().map(|(key, value)| (signer.key(key), value)).collect();
+        signer.sign(runtime.kind(), &mut labels);
+        let act = VolumeAct::Create { name: name.clone(), labels: labels.into_iter().collect(), size: None };
+        let made = runtime.volume(act).await?;
+        let ours = made.iter().any(|it| self.signed(runtime.kind(), &it.labels));
+        let taken = || Error::NotManaged { kind: Kind::Volume, name: name.to_string() };
+        if ours { Ok(name) } else { Err(taken()) }
+    }
+
+    /// From now on snippets get these. Volumes of before go, as far as no container has them.
+    ///
+    /// # Errors
+    /// When it cannot be remembered.
+    pub async fn keep_packages(&self, runtime: &dyn ContainerRuntime, kept: SharedPackages) -> Result<()> {
+        let mut engines = self.shared_packages()?;
+        engines.retain(|it| !it.is_of(runtime));
+        engines.push(kept);
+        write_whole(&self.packages_file(), &summed_bytes(&Kept { engines }))?;
+        // They are kept now, whatever becomes of those of before.
+        if let Err(err) = self.sweep_packages(runtime).await {
+            tracing::warn!(%err, "packages of before stay for now");
+        }
+        Ok(())
+    }
+
+    /// Snippets get none any more. Whether some container still has them.
+    ///
+    /// # Errors
+    /// When that cannot be remembered, and those of the engine.
+    pub async fn drop_packages(&self, runtime: &dyn ContainerRuntime) -> Result<bool> {
+        let mut engines = self.shared_packages().unwrap_or_default();
+        engines.retain(|it| !it.is_of(runtime));
+        write_whole(&self.packages_file(), &summed_bytes(&Kept { engines }))?;
+        Ok(self.sweep_packages(runtime).await? > 0)
+    }
+
+    /// Removes volumes of packages that are not what snippets get. How many stay, since containers have them.
+    async fn sweep_packages(&self, runtime: &dyn ContainerRuntime) -> Result<usize> {
+        let kept = self.shared_packages()?;
+        let mut left = 0;
+        for volume in self.packages_volumes(runtime).await? {
+            if kept.iter().any(|it| it.volume.as_str() == volume.name) {
+                continue;
+            }
+            if let Err(err) = runtime.volume(VolumeAct::Remove(volume.name.clone())).await {
+                tracing::debug!(volume = volume.name, %err, "packages of before stay for now");
+                left += 1;
+            }
+        }
+        Ok(left)
+    }
+
+    async fn packages_volumes(&self, runtime: &dyn ContainerRuntime) -> Result<Vec<Volume>> {
+        let role = LabelFilter(vec![(self.signer().key("role"), Some(ROLE.to_owned()))]);
+        let mut found = runtime.volume(VolumeAct::List(role)).await?;
+        found.retain(|it| self.signed(runtime.kind(), &it.labels));
+        Ok(found)
+    }
+
+    fn packages_file(&self) -> std::path::PathBuf {
+        self.root().join("packages.json")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::{FakeRuntime, LabelNamespace, Stacks as _};
+
+    use super::*;
+
+    fn store(dir: &tempfile::TempDir) -> Store {
+        Store::open(dir.path(), LabelNamespace::parse("coracle").unwrap()).unwrap()
+    }
+
+    fn with(runtime: &FakeRuntime, volume: &VolumeName) -> SharedPackages {
+        let package = SharedPackage { language: "python".into(), name: "six".into(), asked: "six==1".into() };
+        SharedPackages {
+            engine: runtime.kind(),
+            endpoint: runtime.endpoint().address,
+            volume: volume.clone(),
+            packages: vec![package],
+            made: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_takes_the_place_of_what_was() {
+        let (dir, runtime) = (tempfile::tempdir().unwrap(), FakeRuntime::new());
+        let store = store(&dir);
+        assert_eq!(store.shared_packages_on(&runtime).await.unwrap(), None);
+        let first = store.new_packages_volume(&runtime).await.unwrap();
+        store.keep_packages(&runtime, with(&runtime, &first)).await.unwrap();
+        let second = store.new_packages_volume(&runtime).await.unwrap();
+        assert_eq!(store.shared_packages_on(&runtime).await.unwrap().unwrap().volume, first);
+        store.keep_packages(&runtime, with(&runtime, &second)).await.unwrap();
+        assert_eq!(store.shared_packages_on(&runtime).await.unwrap(), Some(with(&runtime, &second)));
+        let left: Vec<_> = store.packages_volumes(&runtime).await.unwrap().into_iter().map(|it| it.name).collect();
+        assert_eq!(left, [second.as_str()]);
+        assert!(!store.drop_packages(&runtime).await.unwrap());
+        assert_eq!(store.packages_volumes(&runtime).await.unwrap(), []);
+    }
+
+    #[tokio::test]
+    async fn a_volume_that_is_gone_and_a_record_that_is_damaged_are_not_used() {
+        let (dir, runtime) = (tempfile::tempdir().unwrap(), FakeRuntime::new());
+        let store = store(&dir);
+        let volume = store.new_packages_volume(&runtime).await.unwrap();
+        store.keep_packages(&runtime, with(&runtime, &volume)).await.unwrap();
+        runtime.volume(VolumeAct::Remove(volume.to_string())).await.unwrap();
+        assert_eq!(store.shared_packages_on(&runtime).await.unwrap(), None);
+        let file = store.packages_file();
+        let text = std::fs::read_to_string(&file).unwrap().replace(volume.as_str(), "other");
+        std::fs::write(&file, text).unwrap();
+        assert!(store.shared_packages().is_err());
+        assert!(!store.drop_packages(&runtime).await.unwrap(), "it is no reason to be stuck");
+    }
+}

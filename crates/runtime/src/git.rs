@@ -1,0 +1,165 @@
+//! How git is started, on the host and inside: nobody's configuration but ours, and nothing that a repository could have
+//! run (security.md 6). Pure.
+//!
+//! A repository's own configuration is read all the same, where there is one: what of it would start programs is overruled
+//! here, but for filters, whose names are not known before ([`without_filters`]). That is why git on the host opens no
+//! repository that a container could write.
+
+use std::collections::BTreeMap;
+
+/// Where a git runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// On this host, where nothing is taken from anybody's environment.
+    Host,
+    /// In a container, beside what the guest gives every command.
+    Inside,
+}
+
+/// Of every git. No protocol is allowed: who talks to somebody says with whom.
+const ENVIRONMENT: &[(&str, &str)] = &[
+    ("HOME", "/nonexistent"),
+    ("XDG_CONFIG_HOME", "/nonexistent"),
+    ("LC_ALL", "C.UTF-8"),
+    ("GIT_CONFIG_GLOBAL", "/dev/null"),
+    ("GIT_CONFIG_NOSYSTEM", "1"),
+    ("GIT_ATTR_NOSYSTEM", "1"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("GIT_ASKPASS", "/bin/false"),
+    ("SSH_ASKPASS", "/bin/false"),
+    ("GIT_PAGER", "cat"),
+    ("GIT_OPTIONAL_LOCKS", "0"),
+    ("GIT_ALLOW_PROTOCOL", "none"),
+    ("GIT_PROTOCOL_FROM_USER", "0"),
+    ("GIT_NO_LAZY_FETCH", "1"),
+    ("GIT_LFS_SKIP_SMUDGE", "1"),
+];
+
+/// The host's programs; inside, the image's own are found.
+const ENVIRONMENT_OF_HOST: &[(&str, &str)] = &[("PATH", "/usr/bin:/bin")];
+
+/// Names come from a tree that may have any.
+const ENVIRONMENT_INSIDE: &[(&str, &str)] = &[("GIT_LITERAL_PATHSPECS", "1")];
+
+/// Who makes commits of ours.
+const OURSELVES: &[(&str, &str)] = &[
+    ("GIT_AUTHOR_NAME", "coracle"),
+    ("GIT_AUTHOR_EMAIL", "coracle@invalid"),
+    ("GIT_COMMITTER_NAME", "coracle"),
+    ("GIT_COMMITTER_EMAIL", "coracle@invalid"),
+];
+
+const SETTINGS: &[&str] = &[
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.attributesFile=/dev/null",
+    "core.pager=cat",
+    "core.editor=false",
+    "core.sshCommand=false",
+    "credential.helper=",
+    "protocol.allow=never",
+    "submodule.recurse=false",
+    "diff.ignoreSubmodules=all",
+    "commit.gpgSign=false",
+    "safe.bareRepository=explicit",
+    "gc.auto=0",
+    "maintenance.auto=false",
+];
+
+/// What comes from servers and bundles is checked, and no link of a stranger's is made.
+const SETTINGS_OF_HOST: &[&str] =
+    &["core.symlinks=false", "http.followRedirects=false", "fetch.fsckObjects=true", "transfer.fsckObjects=true"];
+
+/// A work tree is looked at as it is, in a repository whose configuration is somebody else's.
+const SETTINGS_INSIDE: &[&str] =
+    &["core.untrackedCache=false", "core.alternateRefsCommand=", "diff.external=", "status.renames=false"];
+
+/// Filters that are overruled. A repository with more of them runs the others, as its owner could at any time.
+const MOST_FILTERS: usize = 1000;
+
+/// The environment of a git. On the host it is the whole one.
+pub fn environment(side: Side) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let own = match side {
+        Side::Host => ENVIRONMENT_OF_HOST,
+        Side::Inside => ENVIRONMENT_INSIDE,
+    };
+    ENVIRONMENT.iter().chain(own).copied()
+}
+
+/// Beside [`environment`], for a git that makes commits.
+pub fn as_ourselves() -> impl Iterator<Item = (&'static str, &'static str)> {
+    OURSELVES.iter().copied()
+}
+
+/// What follows `-c`, each. More may follow: git takes the last of a key.
+pub fn settings(side: Side) -> impl Iterator<Item = &'static str> {
+    let own = match side {
+        Side::Host => SETTINGS_OF_HOST,
+        Side::Inside => SETTINGS_INSIDE,
+    };
+    SETTINGS.iter().chain(own).copied()
+}
+
+/// What was put aside last, for a list of revisions. As a pattern, since a plain name in it means what lies below.
+pub const STASH: &str = "--glob=refs/stas[h]";
+
+/// What to ask a repository for, before a work tree is looked at: the keys of its filters.
+pub const ASK_FILTERS: &[&str] = &["config", "-z", "--name-only", "--get-regexp", r"^filter\."];
+
+/// The environment that gives each of these filters nothing to run. By variables, since a filter's name may hold what no
+/// option can.
+#[must_use]
+pub fn without_filters(keys: &[u8]) -> BTreeMap<String, String> {
+    let keys = keys.split(|it| *it == 0).filter_map(|it| std::str::from_utf8(it).ok()).filter(|it| !it.is_empty());
+    let mut env = BTreeMap::new();
+    let mut count = 0;
+    for key in keys.take(MOST_FILTERS) {
+        let value = if key.ends_with(".required") { "false" } else { "" };
+        env.insert(format!("GIT_CONFIG_KEY_{count}"), key.to_owned());
+        env.insert(format!("GIT_CONFIG_VALUE_{count}"), value.to_owned());
+        count += 1;
+    }
+    env.insert("GIT_CONFIG_COUNT".to_owned(), count.to_string());
+    env
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn filters_are_given_nothing_to_run() {
+        let env = without_filters(b"filter.a=b.clean\0filter.a=b.required\0");
+        let seen =
+            ["GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_0", "GIT_CONFIG_VALUE_0", "GIT_CONFIG_VALUE_1"].map(|it| &*env[it]);
+        assert_eq!(seen, ["2", "filter.a=b.clean", "", "false"]);
+        assert_eq!(without_filters(b"")["GIT_CONFIG_COUNT"], "0");
+    }
+
+    /// security.md 6 and sandbox.md 2.1, word for word.
+    #[test]
+    fn the_host_says_all_that_security_asks_for() {
+        let asked = "HOME=/nonexistent LC_ALL=C.UTF-8 GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 \
+                     GIT_ATTR_NOSYSTEM=1 GIT_TERMINAL_PROMPT=0 GIT_ASKPASS=/bin/false SSH_ASKPASS=/bin/false \
+                     GIT_OPTIONAL_LOCKS=0 GIT_PROTOCOL_FROM_USER=0 GIT_NO_LAZY_FETCH=1 GIT_LFS_SKIP_SMUDGE=1 \
+                     core.hooksPath=/dev/null core.fsmonitor=false core.attributesFile=/dev/null credential.helper= \
+                     protocol.allow=never submodule.recurse=false diff.ignoreSubmodules=all \
+                     safe.bareRepository=explicit gc.auto=0 core.pager=cat core.sshCommand=false commit.gpgSign=false \
+                     maintenance.auto=false";
+        let only_host = "PATH=/usr/bin:/bin core.symlinks=false http.followRedirects=false fetch.fsckObjects=true \
+                         transfer.fsckObjects=true";
+        let said = |side| -> BTreeSet<String> {
+            let env = environment(side).map(|(name, value)| format!("{name}={value}"));
+            env.chain(settings(side).map(str::to_owned)).collect()
+        };
+        let (host, inside) = (said(Side::Host), said(Side::Inside));
+        for word in asked.split_whitespace() {
+            assert!(host.contains(word) && inside.contains(word), "{word}");
+        }
+        for word in only_host.split_whitespace() {
+            assert!(host.contains(word) && !inside.contains(word), "{word}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! An engine of which every call is heard.
+
+use std::fmt;
+use std::fs::File;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use crate::link::{Link, LinkSettings, SocketAt};
+use crate::{
+    Container, ContainerId, ContainerPath, ContainerRuntime, EngineInfo, EngineKind, Error, Excerpt, Exec, ExecOutput,
+    Handle, Health, Image, ImageAct, LabelFilter, Network, NetworkAct, Placed, ProjectName, Removed, Result,
+    StackSource, StackUp, Stacks, Usage, Volume, VolumeAct,
+};
+
+/// A call of an engine that has come to its end.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineCall<'a> {
+    /// Which verb of [`ContainerRuntime`].
+    pub verb: &'static str,
+    /// What it was about: an id, or a name where there is no id yet.
+    pub object: Option<&'a str>,
+    /// How long it took.
+    pub took: Duration,
+    /// Why it failed.
+    pub failed: Option<&'a Error>,
+}
+
+/// What hears of the calls.
+pub type Hear = Arc<dyn Fn(&EngineCall<'_>) + Send + Sync>;
+
+/// The same engine, whose calls are told to somebody. What never asks the engine is not told.
+#[derive(Clone)]
+pub struct Heard {
+    runtime: Arc<dyn ContainerRuntime>,
+    hear: Hear,
+}
+
+impl fmt::Debug for Heard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Heard").field(&self.runtime).finish()
+    }
+}
+
+impl Heard {
+    /// That engine, heard by `hear`, which must not take long.
+    #[must_use]
+    pub fn new(runtime: Arc<dyn ContainerRuntime>, hear: Hear) -> Self {
+        Self { runtime, hear }
+    }
+
+    async fn tell<T>(
+        &self,
+        verb: &'static str,
+        object: Option<&str>,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let begun = Instant::now();
+        let done = call.await;
+        (self.hear)(&EngineCall { verb, object, took: begun.elapsed(), failed: done.as_ref().err() });
+        done
+    }
+}
+
+#[async_trait]
+impl ContainerRuntime for Heard {
+    fn kind(&self) -> EngineKind {
+        self.runtime.kind()
+    }
+
+    fn endpoint(&self) -> crate::Endpoint {
+        self.runtime.endpoint()
+    }
+
+    async fn info(&self) -> Result<EngineInfo> {
+        self.tell("info", None, self.runtime.info()).await
+    }
+
+    async fn create(&self, spec: &Placed) -> Result<ContainerId> {
+        let begun = Instant::now();
+        let made = self.runtime.create(spec).await;
+        let object = made.as_ref().map_or_else(|_| spec.spec().name.as_str(), ContainerId::as_str);
+        let failed = made.as_ref().err();
+        (self.hear)(&EngineCall { verb: "create", object: Some(object), took: begun.elapsed(), failed });
+        made
+    }
+
+    async fn start(&self, id: &ContainerId) -> Result<()> {
+        self.tell("start", Some(id.as_str()), self.runtime.start(id)).await
+    }
+
+    async fn stop(&self, id: &ContainerId, grace: Duration) -> Result<()> {
+        self.tell("stop", Some(id.as_str()), self.runtime.stop(id, grace)).await
+    }
+
+    async fn inspect(&self, handle: &Handle) -> Result<Container> {
+        self.tell("inspect", Some(handle.as_str()), self.runtime.inspect(handle)).await
+    }
+
+    async fn list(&self, filter: &LabelFilter) -> Result<Vec<Container>> {
+        self.tell("list", None, self.runtime.list(filter)).await
+    }
+
+    async fn usage(&self, id: &ContainerId) -> Result<Option<Usage>> {
+        self.tell("usage", Some(id.as_str()), self.runtime.usage(id)).await
+    }
+
+    async fn remove(&self, id: &ContainerId) -> Result<Removed> {
+        self.tell("remove", Some(id.as_str()), self.runtime.remove(id)).await
+    }
+
+    async fn exec(&self, id: &ContainerId, exec: Exec) -> Result<ExecOutput> {
+        self.tell("exec", Some(id.as_str()), self.runtime.exec(id, exec)).await
+    }
+
+    async fn link(&self, id: &ContainerId, socket: Option<&SocketAt>, settings: LinkSettings) -> Result<Link> {
+        self.tell("link", Some(id.as_str()), self.runtime.link(id, socket, settings)).await
+    }
+
+    async fn upload(&self, id: &ContainerId, at: &ContainerPath, tar: File) -> Result<()> {
+        self.tell("upload", Some(id.as_str()), self.runtime.upload(id, at, tar)).await
+    }
+
+    async fn download(&self, id: &ContainerId, path: &ContainerPath, into: File, max_bytes: u64) -> Result<()> {
+        self.tell("download", Some(id.as_str()), self.runtime.download(id, path, into, max_bytes)).await
+    }
+
+    async fn image(&self, act: ImageAct) -> Result<Vec<Image>> {
+        let (verb, object) = match &act {
+            ImageAct::Find(names) => ("find_image", names.first().map(ToString::to_string)),
+            ImageAct::Pull { image, .. } => ("pull_image", Some(image.to_string())),
+            ImageAct::Import { tag, .. } => ("import_image", Some(tag.to_string())),
+            ImageAct::Commit { container, .. } => ("commit_image", Some(container.to_string())),
+            ImageAct::Build(build) => ("build_image", Some(build.tag.to_string())),
+            ImageAct::List(_) => ("list_images", None),
+            ImageAct::Tag { tag, .. } => ("tag_image", Some(tag.to_string())),
+            ImageAct::Remove(id) => ("remove_image", Some(id.to_string())),
+        };
+        self.tell(verb, object.as_deref(), self.runtime.image(act)).await
+    }
+
+    async fn network(&self, act: NetworkAct) -> Result<Vec<Network>> {
+        let (verb, object) = match &act {
+            NetworkAct::Find(name) => ("find_network", Some(name.to_string())),
+            NetworkAct::Create { name, .. } => ("create_network", Some(name.to_string())),
+            NetworkAct::List(_) => ("list_networks", None),
+            NetworkAct::Remove(name) => ("remove_network", Some(name.clone())),
+        };
+        self.tell(verb, object.as_deref(), self.runtime.network(act)).await
+    }
+}
+
+#[async_trait]
+impl Stacks for Heard {
+    async fn stack_model(&self, source: &StackSource) -> Result<Value> {
+        let project = source.project.to_string();
+        self.tell("stack_model", Some(&project), self.runtime.stack_model(source)).await
+    }
+
+    async fn stack_up(&self, stack: &StackUp) -> Result<Option<Excerpt>> {
+        let project = stack.project.to_string();
+        self.tell("stack_up", Some(&project), self.runtime.stack_up(stack)).await
+    }
+
+    async fn stack_down(&self, project: &ProjectName) -> Result<()> {
+        self.tell("stack_down", Some(&project.to_string()), self.runtime.stack_down(project)).await
+    }
+
+    async fn logs(&self, id: &ContainerId, max_bytes: usize) -> Result<Vec<u8>> {
+        self.tell("logs", Some(id.as_str()), self.runtime.logs(id, max_bytes)).await
+    }
+
+    async fn check_health(&self, id: &ContainerId) -> Result<Option<Health>> {
+        self.tell("check_health", Some(id.as_str()), self.runtime.check_health(id)).await
+    }
+
+    async fn volume(&self, act: VolumeAct) -> Result<Vec<Volume>> {
+        let (verb, object) = match &act {
+            VolumeAct::List(_) => ("list_volumes", None),
+            VolumeAct::Create { name, .. } => ("create_volume", Some(name.to_string())),
+            VolumeAct::Remove(name) => ("remove_volume", Some(name.clone())),
+        };
+        self.tell(verb, object.as_deref(), self.runtime.volume(act)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::Heard;
+    use crate::{ContainerRuntime, FakeRuntime, Handle, LabelFilter, Stacks, VolumeAct, VolumeName};
+
+    #[tokio::test]
+    async fn w41_each_call_is_heard_with_what_it_was_about_and_why_it_failed() {
+        let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+        let into = heard.clone();
+        let runtime = Heard::new(
+            Arc::new(FakeRuntime::new()),
+            Arc::new(move |call| {
+                let failed = call.failed.map_or_else(String::new, ToString::to_string);
+                into.lock().unwrap().push(format!("{} {} {failed}", call.verb, call.object.unwrap_or("-")));
+            }),
+        );
+        assert!(runtime.inspect(&Handle::parse("nobody").unwrap()).await.is_err());
+        runtime.list(&LabelFilter::default()).await.unwrap();
+        let (name, labels) = (VolumeName::parse("v").unwrap(), Vec::new());
+        runtime.volume(VolumeAct::Create { name, labels, size: None }).await.unwrap();
+        let told = heard.lock().unwrap().join("\n");
+        assert_eq!(told, "inspect nobody no container `nobody`\nlist - \ncreate_volume v ");
+    }
+}

@@ -1,0 +1,210 @@
+//! Features: what is put on an image by a script, as root, while it is built.
+
+use std::collections::BTreeMap;
+
+use coracle_runtime::PatternSet;
+use serde_json::Value;
+
+use super::properties::{invalid, line_of, variable};
+use super::refusal::Refusal;
+use super::{Variables, context, ignored, json};
+use crate::{Result, Warning};
+
+/// A feature that is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Feature {
+    /// As it is written: `./x`, or `registry/namespace/id@sha256:…`.
+    pub name: String,
+    /// What it is told.
+    pub options: BTreeMap<String, String>,
+}
+
+impl Feature {
+    /// An object, or the one word that is its version.
+    pub(super) fn read(name: &str, options: &Value) -> Result<Self, String> {
+        let options = match options {
+            Value::Object(all) => all
+                .iter()
+                .map(|(key, value)| Ok((option_name(key)?, option_of(value)?)))
+                .collect::<Result<_, String>>()?,
+            Value::String(version) => [("version".to_owned(), version.clone())].into(),
+            Value::Bool(true) | Value::Null => BTreeMap::new(),
+            _ => return Err(format!("has options of `{}` that are none", name.escape_debug())),
+        };
+        Ok(Self { name: name.to_owned(), options })
+    }
+
+    /// Its directory in the repository, if that is where it lies. `dir` is the file's.
+    ///
+    /// # Errors
+    /// One that lies outside, or comes from elsewhere and is not on the person's list.
+    pub fn local(&self, dir: &str, allowed: &PatternSet) -> Result<Option<String>, Refusal> {
+        let refuse = |message: &str| {
+            let property = format!("features.{}", self.name);
+            Err(Refusal::new(property, "devcontainer.feature", message).unless("sandbox.features_allow"))
+        };
+        if self.name.starts_with("./") || self.name.starts_with("../") {
+            return match context::relative(dir, &self.name) {
+                Some(path) if !path.is_empty() && !context::is_kept_out(&path) => Ok(Some(path)),
+                _ => refuse("it lies outside the repository"),
+            };
+        }
+        if !allowed.matches(&self.name) {
+            return refuse("it is not on the list");
+        }
+        match self.name.split_once("@sha256:") {
+            Some((_, digest)) if digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit()) => Ok(None),
+            _ => refuse("it is named without `@sha256:…`, so another one could take its place"),
+        }
+    }
+}
+
+/// `devcontainer-feature.json`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FeatureFile {
+    /// Values of the options that nobody gave.
+    pub defaults: BTreeMap<String, String>,
+    /// What the image has in its environment from then on.
+    pub env: BTreeMap<String, String>,
+    /// What has no effect here.
+    pub warnings: Vec<Warning>,
+}
+
+/// Reads what a feature says of itself.
+///
+/// # Errors
+/// `devcontainer_invalid`, or `devcontainer_refused` for what no file gets.
+pub fn feature_file(name: &str, bytes: &[u8]) -> Result<FeatureFile> {
+    let (_, all) = json::object(bytes)?;
+    let mut file = FeatureFile::default();
+    let mut refusals = Vec::new();
+    let wrong = |why: String| invalid(None, &format!("the feature `{}` {why}", name.escape_debug()));
+    for (property, value) in &all {
+        match property.as_str() {
+            "options" => {
+                let defaults = value.as_object().into_iter().flatten();
+                let defaults = defaults.filter_map(|(key, it)| Some((key, option_of(it.get("default")?).ok()?)));
+                for (key, value) in defaults {
+                    file.defaults.insert(option_name(key).map_err(wrong)?, value);
+                }
+            }
+            "containerEnv" => {
+                for (key, value) in value.as_object().into_iter().flatten().filter(|it| it.1.is_string()) {
+                    let set = variable(key).and_then(|key| Ok((key, line_of(value)?)));
+                    file.env.extend([set.map_err(wrong)?]);
+                }
+            }
+            "privileged" | "capAdd" | "securityOpt" => {
+                if !matches!(value, Value::Bool(false) | Value::Null)
+                    && value.as_array().is_none_or(|it| !it.is_empty())
+                {
+                    let rule = match property.as_str() {
+                        "privileged" => "devcontainer.privileged",
+                        "capAdd" => "devcontainer.capabilities",
+                        _ => "devcontainer.security_opt",
+                    };
+                    refusals.push(Refusal::new(
+                        format!("features.{name}.{property}"),
+                        rule,
+                        "no container of a sandbox has that",
+                    ));
+                }
+            }
+            "id" | "version" | "name" | "description" | "documentationURL" | "licenseURL" | "keywords"
+            | "installsAfter" | "customizations" | "legacyIds" | "deprecated" => {}
+            other => file
+                .warnings
+                .push(ignored(format!("`{}` of the feature `{name}` has no effect here", other.escape_debug()))),
+        }
+    }
+    if refusals.is_empty() { Ok(file) } else { Err(super::refused(&refusals)) }
+}
+
+/// The variable that tells a feature's script of an option.
+#[must_use]
+pub fn variable_of(option: &str) -> String {
+    let word: String =
+        option.chars().map(|it| if it.is_ascii_alphanumeric() { it.to_ascii_uppercase() } else { '_' }).collect();
+    let rest = word.trim_start_matches(|it: char| it.is_ascii_digit() || it == '_');
+    if rest.len() == word.len() { word } else { format!("_{rest}") }
+}
+
+/// The script is told of it by a variable, so it has to have one.
+fn option_name(option: &str) -> Result<String, String> {
+    if option.contains(char::is_control) || variable(&variable_of(option)).is_err() {
+        return Err(format!("has `{}`, which is no name of an option", option.escape_debug()));
+    }
+    Ok(option.to_owned())
+}
+
+fn option_of(value: &Value) -> Result<String, String> {
+    match value {
+        Value::String(text) if !text.contains('\0') => Ok(text.clone()),
+        Value::Bool(it) => Ok(it.to_string()),
+        Value::Number(it) => Ok(it.to_string()),
+        _ => Err("has an option that is neither a text nor a switch".into()),
+    }
+}
+
+/// Options as they are given, over their defaults.
+impl FeatureFile {
+    /// What the script finds in its environment.
+    #[must_use]
+    pub fn told(&self, feature: &Feature, variables: &Variables) -> BTreeMap<String, String> {
+        let mut options = self.defaults.clone();
+        options.extend(feature.options.clone());
+        let mut unseen = Vec::new();
+        options.into_iter().map(|(name, value)| (variable_of(&name), variables.filled(&value, &mut unseen))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_lie_in_the_repository_or_are_on_the_list_by_their_digest() {
+        let digest = "a".repeat(64);
+        let allowed = PatternSet::new(&["ghcr.io/devcontainers/features/go*".to_owned()]).unwrap();
+        let told = |name: &str| {
+            let feature = Feature { name: name.into(), options: BTreeMap::new() };
+            feature.local(".devcontainer", &allowed).map_err(|it| it.message)
+        };
+        assert_eq!(told("./tool"), Ok(Some(".devcontainer/tool".into())));
+        assert_eq!(told("../shared/tool"), Ok(Some("shared/tool".into())));
+        assert_eq!(told(&format!("ghcr.io/devcontainers/features/go@sha256:{digest}")), Ok(None));
+        assert!(told("ghcr.io/devcontainers/features/go:1").unwrap_err().contains("@sha256"));
+        assert!(told("ghcr.io/devcontainers/features/node:1").unwrap_err().contains("list"));
+        assert!(told("../../outside").unwrap_err().contains("outside"));
+    }
+
+    #[test]
+    fn no_name_or_value_of_a_feature_becomes_another_line_of_a_build() {
+        for text in [
+            r#"{ "containerEnv": { "A=1\nUSER 0\nENV B": "1" } }"#,
+            r#"{ "containerEnv": { "A B": "1" } }"#,
+            r#"{ "containerEnv": { "": "1" } }"#,
+            r#"{ "containerEnv": { "A": "1\nRUN evil" } }"#,
+            r#"{ "options": { "": { "default": "1" } } }"#,
+            r#"{ "options": { "a\nb": { "default": "1" } } }"#,
+        ] {
+            let failure = feature_file("./t", text.as_bytes()).unwrap_err();
+            assert_eq!(failure.code, crate::Code::DevcontainerInvalid, "{text}");
+        }
+        assert!(Feature::read("./t", &serde_json::json!({ "a\nb": "1" })).is_err());
+        assert!(Feature::read("./t", &serde_json::json!({ "install-tools": "a\nb" })).is_ok());
+    }
+
+    #[test]
+    fn options_are_told_by_variables_over_their_defaults() {
+        assert_eq!(["version", "install-tools", "1x"].map(variable_of), ["VERSION", "INSTALL_TOOLS", "_X"]);
+        let file = br#"{ "id": "t", "options": { "version": { "type": "string", "default": "1" }, "fast": { "default": false } },
+            "containerEnv": { "T": "1" }, "entrypoint": "/x" }"#;
+        let file = feature_file("./t", file).unwrap();
+        let feature = Feature::read("./t", &serde_json::json!({ "version": "2" })).unwrap();
+        let told = file.told(&feature, &Variables::default());
+        assert_eq!(told, BTreeMap::from([("FAST".into(), "false".into()), ("VERSION".into(), "2".into())]));
+        assert_eq!((file.env["T"].as_str(), file.warnings.len()), ("1", 1));
+        assert!(feature_file("./t", br#"{ "privileged": true }"#).is_err());
+    }
+}

@@ -1,0 +1,46 @@
+//! What a file asks for and does not get.
+
+use serde::Serialize;
+
+use crate::{Code, Failure};
+
+/// Something that is not granted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refusal {
+    /// The property that asks for it.
+    pub property: String,
+    /// The rule that refuses it.
+    pub rule: &'static str,
+    /// The setting that the person could change.
+    pub setting: Option<&'static str>,
+    /// Why.
+    pub message: String,
+}
+
+impl Refusal {
+    /// One that no setting lifts.
+    pub fn new(property: impl Into<String>, rule: &'static str, message: impl Into<String>) -> Self {
+        Self { property: property.into(), rule, setting: None, message: message.into() }
+    }
+
+    /// Names the setting that lifts it.
+    #[must_use]
+    pub fn unless(self, setting: &'static str) -> Self {
+        Self { setting: Some(setting), ..self }
+    }
+}
+
+/// All of them as one failure. Its details name the first one, and hold them all.
+#[must_use]
+pub fn refused(all: &[Refusal]) -> Failure {
+    let told: Vec<_> =
+        all.iter().map(|it| format!("`{}` is not granted ({}): {}", it.property, it.rule, it.message)).collect();
+    let failure =
+        Failure::new(Code::DevcontainerRefused, format!("The devcontainer.json is refused: {}.", told.join("; ")));
+    let first = all.first();
+    failure
+        .detail("property", first.map(|it| it.property.clone()))
+        .detail("rule", first.map(|it| it.rule))
+        .detail("setting", first.and_then(|it| it.setting))
+        .detail("problems", serde_json::to_value(all).unwrap_or_default())
+}

@@ -1,0 +1,216 @@
+//! Files of a repository as its mirror has them, for whoever has to know them before there is a container.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use coracle_runtime::archive::Writer;
+use coracle_runtime::host::git::Asked;
+use coracle_runtime::host::process::Stdin;
+use coracle_runtime::{Excerpt, Input};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+
+use super::create::hexadecimal;
+use super::source::Source;
+use super::{LONG, SOON, WorktreeManager, read};
+use crate::{Code, Failure, Result};
+
+/// Names of files that are read.
+const MAX_FILES: usize = 100_000;
+
+/// One file that goes into an image.
+const MAX_FILE: u64 = 256 << 20;
+
+/// A commit of a repository, in its mirror.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    mirror: PathBuf,
+    /// Where the repository comes from, as it is told to people.
+    pub url: String,
+    /// It is a directory of this host.
+    pub local: bool,
+    /// The commit.
+    pub commit: String,
+}
+
+/// A file of a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenFile {
+    /// Its path in the repository.
+    pub path: String,
+    /// Its id, which is a sum over its content.
+    pub oid: String,
+    /// What it is.
+    pub kind: SeenKind,
+    /// Its length.
+    pub size: u64,
+}
+
+/// What lies at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeenKind {
+    /// A file.
+    File,
+    /// A program.
+    Program,
+    /// A symbolic link.
+    Link,
+}
+
+impl Seen {
+    /// The repository's name, without what comes before and behind it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        let last = self.url.trim_end_matches('/').rsplit(['/', ':']).next().unwrap_or_default();
+        last.strip_suffix(".git").filter(|it| !it.is_empty()).unwrap_or(last)
+    }
+}
+
+impl WorktreeManager {
+    /// Fetches a repository, and looks at what a worktree would begin from. `None` for a base that only a sandbox could
+    /// know.
+    ///
+    /// # Errors
+    /// `invalid_url`, `policy_denied`, `fetch_failed`.
+    pub async fn see(&self, source: &str, base: Option<&str>) -> Result<Option<Seen>> {
+        let from = Source::parse(source, self.settings.allow_private, &self.settings.allow_roots)?;
+        let mirror = self.fresh_mirror(&from).await?;
+        let name = base.or(mirror.head.as_deref()).unwrap_or("main");
+        let commit = match (mirror.branches.get(name), hexadecimal(name)) {
+            (Some(id), _) => id.clone(),
+            (None, Some(part)) => {
+                let what = format!("{part}^{{commit}}");
+                let words = ["rev-parse", "--verify", "--quiet", "--end-of-options", &what];
+                let told = self.own(&mirror.dir, &words, Stdin::Empty, SOON).await?;
+                match read::oid(&told.stdout.text()).filter(|_| told.ok()) {
+                    Some(id) => id.to_owned(),
+                    None => return Ok(None),
+                }
+            }
+            (None, None) => return Ok(None),
+        };
+        let local = matches!(from, Source::Dir(_));
+        Ok(Some(Seen { mirror: mirror.dir, url: from.text(), local, commit }))
+    }
+
+    /// A commit that was seen before. Nothing is fetched.
+    ///
+    /// # Errors
+    /// `invalid_url`, `policy_denied`; `base_not_found` when the mirror does not have it any more.
+    pub async fn see_again(&self, source: &str, commit: &str) -> Result<Seen> {
+        let from = Source::parse(source, self.settings.allow_private, &self.settings.allow_roots)?;
+        let mirror = self.mirror_dir(&from);
+        let there = match read::oid(commit).filter(|_| mirror.exists()) {
+            Some(commit) => self.own(&mirror, &["cat-file", "-e", commit], Stdin::Empty, SOON).await?.ok(),
+            None => false,
+        };
+        if !there {
+            return Err(Failure::new(
+                Code::BaseNotFound,
+                format!("The mirror of the repository has no `{commit}` any more."),
+            ));
+        }
+        let local = matches!(from, Source::Dir(_));
+        Ok(Seen { mirror, url: from.text(), local, commit: commit.to_owned() })
+    }
+
+    /// The files at or beneath a path, which is empty for all of them. Submodules are none.
+    ///
+    /// # Errors
+    /// `limit_reached` when there are too many.
+    pub async fn seen_files(&self, seen: &Seen, below: &str) -> Result<Vec<SeenFile>> {
+        let mut words = vec!["ls-tree", "-r", "-z", "--long", "--full-tree", &seen.commit];
+        if !below.is_empty() {
+            words.extend(["--", below]);
+        }
+        let ended = self.own(&seen.mirror, &words, Stdin::Empty, SOON).await?;
+        if !ended.ok() {
+            return Err(Failure::internal(Excerpt::of(&ended.stderr.bytes())));
+        }
+        let files = read::tree(&ended.stdout.bytes());
+        if ended.stdout.left_out() > 0 || files.len() > MAX_FILES {
+            return Err(Failure::new(Code::LimitReached, format!("The repository has more than {MAX_FILES} files.")));
+        }
+        Ok(files)
+    }
+
+    /// A file's content, if it is no longer than that.
+    ///
+    /// # Errors
+    /// `limit_reached`.
+    pub async fn seen_content(&self, seen: &Seen, file: &SeenFile, max_bytes: usize) -> Result<Vec<u8>> {
+        if file.size > max_bytes as u64 {
+            let message =
+                format!("`{}` has {} bytes; at most {max_bytes} are read.", file.path.escape_debug(), file.size);
+            return Err(Failure::new(Code::LimitReached, message));
+        }
+        self.own_printed(&seen.mirror, &["cat-file", "blob", &file.oid]).await
+    }
+
+    /// Writes files into an archive, below `into`, without the part `below` of their paths.
+    ///
+    /// # Errors
+    /// `limit_reached` for one that is too large.
+    pub async fn pack(
+        &self,
+        seen: &Seen,
+        files: &[SeenFile],
+        (below, into): (&str, &str),
+        tar: &mut Writer,
+    ) -> Result<()> {
+        let lines: String = files.iter().map(|it| format!("{}\n", it.oid)).collect();
+        let asked = Asked {
+            verb: "git cat-file",
+            dir: &seen.mirror,
+            words: ["--git-dir=.", "cat-file", "--batch"].map(OsString::from).to_vec(),
+            env: vec![],
+            stdin: Stdin::Input(Input::Bytes(lines.into_bytes())),
+            deadline: LONG,
+            keep_bytes: 8192,
+        };
+        let (running, stdout) = self.git.start(asked).map_err(Failure::internal)?;
+        let mut from = BufReader::new(stdout);
+        let mut made = BTreeSet::new();
+        for file in files {
+            if file.size > MAX_FILE {
+                let message = format!("`{}` is too large for an image: {} bytes.", file.path.escape_debug(), file.size);
+                return Err(Failure::new(Code::LimitReached, message));
+            }
+            let mut header = String::new();
+            from.read_line(&mut header).await.map_err(Failure::internal)?;
+            if header.trim_end() != format!("{} blob {}", file.oid, file.size) {
+                return Err(Failure::internal("git did not give a file that it named"));
+            }
+            let length = usize::try_from(file.size).map_err(Failure::internal)?;
+            let mut content = vec![0; length + 1];
+            from.read_exact(&mut content).await.map_err(Failure::internal)?;
+            content.truncate(length);
+            let inner = file.path.strip_prefix(below).unwrap_or(&file.path).trim_start_matches('/');
+            place(tar, &mut made, &format!("{into}/{inner}"), (file.kind, &content)).map_err(Failure::internal)?;
+        }
+        let ended = running.end("git cat-file", LONG).await.map_err(Failure::internal)?;
+        if ended.ok() { Ok(()) } else { Err(Failure::internal(Excerpt::of(&ended.stderr.bytes()))) }
+    }
+}
+
+/// A file, and the directories above it that are not there yet. A link that leads out of the tree is left out.
+fn place(
+    tar: &mut Writer,
+    made: &mut BTreeSet<String>,
+    path: &str,
+    (kind, content): (SeenKind, &[u8]),
+) -> Result<(), coracle_runtime::archive::Error> {
+    for (at, _) in path.match_indices('/') {
+        if made.insert(path[..at].to_owned()) {
+            tar.dir(&path[..at], 0o755)?;
+        }
+    }
+    match kind {
+        SeenKind::File => tar.file(path, 0o644, content),
+        SeenKind::Program => tar.file(path, 0o755, content),
+        SeenKind::Link => match std::str::from_utf8(content) {
+            Ok(target) => tar.link_within(path, target).map(drop),
+            Err(_) => Ok(()),
+        },
+    }
+}

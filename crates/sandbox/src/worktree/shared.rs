@@ -1,0 +1,409 @@
+//! A sandbox's files in a directory of this host, where the person's editor and git work on them too (sandbox.md 2.1).
+//!
+//! What git would run is written here, before there is a container, and lies read-only over itself in it. Git of ours does
+//! not open anything of it on the host.
+//!
+//! **Invariant:** a directory that was there before us is neither used nor removed.
+//! **Invariant:** below its own root every step is taken by descriptors, since a container writes there.
+
+use std::ffi::OsStr;
+use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use coracle_runtime::Ids;
+use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::host::tree::{Node, Tree};
+use serde::{Deserialize, Serialize};
+
+use crate::files::{lock, read, write};
+use crate::{Code, Failure, Result, SandboxDir, WORKER};
+
+/// Paths below it that lie read-only over themselves in the container.
+pub const READ_ONLY: [&str; 3] = ["repo.git/config", "repo.git/hooks", "repo.git/info"];
+
+/// Directories of a repository that nothing was put into yet, and of the worktrees.
+const DIRECTORIES: [&str; 9] = [
+    "repo.git",
+    "repo.git/hooks",
+    "repo.git/info",
+    "repo.git/objects",
+    "repo.git/objects/info",
+    "repo.git/objects/pack",
+    "repo.git/refs",
+    "repo.git/refs/heads",
+    "worktrees",
+];
+
+/// Where directories lie that were in the way of a worktree.
+pub(super) const ORPHANS: &str = "worktrees/.orphans";
+
+/// Somebody else makes one in less.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The configuration of a repository is not longer.
+const MAX_CONFIG: u64 = 64 << 10;
+
+/// A directory of this host that is a sandbox's `/workspace`.
+#[derive(Clone, Debug)]
+pub struct SharedDir {
+    place: Place,
+    /// Remembers it.
+    sandbox: SandboxDir,
+}
+
+/// What is remembered of one until it is gone, whatever the configuration says meanwhile.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Place {
+    dir: PathBuf,
+    agent: Ids,
+    /// Device and inode: nothing else of that name is ours.
+    identity: Option<(u64, u64)>,
+}
+
+impl SharedDir {
+    /// That of a sandbox: the one it has, or a new one below `root` if the person wants that and the sandbox has no place
+    /// yet. `None` where files are in a volume. `person` is who calls; what belongs to root is its owner's instead.
+    ///
+    /// # Errors
+    /// `policy_denied` where agents would have to be root.
+    pub fn of(sandbox: &SandboxDir, root: Option<&Path>, person: Ids) -> Result<Option<Self>> {
+        if let Some(place) = read(&file(sandbox))? {
+            return Ok(Some(Self { place, sandbox: sandbox.clone() }));
+        }
+        let Some(root) = root.filter(|_| sandbox.record().is_ok_and(|it| it.is_none())) else { return Ok(None) };
+        let root = HostPath::open(root).map_err(|err| Failure::new(Code::InvalidInput, err.to_string()))?;
+        let agent = if person.is_root() { owner(root.real())? } else { person };
+        if agent.is_root() || agent.uid == WORKER.uid {
+            let message =
+                format!("`{}` belongs to `{}`, and no agent works as that.", root.real().display(), agent.uid);
+            let failure = Failure::new(Code::PolicyDenied, message).detail("rule", "worktree.shared_owner");
+            let failure = failure.detail("setting", "sandbox.worktree.shared_root");
+            return Err(failure.hint("give the directory to whoever works there (`chown`)"));
+        }
+        let place = Place { dir: root.real().join(sandbox.key().as_str()), agent, identity: None };
+        Ok(Some(Self { place, sandbox: sandbox.clone() }))
+    }
+
+    /// Where it lies.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.place.dir
+    }
+
+    /// Who owns its files, and runs every command of the sandbox.
+    #[must_use]
+    pub fn agent(&self) -> Ids {
+        self.place.agent
+    }
+
+    /// Sees to it that it is there with all that a container has to find. What tells it from what was there last time is
+    /// the answer: a container that was made before holds what is gone.
+    ///
+    /// # Errors
+    /// `policy_denied` for a directory that is not ours; `repo_corrupt` where something else is than was made.
+    pub async fn prepare(&self) -> Result<String> {
+        if let Some(good) = self.good()? {
+            return Ok(good);
+        }
+        let _alone = lock(&self.sandbox.root().join("shared.lock"), PATIENCE).await?;
+        if self.held()?.is_none() {
+            self.make().map_err(|err| self.failed(&err))?;
+        }
+        let dir = self.held()?.ok_or_else(|| self.not_ours())?;
+        self.mend(&dir).map_err(|err| self.failed(&err))?;
+        self.good()?.ok_or_else(|| self.odd())
+    }
+
+    /// Device and inode of all that is mounted, if all of it is there.
+    fn good(&self) -> Result<Option<String>> {
+        let Some(dir) = self.held()? else { return Ok(None) };
+        let mut told = format!("{:?}", dir.identity().map_err(Failure::internal)?);
+        for name in READ_ONLY.into_iter().chain(["repo.git"]) {
+            let Some((above, last)) = below(&dir, name).ok().flatten() else { return Ok(None) };
+            let fits = match above.look(last).map_err(Failure::internal)? {
+                Some(Node::Dir) => name != READ_ONLY[0],
+                Some(Node::File) => name == READ_ONLY[0],
+                Some(_) => false,
+                None => return Ok(None),
+            };
+            if !fits {
+                return Err(self.odd());
+            }
+            // Not its stamp: what is in it may change.
+            let birth = above.birth(last).map_err(Failure::internal)?;
+            told.push_str(&format!(" {birth:?}"));
+        }
+        Ok(Some(told))
+    }
+
+    /// The directory, if it is the one that was made.
+    fn held(&self) -> Result<Option<Tree>> {
+        let known: Option<Place> = read(&file(&self.sandbox))?;
+        let held = match HostPath::open(&self.place.dir) {
+            Ok(held) => held,
+            Err(coracle_runtime::host::fs::HostPathError::NotFound(_)) => return Ok(None),
+            Err(err) => return Err(Failure::internal(err)),
+        };
+        let tree = Tree::of(&held).map_err(Failure::internal)?;
+        let identity = tree.identity().map_err(Failure::internal)?;
+        let ours = held.real() == self.place.dir && known.and_then(|it| it.identity) == Some(identity);
+        if ours { Ok(Some(tree)) } else { Err(self.not_ours()) }
+    }
+
+    /// Under another name first: what has the name is whole, and remembered.
+    fn make(&self) -> io::Result<()> {
+        let Place { dir, .. } = &self.place;
+        let temp = dir.with_file_name(format!(".coracle-{}", self.sandbox.key()));
+        match std::fs::remove_dir_all(&temp) {
+            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
+            _ => std::fs::create_dir(&temp)?,
+        }
+        self.give(&temp)?;
+        let held = HostPath::open(&temp).map_err(io::Error::other)?;
+        let tree = Tree::of(&held)?;
+        self.mend(&tree)?;
+        let place = Place { identity: Some(tree.identity()?), ..self.place.clone() };
+        write(&file(&self.sandbox), &place).map_err(io::Error::other)?;
+        std::fs::rename(&temp, dir)
+    }
+
+    /// Makes what is missing. Somebody may have taken it away since.
+    fn mend(&self, dir: &Tree) -> io::Result<()> {
+        let agent = self.place.agent;
+        for name in DIRECTORIES {
+            let (above, last) = below(dir, name)?.ok_or(io::ErrorKind::NotFound)?;
+            if above.look(last)?.is_none() {
+                above.enter_or_make(last)?.give(agent)?;
+            }
+        }
+        for (name, content) in [("HEAD", "ref: refs/heads/main\n".to_owned()), ("config", config_of(None))] {
+            let repo = dir.enter("repo.git".as_ref())?;
+            if repo.look(name.as_ref())?.is_none() {
+                repo.replace(name.as_ref(), 0o644, &mut content.as_bytes())?;
+                repo.give_file(name.as_ref(), agent)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Root makes it for somebody else.
+    fn give(&self, path: &Path) -> io::Result<()> {
+        let Ids { uid, gid } = self.place.agent;
+        let now = path.symlink_metadata()?;
+        if (now.uid(), now.gid()) == (uid, gid) { Ok(()) } else { chown(path, Some(uid), Some(gid)) }
+    }
+
+    /// Takes away what is ours, once there is no container: the repository, and directories that are empty. Work was saved
+    /// before. The answer is what stays, since it is somebody else's.
+    ///
+    /// # Errors
+    /// `teardown_incomplete`; the next call goes on.
+    pub async fn remove(&self) -> Result<Vec<PathBuf>> {
+        let _alone = lock(&self.sandbox.root().join("shared.lock"), PATIENCE).await?;
+        let dir = &self.place.dir;
+        let Some(held) = self.held().or_else(|err| if is_policy(&err) { Ok(None) } else { Err(err) })? else {
+            self.forget()?;
+            return Ok(if dir.exists() { vec![dir.clone()] } else { Vec::new() });
+        };
+        self.clear(&held).map_err(|err| {
+            Failure::new(Code::TeardownIncomplete, format!("`{}` could not be removed whole: {err}.", dir.display()))
+        })?;
+        let left = held.entries().map_err(Failure::internal)?;
+        if left.is_empty() && std::fs::remove_dir(dir).is_ok() {
+            self.forget()?;
+        }
+        Ok(left.into_iter().map(|(name, _)| dir.join(name)).collect())
+    }
+
+    fn clear(&self, held: &Tree) -> io::Result<()> {
+        for name in ["repo.git", ORPHANS] {
+            // No link above it was followed, and nobody is inside who could make one.
+            let there = below(held, name).ok().flatten().map(|(above, last)| above.look(last)).transpose()?.flatten();
+            if there == Some(Node::Dir) {
+                std::fs::remove_dir_all(self.place.dir.join(name))?;
+            }
+        }
+        match held.remove_dir("worktrees".as_ref()) {
+            Err(err) if !matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty) => Err(err),
+            _ => Ok(()),
+        }
+    }
+
+    fn forget(&self) -> Result<()> {
+        match std::fs::remove_file(file(&self.sandbox)) {
+            Err(err) if err.kind() != io::ErrorKind::NotFound => Err(Failure::internal(err)),
+            _ => Ok(()),
+        }
+    }
+
+    fn not_ours(&self) -> Failure {
+        let message = format!("`{}` is there, and was not made for this sandbox.", self.place.dir.display());
+        Failure::new(Code::PolicyDenied, message).detail("rule", "worktree.shared_taken").hint("move it away")
+    }
+
+    fn odd(&self) -> Failure {
+        let message = format!("The repository in `{}` is not what it was made.", self.place.dir.display());
+        Failure::new(Code::RepoCorrupt, message).hint("look at what is there, and move it away")
+    }
+
+    fn failed(&self, err: &io::Error) -> Failure {
+        Failure::new(Code::SandboxUnavailable, format!("`{}` cannot be made: {err}.", self.place.dir.display()))
+    }
+}
+
+/// Writes where a repository comes from into its configuration, which nobody inside can. In place: another file would not
+/// be the one that the container has. What somebody changed stays as it is.
+pub(super) fn write_origin(dir: &Path, url: &str) -> Result<()> {
+    let written = || -> io::Result<()> {
+        let held = HostPath::open(dir).map_err(io::Error::other)?;
+        let repo = Tree::of(&held)?.enter("repo.git".as_ref())?;
+        let mut now = String::new();
+        repo.open("config".as_ref())?.file.take(MAX_CONFIG).read_to_string(&mut now)?;
+        if now == config_of(None) {
+            repo.write_over("config".as_ref(), config_of(Some(url)).as_bytes())
+        } else {
+            Ok(())
+        }
+    };
+    written().map_err(|err| Failure::internal(format!("the repository's configuration cannot be written: {err}")))
+}
+
+/// The configuration of a bare repository of ours, as git would write it: nothing in it is anybody's but ours.
+pub(super) fn config_of(url: Option<&str>) -> String {
+    let core = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n";
+    // It would be written into a directory that is read-only where files are shared.
+    let pack = "[repack]\n\tupdateServerInfo = false\n";
+    let Some(url) = url else { return format!("{core}{pack}") };
+    let url = url.replace('\\', r"\\").replace('"', "\\\"");
+    let origin = format!("[remote \"origin\"]\n\turl = \"{url}\"\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n");
+    format!("{core}{pack}{origin}")
+}
+
+fn file(sandbox: &SandboxDir) -> PathBuf {
+    sandbox.root().join("shared.json")
+}
+
+fn owner(root: &Path) -> Result<Ids> {
+    let meta = root.metadata().map_err(Failure::internal)?;
+    Ok(Ids { uid: meta.uid(), gid: meta.gid() })
+}
+
+/// The directory that a name below another one lies in, and its last part.
+fn below<'a>(dir: &Tree, name: &'a str) -> io::Result<Option<(Tree, &'a OsStr)>> {
+    let (above, last) = name.rsplit_once('/').unwrap_or(("", name));
+    match dir.descend(above.split('/').filter(|it| !it.is_empty()).map(OsStr::new)) {
+        Ok(above) => Ok(Some((above, OsStr::new(last)))),
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(err) => Err(err),
+    }
+}
+
+fn is_policy(err: &Failure) -> bool {
+    err.code == Code::PolicyDenied
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Domain, ProfileName, SandboxKey, WorkflowId};
+
+    struct Bench {
+        root: tempfile::TempDir,
+        state: tempfile::TempDir,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            Self { root: tempfile::tempdir().unwrap(), state: tempfile::tempdir().unwrap() }
+        }
+
+        fn sandbox(&self) -> SandboxDir {
+            let domain = Domain::Workflow(WorkflowId::parse("a").unwrap());
+            let key = SandboxKey::of(&ProfileName::parse("default").unwrap(), &domain, "local");
+            SandboxDir::open(self.state.path(), &key).unwrap()
+        }
+
+        /// As whoever runs the tests, or as somebody else where that is root.
+        fn shared(&self) -> SharedDir {
+            let me = owner(self.state.path()).unwrap();
+            if me.is_root() {
+                chown(self.root.path(), Some(1234), Some(1234)).unwrap();
+            }
+            SharedDir::of(&self.sandbox(), Some(self.root.path()), me).unwrap().unwrap()
+        }
+    }
+
+    #[tokio::test]
+    async fn it_is_made_once_mended_and_gone_with_nothing_left() {
+        let bench = Bench::new();
+        let shared = bench.shared();
+        let first = shared.prepare().await.unwrap();
+        assert_eq!(shared.prepare().await.unwrap(), first);
+        let config = shared.path().join("repo.git/config");
+        assert_eq!(std::fs::read_to_string(&config).unwrap(), config_of(None));
+        assert_eq!(owner(&shared.path().join("repo.git/hooks")).unwrap(), shared.agent());
+        write_origin(shared.path(), "https://e.com/r").unwrap();
+        assert_eq!(shared.prepare().await.unwrap(), first, "the container has this very file");
+        assert_eq!(std::fs::read_to_string(&config).unwrap(), config_of(Some("https://e.com/r")));
+        std::fs::remove_dir(shared.path().join("repo.git/hooks")).unwrap();
+        assert_ne!(shared.prepare().await.unwrap(), first, "another directory is another mount");
+        // The configuration wants something else now, and it stays where it is.
+        let elsewhere = tempfile::tempdir().unwrap();
+        let again = SharedDir::of(&bench.sandbox(), Some(elsewhere.path()), shared.agent()).unwrap().unwrap();
+        assert_eq!(again.path(), shared.path());
+        assert_eq!(SharedDir::of(&bench.sandbox(), None, shared.agent()).unwrap().unwrap().path(), shared.path());
+        assert_eq!(shared.remove().await.unwrap(), [""; 0].map(PathBuf::from));
+        assert_eq!(std::fs::read_dir(bench.root.path()).unwrap().count(), 0);
+        assert!(SharedDir::of(&bench.sandbox(), None, shared.agent()).unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn what_is_somebody_elses_is_neither_used_nor_removed() {
+        let bench = Bench::new();
+        let shared = bench.shared();
+        std::fs::create_dir(shared.path()).unwrap();
+        let refused = shared.prepare().await.unwrap_err();
+        assert_eq!((refused.code, &refused.details["rule"]), (Code::PolicyDenied, &"worktree.shared_taken".into()));
+        std::fs::remove_dir(shared.path()).unwrap();
+        shared.prepare().await.unwrap();
+        let mine = shared.path().join("worktrees/mine");
+        std::fs::create_dir_all(&mine).unwrap();
+        std::fs::create_dir_all(shared.path().join(ORPHANS).join("a")).unwrap();
+        assert_eq!(shared.remove().await.unwrap(), [shared.path().join("worktrees")]);
+        assert!(mine.exists() && !shared.path().join("repo.git").exists() && !shared.path().join(ORPHANS).exists());
+        // It is ours still, and used again.
+        shared.prepare().await.unwrap();
+        std::fs::rename(shared.path(), bench.root.path().join("away")).unwrap();
+        std::fs::create_dir(shared.path()).unwrap();
+        assert_eq!(shared.remove().await.unwrap(), [shared.path()]);
+        assert!(bench.root.path().join("away/repo.git").exists());
+    }
+
+    #[tokio::test]
+    async fn a_link_in_the_place_of_a_directory_is_not_followed() {
+        let bench = Bench::new();
+        let (shared, other) = (bench.shared(), tempfile::tempdir().unwrap());
+        shared.prepare().await.unwrap();
+        std::fs::write(other.path().join("kept"), "").unwrap();
+        let repo = shared.path().join("repo.git");
+        std::fs::rename(&repo, shared.path().join("was")).unwrap();
+        std::os::unix::fs::symlink(other.path(), &repo).unwrap();
+        assert!(shared.prepare().await.is_err());
+        assert!(write_origin(shared.path(), "https://e.com/r").is_err());
+        shared.remove().await.unwrap();
+        assert!(other.path().join("kept").exists());
+    }
+
+    #[test]
+    fn no_agent_works_as_root_or_as_the_worker() {
+        let bench = Bench::new();
+        let of = |person| SharedDir::of(&bench.sandbox(), Some(bench.root.path()), person);
+        assert_eq!(of(WORKER).unwrap_err().details["rule"], "worktree.shared_owner");
+        if owner(bench.root.path()).unwrap().is_root() {
+            assert_eq!(of(Ids::ROOT).unwrap_err().details["rule"], "worktree.shared_owner");
+        }
+        assert_eq!(of(Ids { uid: 7, gid: 8 }).unwrap().unwrap().agent(), Ids { uid: 7, gid: 8 });
+    }
+}

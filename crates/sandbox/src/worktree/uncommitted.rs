@@ -1,0 +1,239 @@
+//! What is not committed in a directory of the person's, as a commit of ours (sandbox.md 2.3).
+//!
+//! The directory is looked at with a repository of ours and a copy of its index: the person's index, files and
+//! references stay as they are, nothing that their repository configures runs, and git enters no repository within it.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::host::git::{Asked, Git, HostGit as _, Peer};
+use coracle_runtime::host::process::{Finished, Stdin};
+use coracle_runtime::{Excerpt, Input};
+use tempfile::TempDir;
+
+use super::source::beneath;
+use super::{LONG, MAX_TOLD, SourceChanges, WorktreeManager, host, read};
+use crate::{Code, Failure, Result, Warning};
+
+/// An index is no longer.
+const MAX_INDEX: u64 = 256 << 20;
+
+/// Patterns of files that the person leaves out.
+const MAX_PATTERNS: u64 = 1 << 20;
+
+/// What there is beside the commit that is checked out.
+#[derive(Debug)]
+pub(super) struct Uncommitted {
+    /// Files that differ from it.
+    files: BTreeSet<Vec<u8>>,
+    /// The commit that is checked out.
+    head: String,
+    look: Look,
+}
+
+/// A repository of ours with the objects of the person's, and an index of its own.
+#[derive(Debug)]
+struct Look {
+    dir: PathBuf,
+    repository: TempDir,
+    index: PathBuf,
+    /// Files of the tree whose content is not that of the index.
+    touched: Vec<Vec<u8>>,
+}
+
+/// Where a checkout keeps what git needs.
+struct Place {
+    git_dir: PathBuf,
+    common_dir: PathBuf,
+}
+
+impl WorktreeManager {
+    /// What is not committed in a checkout, as far as somebody wants to know: that it cannot be told fails nobody who does
+    /// not want it.
+    pub(super) async fn changes(&self, dir: &Path, mirror: &Path, how: SourceChanges) -> Result<Option<Uncommitted>> {
+        match how {
+            SourceChanges::Unseen => Ok(None),
+            SourceChanges::Taken => self.left_out(dir, mirror).await,
+            SourceChanges::Told => Ok(self.left_out(dir, mirror).await.unwrap_or_else(|err| {
+                tracing::warn!(dir = %dir.display(), %err, "what is not committed cannot be told");
+                None
+            })),
+        }
+    }
+
+    /// What is not committed in a checkout; `None` where all is, or nothing is checked out.
+    async fn left_out(&self, dir: &Path, mirror: &Path) -> Result<Option<Uncommitted>> {
+        let Some(place) = self.place(dir)? else { return Ok(None) };
+        let asks = ["ls-remote", "--", &dir.display().to_string(), "HEAD"];
+        let told = self.own_with(mirror, (&asks, vec![]), Stdin::Empty, (Peer::Dir, LONG)).await.map_err(host)?;
+        let text = told.stdout.text();
+        let Some(head) = text.split_whitespace().next().and_then(read::oid).filter(|_| told.ok()) else {
+            return Ok(None);
+        };
+        let head = head.to_owned();
+        let mut look = self.look(dir, &place, (mirror, &head)).await?;
+        let plain = ["-z", "--name-only", "--no-renames", "--no-ext-diff", "--ignore-submodules=all"];
+        let tracked = self.told(&look, &[&["diff-files"][..], &plain].concat(), Stdin::Empty).await?;
+        let words = [&["diff-index", "--cached"][..], &plain, &[&*head, "--"]].concat();
+        let staged = names(&self.told(&look, &words, Stdin::Empty).await?);
+        let new = self.told(&look, &["ls-files", "-z", "--others", "--exclude-standard"], Stdin::Empty).await?;
+        // A directory is a repository of its own, which a commit holds nothing of.
+        let mut touched: BTreeSet<Vec<u8>> = names(&tracked);
+        touched.extend(names(&new).into_iter().filter(|it| !it.ends_with(b"/")));
+        let filtered = self.filtered(&look, &touched).await?;
+        touched.retain(|it| !filtered.contains(it));
+        look.touched = touched.iter().cloned().collect();
+        let files: BTreeSet<_> = touched.into_iter().chain(staged).collect();
+        Ok((!files.is_empty()).then_some(Uncommitted { files, head, look }))
+    }
+
+    /// A commit of all of it on top of the one that is checked out, and the repository that has it.
+    pub(super) async fn commit_of<'a>(&self, state: &'a Uncommitted) -> Result<(String, &'a Path)> {
+        let look = &state.look;
+        let touched = Stdin::Input(Input::Bytes(look.touched.join(&0)));
+        self.told(look, &["update-index", "-z", "--add", "--remove", "--stdin"], touched).await?;
+        let text = |told: Vec<u8>| String::from_utf8_lossy(&told).trim().to_owned();
+        let tree = text(self.told(look, &["write-tree"], Stdin::Empty).await?);
+        let message = format!("Uncommitted changes of {}", look.dir.display());
+        let words = ["commit-tree", "-p", &state.head, "-m", &message, &tree];
+        let commit = text(self.told(look, &words, Stdin::Empty).await?);
+        match read::oid(&commit) {
+            Some(_) => Ok((commit, look.repository.path())),
+            None => Err(Failure::internal("git named no commit")),
+        }
+    }
+
+    fn place(&self, dir: &Path) -> Result<Option<Place>> {
+        let dot_git = dir.join(".git");
+        let Ok(held) = HostPath::open(&dot_git) else { return Ok(None) };
+        let git_dir = if held.is_dir() {
+            held.real().to_owned()
+        } else {
+            let text = small(&dot_git, 4096).unwrap_or_default();
+            let Some(to) = text.strip_prefix("gitdir: ") else { return Ok(None) };
+            let Ok(held) = HostPath::open(&dir.join(to.trim_end())) else { return Ok(None) };
+            held.real().to_owned()
+        };
+        let common = small(&git_dir.join("commondir"), 4096).map(|it| git_dir.join(it.trim_end()));
+        let common = common.unwrap_or_else(|| git_dir.clone());
+        let Ok(common) = HostPath::open(&common) else { return Ok(None) };
+        // A file in the checkout says where: it leads to nothing that the person does not allow.
+        for place in [git_dir.as_path(), common.real()] {
+            beneath(place, &self.settings.allow_roots)?;
+        }
+        Ok(Some(Place { git_dir, common_dir: common.real().to_owned() }))
+    }
+
+    async fn look(&self, dir: &Path, place: &Place, (mirror, head): (&Path, &str)) -> Result<Look> {
+        let repository = self.quarantine(None).await?;
+        let objects = [mirror.join("objects"), place.common_dir.join("objects")];
+        let lines: String = objects.iter().map(|it| format!("{}\n", it.display())).collect();
+        let patterns = small(&place.common_dir.join("info/exclude"), MAX_PATTERNS).unwrap_or_default();
+        let patterns = format!("{patterns}\n{}", self.persons_patterns().await);
+        let written = || -> std::io::Result<()> {
+            for (below, name, content) in [("objects/info", "alternates", &lines), ("info", "exclude", &patterns)] {
+                let above = repository.path().join(below);
+                std::fs::create_dir_all(&above)?;
+                std::fs::write(above.join(name), content)?;
+            }
+            Ok(())
+        };
+        written().map_err(Failure::internal)?;
+        let index = repository.path().join("index");
+        let copied = copy(&place.git_dir.join("index"), &index);
+        let look = Look { dir: dir.to_owned(), repository, index, touched: Vec::new() };
+        // One that is split over files, or damaged: then all files are read.
+        if !copied || self.told(&look, &["ls-files", "-z"], Stdin::Empty).await.is_err() {
+            let _ = std::fs::remove_file(&look.index);
+            self.told(&look, &["read-tree", head], Stdin::Empty).await?;
+        }
+        // It ends with 1 where a file differs, and that is asked for next.
+        self.tries(&look, &["update-index", "-q", "--ignore-submodules", "--refresh"], Stdin::Empty).await?;
+        Ok(look)
+    }
+
+    /// Those whose content a program of the person's would have to make: they are taken as they were committed.
+    async fn filtered(&self, look: &Look, names: &BTreeSet<Vec<u8>>) -> Result<BTreeSet<Vec<u8>>> {
+        if names.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let asked: Vec<_> = names.iter().cloned().collect();
+        let stdin = Stdin::Input(Input::Bytes(asked.join(&0)));
+        let told = self.told(look, &["check-attr", "-z", "--stdin", "filter"], stdin).await?;
+        let fields: Vec<&[u8]> = told.split(|it| *it == 0).collect();
+        let has = |it: &&[&[u8]]| !matches!(it[2], b"unspecified" | b"unset");
+        Ok(fields.chunks_exact(3).filter(has).map(|it| it[0].to_vec()).collect())
+    }
+
+    /// What the person leaves out everywhere.
+    async fn persons_patterns(&self) -> String {
+        let path = |name: &str| self.settings.person.get(name).map(PathBuf::from).filter(|it| it.is_absolute());
+        let Some(home) = path("HOME") else { return String::new() };
+        let xdg = path("XDG_CONFIG_HOME");
+        let told = Git::of_this_host().global_config(&home, xdg.as_deref()).await.unwrap_or_default();
+        let told = String::from_utf8_lossy(&told).into_owned();
+        let said = told.rsplit('\0').find_map(|it| it.strip_prefix("core.excludesfile\n"));
+        let file = match said {
+            Some(said) => said.strip_prefix("~/").map_or_else(|| PathBuf::from(said), |it| home.join(it)),
+            None => xdg.unwrap_or_else(|| home.join(".config")).join("git/ignore"),
+        };
+        if file.is_absolute() { small(&file, MAX_PATTERNS).unwrap_or_default() } else { String::new() }
+    }
+
+    /// What git prints of the checkout; it has to end well.
+    async fn told(&self, look: &Look, words: &[&str], stdin: Stdin) -> Result<Vec<u8>> {
+        let ended = self.tries(look, words, stdin).await?;
+        if ended.stdout.left_out() > 0 {
+            let message = "There are more files in the directory than can be looked at.";
+            return Err(Failure::new(Code::LimitReached, message));
+        }
+        if ended.ok() { Ok(ended.stdout.bytes()) } else { Err(Failure::internal(Excerpt::of(&ended.stderr.bytes()))) }
+    }
+
+    async fn tries(&self, look: &Look, words: &[&str], stdin: Stdin) -> Result<Finished> {
+        let mut place = OsString::from("--git-dir=");
+        place.push(look.repository.path());
+        let fixed = [place, "--work-tree=.".into(), "-c".into(), "core.symlinks=true".into()];
+        let words = fixed.into_iter().chain(words.iter().map(OsString::from)).collect();
+        let ours = coracle_runtime::git::as_ourselves().map(|(name, value)| (name, OsString::from(value)));
+        let env = [("GIT_INDEX_FILE", look.index.clone().into_os_string())].into_iter().chain(ours).collect();
+        let (verb, keep_bytes) = ("git", 2 * MAX_TOLD);
+        let asked = Asked { verb, dir: &look.dir, words, env, stdin, deadline: LONG, keep_bytes };
+        self.git.run(asked, Peer::Nobody).await.map_err(host)
+    }
+}
+
+impl Uncommitted {
+    /// They stay where they are.
+    pub(super) fn warning(&self) -> Warning {
+        let count = self.files.len();
+        let (files, are) = if count == 1 { ("file", "is") } else { ("files", "are") };
+        let message = format!(
+            "{count} {files} of `{}` {are} not committed, and not in the worktree; `include_uncommitted` takes them in",
+            self.look.dir.display()
+        );
+        Warning::new("uncommitted_not_included", message)
+    }
+}
+
+fn names(told: &[u8]) -> BTreeSet<Vec<u8>> {
+    told.split(|it| *it == 0).filter(|it| !it.is_empty()).map(<[u8]>::to_vec).collect()
+}
+
+/// The content of a small regular file.
+fn small(path: &Path, max: u64) -> Option<String> {
+    let mut text = String::new();
+    HostPath::open(path).ok()?.file().ok()?.take(max).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+fn copy(from: &Path, to: &Path) -> bool {
+    let copied = || -> std::io::Result<u64> {
+        let mut from = HostPath::open(from).map_err(std::io::Error::other)?.file()?.take(MAX_INDEX);
+        std::io::copy(&mut from, &mut std::fs::File::create_new(to)?)
+    };
+    copied().is_ok_and(|bytes| bytes < MAX_INDEX)
+}

@@ -1,0 +1,75 @@
+//! `coracle run packages`: what the snippets of all sessions can use. Only a person adds to it.
+
+use std::process::ExitCode;
+
+use clap::ArgMatches;
+use serde_json::{Map, Value, json};
+
+use crate::audit;
+use crate::context::{Context, Options};
+use crate::failure::Failure;
+use crate::host::Host;
+use crate::progress::{Event, Progress};
+use crate::{render, tools};
+
+pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
+    let Some((verb, matches)) = matches.subcommand() else { return ExitCode::from(super::NOT_UNDERSTOOD) };
+    let json = matches.get_flag("json");
+    match done(verb, matches, host, options).await {
+        Ok(answer) if json => super::finish(&answer),
+        Ok(answer) => {
+            render::print(&render::packages(verb, &Value::Object(answer)));
+            ExitCode::SUCCESS
+        }
+        Err(failure) if json => super::finish(&failure.answer(Some(&format!("run packages {verb}")))),
+        Err(failure) => super::told(&failure),
+    }
+}
+
+async fn done(verb: &str, matches: &ArgMatches, host: Host, options: &Options) -> Result<Map<String, Value>, Failure> {
+    let tells = host.stderr_is_terminal;
+    let cx = super::open(host, options)?;
+    if let Some(fault) = cx.config_fault.as_deref() {
+        return Err(fault.clone());
+    }
+    match verb {
+        "list" => tools::packages::list(&cx),
+        "add" => {
+            let language = matches.get_one::<String>("language").cloned().unwrap_or_default();
+            let names: Vec<String> = matches.get_many("names").into_iter().flatten().cloned().collect();
+            let args = json!({ "language": language, "packages": names });
+            audited(cx, "run_packages_add", args, tells, async |cx| tools::packages::add(cx, &language, &names).await)
+                .await
+        }
+        _ => audited(cx, "run_packages_clear", json!({}), tells, async |cx| tools::packages::clear(cx).await).await,
+    }
+}
+
+/// An act with its two lines in the audit, and its news for whoever sits at a terminal.
+async fn audited(
+    cx: Context,
+    act: &str,
+    args: Value,
+    tells: bool,
+    work: impl AsyncFnOnce(&Context) -> Result<Map<String, Value>, Failure>,
+) -> Result<Map<String, Value>, Failure> {
+    let args = args.as_object().cloned().unwrap_or_default();
+    let intent = audit::intent(&cx, act, &args).await?;
+    let (progress, mut events) = Progress::channel();
+    let heard = async {
+        while let Some(event) = events.recv().await {
+            if let Event::Message(text) = event
+                && tells
+            {
+                render::note(&text);
+            }
+        }
+    };
+    let working = async {
+        let cx = cx.for_call(cx.cancel.clone(), progress);
+        work(&cx).await
+    };
+    let (result, ()) = tokio::join!(working, heard);
+    intent.result(&result).await;
+    result
+}

@@ -1,0 +1,245 @@
+//! What a sandbox is to be made of, decided before there is one.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use coracle_lifecycle::begin;
+use coracle_provision::{UserAsk, accounts};
+use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::{
+    ContainerName, Ids, Image, ImageRef, Limits, Mount, PatternSet, Policy, Problem, admit, random_hex,
+};
+use coracle_sandbox::devcontainer::{Devcontainer, Found, MAX_BYTES, MountKind, Refusal, find, read, refused};
+use coracle_sandbox::worktree::{Seen, SeenKind};
+use coracle_sandbox::{AGENT, Look, ProfileName, WORKER, Warning, WorkflowId};
+
+use super::image::{Looking, Made, make, missing, recipe};
+use super::record::{Agent, Record, alone, forget, is_remembered, remember, setting, variables};
+use crate::config::{Config, DevcontainerFile, SandboxProfile};
+use crate::context::Context;
+use crate::failure::{Code, Failure};
+use crate::ops::create::draft;
+use crate::ops::preflight::{Ready, ensure_ready};
+use crate::resolve::{self, protected};
+use crate::sandbox::home::Home;
+use crate::sandbox::plan::{Bind, bind};
+
+/// Which workflow begins, of what, and from where.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Beginning<'a> {
+    pub(crate) profile: &'a ProfileName,
+    pub(crate) workflow: &'a WorkflowId,
+    pub(crate) source: &'a str,
+    pub(crate) base: Option<&'a str>,
+}
+
+/// Where there is neither a container nor a workflow, nothing counts that was decided before: whoever decided it failed.
+/// Said before a workflow begins, since it lets nobody begin meanwhile.
+pub(crate) async fn afresh(cx: &Context, home: Arc<Home>, profile: &ProfileName) -> Result<Arc<Home>, Failure> {
+    let dir = home.sandbox.dir();
+    if !is_remembered(dir) {
+        return Ok(home);
+    }
+    let Some(_alone) = dir.end().await? else { return Ok(home) };
+    let gone = home.sandbox.look().await? == Look::Missing;
+    if !gone || !home.worktrees.remembered(home.key.as_str())?.is_empty() {
+        return Ok(home);
+    }
+    forget(dir)?;
+    cx.homes().forget(&home.key).await;
+    cx.homes().of_key(cx, home.key.clone(), profile).await
+}
+
+/// The sandbox of a workflow that begins. One that is there stays as it is; a new one is made as the repository's file
+/// says, if there is one and the person wants that.
+pub(crate) async fn chosen(cx: &Context, home: Arc<Home>, it: Beginning<'_>) -> Result<Arc<Home>, Failure> {
+    let profile = cx.config.sandbox.profile(it.profile);
+    let which = setting(cx, &profile);
+    if *which == DevcontainerFile::Off || home.worn.is_some() {
+        return Ok(home);
+    }
+    let dir = home.sandbox.dir();
+    let _alone = alone(dir.root().join("devcontainer.lock")).await?;
+    if !is_remembered(dir) {
+        if home.sandbox.look().await? != Look::Missing {
+            return Ok(home);
+        }
+        let Some(seen) = cx.unless_cancelled(async { Ok(home.worktrees.see(it.source, it.base).await?) }).await? else {
+            return Ok(home);
+        };
+        let Some(path) = path_of(&home, &seen, which).await? else { return Ok(home) };
+        let record = decided(cx, &home, (it, &profile), (&seen, path)).await?;
+        remember(dir, &record)?;
+    }
+    cx.homes().forget(&home.key).await;
+    cx.homes().of_key(cx, home.key.clone(), it.profile).await
+}
+
+/// Where the file is.
+async fn path_of(home: &Home, seen: &Seen, which: &DevcontainerFile) -> Result<Option<String>, Failure> {
+    if let DevcontainerFile::At(path) = which {
+        return Ok(Some(path.clone()));
+    }
+    let mut files = home.worktrees.seen_files(seen, ".devcontainer").await?;
+    files.extend(home.worktrees.seen_files(seen, ".devcontainer.json").await?);
+    match find(files.iter().filter(|it| it.kind != SeenKind::Link).map(|it| it.path.as_str())) {
+        Found::Nothing => Ok(None),
+        Found::One(path) => Ok(Some(path)),
+        Found::Several(paths) => {
+            let message = format!("the repository has several, and none is the usual one: {}", paths.join(", "));
+            let failure = Failure::new(Code::DevcontainerInvalid, message).detail("found", paths);
+            Err(failure.hint("name one in `sandbox.devcontainer`, or say `off` there"))
+        }
+    }
+}
+
+/// Reads the file, refuses what is not granted, and only then makes what it needs.
+async fn decided(
+    cx: &Context,
+    home: &Home,
+    (it, profile): (Beginning<'_>, &SandboxProfile),
+    (seen, path): (&Seen, String),
+) -> Result<Record, Failure> {
+    let files = home.worktrees.seen_files(seen, &path).await?;
+    let found = files.iter().find(|it| it.path == path && it.kind != SeenKind::Link);
+    let found = found.ok_or_else(|| missing(&path, "is no file of the repository"))?;
+    let bytes =
+        home.worktrees.seen_content(seen, found, MAX_BYTES).await.map_err(|err| missing(&path, &err.message))?;
+    let name = seen.name().to_owned();
+    let variables = variables(cx, &home.key, (&seen.url, seen.local, &name), it.workflow);
+    let file = read(&bytes, &variables).map_err(|err| err.detail("file", path.clone()))?;
+    let looking = Looking { cx, worktrees: &home.worktrees, seen, path: &path, variables: &variables };
+    let mut refusals = mount_problems(&file, &cx.policy()?);
+    refusals.extend(protected_problems(&file, &cx.config));
+    let recipe = recipe(looking, &file, profile.image.as_ref(), &mut refusals).await?;
+    if !refusals.is_empty() {
+        return Err(refused(&refusals).detail("file", path).into());
+    }
+    let mut warnings = [file.warnings.clone(), recipe.warnings.clone(), needs(&file, cx)].concat();
+    let ready = ensure_ready(cx).await?;
+    let Made { image, reference, built } = make(looking, &ready, &recipe).await?;
+    let agent = agent(cx, &ready, (&image, &reference), file.user.as_deref(), &mut warnings).await?;
+    let text = String::from_utf8(bytes).map_err(Failure::internal)?;
+    let env = image.env.iter().filter_map(|it| it.split_once('='));
+    Ok(Record {
+        source: it.source.to_owned(),
+        local: seen.local,
+        name,
+        commit: seen.commit.clone(),
+        path,
+        text,
+        workflow: it.workflow.clone(),
+        image: reference,
+        built,
+        image_env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect::<BTreeMap<_, _>>(),
+        agent,
+        kept_out: recipe.kept_out,
+        warnings,
+    })
+}
+
+/// Directories of the host are granted as any other mount is.
+fn mount_problems(file: &Devcontainer, policy: &Policy) -> Vec<Refusal> {
+    let binds = file.mounts.iter().filter_map(|it| match &it.kind {
+        MountKind::Bind(source) => Some(source),
+        _ => None,
+    });
+    let problem = |source: &String| {
+        if !source.starts_with('/') {
+            let message = format!("`{}` is no absolute path of this host", source.escape_debug());
+            return Some(Refusal::new("mounts", "mount.root", message));
+        }
+        match HostPath::open(Path::new(source)) {
+            Err(err) => Some(Refusal::new("mounts", "mount.root", err.to_string())),
+            Ok(host) => policy.host_path_problem("mount", host.real()).map(refusal_of),
+        }
+    };
+    binds.filter_map(problem).collect()
+}
+
+/// Mounts that would go around what is protected in a directory of the host.
+fn protected_problems(file: &Devcontainer, config: &Config) -> Vec<Refusal> {
+    let names = &config.workspace.protected;
+    let open = |(path, at, access): Bind| HostPath::open(&path).ok().map(|host| Mount { host, at, access });
+    // One that cannot be opened is refused for that.
+    let mounts: Vec<_> = file.mounts.iter().filter_map(|it| open(bind(config, it)?)).collect();
+    let around = protected::ways_around(&mounts, names).into_iter().map(refusal_of);
+    let covering = protected::in_place_of(&mounts, names);
+    let covering = covering.map(|it| Refusal::new("mounts", "files.protected", it).unless("workspace.protected"));
+    around.chain(covering).collect()
+}
+
+fn refusal_of(problem: Problem) -> Refusal {
+    let Problem { rule, setting, message, .. } = problem;
+    Refusal { property: "mounts".into(), rule, setting, message }
+}
+
+/// What it says it needs and does not get.
+fn needs(file: &Devcontainer, cx: &Context) -> Vec<Warning> {
+    let (own, needs) = (&cx.config.sandbox, &file.needs);
+    let limits = Limits { memory: Some(own.memory), cpus: Some(own.cpus), pids: Some(own.pids) };
+    let told = |what: String| Warning::new("host_requirements", what);
+    let cpus = needs.cpus.filter(|it| limits.cpus.is_some_and(|has| *it > has));
+    let memory = needs.memory.filter(|it| limits.memory.is_some_and(|has| *it > has.0));
+    [
+        cpus.map(|it| told(format!("it asks for {it} cores, and has {} (`sandbox.cpus`)", own.cpus))),
+        memory.map(|it| told(format!("it asks for {it} bytes of memory, and has {} (`sandbox.memory`)", own.memory))),
+        needs.gpu.then(|| told("it asks for a GPU, and sandboxes have none".to_owned())),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// Who runs commands: looked up in the image. Never root, and never the one whom the worker runs as.
+async fn agent(
+    cx: &Context,
+    ready: &Ready,
+    (image, reference): (&Image, &ImageRef),
+    asked: Option<&str>,
+    warnings: &mut Vec<Warning>,
+) -> Result<Agent, Failure> {
+    let Some(asked) = asked else { return Ok(Agent::default()) };
+    let invalid = |why: String| Failure::new(Code::DevcontainerInvalid, why).detail("property", "remoteUser");
+    let ask = UserAsk::parse(asked).map_err(|err| invalid(err.to_string()))?;
+    let not_root = |warnings: &mut Vec<Warning>| {
+        let message = format!("`{asked}` is root while the image is built alone; commands run as `agent`");
+        warnings.push(Warning::new("devcontainer_ignored", message));
+        Ok(Agent::default())
+    };
+    if ask == UserAsk::Ids(Ids::ROOT) {
+        return not_root(warnings);
+    }
+    let name = format!("{}-peek-{}", cx.config.label_namespace, random_hex::<3>());
+    let bare = resolve::bare(ContainerName::parse(name)?, reference.clone());
+    // What it was made of was on the list.
+    let policy = Policy { images: PatternSet::new(&["*".to_owned()]).unwrap_or_default(), ..cx.policy()? };
+    let (runtime, store) = (&*ready.runtime, cx.store()?);
+    let mut making = begin(runtime, &store, draft(cx)?).await?;
+    let known = async {
+        let peek = making.peek(admit(bare, &policy)?, image).await?;
+        let known = accounts(runtime, &peek).await;
+        runtime.remove(&peek).await?;
+        Ok::<_, Failure>(known?)
+    };
+    let known = known.await;
+    for err in making.undo().await {
+        tracing::warn!(%err, "a container that was looked into stays");
+    }
+    let known = known?;
+    let ids =
+        known.resolve(&ask).map_err(|_| invalid(format!("there is no user `{asked}` in the image {reference}")))?;
+    if ids.is_root() {
+        return not_root(warnings);
+    }
+    if ids.uid == WORKER.uid {
+        return Err(invalid(format!("`{asked}` has the uid {}, as the worker has", WORKER.uid)));
+    }
+    if ids == AGENT {
+        return Ok(Agent { name: asked.to_owned(), ..Agent::default() });
+    }
+    let home = known.home(ids.uid).filter(|it| *it != "/" && *it != "/nonexistent");
+    let home = home.map_or_else(|| "/home/agent".to_owned(), str::to_owned);
+    Ok(Agent { name: asked.to_owned(), ids, home })
+}

@@ -1,0 +1,406 @@
+//! The image of a file: the one it names, or one that is built of the repository's commit.
+//!
+//! **Invariant:** a build sees the commit that the host fetched, and of it nothing that is named like a key.
+//! **Invariant:** an image that was built is used again only under the id that this host wrote down.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::Path;
+
+use coracle_runtime::archive::{Limits, Writer, unpack};
+use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::{EngineKind, Ids, Image, ImageAct, ImageBuild, ImageRef, PatternSet, Policy};
+use coracle_sandbox::devcontainer::{
+    Build, Devcontainer, Dockerfile, Feature, FeatureFile, Refusal, Variables, dockerfile, feature_file, is_kept_out,
+    relative,
+};
+use coracle_sandbox::worktree::{Seen, SeenFile, SeenKind};
+use coracle_sandbox::{Warning, WorktreeManager};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::record::{Worn, alone};
+use crate::config::BuildNetwork;
+use crate::context::Context;
+use crate::failure::{Code, Failure};
+use crate::ops::preflight::Ready;
+use crate::tools::{self, Imaged};
+
+/// Of a Dockerfile, and of what a feature says of itself.
+const MAX_TEXT: usize = 1 << 20;
+
+/// Of what a build sees.
+const MAX_CONTEXT: Limits = Limits { max_bytes: 1 << 30, max_entries: 100_000 };
+
+/// What runs a feature's script. Its options are in a file, so nothing of them is read by a shell that is no value.
+const INSTALL: &str = "set -a && . ./coracle.env && set +a && chmod 755 install.sh && ./install.sh && cd / && rm -rf";
+
+/// How an image comes to be, with all that can be refused behind it.
+#[derive(Debug)]
+pub(super) struct Recipe {
+    base: Basis,
+    features: Vec<Tool>,
+    /// Files that the build does not get to see.
+    pub(super) kept_out: Vec<String>,
+    pub(super) warnings: Vec<Warning>,
+}
+
+#[derive(Debug)]
+enum Basis {
+    /// As it is: the file's, or that of the profile.
+    Image(Option<ImageRef>),
+    Built(Box<Plan>),
+}
+
+#[derive(Debug)]
+struct Plan {
+    text: String,
+    needs: Dockerfile,
+    build: Build,
+    /// The directory of the repository that it sees.
+    below: String,
+    files: Vec<SeenFile>,
+}
+
+/// A feature that lies in the repository.
+#[derive(Debug)]
+struct Tool {
+    feature: Feature,
+    below: String,
+    files: Vec<SeenFile>,
+    file: FeatureFile,
+    told: BTreeMap<String, String>,
+}
+
+/// Who looks at what.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Looking<'a> {
+    pub(super) cx: &'a Context,
+    pub(super) worktrees: &'a WorktreeManager,
+    pub(super) seen: &'a Seen,
+    /// The file's path.
+    pub(super) path: &'a str,
+    pub(super) variables: &'a Variables,
+}
+
+/// An image that is there.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) image: Image,
+    pub(super) reference: ImageRef,
+    pub(super) built: bool,
+}
+
+/// The image of a sandbox that is there already, made again if it is gone.
+pub(crate) async fn image_of(cx: &Context, ready: &Ready, worn: &Worn) -> Result<Imaged, Failure> {
+    let record = &worn.record;
+    if !record.built {
+        let named = worn.file.image.as_ref().or(worn.usual.as_ref());
+        return tools::sandbox_image(cx, ready, named).await;
+    }
+    if let Some((image, reference)) = found(cx, ready, &record.image).await? {
+        return Ok(Imaged { image, reference: reference.to_string() });
+    }
+    let worktrees = super::super::home::worktrees(cx)?;
+    let seen = worktrees.see_again(&record.source, &record.commit).await?;
+    let variables = record.variables(cx, &worn.key);
+    let looking = Looking { cx, worktrees: &worktrees, seen: &seen, path: &record.path, variables: &variables };
+    // It was granted before; a list that has become shorter counts all the same.
+    let mut refusals = Vec::new();
+    let recipe = recipe(looking, &worn.file, worn.usual.as_ref(), &mut refusals).await?;
+    if !refusals.is_empty() {
+        return Err(coracle_sandbox::devcontainer::refused(&refusals).into());
+    }
+    let made = make(looking, ready, &recipe).await?;
+    Ok(Imaged { reference: made.reference.to_string(), image: made.image })
+}
+
+/// Reads all that an image is made of. What is not granted is added to `refusals`.
+pub(super) async fn recipe(
+    it: Looking<'_>,
+    file: &Devcontainer,
+    usual: Option<&ImageRef>,
+    refusals: &mut Vec<Refusal>,
+) -> Result<Recipe, Failure> {
+    let policy = it.cx.policy()?;
+    let dir = it.path.rsplit_once('/').map_or("", |it| it.0);
+    let (mut kept_out, mut warnings) = (Vec::new(), Vec::new());
+    let base = match &file.build {
+        Some(build) => plan(it, (dir, build), (refusals, &mut kept_out)).await?,
+        None => Some(Basis::Image(file.image.as_ref().or(usual).cloned())),
+    };
+    let named: Vec<(&str, &ImageRef)> = match &base {
+        Some(Basis::Built(plan)) => plan.needs.bases.iter().map(|it| ("build.dockerfile", it)).collect(),
+        _ => file.image.iter().map(|it| ("image", it)).collect(),
+    };
+    refusals.extend(named.into_iter().filter_map(|it| image_problem(it, &policy)));
+    let allowed = PatternSet::new(&it.cx.config.sandbox.features_allow).unwrap_or_default();
+    let mut features = Vec::new();
+    for feature in &file.features {
+        match feature.local(dir, &allowed) {
+            Err(refusal) => refusals.push(refusal),
+            Ok(None) => return Err(not_fetched(feature)),
+            Ok(Some(below)) => features.push(tool(it, feature, below, &mut warnings).await?),
+        }
+    }
+    // With refusals nothing is made, so it does not matter of what.
+    let base = base.unwrap_or(Basis::Image(None));
+    Ok(Recipe { base, features, kept_out, warnings })
+}
+
+fn image_problem((property, image): (&str, &ImageRef), policy: &Policy) -> Option<Refusal> {
+    let allowed = policy.images.matches(image.as_str()) || policy.images.matches(image.completed().as_str());
+    let refusal =
+        || Refusal::new(property, "image", format!("image `{image}` is not on the list")).unless("security.images");
+    (!allowed).then(refusal)
+}
+
+fn not_fetched(feature: &Feature) -> Failure {
+    let message = format!("the feature `{}` is in a registry, and this release fetches none from there", feature.name);
+    Failure::new(Code::Unsupported, message).hint("put its files into the repository, and name it `./NAME`")
+}
+
+/// What a Dockerfile sees and needs; nothing when it is refused.
+async fn plan(
+    it: Looking<'_>,
+    (dir, build): (&str, &Build),
+    (refusals, kept_out): (&mut Vec<Refusal>, &mut Vec<String>),
+) -> Result<Option<Basis>, Failure> {
+    let mut outside = |property: &str| {
+        let message = "it lies outside the repository, or is named like a key";
+        refusals.push(Refusal::new(property, "devcontainer.context", message));
+    };
+    let Some(at) = relative(dir, &build.dockerfile).filter(|it| !is_kept_out(it)) else {
+        outside("build.dockerfile");
+        return Ok(None);
+    };
+    let Some(below) = relative(dir, &build.context).filter(|it| it.is_empty() || !is_kept_out(it)) else {
+        outside("build.context");
+        return Ok(None);
+    };
+    let text = text(it, &at).await?;
+    let needs = match dockerfile(&text, &build.args) {
+        Ok(needs) => needs,
+        Err(more) => {
+            refusals.extend(more);
+            return Ok(None);
+        }
+    };
+    let (out, files) =
+        it.worktrees.seen_files(it.seen, &below).await?.into_iter().partition(|it| is_kept_out(&it.path));
+    let out: Vec<SeenFile> = out;
+    kept_out.extend(out.into_iter().map(|it| it.path).take(100));
+    Ok(Some(Basis::Built(Box::new(Plan { text, needs, build: build.clone(), below, files }))))
+}
+
+async fn text(it: Looking<'_>, path: &str) -> Result<String, Failure> {
+    let bytes = content(it, path).await?;
+    String::from_utf8(bytes).map_err(|_| missing(path, "is no text"))
+}
+
+async fn content(it: Looking<'_>, path: &str) -> Result<Vec<u8>, Failure> {
+    let files = it.worktrees.seen_files(it.seen, path).await?;
+    let file = files.into_iter().find(|it| it.path == path && it.kind != SeenKind::Link);
+    let file = file.ok_or_else(|| missing(path, "is no file of the repository"))?;
+    Ok(it.worktrees.seen_content(it.seen, &file, MAX_TEXT).await?)
+}
+
+pub(super) fn missing(path: &str, why: &str) -> Failure {
+    Failure::new(Code::DevcontainerInvalid, format!("`{}` {why}", path.escape_debug())).detail("path", path)
+}
+
+async fn tool(it: Looking<'_>, feature: &Feature, below: String, warnings: &mut Vec<Warning>) -> Result<Tool, Failure> {
+    let mut files = it.worktrees.seen_files(it.seen, &below).await?;
+    files.retain(|it| !is_kept_out(&it.path));
+    content(it, &format!("{below}/install.sh")).await?;
+    let about = format!("{below}/devcontainer-feature.json");
+    let mut file = feature_file(&feature.name, &content(it, &about).await?)?;
+    warnings.append(&mut file.warnings);
+    let told = file.told(feature, it.variables);
+    Ok(Tool { feature: feature.clone(), below, files, file, told })
+}
+
+/// Makes it, or finds it made before.
+pub(super) async fn make(it: Looking<'_>, ready: &Ready, recipe: &Recipe) -> Result<Made, Failure> {
+    let base = match &recipe.base {
+        Basis::Image(named) => {
+            let Imaged { image, reference } = tools::sandbox_image(it.cx, ready, named.as_ref()).await?;
+            Made { image, reference: ImageRef::parse(&reference)?, built: false }
+        }
+        Basis::Built(plan) => built(it, ready, plan).await?,
+    };
+    if recipe.features.is_empty() { Ok(base) } else { with_features(it, ready, base, &recipe.features).await }
+}
+
+async fn built(it: Looking<'_>, ready: &Ready, plan: &Plan) -> Result<Made, Failure> {
+    let mut bases = Vec::new();
+    let mut arch = String::new();
+    for base in &plan.needs.bases {
+        let image = tools::sandbox_image(it.cx, ready, Some(base)).await?.image;
+        bases.push(json!([base, image.digest.as_deref().unwrap_or(image.id.as_str())]));
+        arch.clone_from(&image.arch);
+    }
+    let Build { args, target, .. } = &plan.build;
+    let parts = json!({ "bases": bases, "arch": arch, "dockerfile": plan.text, "args": args, "target": target,
+        "files": files_of(&plan.files, &plan.below) });
+    let trees = vec![("context".to_owned(), plan.below.as_str(), plan.files.as_slice())];
+    let args = args.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    let target = target.clone();
+    by_key(it, ready, Asked { parts, text: plan.text.clone(), args, target, trees, more: Vec::new() }).await
+}
+
+/// Each on top of the one before, as root; then whoever the image is for.
+async fn with_features(it: Looking<'_>, ready: &Ready, base: Made, tools: &[Tool]) -> Result<Made, Failure> {
+    let mut text = format!("FROM {}\nUSER 0:0\n", base.reference);
+    let mut parts = Vec::new();
+    let (mut trees, mut more) = (Vec::new(), Vec::new());
+    for (number, tool) in tools.iter().enumerate() {
+        let place = format!("/tmp/coracle-feature-{number}");
+        text += &format!("COPY {number} {place}\nRUN cd {place} && {INSTALL} {place}\n");
+        for (name, value) in &tool.file.env {
+            // Names are those of variables, values one line; in quotes both engines read these escapes as JSON does.
+            text += &format!("ENV {name}={}\n", json!(value));
+        }
+        let lines = tool.told.iter().map(|(name, value)| {
+            let value = shlex::try_quote(value).map_err(|_| missing(&tool.feature.name, "has an option with a NUL"))?;
+            Ok(format!("{name}={value}\n"))
+        });
+        let env = lines.collect::<Result<String, Failure>>()?;
+        parts.push(json!([tool.feature.name, env, tool.file.env, files_of(&tool.files, &tool.below)]));
+        trees.push((format!("context/{number}"), tool.below.as_str(), tool.files.as_slice()));
+        more.push((format!("context/{number}/coracle.env"), env));
+    }
+    text += &format!("USER {}\n", user_of(&base.image)?);
+    let parts = json!({ "base": base.image.id, "features": parts, "dockerfile": text });
+    by_key(it, ready, Asked { parts, text, args: Vec::new(), target: None, trees, more }).await
+}
+
+/// Whom an image is for, if the name is one word that a Dockerfile takes as it is.
+fn user_of(image: &Image) -> Result<&str, Failure> {
+    let odd = |c: char| c.is_control() || c.is_whitespace() || "$\\\"'".contains(c);
+    match image.config.user.as_str() {
+        "" => Ok("0:0"),
+        user if user.contains(odd) => {
+            let message = format!("the image is for the user `{}`, which is no name of one", user.escape_debug());
+            Err(Failure::new(Code::DevcontainerInvalid, message).detail("property", "features"))
+        }
+        user => Ok(user),
+    }
+}
+
+/// Path below the directory, what it is, and the sum over its content.
+fn files_of(files: &[SeenFile], below: &str) -> Value {
+    files.iter().map(|it| json!([it.path.strip_prefix(below), format!("{:?}", it.kind), it.oid])).collect()
+}
+
+/// Writes what a build sees into a directory of ours.
+async fn lay_out(it: Looking<'_>, dir: &Path, asked: &Asked<'_>) -> Result<(), Failure> {
+    std::fs::write(dir.join("Dockerfile"), &asked.text).map_err(Failure::internal)?;
+    let spool = tempfile::tempfile_in(dir).map_err(Failure::internal)?;
+    let mut tar = Writer::new(spool, Ids::ROOT, MAX_CONTEXT);
+    tar.dir("context", 0o755).map_err(Failure::internal)?;
+    for (into, below, files) in &asked.trees {
+        it.worktrees.pack(it.seen, files, (below, into), &mut tar).await?;
+    }
+    for (path, text) in &asked.more {
+        tar.file(path, 0o644, text.as_bytes()).map_err(Failure::internal)?;
+    }
+    let (tar, _) = tar.finish().map_err(Failure::internal)?;
+    let place = HostPath::open(dir).map_err(Failure::internal)?.dir().map_err(Failure::internal)?;
+    unpack(tar, &place, "context", MAX_CONTEXT).map(drop).map_err(Failure::internal)
+}
+
+/// A build.
+struct Asked<'a> {
+    /// All that decides what comes of it.
+    parts: Value,
+    /// The Dockerfile.
+    text: String,
+    args: Vec<(String, String)>,
+    target: Option<String>,
+    /// Files of the repository: where they go, and what of their paths is left out.
+    trees: Vec<(String, &'a str, &'a [SeenFile])>,
+    /// Files of ours.
+    more: Vec<(String, String)>,
+}
+
+/// The image of a key, built once.
+async fn by_key(it: Looking<'_>, ready: &Ready, asked: Asked<'_>) -> Result<Made, Failure> {
+    let (cx, kind) = (it.cx, ready.runtime.kind());
+    let offline = cx.config.sandbox.build_network == BuildNetwork::None || !cx.policy()?.open_network;
+    let key = key(kind, &json!({ "parts": asked.parts, "offline": offline }));
+    let tag = ImageRef::parse(format!("coracle-devcontainer:{key}"))?;
+    let state = cx.state()?.root();
+    let locks = state.join("locks");
+    std::fs::create_dir_all(&locks).map_err(Failure::internal)?;
+    let _alone = alone(locks.join(format!("devcontainer-{key}"))).await?;
+    if let Some((image, reference)) = found(cx, ready, &tag).await? {
+        return Ok(Made { image, reference, built: true });
+    }
+    cx.progress.message("building the image of devcontainer.json".to_owned()).await;
+    let dir = tempfile::Builder::new()
+        .prefix("devcontainer-")
+        .tempdir_in(cx.state()?.scratch())
+        .map_err(Failure::internal)?;
+    lay_out(it, dir.path(), &asked).await?;
+    let build = ImageBuild {
+        context: dir.path().join("context"),
+        dockerfile: dir.path().join("Dockerfile"),
+        tag: tag.clone(),
+        args: asked.args,
+        target: asked.target,
+        offline,
+        memory: Some(cx.config.sandbox.memory),
+        labels: Vec::new(),
+        deadline: cx.config.images.build_timeout.0,
+    };
+    let image = cx.unless_cancelled(async {
+        let made = ready.runtime.image(ImageAct::Build(Box::new(build))).await.map_err(failed)?;
+        made.into_iter().next().ok_or_else(|| Failure::internal("the engine named no image"))
+    });
+    let image = image.await?;
+    note(cx, &tag, &image)?;
+    let found = coracle_images::find(&*ready.runtime, &tag).await?;
+    let reference = found.map_or(tag, |it| it.1);
+    Ok(Made { image, reference, built: true })
+}
+
+fn failed(err: coracle_runtime::Error) -> Failure {
+    match err {
+        coracle_runtime::Error::Engine { excerpt, .. } => {
+            let message = format!("the image of devcontainer.json could not be built: {excerpt}");
+            Failure::new(Code::BaseBuildFailed, message).detail("stage", "devcontainer")
+        }
+        err => err.into(),
+    }
+}
+
+fn key(kind: EngineKind, parts: &Value) -> String {
+    let text = json!({ "schema": 1, "engine": kind, "parts": parts }).to_string();
+    hex::encode(&Sha256::digest(text)[..8])
+}
+
+/// Where it is written down which image a name stands for.
+fn note_of(cx: &Context, tag: &ImageRef) -> Result<std::path::PathBuf, Failure> {
+    let dir = cx.state()?.root().join("devcontainers");
+    std::fs::create_dir_all(&dir).map_err(Failure::internal)?;
+    Ok(dir.join(tag.as_str().replace(':', "-")))
+}
+
+fn note(cx: &Context, tag: &ImageRef, image: &Image) -> Result<(), Failure> {
+    let path = note_of(cx, tag)?;
+    let dir = path.parent().unwrap_or(&path);
+    let written = tempfile::NamedTempFile::new_in(dir).and_then(|mut file| {
+        file.write_all(image.id.as_str().as_bytes())?;
+        file.persist(&path).map_err(|err| err.error)
+    });
+    written.map(drop).map_err(Failure::internal)
+}
+
+/// The image of that name, if it is the one that was built here.
+async fn found(cx: &Context, ready: &Ready, tag: &ImageRef) -> Result<Option<(Image, ImageRef)>, Failure> {
+    let plain = ImageRef::parse(tag.as_str().rsplit('/').next().unwrap_or_default())?;
+    let known = std::fs::read_to_string(note_of(cx, &plain)?).unwrap_or_default();
+    let found = coracle_images::find(&*ready.runtime, tag).await?;
+    Ok(found.filter(|it| it.0.id.as_str() == known))
+}

@@ -1,0 +1,15 @@
+//! Sandboxes that are made as their repository's `devcontainer.json` says (sandbox.md 6.2).
+//!
+//! The file is read from the mirror before there is a container, and judged whole; then its image is made, and what was
+//! decided is written down beside the sandbox's record. Whoever opens the sandbox later finds it there: a sandbox keeps the
+//! file that it was made with.
+
+mod choose;
+mod enter;
+mod image;
+mod record;
+
+pub(super) use self::choose::{Beginning, afresh, chosen};
+pub(super) use self::enter::{Told, enter};
+pub(super) use self::image::image_of;
+pub(super) use self::record::{Worn, forget, worn};

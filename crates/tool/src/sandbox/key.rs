@@ -1,0 +1,108 @@
+//! Where the key of a provider is. It is looked for at use: a new one counts at once, one that a program prints within a
+//! minute.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use coracle_runtime::Secret;
+use coracle_runtime::host::process::{self, Invocation, Stdin};
+use coracle_sandbox::proxy::KeySource;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::config;
+use crate::context::Context;
+use crate::failure::Failure;
+
+/// A key longer than that is none.
+const MAX_KEY: usize = 16 << 10;
+
+/// A program that asks a person is given up after that time.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// So long what a program printed is used again: each model call would start it else.
+const FRESH: Duration = Duration::from_secs(60);
+
+/// Where it is.
+#[derive(Clone, Debug)]
+enum From {
+    Variable(String),
+    File(PathBuf),
+    Program(PathBuf, Vec<String>),
+    Nothing,
+}
+
+#[derive(Debug)]
+pub(super) struct Key {
+    cx: Context,
+    from: From,
+    printed: Mutex<Option<(Instant, Secret)>>,
+}
+
+impl Key {
+    pub(super) fn of(cx: &Context, own: &config::Provider) -> Result<Self, Failure> {
+        // The configuration was held against naming two.
+        let from = match (&own.key_env, &own.key_file, &own.key_command) {
+            (Some(name), ..) => From::Variable(name.clone()),
+            (_, Some(file), _) => From::File(cx.host.path(file)),
+            (_, _, Some(words)) => command(cx, words)?,
+            _ => From::Nothing,
+        };
+        Ok(Self { cx: cx.clone(), from, printed: Mutex::default() })
+    }
+
+    async fn printed(&self, program: &Path, words: &[String]) -> Option<Secret> {
+        let mut printed = self.printed.lock().await;
+        if let Some((_, key)) = printed.as_ref().filter(|(since, _)| since.elapsed() < FRESH) {
+            return Some(key.clone());
+        }
+        let env = super::home::person(&self.cx);
+        let asked = Invocation { env, ..Invocation::new(program, words.iter().map(OsString::from)) };
+        let told = match process::run("key_command", &asked, Stdin::Empty, (PATIENCE, MAX_KEY)).await {
+            Ok(told) if told.ok() => told,
+            // What it printed may be the key or a part of it.
+            Ok(told) => {
+                tracing::warn!(exit = told.exit, "the program that prints a provider's key failed");
+                return None;
+            }
+            Err(err) => {
+                tracing::warn!(%err, "the program that prints a provider's key cannot be run");
+                return None;
+            }
+        };
+        let key = key_of(told.stdout.bytes())?;
+        *printed = Some((Instant::now(), key.clone()));
+        Some(key)
+    }
+}
+
+#[async_trait]
+impl KeySource for Key {
+    async fn key(&self) -> Option<Secret> {
+        match &self.from {
+            From::Variable(name) => self.cx.host.env.get(name).cloned(),
+            From::File(path) => key_of(tokio::fs::read(path).await.ok()?),
+            From::Program(program, words) => self.printed(program, words).await,
+            From::Nothing => None,
+        }
+    }
+}
+
+fn command(cx: &Context, words: &[String]) -> Result<From, Failure> {
+    let wrong = |message: String| Failure::config("sandbox.profiles.NAME.provider.key_command", None, message);
+    let Some((name, words)) = words.split_first() else { return Err(wrong("it names no program".into())) };
+    // A search path may lead to a directory that others write to.
+    if !name.starts_with(['/', '~']) {
+        return Err(wrong(format!("`{name}` is no whole path: begin it with `/` or `~/`")));
+    }
+    Ok(From::Program(cx.host.path(Path::new(name)), words.to_vec()))
+}
+
+/// The line that was kept, without its end.
+fn key_of(bytes: Vec<u8>) -> Option<Secret> {
+    let text = String::from_utf8(bytes).ok().filter(|it| it.len() <= MAX_KEY)?;
+    let key = text.trim_end();
+    (!key.is_empty()).then(|| Secret::from(key))
+}

@@ -1,0 +1,74 @@
+//! Without an engine the tools say so, and look again after a while (workspace.md 5.3).
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::failure::{Code, Failure};
+
+/// No engine is looked for more often.
+const REST: Duration = Duration::from_secs(5);
+
+/// That there was no engine a moment ago.
+#[derive(Debug, Default)]
+pub(super) struct Without(Mutex<Option<(Instant, Failure)>>);
+
+impl Without {
+    /// Whether an engine may be asked for.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((until, failure)) = &*last else { return Ok(()) };
+        match until.checked_duration_since(Instant::now()) {
+            Some(left) if !left.is_zero() => {
+                let ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
+                Err(failure.clone().detail("retry_after_ms", ms))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes a note of a failure that is the engine's, and tells it as the tools do.
+    pub(super) fn note(&self, failure: Failure) -> Failure {
+        let failure = as_told(failure);
+        if failure.code == Code::EngineUnavailable {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now() + REST, failure.clone()));
+        }
+        failure
+    }
+}
+
+/// A machine that is not ready because no engine answers has none, as far as the tools go.
+pub(super) fn as_told(failure: Failure) -> Failure {
+    let engine = failure.details.get("preflight").map(|it| &it["runtime"]);
+    if failure.code != Code::NotReady || engine != Some(&Value::Null) {
+        return failure;
+    }
+    let code = Code::EngineUnavailable;
+    Failure { code, retryable: code.is_retryable(), ..failure }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::Without;
+    use crate::failure::{Code, Failure};
+
+    #[tokio::test(start_paused = true)]
+    async fn w42_an_engine_that_is_missing_is_looked_for_every_five_seconds() {
+        let without = Without::default();
+        let told = without.note(Failure::new(Code::NotReady, "no").detail("preflight", json!({ "runtime": null })));
+        assert_eq!(told.code, Code::EngineUnavailable);
+        let again = without.check().unwrap_err();
+        assert_eq!((again.code, &again.details["retry_after_ms"]), (Code::EngineUnavailable, &5000.into()));
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert!(without.check().is_ok());
+        let other = Failure::new(Code::NotReady, "disk").detail("preflight", json!({ "runtime": "docker" }));
+        assert_eq!(without.note(other).code, Code::NotReady);
+        assert!(without.check().is_ok());
+    }
+}

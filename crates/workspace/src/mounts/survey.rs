@@ -1,0 +1,48 @@
+//! What of a directory would be copied, without reading it.
+
+use std::collections::BTreeSet;
+
+use super::plan::{Trees, plan};
+use super::{HostMount, MountError};
+
+/// What a directory has for a workspace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Files.
+    pub files: u64,
+    /// And their bytes.
+    pub bytes: u64,
+    /// The first names in it, those of directories with a `/` at the end, sorted.
+    pub names: Vec<String>,
+    /// How many more there are.
+    pub more_names: usize,
+}
+
+/// Looks at names and sizes of what of a directory would be copied. Blocks.
+///
+/// # Errors
+/// [`MountError`], as the copy would end.
+pub fn survey(mount: &HostMount) -> Result<Survey, MountError> {
+    let plan = plan(mount, &Trees::open(mount)?)?;
+    let inner = plan.files.iter().map(|it| it.at.strip_prefix(&mount.at).unwrap_or(&it.at));
+    Ok(Survey::of(inner, plan.bytes))
+}
+
+impl Survey {
+    /// Names that are told.
+    const SHOWN: usize = 20;
+
+    /// Of files by their paths from the directory.
+    pub fn of<'a>(files: impl Iterator<Item = &'a str>, bytes: u64) -> Self {
+        let (mut count, mut names) = (0, BTreeSet::new());
+        for path in files {
+            count += 1;
+            names.insert(match path.trim_start_matches('/').split_once('/') {
+                Some((dir, _)) => format!("{dir}/"),
+                None => path.trim_start_matches('/').to_owned(),
+            });
+        }
+        let more_names = names.len().saturating_sub(Self::SHOWN);
+        Self { files: count, bytes, names: names.into_iter().take(Self::SHOWN).collect(), more_names }
+    }
+}

@@ -1,0 +1,123 @@
+//! How much a workspace holds, against what it may (`workspace.max_bytes`).
+//!
+//! Few engines keep a volume small, so it is looked at after what may have written, by the guest and beside the calls.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use coracle_runtime::ByteSize;
+use coracle_runtime::link::wire::space::{Act, Bounds, Done};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::{Session, Warning, Workspace};
+
+/// A look goes so far. What it did not meet does not count.
+const BOUNDS: Bounds = Bounds { most: 0, entries: 1_000_000, within_ms: 2000 };
+
+/// Between two looks at least.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// And so many times as long as a look takes, so that looking stays cheap.
+const TIMES: u32 = 20;
+
+/// What is known of it.
+#[derive(Debug, Default)]
+pub(crate) struct Watch(Mutex<Seen>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    looking: bool,
+    rests_until: Option<Instant>,
+    bytes: u64,
+}
+
+impl Watch {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether to look now. Nobody else does until it [`ended`](Self::ended).
+    fn begins(&self) -> bool {
+        let mut seen = self.seen();
+        let rests = seen.looking || seen.rests_until.is_some_and(|it| Instant::now() < it);
+        seen.looking |= !rests;
+        !rests
+    }
+
+    fn ended(&self, bytes: Option<u64>, took: Duration) {
+        let mut seen = self.seen();
+        seen.looking = false;
+        seen.rests_until = Some(Instant::now() + (took * TIMES).max(PAUSE));
+        seen.bytes = bytes.unwrap_or(seen.bytes);
+    }
+
+    /// The files are gone.
+    pub(crate) fn forget(&self) {
+        self.seen().bytes = 0;
+    }
+
+    /// What to say when it is too much.
+    pub(crate) fn warning(&self, most: Option<ByteSize>) -> Option<Warning> {
+        let (bytes, most) = (self.seen().bytes, most?);
+        (bytes > most.0).then(|| full(bytes, most))
+    }
+}
+
+fn full(bytes: u64, most: ByteSize) -> Warning {
+    let mib = |it: u64| it.div_ceil(1 << 20);
+    let message = format!(
+        "The workspace holds {} MiB, more than its {} MiB. Remove what is not needed.",
+        mib(bytes),
+        mib(most.0)
+    );
+    let details = json!({ "bytes": bytes, "max_bytes": most });
+    let details = details.as_object().cloned().unwrap_or_default();
+    Warning { details, ..Warning::new("disk_full", message) }
+}
+
+impl Workspace {
+    /// Looks how much there is, after something that may have written. What is found is told with the next result.
+    pub(crate) fn watch(&self, session: &Session) {
+        if self.settings.max_bytes.is_none() || !self.watched().begins() {
+            return;
+        }
+        let (workspace, session) = (self.clone(), session.clone());
+        tokio::spawn(async move {
+            let begun = Instant::now();
+            let act = Act::Measure { bounds: BOUNDS };
+            let done = session.link.space(session.user, &session.workdir, act, &[]).await;
+            let bytes = if let Ok(Done::Measured { bytes, .. }) = done { Some(bytes) } else { None };
+            workspace.watched().ended(bytes, begun.elapsed());
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use coracle_runtime::ByteSize;
+
+    use super::Watch;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_is_followed_by_a_rest_that_is_as_long_as_it_was_dear() {
+        let watch = Watch::default();
+        assert!(watch.begins() && !watch.begins(), "one at a time");
+        watch.ended(Some(3 << 20), Duration::from_secs(1));
+        tokio::time::advance(Duration::from_secs(19)).await;
+        assert!(!watch.begins());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(watch.begins());
+        let told = |most| watch.warning(most).map(|it| it.message);
+        assert_eq!(told(None), None);
+        assert_eq!(told(Some(ByteSize::mib(3))), None);
+        let expected = "The workspace holds 3 MiB, more than its 2 MiB. Remove what is not needed.";
+        assert_eq!(told(Some(ByteSize::mib(2))).unwrap(), expected);
+        watch.ended(None, Duration::ZERO);
+        assert!(told(Some(ByteSize::mib(2))).is_some(), "a look that failed says nothing new");
+        watch.forget();
+        assert_eq!(told(Some(ByteSize::mib(2))), None);
+    }
+}

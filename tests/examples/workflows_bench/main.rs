@@ -1,0 +1,200 @@
+//! Measures workflows on one repository, for `cargo xtask bench workflows`: worktrees beside git's own, and twenty
+//! sandboxes at once.
+//!
+//! `workflows_bench OUT CORACLE ROUNDS ENGINE…` writes JSON to the file `OUT`. Every call is a process `coracle worktree …`
+//! of a person.
+#![expect(clippy::unwrap_used, reason = "a measurement that fails is worth nothing")]
+#![expect(clippy::print_stderr, reason = "whoever waits wants to see that it goes on")]
+#![expect(clippy::disallowed_methods, reason = "the programs are what is measured")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tempfile::TempDir;
+
+/// Workflows with a sandbox each.
+const WORKFLOWS: usize = 20;
+
+/// Files of the repository.
+const FILES: usize = 200;
+
+const NAMESPACE: &str = "coracle-bench-workflows";
+
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+struct Person {
+    coracle: PathBuf,
+    engine: String,
+    root: TempDir,
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [out, coracle, rounds, engines @ ..] = &words[..] else {
+        panic!("usage: workflows_bench OUT CORACLE ROUNDS ENGINE…")
+    };
+    let rounds = rounds.parse::<usize>().unwrap();
+    let (mut named, mut series, mut sizes, mut load) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for engine in engines {
+        let person = Person::new(Path::new(coracle), engine);
+        named.push(json!({ "name": engine, "version": person.version() }));
+        let mut add = |case: &str, way: &str, times: Vec<Duration>| {
+            let ns: Vec<_> = times.into_iter().map(ns).collect();
+            series.push(json!({ "case": case, "way": way, "engine": engine, "ns": ns }));
+        };
+        person.worktree("first", "together");
+        let (mut ours, mut git) = (Vec::new(), Vec::new());
+        for round in 0..rounds {
+            load.push(load_of_the_last_minute());
+            if round % 2 == 0 {
+                git.push(person.by_git(round));
+            }
+            ours.push(person.worktree(&format!("w{round}"), "together"));
+            if round % 2 == 1 {
+                git.push(person.by_git(round));
+            }
+        }
+        add("worktree", "coracle", ours);
+        add("worktree", "git", git);
+        let begun = Instant::now();
+        add("sandbox", "coracle", person.all_at_once());
+        add("all", "coracle", vec![begun.elapsed()]);
+        eprintln!("{engine}: {WORKFLOWS} sandboxes in {:.0} s", begun.elapsed().as_secs_f64());
+        let (guests, monitors) = person.memory();
+        sizes.push(json!({ "name": "guest", "engine": engine, "kib": guests }));
+        sizes.push(json!({ "name": "monitor", "engine": engine, "kib": monitors }));
+        person.remove(rounds);
+    }
+    let case = |name: &str, label: &str| json!({ "name": name, "label": label });
+    let cases = [
+        case("worktree", "one more worktree"),
+        case("sandbox", "a workflow with a sandbox of its own, of 20 at once"),
+        case("all", "20 such, from the first to the last"),
+    ];
+    let report = json!({ "cases": cases, "engines": named, "series": series, "sizes": sizes, "load": load });
+    std::fs::write(out, format!("{report:#}\n")).unwrap();
+}
+
+impl Person {
+    fn new(coracle: &Path, engine: &str) -> Self {
+        let it = Self {
+            coracle: coracle.canonicalize().unwrap(),
+            engine: engine.to_owned(),
+            root: tempfile::tempdir().unwrap(),
+        };
+        for dir in ["home", "work", "tmp"] {
+            std::fs::create_dir(it.root.path().join(dir)).unwrap();
+        }
+        let config = format!(
+            "engine = \"{engine}\"\nlabel_namespace = \"{NAMESPACE}\"\nmax_containers_total = 50\n\
+             [sandbox.profiles.together]\ndomain = \"all\"\n"
+        );
+        std::fs::write(it.root.path().join("config.toml"), config).unwrap();
+        let repository = it.repository();
+        std::fs::create_dir(&repository).unwrap();
+        for number in 0..FILES {
+            std::fs::write(repository.join(format!("file-{number}")), format!("{number}\n").repeat(200)).unwrap();
+        }
+        it.git(&["init", "--quiet", "--initial-branch=main"]);
+        it.git(&["add", "--all"]);
+        it.git(&["-c", "user.name=a", "-c", "user.email=a@invalid", "commit", "--quiet", "--message=all"]);
+        it
+    }
+
+    fn repository(&self) -> PathBuf {
+        self.root.path().join("work/repository")
+    }
+
+    fn git(&self, words: &[&str]) -> Duration {
+        let mut command = Command::new("git");
+        command.args(words).current_dir(self.repository()).env_clear().env("PATH", PATH);
+        said(command.env("HOME", self.root.path().join("home"))).1
+    }
+
+    fn by_git(&self, round: usize) -> Duration {
+        let (branch, path) = (format!("by-git-{round}"), format!("../by-git-{round}"));
+        self.git(&["worktree", "add", "--quiet", "-b", &branch, &path, "main"])
+    }
+
+    fn worktree(&self, workflow: &str, profile: &str) -> Duration {
+        let words = ["worktree", "create", "repository", "--workflow", workflow, "--profile", profile, "--json"];
+        said(&mut self.command(&words)).1
+    }
+
+    /// How long each takes.
+    fn all_at_once(&self) -> Vec<Duration> {
+        // The image of the other profile is the same; the first sandbox has fetched the repository to the host.
+        std::thread::scope(|scope| {
+            let make = |number: usize| move || self.worktree(&format!("alone-{number}"), "default");
+            let all: Vec<_> = (0..WORKFLOWS).map(|number| scope.spawn(make(number))).collect();
+            all.into_iter().map(|it| it.join().unwrap()).collect()
+        })
+    }
+
+    /// KiB of each guest, and of the engine's process that watches its container: what is theirs alone, and their share
+    /// of the rest.
+    fn memory(&self) -> (Vec<u64>, Vec<u64>) {
+        let filter = format!("--filter=label={NAMESPACE}.managed=true");
+        let (ids, _) = said(Command::new(&self.engine).args(["ps", "--quiet", "--no-trunc", &filter]));
+        let mut inspect = Command::new(&self.engine);
+        inspect.args(["inspect", "--format", "{{.State.Pid}}"]).args(ids.split_whitespace());
+        let pids: Vec<u32> = said(&mut inspect).0.lines().map(|it| it.parse().unwrap()).collect();
+        assert_eq!(pids.len(), WORKFLOWS + 1);
+        pids.iter().map(|pid| (pss(*pid), pss(parent(*pid)))).unzip()
+    }
+
+    fn remove(&self, rounds: usize) {
+        let shared = (0..rounds).map(|it| format!("w{it}")).chain(["first".to_owned()]);
+        for (workflow, profile) in
+            shared.map(|it| (it, "together")).chain((0..WORKFLOWS).map(|it| (format!("alone-{it}"), "default")))
+        {
+            said(&mut self.command(&["worktree", "remove", &workflow, "--profile", profile, "--json"]));
+        }
+    }
+
+    fn version(&self) -> String {
+        let field = if self.engine == "docker" { "Server" } else { "Client" };
+        let format = format!("{{{{.{field}.Version}}}}");
+        said(Command::new(&self.engine).args(["version", "--format", &format])).0
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let root = self.root.path();
+        let mut command = Command::new(&self.coracle);
+        command.args(words).env_clear().env("PATH", PATH);
+        command.env("HOME", root.join("home")).env("TMPDIR", root.join("tmp"));
+        command.env("XDG_STATE_HOME", root.join("state")).env("CORACLE_CONFIG", root.join("config.toml"));
+        command.current_dir(root.join("work"));
+        command
+    }
+}
+
+fn pss(pid: u32) -> u64 {
+    let smaps = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let line = smaps.lines().find_map(|it| it.strip_prefix("Pss:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+fn parent(pid: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    status.lines().find_map(|it| it.strip_prefix("PPid:")).unwrap().trim().parse().unwrap()
+}
+
+fn ns(took: Duration) -> u64 {
+    u64::try_from(took.as_nanos()).unwrap()
+}
+
+fn load_of_the_last_minute() -> f64 {
+    std::fs::read_to_string("/proc/loadavg").unwrap().split(' ').next().unwrap().parse().unwrap()
+}
+
+/// What a program printed, and how long it took.
+fn said(command: &mut Command) -> (String, Duration) {
+    let begun = Instant::now();
+    let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().unwrap();
+    let took = begun.elapsed();
+    assert!(status.success(), "{command:?}: {status}: {}", String::from_utf8_lossy(&stderr));
+    (String::from_utf8(stdout).unwrap().trim().to_owned(), took)
+}

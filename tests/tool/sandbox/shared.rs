@@ -1,0 +1,203 @@
+//! Worktrees in a directory of the host, where the person works on them with a git of their own (X28, X29).
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::{Bench, with_bench};
+use crate::engines::ran;
+
+/// Whose directory it is, where root runs the tests.
+const PERSON: (u32, u32) = (1234, 1234);
+
+/// The person, with a directory for sandboxes.
+struct Person {
+    uid: u32,
+    gid: u32,
+    root: PathBuf,
+}
+
+impl Person {
+    fn of(bench: &Bench<'_>) -> Self {
+        let root = bench.tool.work().join("agents");
+        std::fs::create_dir(&root).unwrap();
+        let mine = root.metadata().unwrap();
+        let (uid, gid) = if mine.uid() == 0 { PERSON } else { (mine.uid(), mine.gid()) };
+        if mine.uid() == 0 {
+            chown(&root, Some(uid), Some(gid)).unwrap();
+            for above in root.ancestors().skip(1).take(2) {
+                std::fs::set_permissions(above, PermissionsExt::from_mode(0o711)).unwrap();
+            }
+        }
+        let config = bench.tool.root.path().join("config.toml");
+        let text = std::fs::read_to_string(&config).unwrap();
+        let more = format!("\n[sandbox.worktree]\nmode = \"shared\"\nshared_root = {root:?}\n");
+        std::fs::write(&config, text + &more).unwrap();
+        Self { uid, gid, root }
+    }
+
+    /// A script of the person's on the host, with their own git. Whether it ended well, and what it printed.
+    #[expect(clippy::disallowed_methods, reason = "a person's own git is played")]
+    fn runs(&self, dir: &Path, script: &str) -> (bool, String) {
+        use std::os::unix::process::CommandExt as _;
+        let mut shell = std::process::Command::new("/bin/sh");
+        let names = ["GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"];
+        shell.args(["-c", &format!("exec 2>&1; {script}")]).current_dir(dir).env_clear().env("PATH", "/usr/bin:/bin");
+        shell.envs(names.map(|it| (it, "person"))).env("HOME", &self.root);
+        if rustix::process::getuid().is_root() {
+            shell.uid(self.uid).gid(self.gid);
+        }
+        let output = shell.output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+    }
+
+    fn says(&self, dir: &Path, script: &str) -> String {
+        let (good, text) = self.runs(dir, script);
+        assert!(good, "{script}: {text}");
+        text
+    }
+}
+
+impl Bench<'_> {
+    /// A script of the agent's inside, in a worktree.
+    async fn agent(&self, person: &Person, id: &str, script: &str) -> String {
+        let script = format!("cd /workspace/worktrees/{id}; export HOME=/tmp; {script}");
+        self.inside(&format!("{}:{}", person.uid, person.gid), &script).await
+    }
+
+    /// What is told of files that are not as they were written.
+    async fn reviewed(&self) -> Vec<String> {
+        let listed = self.worktree(&["list"]).await;
+        let warnings = listed["warnings"].as_array().unwrap().iter();
+        warnings
+            .map(|it| (it["code"].as_str().unwrap(), it["message"].as_str().unwrap()))
+            .map(|(code, message)| {
+                assert_eq!(code, "review");
+                message.to_owned()
+            })
+            .collect()
+    }
+}
+
+const COMMITS: &str = "git -c user.name=a -c user.email=a@b commit -qm x";
+
+#[tokio::test]
+async fn x28_x29_the_person_and_the_agent_work_on_the_same_worktree() {
+    with_bench("", async |bench| {
+        let person = Person::of(bench);
+        let made = bench.created("both").await;
+        let here = PathBuf::from(made["host_path"].as_str().unwrap_or_else(|| panic!("{made:#}")));
+        let dir = here.ancestors().nth(2).unwrap().to_owned();
+        assert_eq!((dir.parent().unwrap(), &made["path"]), (&*person.root, &json!("/workspace/worktrees/both")));
+        assert_eq!(here.join("add.sh").metadata().unwrap().uid(), person.uid);
+
+        both_commit(bench, &person, &here).await;
+        nothing_is_pruned(bench, &person, &here).await;
+        what_git_runs_is_read_only(bench, &person).await;
+        what_could_not_be_covered_is_told(bench, &person, &dir).await;
+        what_is_left_is_not_ours(bench, &person, &dir).await;
+        ran("x28", bench.tool.case.engine());
+        ran("x29", bench.tool.case.engine());
+    })
+    .await;
+}
+
+async fn both_commit(bench: &Bench<'_>, person: &Person, here: &Path) {
+    assert_eq!(person.says(here, "git status --porcelain --branch"), "## coracle/both");
+    person.says(here, &format!("echo here > here && git add here && {COMMITS}"));
+    let seen = bench
+        .agent(
+            person,
+            "both",
+            &format!("git status --porcelain; cat here; echo in > in; git add in; {COMMITS} && echo ok"),
+        )
+        .await;
+    assert_eq!(seen, "here\nok");
+    person.says(here, &format!("cat in && echo again >> in && git add in && {COMMITS}"));
+    assert_eq!(
+        bench.agent(person, "both", "git log --format=%an | head -3; git status --porcelain").await,
+        "person\na\nperson"
+    );
+    let diff = bench.worktree(&["diff", "both"]).await;
+    let names: Vec<_> = diff["files"].as_array().unwrap().iter().map(|it| it["path"].as_str().unwrap()).collect();
+    assert_eq!(names, ["here", "in"]);
+}
+
+async fn nothing_is_pruned(bench: &Bench<'_>, person: &Person, here: &Path) {
+    let cleans = "git worktree prune --expire=now && git gc --quiet --prune=now && git worktree prune --expire=now";
+    let repo = here.join("../../repo.git");
+    person.says(&repo, cleans);
+    person.says(here, "git status && git gc --quiet");
+    let inside = bench
+        .agent(person, "both", &format!("git status --porcelain; cd ../../repo.git && {cleans} 2>&1; echo $?"))
+        .await;
+    assert_eq!(inside, "0");
+    for seen in [
+        person.says(here, "git log --oneline | wc -l; cat .git"),
+        bench.agent(person, "both", "git log --oneline | wc -l; cat .git").await,
+    ] {
+        assert_eq!(seen, "4\ngitdir: ../../repo.git/worktrees/both");
+    }
+}
+
+async fn what_git_runs_is_read_only(bench: &Bench<'_>, person: &Person) {
+    let tries = "cd /workspace; for it in 'echo x >> repo.git/config' 'touch repo.git/hooks/pre-push' \
+                 'touch repo.git/info/attributes' 'rm -f repo.git/config' 'mv repo.git/config repo.git/c' \
+                 'mv repo.git/hooks repo.git/h' 'mv repo.git r' 'cp repo.git/config /tmp/c && mv /tmp/c repo.git/config' \
+                 'git --git-dir=repo.git config core.fsmonitor /tmp/x' 'chmod 777 repo.git/config' \
+                 'mount -o remount,rw,bind /workspace/repo.git/config' 'umount /workspace/repo.git/hooks'; do \
+                 (eval \"$it\") >/dev/null 2>&1 && echo \"done: $it\"; done; echo tried";
+    for user in [format!("{}:{}", person.uid, person.gid), "0:0".to_owned()] {
+        assert_eq!(bench.inside(&user, tries).await, "tried", "as {user}");
+    }
+}
+
+async fn what_could_not_be_covered_is_told(bench: &Bench<'_>, person: &Person, dir: &Path) {
+    assert_eq!(bench.reviewed().await, [""; 0]);
+    let plants = "git init -q nested; git init -q --bare deep/bare; echo 'gitdir: /tmp/x' > .git; \
+                  echo /tmp/x > ../../repo.git/commondir; echo /tmp > ../../repo.git/worktrees/both/commondir";
+    bench.agent(person, "both", plants).await;
+    let told = bench.reviewed().await;
+    let places = [
+        "`worktrees/both/.git`",
+        "`repo.git/commondir`",
+        "`repo.git/worktrees/both/commondir`",
+        "`worktrees/both/nested`",
+        "`worktrees/both/deep/bare`",
+    ];
+    for place in places {
+        assert!(
+            told.iter().any(|it| it.contains(place) && it.contains(&dir.display().to_string())),
+            "{place}: {told:#?}"
+        );
+    }
+    assert_eq!(told.len(), places.len(), "{told:#?}");
+    let mends = "rm -rf nested deep ../../repo.git/commondir; echo 'gitdir: ../../repo.git/worktrees/both' > .git; \
+                 echo ../.. > ../../repo.git/worktrees/both/commondir";
+    bench.agent(person, "both", mends).await;
+    assert_eq!(bench.reviewed().await, [""; 0]);
+    // The person's own git puts another file there, and the container's is not what lies there any more.
+    let before = bench.container().await;
+    person.says(&dir.join("repo.git"), "git config user.name person");
+    let told = bench.reviewed().await;
+    assert!(told.len() == 1 && told[0].contains("`repo.git/config`"), "{told:#?}");
+    assert_ne!(bench.container().await, before, "one with the new file has taken its place");
+    what_git_runs_is_read_only(bench, person).await;
+}
+
+async fn what_is_left_is_not_ours(bench: &Bench<'_>, person: &Person, dir: &Path) {
+    person.says(
+        dir,
+        "echo mine > notes && git --git-dir=repo.git branch mine HEAD 2>/dev/null || git -C worktrees/both branch mine",
+    );
+    bench.agent(person, "both", "echo loose > loose").await;
+    let removed = bench.worktree(&["remove", "both"]).await;
+    assert_eq!((&removed["removed"], &removed["sandbox_removed"]), (&true.into(), &true.into()), "{removed:#}");
+    assert!(removed["saved"]["location"].is_string(), "{removed:#}");
+    assert_eq!(removed["also_saved"].as_array().map(Vec::len), Some(1), "a branch more: {removed:#}");
+    assert_eq!(removed["kept"], json!([dir.join("notes")]), "{removed:#}");
+    let left: Vec<_> = std::fs::read_dir(dir).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(left, ["notes"]);
+    assert_eq!(bench.worktree(&["list"]).await["worktrees"], Value::Array(vec![]));
+}

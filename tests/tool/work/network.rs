@@ -1,0 +1,104 @@
+//! A way out of a workspace to the names of a list (workspace.md 1.9).
+
+use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, TcpListener, ToSocketAddrs, UdpSocket};
+
+use serde_json::{Value, json};
+
+use super::{Agent, with_real_agent};
+use crate::engines::ran;
+
+const PROJECT: &str = "[project]\nname = \"small\"\nversion = \"0.1.0\"\nrequires-python = \">=3.9\"\n\
+    dependencies = [\"iniconfig\"]\n[dependency-groups]\ndev = [\"pytest\"]\n";
+
+const TEST: &str = "import iniconfig\n\ndef test_it():\n    assert iniconfig.IniConfig\n";
+
+/// Where the person's resolver says that a name is: behind a company's mirror that is no address of the internet.
+fn addresses(names: &[&str]) -> String {
+    let all = names.iter().flat_map(|it| (*it, 443).to_socket_addrs().unwrap());
+    let all: BTreeSet<IpAddr> = all.map(|it| it.ip()).filter(IpAddr::is_ipv4).collect();
+    all.iter().map(|it| format!(", \"ip:{it}\"")).collect()
+}
+
+#[tokio::test]
+async fn w43_dependencies_of_a_project_install_by_the_proxy_and_its_tests_pass() {
+    let mirror = addresses(&["pypi.org", "files.pythonhosted.org"]);
+    let config = format!(
+        "[workspace]\nimage = \"python:3.12-bookworm\"\nnetwork = \"proxy\"\n[workspace.egress]\nallow = [\"pypi\"{mirror}]\n"
+    );
+    with_real_agent(&config, async |agent| {
+        agent.value("write_file", json!({ "file_path": "pyproject.toml", "content": PROJECT })).await;
+        agent.value("write_file", json!({ "file_path": "test_it.py", "content": TEST })).await;
+        for command in [
+            vec!["python3", "-m", "venv", "tools"],
+            vec!["tools/bin/pip", "install", "--quiet", "uv"],
+            vec!["tools/bin/uv", "run", "pytest", "-q"],
+        ] {
+            let env = json!({ "UV_CACHE_DIR": "/workspace/.cache" });
+            let call = json!({ "command": command, "timeout_seconds": 120, "env": env });
+            let ran = agent.value("shell_execute", call).await;
+            assert_eq!(ran["exit_code"], 0, "{command:?}: {ran:#}");
+        }
+        ran("w43", agent.engine());
+    })
+    .await;
+}
+
+/// Answers requests on an address of this host that is not its loopback.
+fn served() -> Option<(IpAddr, u16)> {
+    let probe = UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Nothing is sent: the kernel says by which address it would be.
+    probe.connect("192.0.2.1:9").ok()?;
+    let listener = TcpListener::bind((probe.local_addr().ok()?.ip(), 0)).ok()?;
+    let at = listener.local_addr().ok()?;
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut stream = stream;
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nthere");
+        }
+    });
+    Some((at.ip(), at.port()))
+}
+
+impl Agent<'_> {
+    /// What a program inside gets by the proxy.
+    async fn fetched(&self, url: &str) -> Value {
+        let script =
+            format!("printf 'GET {url} HTTP/1.0\\r\\n\\r\\n' | /.coracle/guest pipe \"${{HTTP_PROXY#http://}}\"");
+        self.sh(&script).await
+    }
+}
+
+#[tokio::test]
+async fn a_workspace_reaches_the_names_of_its_list_and_loses_them_with_the_setting() {
+    let (ip, port) = served().expect("this host has a network");
+    let config = format!("[workspace]\nnetwork = \"proxy\"\n[workspace.egress]\nallow = [\"ip:{ip}:{port}\"]\n");
+    with_real_agent(&config, async |agent| {
+        let there = format!("http://{ip}:{port}/");
+        let got = agent.fetched(&there).await;
+        assert!(got["stdout"].as_str().is_some_and(|it| it.ends_with("there")), "{got:#}");
+        let other = agent.fetched(&format!("http://{ip}:{}/", port ^ 1)).await;
+        assert!(other["stdout"].as_str().is_some_and(|it| it.contains("403")), "{other:#}");
+        // Nothing leads around the proxy.
+        let direct = agent.sh(&format!("/.coracle/guest pipe {ip}:{port} </dev/null")).await;
+        assert_eq!(direct["exit_code"], 1, "{direct:#}");
+
+        // The process that kept the way out is gone; the next one of the session keeps it again.
+        let before = agent.container("workspace");
+        let later = Agent::new(agent.tool, agent.cx.session.as_str());
+        let got = later.fetched(&there).await;
+        assert!(got["stdout"].as_str().is_some_and(|it| it.ends_with("there")), "{got:#}");
+        assert_eq!(later.container("workspace"), before);
+
+        let file = agent.tool.root.path().join("config.toml");
+        let config = std::fs::read_to_string(&file).unwrap();
+        let closed = config.replacen("[security]\n", "[security]\nnetwork = \"none\"\n", 1);
+        let own = if closed == config { "security.network = \"none\"\n" } else { "" };
+        std::fs::write(file, format!("{own}{closed}")).unwrap();
+        let refused = Agent::new(agent.tool, agent.cx.session.as_str()).call("ls", json!({})).await;
+        assert_eq!((&refused["code"], &refused["details"]["rule"]), (&json!("policy_denied"), &json!("network.open")));
+    })
+    .await;
+}

@@ -1,0 +1,76 @@
+//! Workflows on one repository, as a page for the book.
+
+use std::fmt::Write as _;
+
+use super::report::{Report, Series, Target, cell, number};
+
+pub(super) fn page(report: &Report, machine: &str) -> String {
+    let rounds = report.series.iter().filter(|it| it.case == "worktree").map(Series::count).max().unwrap_or_default();
+    let bounds = report.load.iter().copied().reduce(f64::min).zip(report.load.iter().copied().reduce(f64::max));
+    let load = bounds.map_or(String::new(), |(least, most)| {
+        format!("; load of the last minute before the rounds {least} to {most}")
+    });
+    let mut page = format!(
+        "# Workflows on one repository: times and memory\n\n\
+         Written by `cargo xtask bench workflows`. {machine}; {}{load}.\n\n\
+         Milliseconds, median and quartiles: {rounds} worktrees, one after the other, of a repository of 200 files, in a \
+         sandbox that runs; then 20 workflows with a sandbox each, asked for at the same moment.\n\n\
+         - git: its own `worktree add` in a repository of this host\n\
+         - `coracle`: a process `coracle worktree create`, of our own image, which is there\n\n\
+         | | git | `coracle` |\n|---|--:|--:|\n",
+        report.versions()
+    );
+    let cases: Vec<_> = report.cases.iter().collect();
+    report.rows(&mut page, &cases, &["git", "coracle"], cell);
+    memory(&mut page, report);
+    report.targets(&mut page, TARGETS);
+    page
+}
+
+fn memory(page: &mut String, report: &Report) {
+    page.push_str(
+        "\n## Memory of a workflow whose agent rests\n\n\
+         MiB (proportional set size), median: a worker runs only while an agent does, so the guest is all that is inside.\n\n\
+         | | guest | the engine's own process for the container |\n|---|--:|--:|\n",
+    );
+    for engine in &report.engines {
+        let mib = |name: &str| {
+            report.sizes.iter().find(|it| it.name == name && it.engine == engine.name).map(|it| it.median() / 1024.0)
+        };
+        let told = |it: Option<f64>| it.map_or("–".to_owned(), number);
+        let _ = writeln!(page, "| {} | {} | {} |", engine.name, told(mib("guest")), told(mib("monitor")));
+    }
+}
+
+const TARGETS: &[Target] = &[Target {
+    what: "one more worktree: ms beyond git's own",
+    aim: "below 50",
+    measured: |it, engine| {
+        Some(it.of("worktree", "coracle", engine)?.median() - it.of("worktree", "git", engine)?.median())
+    },
+    met: |it| it < 50.0,
+}];
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_page_says_what_lies_beyond_git_and_what_rests_in_memory() {
+        let series =
+            |way: &str, ms: u64| json!({ "case": "worktree", "way": way, "engine": "docker", "ns": [ms * 1_000_000] });
+        let report = Report::read(&json!({
+            "cases": [{ "name": "worktree", "label": "one more worktree" }],
+            "engines": [{ "name": "docker", "version": "1.2" }],
+            "series": [series("git", 10), series("coracle", 50)],
+            "sizes": [{ "name": "guest", "engine": "docker", "kib": [2048, 2560, 9999] }],
+        }))
+        .expect("a report");
+        let page = page(&report, "a machine");
+        assert!(page.contains("| docker: one more worktree | 10.0 (10.0 to 10.0) | 50.0 (50.0 to 50.0) |"), "{page}");
+        assert!(page.contains("| docker | 2.50 | – |"), "{page}");
+        assert!(page.contains("beyond git's own | below 50 | 40.0, pass |"), "{page}");
+    }
+}

@@ -61,10 +61,13 @@ impl Key {
         let env = super::home::person(&self.cx);
         let asked = Invocation { env, ..Invocation::new(program, words.iter().map(OsString::from)) };
         let told = match process::run("key_command", &asked, Stdin::Empty, (PATIENCE, MAX_KEY)).await {
-            Ok(told) if told.ok() => told,
+            Ok(told) if told.ok() && told.stdout.total_bytes() <= MAX_KEY as u64 => told,
             // What it printed may be the key or a part of it.
             Ok(told) => {
-                tracing::warn!(exit = told.exit, "the program that prints a provider's key failed");
+                tracing::warn!(
+                    exit = told.exit,
+                    "the program that prints a provider's key failed, or printed more than a key"
+                );
                 return None;
             }
             Err(err) => {

@@ -3,6 +3,7 @@
 
 mod devcontainer;
 mod shared;
+mod source;
 
 use std::path::Path;
 use std::time::Duration;

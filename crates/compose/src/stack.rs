@@ -11,6 +11,7 @@ use coracle_runtime::{
     NetworkAct, Problem, ProjectName, PublishedPort, Refused, StackUp, Status, VolumeAct,
 };
 use serde::Serialize;
+use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use self::pace::Checks;
@@ -183,7 +184,7 @@ pub async fn up(runtime: &dyn ContainerRuntime, stack: &AdmittedStack, how: &Up)
             said.is_some() && bad.iter().any(|name| !seen.iter().any(|it| it.service == *name && started_once(it)));
         if cause.is_some() || hopeless || given_up || Instant::now() >= give_up {
             let cause = cause.or(said.filter(|_| given_up).map(compose_failed));
-            return Err(failure(runtime, &seen, bad, cause).await);
+            return Err(failure(runtime, stack, (&seen, bad), cause).await);
         }
         checks.run_due(runtime, &seen).await;
         sleep(LOOK_AGAIN).await;
@@ -228,13 +229,25 @@ fn not_good(stack: &AdmittedStack, seen: &[Service]) -> BTreeSet<String> {
     let wanted = |name: &str| stack.model()["services"][name]["scale"].as_u64().unwrap_or(1) > 0;
     let missing = |name: &&str| wanted(name) && !seen.iter().any(|it| it.service == **name);
     let names = stack.services().iter().map(|it| it.service.as_str());
-    let bad = seen.iter().filter(|it| !is_good(it)).map(|it| it.service.clone());
+    let bad = seen.iter().filter(|it| !is_good(it, has_check(stack, &it.service))).map(|it| it.service.clone());
     names.filter(missing).map(str::to_owned).chain(bad).collect()
 }
 
-fn is_good(service: &Service) -> bool {
+/// Whether the file itself names a health check. What an image brings along is not known here.
+fn has_check(stack: &AdmittedStack, service: &str) -> bool {
+    let check = &stack.model()["services"][service]["healthcheck"];
+    let named = match &check["test"] {
+        Value::Array(words) => words.first().is_some_and(|it| it != "NONE"),
+        Value::String(line) => !line.is_empty(),
+        _ => false,
+    };
+    named && check["disable"] != true
+}
+
+/// Podman tells no health for a moment after a start, and Compose takes that for one that has no check.
+fn is_good(service: &Service, has_check: bool) -> bool {
     match service.state {
-        Status::Running => service.health.is_none_or(|it| it == Health::Healthy),
+        Status::Running => service.health.map_or(!has_check, |it| it == Health::Healthy),
         Status::Exited => service.exit_code == Some(0),
         _ => false,
     }
@@ -255,8 +268,8 @@ fn has_failed(service: &Service) -> bool {
 /// What is told of a stack that did not come up. Compose's own words count where no service is to blame.
 async fn failure(
     runtime: &dyn ContainerRuntime,
-    seen: &[Service],
-    names: BTreeSet<String>,
+    stack: &AdmittedStack,
+    (seen, names): (&[Service], BTreeSet<String>),
     cause: Option<Error>,
 ) -> StackError {
     let to_blame = seen.iter().any(|it| has_failed(it) || it.health == Some(Health::Unhealthy));
@@ -266,7 +279,8 @@ async fn failure(
     }
     let mut bad = Vec::new();
     for name in names {
-        let of_service: Vec<_> = seen.iter().filter(|it| it.service == name && !is_good(it)).collect();
+        let of_service: Vec<_> =
+            seen.iter().filter(|it| it.service == name && !is_good(it, has_check(stack, &name))).collect();
         if of_service.is_empty() {
             bad.push(BadService { service: name, state: None, health: None, exit_code: None, log: String::new() });
             continue;

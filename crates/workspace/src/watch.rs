@@ -84,6 +84,8 @@ impl Workspace {
         }
         let (workspace, session) = (self.clone(), session.clone());
         tokio::spawn(async move {
+            // Small changes come one after the other, and none of them should wait for the look.
+            tokio::time::sleep(PAUSE).await;
             let begun = Instant::now();
             let act = Act::Measure { bounds: BOUNDS };
             let done = session.link.space(session.user, &session.workdir, act, &[]).await;

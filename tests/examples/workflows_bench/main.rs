@@ -1,8 +1,9 @@
 //! Measures workflows on one repository, for `cargo xtask bench workflows`: worktrees beside git's own, and twenty
 //! sandboxes at once.
 //!
-//! `workflows_bench OUT CORACLE ROUNDS ENGINE…` writes JSON to the file `OUT`. Every call is a process `coracle worktree …`
-//! of a person.
+//! `workflows_bench OUT CORACLE ROUNDS ENGINE…` writes JSON to the file `OUT`. A person's call is a process `coracle
+//! worktree …`, a server's is made in this one. git does what has to be done in any case: it fetches, looks for what is not
+//! committed, and adds a worktree.
 #![expect(clippy::unwrap_used, reason = "a measurement that fails is worth nothing")]
 #![expect(clippy::print_stderr, reason = "whoever waits wants to see that it goes on")]
 #![expect(clippy::disallowed_methods, reason = "the programs are what is measured")]
@@ -11,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use coracle::{Context, Host, Input, Mouth, Options};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Workflows with a sandbox each.
@@ -30,7 +32,8 @@ struct Person {
     root: TempDir,
 }
 
-fn main() {
+#[tokio::main]
+async fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [out, coracle, rounds, engines @ ..] = &words[..] else {
         panic!("usage: workflows_bench OUT CORACLE ROUNDS ENGINE…")
@@ -45,19 +48,23 @@ fn main() {
             series.push(json!({ "case": case, "way": way, "engine": engine, "ns": ns }));
         };
         person.worktree("first", "together");
-        let (mut ours, mut git) = (Vec::new(), Vec::new());
+        let server = person.server();
+        person.by_server(&server, "second").await;
+        let (mut ours, mut git, mut served) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..rounds {
             load.push(load_of_the_last_minute());
-            if round % 2 == 0 {
-                git.push(person.by_git(round));
-            }
-            ours.push(person.worktree(&format!("w{round}"), "together"));
-            if round % 2 == 1 {
-                git.push(person.by_git(round));
+            for turn in 0..3 {
+                match (turn + round) % 3 {
+                    0 => git.push(person.by_git(round)),
+                    1 => ours.push(person.worktree(&format!("w{round}"), "together")),
+                    _ => served.push(person.by_server(&server, &format!("s{round}")).await),
+                }
             }
         }
+        drop(server);
         add("worktree", "coracle", ours);
         add("worktree", "git", git);
+        add("worktree", "server", served);
         let begun = Instant::now();
         add("sandbox", "coracle", person.all_at_once());
         add("all", "coracle", vec![begun.elapsed()]);
@@ -100,6 +107,7 @@ impl Person {
         it.git(&["init", "--quiet", "--initial-branch=main"]);
         it.git(&["add", "--all"]);
         it.git(&["-c", "user.name=a", "-c", "user.email=a@invalid", "commit", "--quiet", "--message=all"]);
+        it.git(&["clone", "--quiet", "--bare", ".", "../clone.git"]);
         it
     }
 
@@ -115,12 +123,35 @@ impl Person {
 
     fn by_git(&self, round: usize) -> Duration {
         let (branch, path) = (format!("by-git-{round}"), format!("../by-git-{round}"));
-        self.git(&["worktree", "add", "--quiet", "-b", &branch, &path, "main"])
+        let fetched = self.git(&["-C", "../clone.git", "fetch", "--quiet", "--no-tags", "origin", "main"]);
+        let looked = self.git(&["status", "--porcelain"]);
+        fetched + looked + self.git(&["-C", "../clone.git", "worktree", "add", "--quiet", "-b", &branch, &path, "main"])
     }
 
     fn worktree(&self, workflow: &str, profile: &str) -> Duration {
         let words = ["worktree", "create", "repository", "--workflow", workflow, "--profile", profile, "--json"];
         said(&mut self.command(&words)).1
+    }
+
+    /// What a process is that serves for long.
+    fn server(&self) -> Context {
+        let host = Host::below(&self.root.path().canonicalize().unwrap());
+        let env = [("PATH".to_owned(), PATH.to_owned().into())].into();
+        let options = Options { config: Some(self.root.path().join("config.toml")), ..Options::default() };
+        let host = Host { env, state_home: self.root.path().join("state"), ..host };
+        Context::open(host, &options, Mouth::Cli).unwrap()
+    }
+
+    async fn by_server(&self, server: &Context, workflow: &str) -> Duration {
+        let call = json!({
+            "operation": "worktree_create", "source": "repository", "workflow": workflow, "profile": "together",
+        });
+        let Value::Object(call) = call else { panic!("an object") };
+        let begun = Instant::now();
+        let answer = coracle::answer(coracle::WORKTREES, server, Input::Object(call)).await;
+        let took = begun.elapsed();
+        assert_eq!(answer["success"], true, "{answer:#?}");
+        took
     }
 
     /// How long each takes.
@@ -146,7 +177,8 @@ impl Person {
     }
 
     fn remove(&self, rounds: usize) {
-        let shared = (0..rounds).map(|it| format!("w{it}")).chain(["first".to_owned()]);
+        let of_rounds = (0..rounds).flat_map(|it| [format!("w{it}"), format!("s{it}")]);
+        let shared = of_rounds.chain(["first".to_owned(), "second".to_owned()]);
         for (workflow, profile) in
             shared.map(|it| (it, "together")).chain((0..WORKFLOWS).map(|it| (format!("alone-{it}"), "default")))
         {
@@ -195,6 +227,7 @@ fn said(command: &mut Command) -> (String, Duration) {
     let begun = Instant::now();
     let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().unwrap();
     let took = begun.elapsed();
-    assert!(status.success(), "{command:?}: {status}: {}", String::from_utf8_lossy(&stderr));
-    (String::from_utf8(stdout).unwrap().trim().to_owned(), took)
+    let (stdout, stderr) = (String::from_utf8(stdout).unwrap(), String::from_utf8_lossy(&stderr));
+    assert!(status.success(), "{command:?}: {status}: {stdout}{stderr}");
+    (stdout.trim().to_owned(), took)
 }

@@ -3,7 +3,7 @@
 use super::report::{Report, Series, Target, cell, ratio};
 
 pub(super) fn page(report: &Report, machine: &str) -> String {
-    let rounds = report.series.iter().map(Series::count).max().unwrap_or_default();
+    let rounds = report.series.iter().map(Series::count).min().unwrap_or_default();
     let bounds = report.load.iter().copied().reduce(f64::min).zip(report.load.iter().copied().reduce(f64::max));
     let load = bounds.map_or(String::new(), |(least, most)| {
         format!("; load of the last minute before the rounds {least} to {most}")
@@ -11,7 +11,8 @@ pub(super) fn page(report: &Report, machine: &str) -> String {
     let mut page = format!(
         "# Files of a session: times\n\n\
          Written by `cargo xtask bench workspace`. {machine}; {}{load}.\n\n\
-         Milliseconds, median and quartiles of {rounds} rounds, in each of which all ways take turns in the same container.\n\n\
+         Milliseconds, median and quartiles of {rounds} rounds, in each of which all ways take turns in the same container. \
+         In its turn the tool reads, and writes, ten times in a row, as agents do; all are counted.\n\n\
          - the engine: its own `exec` with `cat`, `tee` and the image's `grep -rn`\n\
          - the tool: `read_file`, `write_file` and `grep` over a link that is open, as a server calls them, the event log \
          included. A write is on the disk, with its name, when it is answered; `tee` leaves that to the kernel\n\

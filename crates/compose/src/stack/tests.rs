@@ -236,6 +236,22 @@ async fn a_stack_is_good_when_all_are_healthy_run_or_ended_well() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn health_that_is_not_told_yet_is_waited_for_where_the_file_has_a_check() {
+    let checked = |check: Value| stack(json!({ "db": { "image": "x", "healthcheck": check } }));
+    let engine = || Script::new(&[("db", &[(0, RUNS), (3, STARTING), (20, HEALTHY)])]);
+    for test in [json!(["CMD", "ready"]), json!("ready")] {
+        let engine = engine();
+        up(&engine, &checked(json!({ "test": test })), &how(false)).await.unwrap();
+        assert_eq!(engine.begun.elapsed().as_secs(), 20, "{test}");
+    }
+    for none in [json!({ "test": ["NONE"] }), json!({ "test": ["CMD", "ready"], "disable": true })] {
+        let engine = engine();
+        up(&engine, &checked(none.clone()), &how(false)).await.unwrap();
+        assert!(engine.begun.elapsed().as_secs() < 3, "{none}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_that_ended_badly_ends_the_wait_and_tells_its_last_words() {
     let engine = Script::new(&[("db", &[(0, STARTING)]), ("web", &[(0, RUNS), (5, ended(3))])]);
     let err = up(&engine, &two(), &how(false)).await.unwrap_err();

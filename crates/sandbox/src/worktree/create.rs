@@ -151,6 +151,14 @@ impl WorktreeManager {
         }
     }
 
+    /// Looks whether a repository may be taken from there, before anything is made for it.
+    ///
+    /// # Errors
+    /// `invalid_url`, `policy_denied`.
+    pub fn expect_source(&self, source: &str) -> Result<()> {
+        Source::parse(source, self.settings.allow_private, &self.settings.allow_roots).map(drop)
+    }
+
     pub(super) fn source_of(&self, records: &Records) -> Result<Source> {
         let repository = records.repository()?.ok_or_else(|| {
             Failure::new(Code::InvalidInput, "This sandbox has no repository yet.").hint("set one up first")

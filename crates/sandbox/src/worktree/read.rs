@@ -76,6 +76,16 @@ pub(super) fn head_branch(told: &[u8]) -> Option<String> {
     coracle_runtime::BranchName::parse(line).ok().map(|it| it.as_str().to_owned())
 }
 
+/// The branches that `ls-remote` prints, by name.
+pub(super) fn heads(told: &[u8]) -> BTreeMap<String, String> {
+    let text = String::from_utf8_lossy(told);
+    let head = |line: &str| {
+        let (id, name) = line.split_once('\t')?;
+        Some((name.strip_prefix("refs/heads/")?.to_owned(), oid(id)?.to_owned()))
+    };
+    text.lines().filter_map(head).collect()
+}
+
 /// Directories that `ls-files -s -z` names as repositories of their own.
 pub(super) fn gitlinks(told: &[u8]) -> Vec<String> {
     let records = told.split(|it| *it == 0).filter_map(|it| it.strip_prefix(b"160000 "));
@@ -310,6 +320,11 @@ mod tests {
     #[test]
     fn the_head_of_a_remote_is_a_branch_or_nothing() {
         assert_eq!(head_branch(b"ref: refs/heads/trunk\tHEAD\n00\tHEAD\n").as_deref(), Some("trunk"));
+        let id = "a".repeat(40);
+        let told = format!(
+            "ref: refs/heads/a/b\tHEAD\n{id}\tHEAD\n{id}\trefs/heads/a/b\n{id}\trefs/tags/v1\nx\trefs/heads/c\n"
+        );
+        assert_eq!(heads(told.as_bytes()), [("a/b".to_owned(), id)].into());
         for bad in ["", "00\tHEAD", "ref: refs/tags/x\tHEAD", "ref: refs/heads/--x\tHEAD", "ref: refs/heads/a..b\tHEAD"]
         {
             assert_eq!(head_branch(bad.as_bytes()), None, "{bad}");
@@ -321,7 +336,7 @@ mod tests {
         fn nothing_that_git_prints_panics(told in proptest::collection::vec(0_u8..128, 0..200)) {
             let _ = changes(&told);
             let _ = standing(&told);
-            let _ = (refs(&told), head_branch(&told), pushed(&told), deeds(&told));
+            let _ = (refs(&told), head_branch(&told), heads(&told), pushed(&told), deeds(&told));
             let (kept, _) = whole_files(&told, true);
             proptest::prop_assert!(told.starts_with(kept));
         }

@@ -23,8 +23,8 @@ impl Source {
         if !text.starts_with('/') {
             let url = GitUrl::parse(text, GitRules { allow_private, ssh: true });
             return url.map(Self::Url).map_err(|err| {
-                let code = if err.rule().is_some() { Code::PolicyDenied } else { Code::InvalidUrl };
-                Failure::new(code, err.to_string())
+                let (is_rule, why) = (err.rule().is_some(), err.to_string());
+                if is_rule { Failure::new(Code::PolicyDenied, why) } else { no_url(&why) }
             });
         }
         let held = HostPath::open(Path::new(text)).map_err(|err| Failure::new(Code::InvalidUrl, err.to_string()))?;
@@ -54,6 +54,10 @@ impl Source {
     pub(super) fn key(&self) -> String {
         hex::encode(&Sha256::digest(self.text())[..8])
     }
+}
+
+fn no_url(why: &str) -> Failure {
+    Failure::new(Code::InvalidUrl, why).hint("a directory of this machine is said by its path, such as `./name`")
 }
 
 /// A directory lies beneath one of those that the person allows.

@@ -68,18 +68,25 @@ impl WorktreeManager {
     async fn left_out(&self, dir: &Path, mirror: &Path) -> Result<Option<Uncommitted>> {
         let Some(place) = self.place(dir)? else { return Ok(None) };
         let asks = ["ls-remote", "--", &dir.display().to_string(), "HEAD"];
-        let told = self.own_with(mirror, (&asks, vec![]), Stdin::Empty, (Peer::Dir, LONG)).await.map_err(host)?;
+        let asked = self.own_with(mirror, (&asks, vec![]), Stdin::Empty, (Peer::Dir, LONG));
+        let (told, patterns) = tokio::join!(asked, self.persons_patterns());
+        let told = told.map_err(host)?;
         let text = told.stdout.text();
         let Some(head) = text.split_whitespace().next().and_then(read::oid).filter(|_| told.ok()) else {
             return Ok(None);
         };
         let head = head.to_owned();
-        let mut look = self.look(dir, &place, (mirror, &head)).await?;
+        let mut look = self.look(dir, &place, (mirror, &head), &patterns).await?;
         let plain = ["-z", "--name-only", "--no-renames", "--no-ext-diff", "--ignore-submodules=all"];
-        let tracked = self.told(&look, &[&["diff-files"][..], &plain].concat(), Stdin::Empty).await?;
-        let words = [&["diff-index", "--cached"][..], &plain, &[&*head, "--"]].concat();
-        let staged = names(&self.told(&look, &words, Stdin::Empty).await?);
-        let new = self.told(&look, &["ls-files", "-z", "--others", "--exclude-standard"], Stdin::Empty).await?;
+        let tracked = [&["diff-files"][..], &plain].concat();
+        let staged = [&["diff-index", "--cached"][..], &plain, &[&*head, "--"]].concat();
+        let new = ["ls-files", "-z", "--others", "--exclude-standard"];
+        let (tracked, staged, new) = tokio::try_join!(
+            self.told(&look, &tracked, Stdin::Empty),
+            self.told(&look, &staged, Stdin::Empty),
+            self.told(&look, &new, Stdin::Empty),
+        )?;
+        let staged = names(&staged);
         // A directory is a repository of its own, which a commit holds nothing of.
         let mut touched: BTreeSet<Vec<u8>> = names(&tracked);
         touched.extend(names(&new).into_iter().filter(|it| !it.ends_with(b"/")));
@@ -127,12 +134,12 @@ impl WorktreeManager {
         Ok(Some(Place { git_dir, common_dir: common.real().to_owned() }))
     }
 
-    async fn look(&self, dir: &Path, place: &Place, (mirror, head): (&Path, &str)) -> Result<Look> {
+    async fn look(&self, dir: &Path, place: &Place, (mirror, head): (&Path, &str), persons: &str) -> Result<Look> {
         let repository = self.quarantine(None).await?;
         let objects = [mirror.join("objects"), place.common_dir.join("objects")];
         let lines: String = objects.iter().map(|it| format!("{}\n", it.display())).collect();
         let patterns = small(&place.common_dir.join("info/exclude"), MAX_PATTERNS).unwrap_or_default();
-        let patterns = format!("{patterns}\n{}", self.persons_patterns().await);
+        let patterns = format!("{patterns}\n{persons}");
         let written = || -> std::io::Result<()> {
             for (below, name, content) in [("objects/info", "alternates", &lines), ("info", "exclude", &patterns)] {
                 let above = repository.path().join(below);
@@ -145,13 +152,15 @@ impl WorktreeManager {
         let index = repository.path().join("index");
         let copied = copy(&place.git_dir.join("index"), &index);
         let look = Look { dir: dir.to_owned(), repository, index, touched: Vec::new() };
+        // It ends with 1 where a file differs, and that is asked for next.
+        let refresh = ["update-index", "-q", "--ignore-submodules", "--refresh"];
+        let refreshed = self.tries(&look, &refresh, Stdin::Empty).await?;
         // One that is split over files, or damaged: then all files are read.
-        if !copied || self.told(&look, &["ls-files", "-z"], Stdin::Empty).await.is_err() {
+        if !copied || refreshed.exit > 1 {
             let _ = std::fs::remove_file(&look.index);
             self.told(&look, &["read-tree", head], Stdin::Empty).await?;
+            self.tries(&look, &refresh, Stdin::Empty).await?;
         }
-        // It ends with 1 where a file differs, and that is asked for next.
-        self.tries(&look, &["update-index", "-q", "--ignore-submodules", "--refresh"], Stdin::Empty).await?;
         Ok(look)
     }
 

@@ -8,6 +8,7 @@ mod home;
 mod key;
 mod plan;
 mod runs;
+mod source;
 pub(crate) mod workflow;
 pub(crate) mod worktree;
 

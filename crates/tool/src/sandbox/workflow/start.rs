@@ -14,6 +14,7 @@ use crate::progress::Progress;
 use crate::sandbox::devcontainer::{Beginning, Told, afresh, chosen};
 use crate::sandbox::drive::{Task, begin, drive, model};
 use crate::sandbox::home::{Home, Open};
+use crate::sandbox::source::source;
 use crate::sandbox::worktree::{Profile, uncommitted, usual_profile};
 
 /// Start an agent on a task, in a sandbox of its own with its own branch and worktree of the repository. It works on by
@@ -62,8 +63,8 @@ impl Operation for WorkflowStart {
         let model = Some(model(cx, &profile, self.model)?);
         let id = WorkflowId::parse(format!("w-{}", random_hex::<4>()))?;
         let home = cx.homes().of(cx, &profile, &id).await?;
-        let here = || cx.config.working_dir(&cx.host).display().to_string();
-        let ask = SetupAsk { source: self.source.unwrap_or_else(here), replace: false };
+        let ask = SetupAsk { source: source(cx, self.source), replace: false };
+        home.worktrees.expect_source(&ask.source)?;
         let uncommitted = uncommitted(cx, None, (&ask.source, self.base.as_deref()))?;
         let beginning = Beginning { profile: &profile, workflow: &id, source: &ask.source, base: self.base.as_deref() };
         let home = afresh(cx, home, &profile).await?;

@@ -18,8 +18,9 @@ use crate::sandbox::home::Home;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Create {
-    /// The repository: a URL, or a directory beneath the working directory or another allowed one.
-    source: String,
+    /// The repository: a URL, or a directory beneath the working directory or another allowed one; the working directory
+    /// when missing.
+    source: Option<String>,
     /// The workflow's id; made up when missing. 1 to 63 of a-z, 0-9, `.`, `_` and `-`.
     workflow: Option<Workflow>,
     /// What to begin from: a branch of the repository, a tag or a commit; its HEAD when missing.
@@ -52,16 +53,18 @@ impl Operation for Create {
         let made_up = || WorkflowId::parse(format!("w-{}", random_hex::<4>())).map(Workflow);
         let workflow = self.workflow.map_or_else(made_up, Ok)?;
         let profile = self.profile.map_or_else(usual_profile, |it| it.0);
-        let (source, base) = (self.source.as_str(), self.base.as_deref());
+        let said = crate::sandbox::source::source(cx, self.source);
+        let (source, base) = (said.as_str(), self.base.as_deref());
         let uncommitted = super::uncommitted(cx, self.include_uncommitted, (source, base))?;
         let home = cx.homes().of(cx, &profile, &workflow.0).await?;
+        home.worktrees.expect_source(source)?;
         let beginning = Beginning { profile: &profile, workflow: &workflow.0, source, base };
         let home = afresh(cx, home, &profile).await?;
         let claim = home.begin().await?;
         let home = chosen(cx, home, beginning).await?;
         // One that was there before may hold what nobody saved yet.
         let new = home.sandbox.look().await? == Look::Missing;
-        let setup = SetupAsk { source: self.source, replace: false };
+        let setup = SetupAsk { source: said, replace: false };
         let (base, branch) = (self.base, self.branch);
         let ask = CreateAsk { base, branch, uncommitted, ..CreateAsk::new(workflow.0.clone()) };
         let made = ready(cx, &home, setup, ask).await;

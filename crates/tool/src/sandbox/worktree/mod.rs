@@ -22,7 +22,7 @@ use crate::failure::{Code, Failure};
 use crate::op::Entry;
 
 /// The operations, in the order in which a workflow meets them.
-pub(crate) const ALL: &[Entry] = &[
+pub const ALL: &[Entry] = &[
     Entry::of::<create::Create>(),
     Entry::of::<list::List>(),
     Entry::of::<diff::Diff>(),

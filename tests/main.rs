@@ -18,4 +18,5 @@ mod scripted;
 mod servers;
 mod tool;
 mod worker;
+mod workspace_fs;
 mod worktrees;

@@ -218,9 +218,13 @@ impl Process {
     }
 
     async fn sweep(&self, after: u64) {
+        self.sweep_by(after.try_into().unwrap(), after).await;
+    }
+
+    /// As if the wall clock went on by so many seconds, and the machine by others.
+    async fn sweep_by(&self, wall: i64, up: u64) {
         let (tell, now) = (self.tell(), Moment::now());
-        let wall = now.wall + SignedDuration::from_secs(after.try_into().unwrap());
-        let now = Moment { wall, up_s: now.up_s + after, ..now };
+        let now = Moment { wall: now.wall + SignedDuration::from_secs(wall), up_s: now.up_s + up, ..now };
         self.rooms.sweep(&*self.engines, &now, &tell).await.unwrap();
     }
 }
@@ -425,6 +429,40 @@ async fn w08_one_that_nobody_uses_goes_but_not_while_a_command_runs() {
         let third = here.room().await;
         assert_eq!((news(&third), third.room.generation), (Some((Reason::Lifetime, 2, 1, true)), 1));
         ran("W08", bench.case.engine());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn w09_a_command_that_runs_for_15_minutes_or_a_clock_that_jumps_costs_nobody_a_room() {
+    const IDLE: u64 = 15 * 60;
+    const JUMP: i64 = 2 * 60 * 60;
+    with_bench(async |bench| {
+        let (here, other) = (bench.process(), bench.process());
+        let link = here.room().await.link.clone();
+        let command = link.start(sh("echo $$ > command; sleep 3000"), None).await.unwrap();
+        for process in [&here, &other] {
+            for (wall, up) in [(IDLE as i64, IDLE), (JUMP, 60), (JUMP + IDLE as i64, IDLE + 1), (-JUMP, IDLE + 1)] {
+                process.sweep_by(wall, up).await;
+                assert_eq!(bench.left().await, (1, 1, 1), "a command runs in it: {wall} s, {up} s");
+            }
+        }
+        let running = here.room().await;
+        assert_eq!((news(&running), running.made), (None, false));
+        printed(&running, "kill -0 $(cat command)").await;
+        let job = coracle_runtime::JobId::parse(&command.job).unwrap();
+        link.cancel(&job, Duration::ZERO).await.unwrap();
+        drop((running, link));
+        // Nothing runs any more, and only one of the two clocks says that it was for long.
+        for process in [&here, &other] {
+            for (wall, up) in [(JUMP, 60), (-JUMP, IDLE + 1), (60, IDLE + 1)] {
+                process.sweep_by(wall, up).await;
+                assert_eq!(bench.left().await, (1, 1, 1), "a clock jumped: {wall} s, {up} s");
+            }
+        }
+        // The same sweep, once both do.
+        other.sweep_by(JUMP + IDLE as i64, IDLE + 60).await;
+        assert_eq!(bench.left().await, (0, 1, 1));
         ran("W09", bench.case.engine());
     })
     .await;
@@ -531,6 +569,52 @@ async fn one_whose_labels_are_not_ours_is_left_alone() {
         assert!(not_managed, "{refused:?}");
         let there = bench.case.runtime.inspect(&Handle::parse(id(&first)).unwrap()).await.unwrap();
         assert_eq!(there.status, Status::Running);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x07_a_container_with_our_labels_copied_is_left_alone_and_one_of_ours_is_used() {
+    with_bench(async |bench| {
+        let sandbox = || Process { role: RoomRole::Sandbox, owner: None, ..bench.process() };
+        let first = sandbox().room().await;
+        printed(&first, "echo kept > file").await;
+        let ours = bench.containers().await.remove(0);
+        let name = bench.case.name("copy").to_string();
+        let labels = ours.labels.iter().map(|(key, value)| format!("--label={key}={value}"));
+        let words: Vec<String> = ["run", "--detach", "--network=none", "--name", &name].map(str::to_owned).into();
+        let words: Vec<_> = words.into_iter().chain(labels).chain([IMAGE, "sleep", "600"].map(str::to_owned)).collect();
+        bench.program(&words.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        let copy = async || bench.case.runtime.inspect(&Handle::parse(&name).unwrap()).await.unwrap();
+        let before = copy().await;
+        assert_eq!((&before.labels, before.status), (&ours.labels, Status::Running));
+        let lose = || {
+            std::fs::write(bench.state.path().join("sessions/s1/sandbox.json"), "").unwrap();
+            let containers = bench.state.path().join("containers");
+            std::fs::remove_dir_all(&containers).unwrap();
+            std::fs::create_dir(containers).unwrap();
+        };
+        let used = async |what: &str, ours: bool| {
+            let used = sandbox().room().await;
+            assert_eq!(id(&used) == id(&first), ours, "{what}");
+            assert_ne!(id(&used), before.id.as_str(), "{what}");
+            assert_eq!(printed(&used, "cat file").await, "kept\n", "{what}");
+            assert_eq!(copy().await, before, "{what}");
+            id(&used).to_owned()
+        };
+        used("all is there", true).await;
+        lose();
+        used("the records are lost", true).await;
+        bench.case.runtime.remove(&ours.id).await.unwrap();
+        let second = used("its container is gone", false).await;
+        lose();
+        bench.program(&["rm", "--force", &second]).await;
+        used("records and container are gone", false).await;
+        let ended = sandbox().end().await;
+        assert_eq!((ended.ended.len(), ended.failed.len()), (1, 0), "{ended:?}");
+        let (containers, volumes, _) = bench.left().await;
+        assert_eq!((copy().await, containers, volumes), (before, 1, 0));
+        ran("X07", bench.case.engine());
     })
     .await;
 }

@@ -39,7 +39,7 @@ struct One {
 impl Containers for One {
     async fn ensure(&self) -> Result<Held> {
         let (link, id, in_use) = (self.link.clone(), self.id.clone(), Arc::new(()));
-        Ok(Held { link, id, image_id: None, generation: 1, recreated: None, in_use })
+        Ok(Held { link, id, image_id: None, generation: 1, recreated: None, spec_pending: false, in_use })
     }
 
     async fn look(&self) -> Result<Look> {

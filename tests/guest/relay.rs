@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use coracle_runtime::link::wire::relay::{API_PORT, EGRESS_PORT, Probe};
-use coracle_runtime::link::{LinkSettings, SocketAt};
+use coracle_runtime::link::{LinkSettings, SocketAt, Way as By};
 use coracle_runtime::{ContainerId, Error, Exec, Ids, Input, Inside, ProcessId, Secret};
 use coracle_sandbox::proxy::{
-    EgressPolicy, FixedKey, GitCredentials, GitLogin, GitMode, GitRules, GitSettings, Grants, Listening, Proxy,
-    ProxySettings, Tokens, self_test,
+    EgressPolicy, FixedKey, GitCredentials, GitLogin, GitMode, GitRules, GitSettings, Grants, Listening, Outlets,
+    Proxy, ProxySettings, Tokens, self_test,
 };
 use coracle_sandbox::proxy::{ProviderConfig, ProviderKind};
 use coracle_sandbox::{Code, ProfileName, TokenHash, fresh_token};
@@ -67,7 +67,7 @@ impl<'a> Room<'a> {
     }
 
     async fn relays(&self) {
-        self.running.link().relay(&self.net, "").await.unwrap();
+        self.running.link().relay(By::Sockets, &self.net, "").await.unwrap();
     }
 
     /// What a program of that user hears on a port of its loopback: the body of the answer, or that there is none.
@@ -164,10 +164,64 @@ async fn x59_each_container_reaches_its_own_proxy_and_no_other() {
         let fetch = format!("GET http://127.0.0.1:{page}/ HTTP/1.1\r\nHost: x\r\n");
         assert!(room.hears(AGENT, EGRESS_PORT, &fetch).await.contains("page"));
         // The other container's own relay has the other token, and its sockets are its own.
-        rooms[1].running.link().relay(&room.net, "").await.unwrap();
+        rooms[1].running.link().relay(By::Sockets, &room.net, "").await.unwrap();
         assert!(rooms[1].health(AGENT).await.contains("token_invalid"));
         rooms[1].relays().await;
         assert_eq!(rooms[1].health(AGENT).await, HEALTHY, "a second token takes the first one's place");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x59_by_its_link_a_container_gets_the_same_and_nobody_listens() {
+    with_real_engines(async |case| {
+        let mut rooms = [Room::new(case, "one", "none").await, Room::new(case, "two", "none").await];
+        let mut outlets: Vec<_> = rooms.iter().map(|it| Outlets::open(&it.proxy, it.running.link())).collect();
+        for room in &mut rooms {
+            room.listening = None;
+            room.running.link().relay(By::Link, &room.net, "").await.unwrap();
+        }
+        let room = &rooms[0];
+        assert!(std::fs::read_dir(&room.sockets).unwrap().next().is_none(), "there is no socket");
+        for user in [Ids::ROOT, WORKER, AGENT] {
+            assert_eq!(room.health(user).await, HEALTHY, "{user:?}");
+        }
+        self_test(room.running.link(), Some(&[])).await.unwrap();
+        let large: &'static str = Box::leak("x".repeat(3 << 20).into_boxed_str());
+        let (model, page) =
+            (server(r#"{"usage":{"prompt_tokens":3,"completion_tokens":4}}"#).await, server(large).await);
+        let key = Arc::new(FixedKey(Arc::new(Secret::from(KEY))));
+        let base = format!("http://127.0.0.1:{model}");
+        let provider = ProviderConfig::new(ProviderKind::OpenAi, &base, key, &["gpt-*".to_owned()]).unwrap();
+        let egress = EgressPolicy::parse(&[format!("ip:127.0.0.1:{page}")]).unwrap();
+        room.proxy.grant(Some(Grants { provider: Some(provider), egress: Some(egress), ..room.grants() }));
+        let token = String::from_utf8(room.llm.reveal().to_vec()).unwrap();
+        let body = format!(r#"{{"model":"gpt-x","x":"{}"}}"#, "y".repeat(40 << 10));
+        let chat = format!(
+            "POST /proxy/v1/chat/completions HTTP/1.1\r\nHost: proxy\r\nX-Coracle-Token: {token}\r\nContent-Length: {}\r\n\
+             Connection: close\r\n\r\n{body}",
+            body.len()
+        );
+        let answer = room.says(WORKER, API_PORT, &chat).await;
+        assert!(answer.contains("prompt_tokens"), "{answer}");
+        until("it is counted", async || room.proxy.metered().tokens() == 7).await;
+        let fetch = format!("GET http://127.0.0.1:{page}/ HTTP/1.1\r\nHost: x\r\n");
+        let heard = join_all((0..20).map(|_| room.hears(AGENT, EGRESS_PORT, &fetch))).await;
+        assert!(heard.iter().all(|it| it.bytes().filter(|it| *it == b'x').count() == 3 << 20));
+
+        // The other container's way leads to its own proxy, which does not know this one's token.
+        rooms[1].running.link().relay(By::Link, &room.net, "").await.unwrap();
+        assert!(rooms[1].health(AGENT).await.contains("token_invalid"));
+        rooms[1].running.link().relay(By::Link, &rooms[1].net, "").await.unwrap();
+        assert_eq!(rooms[1].health(AGENT).await, HEALTHY);
+
+        // With whoever keeps it the way goes, and comes back.
+        outlets.remove(0);
+        assert_eq!(room.health(AGENT).await, "none");
+        outlets.push(Outlets::open(&room.proxy, room.running.link()));
+        assert_eq!(room.health(AGENT).await, HEALTHY);
+        room.proxy.grant(None);
+        assert!(room.health(AGENT).await.contains("token_invalid"), "revoked");
     })
     .await;
 }
@@ -213,10 +267,10 @@ async fn x60_x08_without_a_network_only_the_proxy_answers_and_with_one_that_is_f
     with_real_engines(async |case| {
         let room = Room::new(case, "none", "none").await;
         let gateways: [IpAddr; 2] = ["172.17.0.1".parse().unwrap(), "10.88.0.1".parse().unwrap()];
-        let failure = self_test(room.running.link(), &gateways).await.unwrap_err();
+        let failure = self_test(room.running.link(), Some(&gateways)).await.unwrap_err();
         assert_eq!(failure.code, Code::ProxyUnreachable, "no relay yet: {failure:?}");
         room.relays().await;
-        self_test(room.running.link(), &gateways).await.unwrap();
+        self_test(room.running.link(), Some(&gateways)).await.unwrap();
         let tcp = [
             "1.1.1.1:443",
             "172.17.0.1:22",
@@ -250,7 +304,7 @@ async fn x60_x08_without_a_network_only_the_proxy_answers_and_with_one_that_is_f
         bridged.relays().await;
         let gateway = bridged.running.printed(sh("ip route | sed -n 's/^default via \\([^ ]*\\).*/\\1/p'")).await;
         let gateway: IpAddr = gateway.trim().parse().unwrap();
-        let failure = self_test(bridged.running.link(), &[gateway]).await.unwrap_err();
+        let failure = self_test(bridged.running.link(), Some(&[gateway])).await.unwrap_err();
         assert_eq!(failure.code, Code::EgressNotEnforced, "{failure:?}");
     })
     .await;
@@ -261,8 +315,9 @@ struct Login;
 
 #[async_trait]
 impl GitCredentials for Login {
-    async fn login(&self, _: &str, path: &str) -> Option<GitLogin> {
-        Some(GitLogin { username: "u".into(), password: Secret::from(format!("for-{path}").as_str()) })
+    async fn login(&self, scheme: &str, _: &str, path: &str) -> Option<GitLogin> {
+        let password = || Secret::from(format!("for-{path}").as_str());
+        (scheme == "https").then(|| GitLogin { username: "u".into(), password: password() })
     }
 }
 
@@ -280,7 +335,7 @@ async fn x58_git_inside_is_given_a_credential_only_where_that_is_the_mode() {
             GitRules::new(&settings, Arc::new(Login)).unwrap()
         };
         let config = rules(GitMode::Proxy).config();
-        room.running.link().relay(&room.net, &config).await.unwrap();
+        room.running.link().relay(By::Sockets, &room.net, &config).await.unwrap();
         let shown = Exec { user: AGENT, ..sh("cat /.coracle/run/gitconfig; touch /.coracle/run/gitconfig") };
         let shown = room.running.ran(shown).await;
         assert_eq!(shown.stdout.text(), config);
@@ -330,7 +385,7 @@ async fn what_is_no_token_is_refused() {
     with_real_engines(async |case| {
         let room = Room::new(case, "odd", "none").await;
         for odd in ["", "a b", "a\nb", &"x".repeat(101)] {
-            let refused = room.running.link().relay(&Secret::from(odd), "").await;
+            let refused = room.running.link().relay(By::Sockets, &Secret::from(odd), "").await;
             assert!(matches!(refused, Err(Error::Refused(_))), "{odd}: {refused:?}");
         }
     })

@@ -1,3 +1,4 @@
-//! Servers that sandboxes talk to, played on the loopback of this host.
+//! Servers that sandboxes talk to, played on the loopback of this host, and clients of ours.
 
+pub(crate) mod mcp_load;
 pub(crate) mod model;

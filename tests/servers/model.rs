@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 /// What the model does when it is asked.
@@ -22,6 +23,8 @@ pub(crate) enum Turn {
     Refuses(u16, Vec<(&'static str, String)>, &'static str, &'static str),
     /// Begins an answer and breaks off.
     Breaks,
+    /// Does it once it is told to, and nothing until then.
+    Held(Arc<Notify>, Box<Turn>),
 }
 
 /// What was asked.
@@ -108,6 +111,12 @@ pub(crate) fn call(name: &str, arguments: Value) -> (String, Value) {
     (name.to_owned(), arguments)
 }
 
+/// A turn that waits until it is told to go on.
+pub(crate) fn held(turn: Turn) -> (Turn, Arc<Notify>) {
+    let go = Arc::<Notify>::default();
+    (Turn::Held(go.clone(), Box::new(turn)), go)
+}
+
 /// A turn that only calls tools.
 pub(crate) fn calls(calls: impl IntoIterator<Item = (String, Value)>) -> Turn {
     Turn::Calls(String::new(), calls.into_iter().collect())
@@ -127,7 +136,15 @@ async fn answer(mut stream: TcpStream, script: &Mutex<Script>) -> std::io::Resul
         (turn.unwrap_or(Turn::Refuses(500, vec![], "the script is over", "")), script.calls)
     };
     let streamed = asked.body["stream"] == true;
+    let turn = match turn {
+        Turn::Held(go, turn) => {
+            go.notified().await;
+            *turn
+        }
+        turn => turn,
+    };
     match turn {
+        Turn::Held(..) => Ok(()),
         Turn::Refuses(status, headers, message, code) => refuse(&mut stream, status, &headers, (message, code)).await,
         Turn::Breaks => {
             stream.write_all(HEAD).await?;

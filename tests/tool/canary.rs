@@ -8,7 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 pub(crate) use self::search::Canaries;
-use self::search::{Watch, files_below};
+use self::search::Watch;
+pub(crate) use self::search::files_below;
 use super::Tool;
 use super::debian::derived;
 use super::person::{Person, Programs, step};
@@ -44,23 +45,26 @@ async fn shown(tool: &Tool<'_>, container: &str, image: &str, since: u64) -> Vec
     let at = tool.home().join("image.tar").display().to_string();
     tool.engine_says(&["save", "--output", &at, image]).await;
     let id = tool.engine_says(&["inspect", "--type=container", "--format={{.Id}}", container]).await;
-    let kept = if docker {
-        files_below(&Path::new("/var/lib/docker/containers").join(&id))
-    } else {
-        let storage = Path::new("/var/lib/containers/storage");
-        let database = std::fs::read(storage.join("libpod/bolt_state.db")).unwrap_or_default();
-        [database, files_below(&storage.join("overlay-containers").join(&id))].concat()
-    };
     let shown = vec![
         ("inspect of the container", tool.engine_says(&["inspect", container]).await.into_bytes()),
         ("inspect of the image", tool.engine_says(&["inspect", "--type=image", image]).await.into_bytes()),
         ("history of the image", tool.engine_says(&["history", "--no-trunc", image]).await.into_bytes()),
         ("events", tool.engine_says(&events).await.into_bytes()),
         ("layers of the image", std::fs::read(&at).unwrap()),
-        ("the engine's own files", kept),
+        ("the engine's own files", kept(tool, &id)),
     ];
     std::fs::remove_file(at).unwrap();
     shown
+}
+
+/// What the engine keeps on disk of a container, by its id.
+pub(crate) fn kept(tool: &Tool<'_>, id: &str) -> Vec<u8> {
+    if tool.case.engine().as_str() == "docker" {
+        return files_below(&Path::new("/var/lib/docker/containers").join(id));
+    }
+    let storage = Path::new("/var/lib/containers/storage");
+    let database = std::fs::read(storage.join("libpod/bolt_state.db")).unwrap_or_default();
+    [database, files_below(&storage.join("overlay-containers").join(id))].concat()
 }
 
 /// What a person has, nine times secret.

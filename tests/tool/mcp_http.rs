@@ -18,7 +18,7 @@ pub(super) struct Server {
     pub(super) child: Child,
     pub(super) port: u16,
     pub(super) token_file: PathBuf,
-    token: String,
+    pub(super) token: String,
 }
 
 /// What came back. The bodies of tests are short.
@@ -93,7 +93,7 @@ impl Server {
     }
 
     /// Sends a signal and waits for the end, as a person would.
-    async fn stop(&mut self) {
+    pub(super) async fn stop(&mut self) {
         let id = Pid::from_raw(self.child.id().unwrap().try_into().unwrap()).unwrap();
         kill_process(id, Signal::TERM).unwrap();
         let ended = tokio::time::timeout(Duration::from_secs(30), self.child.wait()).await;

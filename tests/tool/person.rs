@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -114,6 +114,11 @@ impl Programs {
     pub(crate) fn with(self, name: &str, script: &str) -> Self {
         program(&self.0.path().join(name), script);
         self
+    }
+
+    /// Where one of them is.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
     }
 
     /// With a `gh` that is signed in.

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::{Tool, with_engine};
+use crate::engines::IMAGE;
 
 async fn with_rootless(check: impl AsyncFn(&Tool<'_>)) {
     with_engine("", async |tool| {
@@ -90,6 +91,35 @@ async fn limits_that_the_kernel_does_not_give_to_a_person_are_told() {
         }
         assert_eq!(told, 3, "memory, processes, cores: {answer:#}");
         assert_eq!(answer["limits"]["enforced"], json!([]), "{answer:#}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_session_is_told_once_of_each_limit_that_its_engine_ignores() {
+    let config = format!("[workspace]\nimage = \"{IMAGE}\"\n");
+    with_engine(&config, async |tool| {
+        let run = async |words: &[&str]| -> Value {
+            let words = ["--session", "lone", "workspace"].iter().chain(words).chain(&["--json"]);
+            let output = tool.run(words, b"").await;
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|err| panic!("{err}: {output:?}"))
+        };
+        let first = run(&["ls"]).await;
+        let again = run(&["ls"]).await;
+        let ended = run(&["end"]).await;
+        assert_eq!((&first["success"], &ended["success"]), (&true.into(), &true.into()), "{first:#} {ended:#}");
+        assert_eq!((&again["success"], &again["warnings"]), (&true.into(), &json!([])), "{again:#}");
+        let warnings = first["warnings"].as_array().unwrap();
+        let unkept: Vec<&str> = warnings
+            .iter()
+            .filter(|it| it["code"] == "limit_not_enforced")
+            .map(|it| it["details"]["limit"].as_str().unwrap())
+            .collect();
+        match (tool.case.is_rootless(), tool.case.keeps_limits()) {
+            (true, true) => {} // which of them were delegated is the machine's affair
+            (_, true) => assert!(unkept.is_empty(), "{first:#}"),
+            (_, false) => assert_eq!(unkept, ["memory", "cpus", "pids"], "{first:#}"),
+        }
     })
     .await;
 }

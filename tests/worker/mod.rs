@@ -144,7 +144,13 @@ impl std::fmt::Debug for Provider {
 #[async_trait]
 impl SandboxProvider for Provider {
     async fn ensure_running(&self) -> Result<SandboxInfo> {
-        Ok(SandboxInfo { id: "one".into(), generation: 1, image_id: "image".into(), recreated: None })
+        Ok(SandboxInfo {
+            id: "one".into(),
+            generation: 1,
+            image_id: "image".into(),
+            recreated: None,
+            spec_pending: false,
+        })
     }
 
     async fn exec_stream(&self, _: ExecCall) -> Result<ExecStream> {

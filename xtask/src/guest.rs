@@ -11,7 +11,7 @@ use crate::sh::{root, sh};
 
 /// What the guest may weigh: each container that gets it uploaded waits for it, and `coracle` carries it compressed. A
 /// seventh of it is what regular expressions know of Unicode.
-const GUEST: Program = Program { name: "guest", bytes: 5 << 20, compressed: 2_200 << 10 };
+const GUEST: Program = Program { name: "guest", bytes: 5 << 20, compressed: 2_240 << 10 };
 
 /// What the worker may weigh: half of it is what checks schemas, and the patterns in them.
 const WORKER: Program = Program { name: "worker", bytes: 20 << 20, compressed: 6 << 20 };

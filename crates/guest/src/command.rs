@@ -297,13 +297,17 @@ async fn obey(
 }
 
 /// A piece of input.
-struct Piece {
-    bytes: Vec<u8>,
-    last: bool,
+pub(crate) struct Piece {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) last: bool,
 }
 
 /// Writes input as the command takes it. One that does not want all of it loses the rest, which is no fault of anybody.
-async fn pump(stdin: Box<dyn AsyncWrite + Send + Unpin>, mut pieces: mpsc::UnboundedReceiver<Piece>, out: &Outbox) {
+pub(crate) async fn pump(
+    stdin: Box<dyn AsyncWrite + Send + Unpin>,
+    mut pieces: mpsc::UnboundedReceiver<Piece>,
+    out: &Outbox,
+) {
     let mut stdin = Some(stdin);
     while let Some(Piece { bytes, last }) = pieces.recv().await {
         if let Some(pipe) = &mut stdin {

@@ -32,6 +32,7 @@ mod job;
 mod lifeline;
 pub mod machine;
 mod oom;
+mod outlet;
 mod output;
 pub mod pipe;
 pub mod port;

@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 
 use crate::answer::apart;
+use crate::outlet::Outlets;
 use crate::serve::{Inbox, Outbox};
 use crate::session::within;
 use crate::supervisor::Supervisor;
@@ -27,12 +28,17 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// The relays of a container.
 #[derive(Debug, Default)]
-pub(crate) struct Relays(Arc<Mutex<State>>);
+pub(crate) struct Relays {
+    state: Arc<Mutex<State>>,
+    /// Channels of the host that wait for a connection.
+    pub(crate) outlets: Arc<Outlets>,
+}
 
 /// No `Debug` shows the token.
 #[derive(Default)]
 struct State {
     token: Option<Arc<[u8]>>,
+    by_link: bool,
     listening: bool,
 }
 
@@ -44,7 +50,7 @@ impl std::fmt::Debug for State {
 
 impl Relays {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a token was given.
@@ -53,18 +59,19 @@ impl Relays {
     }
 
     /// Takes a token, and listens unless it does already.
-    async fn set(&self, token: &[u8], ways: [(u16, &'static Path); 2]) -> io::Result<()> {
+    async fn set(&self, (token, by_link): (&[u8], bool), ways: [(u16, &'static Path); 2]) -> io::Result<()> {
         if !self.state().listening {
             let mut listeners = Vec::new();
             for (port, sock) in ways {
-                listeners.push((TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?, sock));
+                listeners.push((TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?, (port, sock)));
             }
             self.state().listening = true;
-            for (listener, sock) in listeners {
-                tokio::spawn(accept(listener, sock, self.0.clone()));
+            for (listener, leads) in listeners {
+                tokio::spawn(accept(listener, leads, (self.state.clone(), self.outlets.clone())));
             }
         }
-        self.state().token = Some(token.into());
+        let mut state = self.state();
+        (state.token, state.by_link) = (Some(token.into()), by_link);
         Ok(())
     }
 }
@@ -92,7 +99,7 @@ pub(crate) async fn relay(
         // A guest that is played has the host's own loopback, which is not its to listen on.
         let ways = if std::process::id() == 1 { Some(ways) } else { None };
         let set = match ways {
-            Some(ways) => supervisor.relays.set(token, ways).await,
+            Some(ways) => supervisor.relays.set((token, ask.by_link), ways).await,
             None => supervisor.relays.play(token),
         };
         set.map_err(|err| Fault::new(FaultCode::Io, format!("cannot listen for the proxy: {err}")))?;
@@ -112,17 +119,31 @@ fn no_token() -> Fault {
     Fault::new(FaultCode::Invalid, format!("a token has 1 to {MAX_TOKEN} visible characters"))
 }
 
-async fn accept(listener: TcpListener, sock: &'static Path, state: Arc<Mutex<State>>) {
+async fn accept(
+    listener: TcpListener,
+    (port, sock): (u16, &'static Path),
+    (state, outlets): (Arc<Mutex<State>>, Arc<Outlets>),
+) {
     let places = Arc::new(Semaphore::new(MOST));
     loop {
         let Ok(place) = places.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let token = state.lock().unwrap_or_else(PoisonError::into_inner).token.clone();
+                let (token, by_link) = {
+                    let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                    (state.token.clone(), state.by_link)
+                };
+                let Some(token) = token else { continue };
+                let _ = stream.set_nodelay(true);
+                let outlets = outlets.clone();
+                // Who cannot be reached closes the connection, which is all that a program inside is told.
                 tokio::spawn(async move {
-                    let _place = place;
-                    // Who cannot be reached closes the connection, which is all that a program inside is told.
-                    let _ = pass(stream, sock, token.as_deref()).await;
+                    if by_link {
+                        outlets.hand(port, (stream, preamble(&token), place)).await;
+                    } else {
+                        let _ = pass(stream, sock, &token).await;
+                        drop(place);
+                    }
                 });
             }
             Err(_) => tokio::time::sleep(PAUSE).await,
@@ -131,12 +152,15 @@ async fn accept(listener: TcpListener, sock: &'static Path, state: Arc<Mutex<Sta
 }
 
 /// One connection, made anew each time: the host's process may have been another one meanwhile.
-async fn pass(mut inside: TcpStream, sock: &Path, token: Option<&[u8]>) -> io::Result<()> {
-    let Some(token) = token else { return Ok(()) };
+async fn pass(mut inside: TcpStream, sock: &Path, token: &[u8]) -> io::Result<()> {
     let mut host = UnixStream::connect(sock).await?;
-    let _ = inside.set_nodelay(true);
-    host.write_all(&[b"CORACLE/1 ", token, b"\n"].concat()).await?;
+    host.write_all(&preamble(token)).await?;
     copy_bidirectional(&mut inside, &mut host).await.map(drop)
+}
+
+/// What the host reads before a connection's own bytes.
+fn preamble(token: &[u8]) -> Vec<u8> {
+    [b"CORACLE/1 ", token, b"\n"].concat()
 }
 
 #[cfg(test)]
@@ -177,10 +201,10 @@ mod tests {
         let (sock, port, other) = (socket(&dir), free_port().await, free_port().await);
         let listener = UnixListener::bind(sock).unwrap();
         let relays = Relays::default();
-        relays.set(b"one", [(port, sock), (other, sock)]).await.unwrap();
+        relays.set((b"one", false), [(port, sock), (other, sock)]).await.unwrap();
         let (answer, ()) = tokio::join!(says(port, "hello"), echo_once(&listener));
         assert_eq!(answer.unwrap(), "CORACLE/1 one\nhello");
-        relays.set(b"two", [(port, sock), (other, sock)]).await.unwrap();
+        relays.set((b"two", false), [(port, sock), (other, sock)]).await.unwrap();
         let (answer, ()) = tokio::join!(says(other, "hello"), echo_once(&listener));
         assert_eq!(answer.unwrap(), "CORACLE/1 two\nhello", "a second token takes the first one's place");
         assert!(!format!("{relays:?}").contains("two"));
@@ -191,7 +215,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (sock, port, other) = (socket(&dir), free_port().await, free_port().await);
         let relays = Relays::default();
-        relays.set(b"one", [(port, sock), (other, sock)]).await.unwrap();
+        relays.set((b"one", false), [(port, sock), (other, sock)]).await.unwrap();
         assert_eq!(says(port, "").await.unwrap_or_default(), "", "nobody is there, so it is closed");
         for _ in 0..2 {
             let listener = UnixListener::bind(sock).unwrap();

@@ -10,7 +10,7 @@ use crate::codec::{self, Frame};
 use crate::files::How;
 use crate::supervisor::Supervisor;
 use crate::wire::{Ask, Fault, FaultCode, Hello, MAX_CHANNELS, MAX_UNKNOWN, Say, VERSION, WINDOW};
-use crate::{answer, command, content, door, relay, session, space, walk, wire};
+use crate::{answer, command, content, door, outlet, relay, session, space, walk, wire};
 
 /// Frames on their way out. Each holds at most [`PIECE`] bytes of data.
 const QUEUE: usize = 64;
@@ -233,6 +233,7 @@ async fn attend(supervisor: Arc<Supervisor>, frame: Frame<Ask>, inbox: Inbox, ou
         Ask::Worker(ask) => out.say_result(door::open(&supervisor, ask)).await,
         Ask::Space(ask) => space::space(&supervisor, ask, (frame.payload, inbox), &out).await,
         Ask::Relay(ask) => relay::relay(&supervisor, &ask, (frame.payload, inbox), &out).await,
+        Ask::Outlet(port) => outlet::outlet(&supervisor, port, inbox, &out).await,
         Ask::Walk(ask) => walk::walk(&supervisor, ask, (frame.payload, inbox), &out).await,
         Ask::Hello(_) => out.say_result(Err(Fault::new(FaultCode::Invalid, "hello was said already"))).await,
         ask => answer::answer(&supervisor, ask, inbox, &out).await,

@@ -192,6 +192,7 @@ impl Work<'_> {
                 self.edit(&edit, content).map(Done::Written)
             }
             Act::Remove { path, within_ms, tool } => self.remove(&path, within_ms, &tool),
+            Act::RemoveOne { path, tool } => self.remove_one(&path, &tool),
             Act::MakeDir { path, parents, exist_ok } => self.make_dir(&path, parents, exist_ok).map(Done::Found),
             Act::Glob { path, pattern, gitignore, bounds } => self.glob(&path, &pattern, gitignore, bounds),
             Act::Grep { path, pattern, glob, ignore_case, context, gitignore, bounds } => {

@@ -205,6 +205,11 @@ pub enum Ask {
     Relay(relay::Relay),
     /// [`Answer::Probed`]
     Probe(relay::Probe),
+    /// Waits for the next connection to a port that is relayed by channels: [`Answer::Done`] when there is one. Then its
+    /// bytes are [`Say::Data`], the token before them, and what it is sent is [`Ask::Data`]; each side says when nothing
+    /// more comes, and a second [`Answer::Done`] is the last word.
+    /// The port is [`relay::API_PORT`] or [`relay::EGRESS_PORT`].
+    Outlet(u16),
     /// A type that this version does not know. It is counted and skipped.
     #[default]
     Unknown,
@@ -234,7 +239,7 @@ pub enum Say {
     },
     /// The command ended, or is left to run. The last word of its channel.
     End(End),
-    /// The answer. The last word of its channel, but for `Get`, `Walk` and `Space`, where data follows.
+    /// The answer. The last word of its channel, but for `Get`, `Walk`, `Space` and `Outlet`, where data follows.
     Answer(Answer),
     /// Why not. The last word of its channel.
     Failed(Fault),

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use coracle_runtime::link::Link;
 
-use crate::Result;
+use crate::provider::spec_pending;
+use crate::{Result, Warning};
 
 /// Gives one sandbox its container: made when it is first asked for, started again when it ended, made anew on the same
 /// volume when that is not enough.
@@ -48,8 +49,18 @@ pub struct Held {
     pub generation: u32,
     /// Why this is another one than last time, if nobody was told yet.
     pub recreated: Option<String>,
+    /// It is as earlier settings wanted it, since somebody is in it.
+    pub spec_pending: bool,
     /// As long as this is held, somebody is in it.
     pub in_use: Arc<dyn Any + Send + Sync>,
+}
+
+impl Held {
+    /// What else there is to tell of it.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<Warning> {
+        self.spec_pending.then(spec_pending).into_iter().collect()
+    }
 }
 
 /// What a look found.

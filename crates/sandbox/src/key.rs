@@ -33,6 +33,13 @@ impl SandboxKey {
         Self(hex::encode(&digest[..8]))
     }
 
+    /// One that was written down.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'));
+        (text.len() == 16 && digits).then(|| Self(text.to_owned()))
+    }
+
     /// 16 hex digits.
     #[must_use]
     pub fn as_str(&self) -> &str {

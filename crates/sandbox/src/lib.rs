@@ -34,7 +34,7 @@ pub mod worktree;
 #[cfg(feature = "host")]
 pub use container::{
     AtStart, Claim, ContainerSandboxProvider, Gate, InUse, Prepared, Preparing, Readying, Sandbox, SandboxDir,
-    SandboxRecord,
+    SandboxRecord, Transport,
 };
 #[cfg(feature = "host")]
 pub use containers::{Containers, Held, Look};

@@ -253,6 +253,7 @@ impl Context {
             idle: self.config.workspace.idle.0,
             sandbox_idle: self.config.sandbox.idle.0,
             lifetime: self.config.workspace.lifetime.unless_zero().unwrap_or(Duration::MAX),
+            sandbox_lifetime: self.config.sandbox.lifetime.unless_zero().unwrap_or(Duration::MAX),
             ..RoomTerms::default()
         };
         Ok(self.rooms.get_or_init(|| Rooms::new(store, self.links.clone(), terms)).clone())

@@ -123,9 +123,14 @@ fn program_for(cx: &Context, runtime: &dyn ContainerRuntime, arch: &str) -> Resu
     let path = guest
         .place(&dir)
         .map_err(|err| Failure::internal(format!("cannot put the guest into `{}`: {err}", dir.display())))?;
-    let endpoint = runtime.endpoint().address;
-    let shared_files = endpoint == "local" || endpoint.starts_with("unix://");
+    let shared_files = shares_files(runtime);
     Ok(Some(GuestProgram { path, sha256: guest.sha256.to_owned(), shared_files, worker: None }))
+}
+
+/// Whether the engine sees the files of this host.
+pub(crate) fn shares_files(runtime: &dyn ContainerRuntime) -> bool {
+    let endpoint = runtime.endpoint().address;
+    runtime.kind() == EngineKind::Fake || endpoint == "local" || endpoint.starts_with("unix://")
 }
 
 /// The worker for containers of that image, in its place on the host. None where this program has none for the

@@ -6,13 +6,14 @@ use std::path::Path;
 use async_trait::async_trait;
 use coracle_provision::certs::{self, Additions};
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{Access, ContainerPath, Ids, Link, Mount, Policy};
-use coracle_sandbox::AtStart;
+use coracle_runtime::{Access, ContainerPath, EngineKind, Ids, Link, Mount, Policy};
 use coracle_sandbox::proxy::EgressPolicy;
+use coracle_sandbox::{AtStart, Transport};
 
-use crate::config::{Egress, ProxyNetwork};
+use crate::config::{Egress, ProxyNetwork, ProxyTransport};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
+use crate::guest;
 use crate::ops::create::trusted_certificates;
 use crate::resolve::Wanted;
 
@@ -24,11 +25,40 @@ pub(crate) fn policy(cx: &Context, network: ProxyNetwork, egress: &Egress) -> Re
     if network == ProxyNetwork::None {
         return Ok(None);
     }
-    if !cx.policy()?.open_network {
-        let message = "`security.network` allows no container a way out, not even to the names of a list";
-        return Err(Failure::new(Code::PolicyDenied, message).detail("rule", "network.open"));
-    }
+    open(cx, "not even to the names of a list")?;
     Ok(Some(EgressPolicy::parse(&egress.allow)?))
+}
+
+/// Refuses a way out where the person allows none.
+pub(crate) fn open(cx: &Context, what: &str) -> Result<(), Failure> {
+    if cx.policy()?.open_network {
+        return Ok(());
+    }
+    let message = format!("`security.network` allows no container a way out, {what}");
+    Err(Failure::new(Code::PolicyDenied, message).detail("rule", "network.open"))
+}
+
+/// How containers reach their proxy.
+pub(crate) async fn transport(cx: &Context) -> Result<Transport, Failure> {
+    Ok(match cx.config.proxy.transport {
+        ProxyTransport::Unix => Transport::Unix,
+        ProxyTransport::Link => Transport::Link,
+        ProxyTransport::Auto => {
+            let runtime = cx.runtime().await?;
+            let files = guest::shares_files(&*runtime);
+            if files && shares_kernel(runtime.kind(), std::env::consts::OS) { Transport::Unix } else { Transport::Link }
+        }
+    })
+}
+
+/// Whether a socket of a host with that system is one inside, too: on the other side of a kernel it is only a file. Apple's
+/// containers have a kernel each, and on a mac every other engine runs in a machine, even if it is spoken to by a socket.
+fn shares_kernel(engine: EngineKind, system: &str) -> bool {
+    match engine {
+        EngineKind::Container => false,
+        EngineKind::Fake => true,
+        EngineKind::Docker | EngineKind::Podman => system == "linux",
+    }
 }
 
 /// The directory in which a container's own proxy listens, as the container sees it.
@@ -52,8 +82,8 @@ pub(crate) struct HostCertificates {
 
 impl HostCertificates {
     /// None where there is no network, or the host has none, or they are to stay on it.
-    pub(crate) fn of(cx: &Context, network: ProxyNetwork, user: Ids) -> Option<Self> {
-        if network == ProxyNetwork::None || !cx.config.auto_passthrough.ca_certificates {
+    pub(crate) fn of(cx: &Context, has_network: bool, user: Ids) -> Option<Self> {
+        if !has_network || !cx.config.auto_passthrough.ca_certificates {
             return None;
         }
         match trusted_certificates(cx) {
@@ -72,5 +102,23 @@ impl HostCertificates {
 impl AtStart for HostCertificates {
     async fn run(&self, link: &Link) -> coracle_runtime::Result<()> {
         certs::bundle_aside(link, &self.found, self.user).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_leads_inside_only_where_the_kernel_is_the_same() {
+        for (engine, system, shared) in [
+            (EngineKind::Docker, "linux", true),
+            (EngineKind::Podman, "linux", true),
+            (EngineKind::Docker, "macos", false),
+            (EngineKind::Podman, "macos", false),
+            (EngineKind::Container, "macos", false),
+        ] {
+            assert_eq!(shares_kernel(engine, system), shared, "{engine:?} {system}");
+        }
     }
 }

@@ -8,6 +8,7 @@ mod marks;
 mod packages;
 mod preflight;
 mod report;
+mod sandboxes;
 mod saved;
 mod snapshots;
 mod status;
@@ -60,6 +61,15 @@ pub(crate) fn packages(verb: &str, answer: &Value) -> String {
         "list" => packages::list(answer),
         "add" => packages::added(answer),
         _ => packages::cleared(answer),
+    }
+}
+
+/// The answers of `coracle sandbox`.
+pub(crate) fn sandboxes(verb: &str, answer: &Value) -> String {
+    match verb {
+        "list" => sandboxes::list(answer, jiff::Timestamp::now()),
+        "remove" => sandboxes::removed(answer),
+        _ => sandboxes::reviewed(answer),
     }
 }
 

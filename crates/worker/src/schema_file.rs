@@ -4,19 +4,17 @@ use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use coracle_runtime::ContainerPath;
-use coracle_runtime::link::wire::space::{Act, Done};
 use coracle_sandbox::protocol::WorkerRequest;
 use coracle_sandbox::schema::Schema;
 use coracle_sandbox::{Code, Failure, Result};
+use coracle_workspace::{FsError, GuestFs, WorkspaceFs};
 use rustix::fs::OFlags;
 
 use crate::Worker;
 
 /// Bytes of a schema, at most.
-const MAX_SCHEMA: u32 = 1 << 20;
+const MAX_SCHEMA: u64 = 1 << 20;
 
 /// The schema that a request asks for.
 pub(crate) async fn schema(worker: &Worker, request: &WorkerRequest) -> Result<Option<Schema>> {
@@ -51,7 +49,7 @@ async fn read(worker: &Worker, path: &str) -> Result<Schema> {
     } else {
         return Err(invalid("it is beneath neither /workspace nor /tmp"));
     };
-    if bytes.len() > MAX_SCHEMA as usize {
+    if bytes.len() as u64 > MAX_SCHEMA {
         return Err(invalid("it is larger than 1 MiB"));
     }
     Schema::new(serde_json::from_slice(&bytes).map_err(|err| invalid(&format!("it is no JSON, {err}")))?)
@@ -68,13 +66,12 @@ fn is_class(path: &str) -> bool {
 }
 
 async fn of_workspace(worker: &Worker, root: &ContainerPath, path: &str) -> Result<Vec<u8>, String> {
-    let act = Act::Bytes { path: path.to_owned(), offset: 0, limit: MAX_SCHEMA + 1 };
-    match worker.link.space(worker.settings.agent, root, act, &[]).await {
-        Ok(Done::Bytes { content, .. }) => BASE64_STANDARD.decode(content).map_err(|err| err.to_string()),
-        Ok(Done::Not(trouble)) => Err(format!("{:?}", trouble.code)),
-        Ok(_) => Err("the guest said something else".into()),
-        Err(err) => Err(err.to_string()),
+    let fs = GuestFs::new(worker.link.clone(), worker.settings.agent, root.clone());
+    let told = |err: FsError| err.to_string();
+    if fs.stat(path).await.map_err(told)?.size > MAX_SCHEMA {
+        return Err("it is larger than 1 MiB".into());
     }
+    fs.read_bytes(path).await.map_err(told)
 }
 
 /// A regular file, and nothing that a link leads to or that waits for somebody.
@@ -85,7 +82,7 @@ fn of_file(path: &str) -> std::io::Result<Vec<u8>> {
         return Err(std::io::Error::other("it is no regular file"));
     }
     let mut bytes = Vec::new();
-    file.take(u64::from(MAX_SCHEMA) + 1).read_to_end(&mut bytes)?;
+    file.take(MAX_SCHEMA + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -17,6 +17,7 @@ mod code;
 mod count;
 mod export;
 mod files;
+pub mod fs;
 mod gate;
 mod mounts;
 mod output;
@@ -40,6 +41,7 @@ pub use export::{
     diff, export, sums,
 };
 pub use files::{DeleteEntry, EditFile, FileInfo, Ls, ReadFile, ReadFileResult, Rm, WriteFile, Written};
+pub use fs::{FsError, GuestFs, WorkspaceFs};
 pub use gate::Gate;
 pub use mounts::{Filter, HostMount, MountError, Survey, copy_in, survey};
 pub use prompt::{Told, ToldMount, prompt, unavailable};
@@ -51,3 +53,8 @@ pub use shell::{Changed, Shell, ShellResult};
 pub use snapshot::{Snapshot, Touched};
 pub use tool::{Effect, Tool, told};
 pub use workspace::{EnvKeys, PathCharset, Settings, Workspace};
+
+/// The example of the book.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/workspace.md")]
+struct Page;

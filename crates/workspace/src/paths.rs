@@ -7,7 +7,7 @@ use crate::{Code, Failure};
 pub(crate) const MAX_DEPTH: usize = 16;
 
 /// Characters of a part, at most.
-const MAX_SEGMENT: usize = 80;
+pub(crate) const MAX_SEGMENT: usize = 80;
 
 /// Which characters a path may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

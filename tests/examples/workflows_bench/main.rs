@@ -50,12 +50,16 @@ async fn main() {
         person.worktree("first", "together");
         let server = person.server();
         person.by_server(&server, "second").await;
-        let (mut ours, mut git, mut served) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut ours, mut git, mut adds, mut served) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for round in 0..rounds {
             load.push(load_of_the_last_minute());
             for turn in 0..3 {
                 match (turn + round) % 3 {
-                    0 => git.push(person.by_git(round)),
+                    0 => {
+                        let (all, add) = person.by_git(round);
+                        git.push(all);
+                        adds.push(add);
+                    }
                     1 => ours.push(person.worktree(&format!("w{round}"), "together")),
                     _ => served.push(person.by_server(&server, &format!("s{round}")).await),
                 }
@@ -64,6 +68,7 @@ async fn main() {
         drop(server);
         add("worktree", "coracle", ours);
         add("worktree", "git", git);
+        add("worktree", "add", adds);
         add("worktree", "server", served);
         let begun = Instant::now();
         add("sandbox", "coracle", person.all_at_once());
@@ -121,11 +126,13 @@ impl Person {
         said(command.env("HOME", self.root.path().join("home"))).1
     }
 
-    fn by_git(&self, round: usize) -> Duration {
+    /// All of it, and what of that is the worktree's own.
+    fn by_git(&self, round: usize) -> (Duration, Duration) {
         let (branch, path) = (format!("by-git-{round}"), format!("../by-git-{round}"));
         let fetched = self.git(&["-C", "../clone.git", "fetch", "--quiet", "--no-tags", "origin", "main"]);
         let looked = self.git(&["status", "--porcelain"]);
-        fetched + looked + self.git(&["-C", "../clone.git", "worktree", "add", "--quiet", "-b", &branch, &path, "main"])
+        let added = self.git(&["-C", "../clone.git", "worktree", "add", "--quiet", "-b", &branch, &path, "main"]);
+        (fetched + looked + added, added)
     }
 
     fn worktree(&self, workflow: &str, profile: &str) -> Duration {

@@ -2,12 +2,17 @@
 //! workspace`.
 //!
 //! `workspace_bench OUT CORACLE ROUNDS ENGINE…` writes JSON to the file `OUT`. The tools are called in this process, over
-//! the link that a server would hold, in a container of `coracle`'s own default image. All ways take turns.
+//! the link that a server would hold, in a container of `coracle`'s own default image. All ways take turns. Then the
+//! program `CORACLE` serves eight sessions at once, and its memory is looked at.
 #![expect(clippy::unwrap_used, reason = "a measurement that fails is worth nothing")]
 #![expect(clippy::print_stderr, reason = "whoever waits wants to see that it goes on")]
 #![expect(clippy::disallowed_methods, reason = "the programs are what is measured")]
 
-use std::io::Write as _;
+#[path = "../../servers/mcp_load.rs"]
+mod mcp_load;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -32,18 +37,18 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 struct Agent {
     engine: String,
     cx: Context,
-    _root: TempDir,
+    root: TempDir,
     tree: TempDir,
 }
 
 #[tokio::main]
 async fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [out, _, rounds, engines @ ..] = &words[..] else {
+    let [out, program, rounds, engines @ ..] = &words[..] else {
         panic!("usage: workspace_bench OUT CORACLE ROUNDS ENGINE…")
     };
     let rounds = rounds.parse::<usize>().unwrap();
-    let (mut named, mut series, mut load) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut named, mut series, mut sizes, mut load) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for engine in engines {
         let agent = Agent::with_files(engine).await;
         named.push(json!({ "name": engine, "version": agent.version() }));
@@ -51,16 +56,21 @@ async fn main() {
             series.push(json!({ "case": case, "way": way, "engine": engine, "ns": times }));
         }
         coracle::tools::end(&agent.cx).await.unwrap();
+        let memory = agent.serves(program);
+        sizes.push(json!({ "name": "mcp", "engine": engine, "kib": [memory.now] }));
+        sizes.push(json!({ "name": "mcp at most", "engine": engine, "kib": [memory.most] }));
+        eprintln!("{engine}: coracle mcp has {} KiB, at most {}", memory.now, memory.most);
     }
     let label = |name: &str, label: &str| json!({ "name": name, "label": label });
     let cases =
         [label("read", "read 4 KiB"), label("write", "write 4 KiB"), label("grep", "find 100 lines in 10,000 files")];
-    let report = json!({ "cases": cases, "engines": named, "series": series, "load": load });
+    let report = json!({ "cases": cases, "engines": named, "series": series, "sizes": sizes, "load": load });
     std::fs::write(out, format!("{report:#}\n")).unwrap();
 }
 
-fn in_a_row(case: &str, way: &str) -> usize {
-    if way == "tool" && case != "grep" { MOST_IN_A_ROW } else { 1 }
+/// By either way, so that what is warm for one is for the other.
+fn in_a_row(case: &str) -> usize {
+    if case == "grep" { 1 } else { MOST_IN_A_ROW }
 }
 
 type Times = (&'static str, &'static str, Vec<u64>);
@@ -77,7 +87,7 @@ impl Agent {
         let env = [("PATH".to_owned(), PATH.to_owned().into())].into();
         let options = Options { config: Some(config), ..Options::default() };
         let cx = Context::open(Host { env, ..host }, &options, Mouth::Mcp).unwrap();
-        let it = Self { engine: engine.to_owned(), cx, _root: root, tree: tempfile::tempdir().unwrap() };
+        let it = Self { engine: engine.to_owned(), cx, root, tree: tempfile::tempdir().unwrap() };
         let begun = Instant::now();
         it.call("shell_execute", json!({ "command": ["sh", "-c", TREE], "timeout_seconds": 120 })).await;
         it.call("write_file", json!({ "file_path": "small", "content": "x".repeat(4096) })).await;
@@ -103,7 +113,7 @@ impl Agent {
             let count = all.len();
             for turn in 0..count {
                 let (case, way, times) = &mut all[(turn + round) % count];
-                for again in 0..in_a_row(case, way) {
+                for again in 0..in_a_row(case) {
                     let took = self.once(case, way, round * MOST_IN_A_ROW + again).await;
                     times.push(u64::try_from(took.as_nanos()).unwrap());
                 }
@@ -134,6 +144,29 @@ impl Agent {
             }
             _ => self.exec(&["grep", "-rn", PATTERN, "/workspace/tree"], ""),
         }
+    }
+
+    /// The program as a server of eight sessions, each of which makes 200 calls.
+    fn serves(&self, program: &str) -> mcp_load::Memory {
+        let at = |name: &str| self.root.path().join(name);
+        let mut command = Command::new(Path::new(program).canonicalize().unwrap());
+        command.args(["mcp", "--http", "127.0.0.1:0", "--toolsets", "workspace"]).env_clear();
+        command.env("PATH", PATH).env("HOME", at("home")).env("XDG_STATE_HOME", at("state")).env("TMPDIR", at("tmp"));
+        command.env("CORACLE_CONFIG", at("config.toml")).current_dir(at("work")).stderr(Stdio::piped());
+        let mut server = command.spawn().unwrap();
+        let mut lines = BufReader::new(server.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let told = lines.find_map(|it| it.split_once("http://127.0.0.1:").map(|it| it.1.to_owned())).unwrap();
+        // What it logs later has to go somewhere.
+        let logs = std::thread::spawn(move || lines.for_each(|it| eprintln!("{it}")));
+        let (port, rest) = told.split_once("/mcp").unwrap();
+        let token = std::fs::read_to_string(rest.split_once(" in ").unwrap().1).unwrap().trim().to_owned();
+        let pid = server.id();
+        let memory = mcp_load::work(&mcp_load::At { port: port.parse().unwrap(), token, pid }, 8, 200);
+        let id = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
+        rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+        assert!(server.wait().unwrap().success());
+        logs.join().unwrap();
+        memory
     }
 
     /// The engine's own way into the same container.

@@ -173,10 +173,17 @@ async fn what_could_not_be_covered_is_told(bench: &Bench<'_>, person: &Person, d
         );
     }
     assert_eq!(told.len(), places.len(), "{told:#?}");
+    let review = bench.sandbox(&["review", "both"]).await;
+    assert_eq!(review["directory"], dir.display().to_string(), "{review:#}");
+    assert_eq!(review["differences"].as_array().map(Vec::len), Some(places.len()), "{review:#}");
+    let output = bench.tool.run(["sandbox", "review", "both"], b"").await;
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.code() == Some(1) && places.iter().all(|it| text.contains(it)), "{text}");
     let mends = "rm -rf nested deep ../../repo.git/commondir; echo 'gitdir: ../../repo.git/worktrees/both' > .git; \
                  echo ../.. > ../../repo.git/worktrees/both/commondir";
     bench.agent(person, "both", mends).await;
     assert_eq!(bench.reviewed().await, [""; 0]);
+    assert_eq!(bench.sandbox(&["review", "both"]).await["differences"], json!([]));
     // The person's own git puts another file there, and the container's is not what lies there any more.
     let before = bench.container().await;
     person.says(&dir.join("repo.git"), "git config user.name person");

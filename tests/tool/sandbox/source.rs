@@ -14,8 +14,8 @@ async fn a_directory_is_a_source_by_its_name_and_what_is_no_source_makes_nothing
         git(&mine, &["init", "--quiet", "--initial-branch=main"], "").await;
         git(&mine, &["add", "--all"], "").await;
         git(&mine, &["-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--message=one"], "").await;
-        for not in ["theirs", "./theirs", "-c", "ext::sh"] {
-            let refused = bench.tries(&["create", "--workflow", "none", "--", not]).await;
+        for not in ["theirs", "./theirs", "ext::sh"] {
+            let refused = bench.tries(&["create", not, "--workflow", "none"]).await;
             assert_eq!(refused["code"], "invalid_url", "{not}: {refused:#}");
         }
         let refused = bench.tries(&["create", "theirs", "--workflow", "none"]).await;

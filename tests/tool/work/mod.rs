@@ -8,6 +8,7 @@ mod network;
 mod sessions;
 mod shell;
 mod told;
+mod trust;
 
 use coracle::{Context, Host, Mouth, Options};
 use coracle_runtime::EngineKind;

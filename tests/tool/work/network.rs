@@ -3,11 +3,14 @@
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, TcpListener, ToSocketAddrs, UdpSocket};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::{Agent, with_real_agent};
 use crate::engines::ran;
+use crate::tool::eventually;
+use crate::tool::mcp::Client;
 
 const PROJECT: &str = "[project]\nname = \"small\"\nversion = \"0.1.0\"\nrequires-python = \">=3.9\"\n\
     dependencies = [\"iniconfig\"]\n[dependency-groups]\ndev = [\"pytest\"]\n";
@@ -21,6 +24,22 @@ fn addresses(names: &[&str]) -> String {
     all.iter().map(|it| format!(", \"ip:{it}\"")).collect()
 }
 
+/// W03: the default image that no registry gives is made here, which the first answer says and no later one.
+fn tells_of_a_stand_in(agent: &Agent<'_>, first: &Value) {
+    assert_eq!(first["success"], true, "{first:#}");
+    let file = agent.tool.state().join("sessions").join(agent.cx.session.as_str()).join("workspace.json");
+    let record: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let made = record["image"].as_str().unwrap();
+    let warning = first["warnings"].as_array().unwrap().iter().find(|it| it["code"] == "bootstrap_image");
+    if made.ends_with("python:3.12-bookworm") {
+        assert_eq!(warning, None, "it was here, or a registry gave it");
+        return;
+    }
+    let details = &warning.unwrap_or_else(|| panic!("{made}: {first:#}"))["details"];
+    assert_eq!((&details["image"], &details["stand_in"]), (&"python:3.12-bookworm".into(), &made.into()), "{first:#}");
+    ran("w03", agent.engine());
+}
+
 #[tokio::test]
 async fn w43_dependencies_of_a_project_install_by_the_proxy_and_its_tests_pass() {
     let mirror = addresses(&["pypi.org", "files.pythonhosted.org"]);
@@ -28,8 +47,10 @@ async fn w43_dependencies_of_a_project_install_by_the_proxy_and_its_tests_pass()
         "[workspace]\nimage = \"python:3.12-bookworm\"\nnetwork = \"proxy\"\n[workspace.egress]\nallow = [\"pypi\"{mirror}]\n"
     );
     with_real_agent(&config, async |agent| {
-        agent.value("write_file", json!({ "file_path": "pyproject.toml", "content": PROJECT })).await;
-        agent.value("write_file", json!({ "file_path": "test_it.py", "content": TEST })).await;
+        let first = agent.call("write_file", json!({ "file_path": "pyproject.toml", "content": PROJECT })).await;
+        tells_of_a_stand_in(agent, &first);
+        let second = agent.call("write_file", json!({ "file_path": "test_it.py", "content": TEST })).await;
+        assert_eq!((&second["success"], &second["warnings"]), (&true.into(), &json!([])), "{second:#}");
         for command in [
             vec!["python3", "-m", "venv", "tools"],
             vec!["tools/bin/pip", "install", "--quiet", "uv"],
@@ -65,10 +86,13 @@ fn served() -> Option<(IpAddr, u16)> {
 impl Agent<'_> {
     /// What a program inside gets by the proxy.
     async fn fetched(&self, url: &str) -> Value {
-        let script =
-            format!("printf 'GET {url} HTTP/1.0\\r\\n\\r\\n' | /.coracle/guest pipe \"${{HTTP_PROXY#http://}}\"");
-        self.sh(&script).await
+        self.sh(&fetching(url)).await
     }
+}
+
+/// A script that prints what comes by the proxy.
+fn fetching(url: &str) -> String {
+    format!("printf 'GET {url} HTTP/1.0\\r\\n\\r\\n' | /.coracle/guest pipe \"${{HTTP_PROXY#http://}}\"")
 }
 
 #[tokio::test]
@@ -99,6 +123,34 @@ async fn a_workspace_reaches_the_names_of_its_list_and_loses_them_with_the_setti
         std::fs::write(file, format!("{own}{closed}")).unwrap();
         let refused = Agent::new(agent.tool, agent.cx.session.as_str()).call("ls", json!({})).await;
         assert_eq!((&refused["code"], &refused["details"]["rule"]), (&json!("policy_denied"), &json!("network.open")));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_way_out_is_taken_over_when_the_process_that_kept_it_is_killed() {
+    let (ip, port) = served().expect("this host has a network");
+    let config = format!("[workspace]\nnetwork = \"proxy\"\n[workspace.egress]\nallow = [\"ip:{ip}:{port}\"]\n");
+    with_real_agent(&config, async |agent| {
+        let there = format!("http://{ip}:{port}/");
+        let got = |it: &Value| it["stdout"].as_str().is_some_and(|it| it.ends_with("there"));
+        let mut server = Client::start(&mut agent.tool.command(["--session", agent.cx.session.as_str(), "mcp"])).await;
+        let call = json!({ "name": "shell_execute", "arguments": { "command": ["sh", "-c", fetching(&there)] } });
+        server.send(json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call })).await;
+        let first = server.answer().await["result"]["structuredContent"]["value"].take();
+        assert!(got(&first), "{first:#}");
+        let before = agent.container("workspace").expect("the server made it");
+
+        // Another process of the session, which uses what the first one keeps.
+        assert!(got(&agent.fetched(&there).await));
+        server.child.kill().await.unwrap();
+        let begun = Instant::now();
+        eventually("the way out is open again", Duration::from_secs(10), async || got(&agent.fetched(&there).await))
+            .await;
+        eprintln!("taken over within {:?}", begun.elapsed());
+        let other = agent.fetched(&format!("http://{ip}:{}/", port ^ 1)).await;
+        assert!(other["stdout"].as_str().is_some_and(|it| it.contains("403")), "{other:#}");
+        assert_eq!(agent.container("workspace"), Some(before), "in the same container");
     })
     .await;
 }

@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Agent, with_agent, with_real_agent};
+use super::{Agent, Person, configured, with_agent, with_real_agent};
 use crate::engines::ran;
+use crate::servers::mcp_load::{self, At};
+use crate::tool::Tool;
+use crate::tool::mcp_http::Server;
 
 #[tokio::test]
 async fn w01_nothing_is_made_before_it_is_needed_and_then_a_closed_container() {
@@ -115,6 +118,30 @@ async fn w44_sessions_do_not_hold_each_other_up() {
         ran("w44", agent.engine());
     })
     .await;
+}
+
+/// What a server may have of the machine while eight sessions are at work, in MiB. Without optimisation it is another
+/// program, of which only that it does not grow with its calls is to be held.
+const MOST_MIB: u64 = if cfg!(debug_assertions) { 120 } else { 60 };
+
+#[tokio::test]
+async fn w44_a_server_of_eight_sessions_that_make_200_calls_each_stays_small() {
+    let person = Person::new(configured(""));
+    let check = async |tool: &Tool<'_>| {
+        let mut server = Server::start(tool, &["--toolsets", "workspace"]).await;
+        let at = At { port: server.port, token: server.token.clone(), pid: server.child.id().unwrap() };
+        let memory = tokio::task::spawn_blocking(move || mcp_load::work(&at, 8, 200)).await.unwrap();
+        server.stop().await;
+        let mib = |kib: u64| kib as f64 / 1024.0;
+        eprintln!("coracle mcp on {}: {:.1} MiB, at most {:.1}", tool.case.engine(), mib(memory.now), mib(memory.most));
+        assert!(memory.most < MOST_MIB << 10, "{memory:?}");
+        let of_sessions = std::fs::read_dir(tool.state().join("sessions")).unwrap().flatten();
+        let logs = of_sessions.filter_map(|it| std::fs::read_to_string(it.path().join("events.jsonl")).ok());
+        let made = logs.map(|it| it.lines().filter(|it| it.contains(r#""event":"created""#)).count());
+        assert_eq!(made.collect::<Vec<_>>(), [1; 8], "one container a session");
+        ran("w44", tool.case.engine());
+    };
+    person.on_real_engines(check).await;
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The file tools of a session, as a page for the book.
 
-use super::report::{Report, Series, Target, cell, ratio};
+use super::report::{Report, Series, Target, cell, number, ratio};
 
 pub(super) fn page(report: &Report, machine: &str) -> String {
     let rounds = report.series.iter().map(Series::count).min().unwrap_or_default();
@@ -12,7 +12,7 @@ pub(super) fn page(report: &Report, machine: &str) -> String {
         "# Files of a session: times\n\n\
          Written by `cargo xtask bench workspace`. {machine}; {}{load}.\n\n\
          Milliseconds, median and quartiles of {rounds} rounds, in each of which all ways take turns in the same container. \
-         In its turn the tool reads, and writes, ten times in a row, as agents do; all are counted.\n\n\
+         In its turn each reads, and writes, ten times in a row, as agents do; all are counted.\n\n\
          - the engine: its own `exec` with `cat`, `tee` and the image's `grep -rn`\n\
          - the tool: `read_file`, `write_file` and `grep` over a link that is open, as a server calls them, the event log \
          included. A write is on the disk, with its name, when it is answered; `tee` leaves that to the kernel\n\
@@ -22,8 +22,23 @@ pub(super) fn page(report: &Report, machine: &str) -> String {
     );
     let cases: Vec<_> = report.cases.iter().collect();
     report.rows(&mut page, &cases, &["engine", "tool", "host"], cell);
+    for engine in &report.engines {
+        let told = |name: &str| mib(report, name, &engine.name).map(number);
+        let (Some(after), Some(most)) = (told("mcp"), told("mcp at most")) else { continue };
+        page.push_str(&format!(
+            "\n{}: `coracle mcp` that serves eight sessions at once over HTTP, each of which makes 200 calls of all kinds, \
+             has {after} MiB of memory after them, and never had more than {most} MiB.\n",
+            engine.name
+        ));
+    }
     report.targets(&mut page, TARGETS);
     page
+}
+
+/// What the server's process has, where it was looked at.
+fn mib(report: &Report, name: &str, engine: &str) -> Option<f64> {
+    let sizes = report.sizes.iter().find(|it| it.name == name && it.engine == engine)?;
+    Some(sizes.median() / 1024.0)
 }
 
 fn times_faster(report: &Report, case: &str, engine: &str) -> Option<f64> {
@@ -67,6 +82,12 @@ const TARGETS: &[Target] = &[
         measured: |it, engine| ratio(it.of("grep", "tool", engine), it.of("grep", "host", engine)),
         met: |it| it <= 1.5,
     },
+    Target {
+        what: "server of eight sessions with 200 calls each, at most: MiB",
+        aim: "below 60",
+        measured: |it, engine| mib(it, "mcp at most", engine),
+        met: |it| it < 60.0,
+    },
 ];
 
 #[cfg(test)]
@@ -87,6 +108,10 @@ mod tests {
                 series("grep", "engine", 300_000), series("grep", "tool", 200_000), series("grep", "host", 160_000),
             ],
             "load": [1.0],
+            "sizes": [
+                { "name": "mcp", "engine": "docker", "kib": [40 << 10] },
+                { "name": "mcp at most", "engine": "docker", "kib": [61 << 10] },
+            ],
         }))
         .expect("a report");
         let page = page(&report, "a machine");
@@ -95,5 +120,7 @@ mod tests {
         assert!(page.contains("than the engine | at least 30 | 120, pass |"), "{page}");
         assert!(page.contains("than the engine | at least 3 | 1.50, fail |"), "{page}");
         assert!(page.contains("time on the host | at most 1.5 | 1.25, pass |"), "{page}");
+        assert!(page.contains("has 40.0 MiB of memory after them, and never had more than 61.0 MiB"), "{page}");
+        assert!(page.contains("200 calls each, at most: MiB | below 60 | 61.0, fail |"), "{page}");
     }
 }

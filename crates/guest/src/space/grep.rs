@@ -144,8 +144,10 @@ impl Searcher<'_> {
         let (mut hits, mut told) = (Vec::new(), Told { left: self.taken().room(batch), path: None });
         let over = || self.is_over();
         let mut hit = |hit: Hit| {
-            let path = told.path.get_or_insert_with(|| text(&join(self.path.as_bytes(), path)).0);
-            let path = if path.is_empty() { self.path.to_owned() } else { path.clone() };
+            // The one file that was asked for has no path below it.
+            let whole =
+                || if path.is_empty() { self.path.to_owned() } else { text(&join(self.path.as_bytes(), path)).0 };
+            let path = told.path.get_or_insert_with(whole).clone();
             let hit = Hit { path, ..hit };
             let bytes = weight(&hit);
             let Some(left) = told.left.0.checked_sub(1).zip(told.left.1.checked_sub(bytes)) else { return false };

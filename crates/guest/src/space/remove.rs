@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{AtFlags, FileType, unlinkat};
 
-use super::place::Ending;
+use super::place::{Ending, Place};
 use super::walk::Walk;
 use super::{Tried, Work};
 use crate::files::Removal;
@@ -21,13 +21,10 @@ const GRAIN: Duration = Duration::from_millis(20);
 const MAX_TIME: Duration = Duration::from_secs(120);
 
 impl Work<'_> {
-    /// Nothing is followed at the end of the path. A tree goes by descriptors, on its own mount only.
+    /// A tree goes by descriptors, on its own mount only.
     pub(super) fn remove(&self, path: &str, within_ms: u64, tool: &str) -> Tried<Done> {
         let until = Instant::now() + Duration::from_millis(within_ms).min(MAX_TIME);
-        let place = self.root.place(path, Ending::Itself, false)?;
-        if place.is_root() {
-            return Err(Trouble::saying(TroubleCode::Denied, "the workspace itself is not removed"));
-        }
+        let place = self.removable(path)?;
         let there = place.there.as_ref().ok_or(TroubleCode::NotFound)?;
         let (mut files, mut directories, mut complete) = (1, 0, true);
         let mut trouble = None;
@@ -51,7 +48,31 @@ impl Work<'_> {
         } else {
             unlinkat(&place.dir, place.name.as_slice(), AtFlags::empty())?;
         }
-        let whole = complete && trouble.is_none();
+        self.forget(&place, complete && trouble.is_none(), tool);
+        trouble.map_or(Ok(Done::Removed { files, directories, complete }), Err)
+    }
+
+    /// Removes a file, a link or an empty directory.
+    pub(super) fn remove_one(&self, path: &str, tool: &str) -> Tried<Done> {
+        let place = self.removable(path)?;
+        let is_dir = place.there.as_ref().ok_or(TroubleCode::NotFound)?.is(FileType::Directory);
+        let how = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        unlinkat(&place.dir, place.name.as_slice(), how)?;
+        self.forget(&place, true, tool);
+        Ok(Done::Removed { files: u64::from(!is_dir), directories: u64::from(is_dir), complete: true })
+    }
+
+    /// Nothing is followed at the end of the path.
+    fn removable(&self, path: &str) -> Tried<Place> {
+        let place = self.root.place(path, Ending::Itself, false)?;
+        if place.is_root() {
+            return Err(Trouble::saying(TroubleCode::Denied, "the workspace itself is not removed"));
+        }
+        Ok(place)
+    }
+
+    /// What is gone is not remembered as a file that is there. `whole`: all below that place is.
+    fn forget(&self, place: &Place, whole: bool, tool: &str) {
         if let Ok(real) = str::from_utf8(&place.path) {
             let gone = |it: &str| whole || self.root.look(it).is_err();
             self.memory.removed(real, tool, gone);
@@ -59,7 +80,6 @@ impl Work<'_> {
         if whole {
             self.memory.met(&place.path, None);
         }
-        trouble.map_or(Ok(Done::Removed { files, directories, complete }), Err)
     }
 
     /// Removes what a guest left over that was killed while it wrote: at the first act of this one, which began then.

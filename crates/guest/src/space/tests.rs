@@ -260,3 +260,21 @@ fn a_directory_is_made_once() {
     assert_eq!(code(make("f", true, true)), TroubleCode::Exists);
     assert_eq!(code(make("f/g", true, true)), TroubleCode::NotDirectory);
 }
+
+#[test]
+fn one_thing_is_removed_alone_and_a_directory_only_when_it_is_empty() {
+    let world = World::new();
+    world.file("dir/file", "x");
+    world.link("dir/out", "../../secret");
+    let remove = |path: &str| world.act(Act::RemoveOne { path: path.into(), tool: "x".into() });
+    let removed = |files, directories| Done::Removed { files, directories, complete: true };
+    let Done::Not(trouble) = remove("dir") else { panic!("it is not empty") };
+    assert_eq!(trouble.code, TroubleCode::NotEmpty);
+    assert_eq!([remove("dir/out"), remove("dir/file"), remove("dir")], [removed(1, 0), removed(1, 0), removed(0, 1)]);
+    assert_eq!(fs::read_to_string(world.dir.path().join("secret")).unwrap(), "a secret");
+    let refused = ["dir", ""].map(|it| match remove(it) {
+        Done::Not(trouble) => trouble.code,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(refused, [TroubleCode::NotFound, TroubleCode::Denied]);
+}

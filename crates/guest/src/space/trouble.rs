@@ -28,8 +28,10 @@ impl From<Errno> for Trouble {
             Errno::ISDIR => TroubleCode::IsDirectory,
             // Links are followed here; what the kernel still meets was put there meanwhile.
             Errno::LOOP => TroubleCode::Escape,
-            Errno::EXIST | Errno::NOTEMPTY => TroubleCode::Exists,
-            Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::XDEV | Errno::BUSY => TroubleCode::Denied,
+            Errno::EXIST => TroubleCode::Exists,
+            Errno::NOTEMPTY => TroubleCode::NotEmpty,
+            Errno::ACCESS | Errno::PERM | Errno::XDEV | Errno::BUSY => TroubleCode::Denied,
+            Errno::ROFS => TroubleCode::ReadOnly,
             Errno::NOSPC | Errno::DQUOT => TroubleCode::Full,
             Errno::FBIG => TroubleCode::TooLarge,
             _ => TroubleCode::Io,

@@ -30,6 +30,9 @@ pub struct Relay {
     /// Bytes in the payload and what follows by [`Ask::More`], at most [`MAX_SESSION`]. What is behind the token is the
     /// text of `/.coracle/run/gitconfig`; without any the file is left as it is.
     pub bytes: u32,
+    /// Connections get to the host by its channels, [`Ask::Outlet`], and else by [`API_SOCKET`] and [`EGRESS_SOCKET`].
+    #[serde(default)]
+    pub by_link: bool,
 }
 
 /// Tries what can be reached.

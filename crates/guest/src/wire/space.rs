@@ -100,6 +100,13 @@ pub enum Act {
         /// Who touched it.
         tool: String,
     },
+    /// Removes a file, a link or a directory that is empty: [`Done::Removed`]. Nothing is followed.
+    RemoveOne {
+        /// What.
+        path: String,
+        /// Who touched it.
+        tool: String,
+    },
     /// Makes a directory, with those above it: [`Done::Found`].
     MakeDir {
         /// Where.
@@ -494,6 +501,8 @@ pub enum TroubleCode {
     NotFound,
     /// Something is there already.
     Exists,
+    /// It is a directory that is not empty.
+    NotEmpty,
     /// It leads outside.
     Escape,
     /// It is a directory.
@@ -518,6 +527,8 @@ pub enum TroubleCode {
     Full,
     /// The user may not.
     Denied,
+    /// Nobody may: what it lies on is read-only.
+    ReadOnly,
     /// The pattern cannot be read.
     BadPattern,
     /// Reading or writing failed.

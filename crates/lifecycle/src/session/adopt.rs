@@ -1,28 +1,32 @@
 //! A room whose record is lost, made anew from what else is known of it.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Component;
 use std::sync::Arc;
 
 use coracle_runtime::{
-    Container, ContainerName, ContainerPath, ContainerRuntime, Handle, LabelFilter, VolumeAct, VolumeName,
+    Container, ContainerName, ContainerPath, ContainerRuntime, Handle, LabelFilter, MountPoint, Volume, VolumeAct,
+    VolumeName,
 };
 use jiff::Timestamp;
 use serde_json::Map;
 
 use super::look::{is_of, record_of};
-use super::record::Loss;
+use super::record::{Loss, RoomFile};
 use super::{Reason, RoomError, RoomRecord, RoomRole, Rooms};
-use crate::Engines;
 use crate::lease::Moment;
 use crate::record::State;
+use crate::store::Loaded;
+use crate::{Engines, asked};
 
 impl Rooms {
-    /// The record of a room that has none, by the record of its container; where one was damaged, also by what engines
-    /// show. What is not proven to be of that room is left alone.
+    /// The record of a room that has none, by the record of its container; where `seen`, also by what engines show. What
+    /// is not proven to be of that room is left alone.
     pub(super) async fn adopt(
         &self,
         engines: &dyn Engines,
         key: (&ContainerName, RoomRole),
-        damaged: bool,
+        seen: bool,
     ) -> Result<Option<RoomRecord>, RoomError> {
         let known = self.store.records()?.into_iter().filter(|it| {
             it.role == key.1.role() && it.session == key.0.as_str() && it.state == State::Ready && it.id.is_some()
@@ -36,28 +40,97 @@ impl Rooms {
                 return self.adopted(room).map(Some);
             }
         }
-        if !damaged {
+        if !seen {
             return Ok(None);
         }
-        let runtime = engines.preferred().await?;
+        self.adopt_from(&engines.preferred().await?, key).await
+    }
+
+    async fn adopt_from(
+        &self,
+        runtime: &Arc<dyn ContainerRuntime>,
+        key: (&ContainerName, RoomRole),
+    ) -> Result<Option<RoomRecord>, RoomError> {
         let signer = self.store.signer();
         let label = |name: &str, value: &str| (signer.key(name), Some(value.to_owned()));
         let its = LabelFilter(vec![label("role", key.1.as_str()), label("session", key.0.as_str())]);
         for container in runtime.list(&its).await? {
-            match self.of_container(&runtime, key, &container) {
-                Some(room) => return self.adopted(room).map(Some),
+            match self.of_container(runtime, key, &container).filter(|room| is_itself(room, &container)) {
+                Some(room) => {
+                    self.remember(&**runtime, &container)?;
+                    return self.adopted(room).map(Some);
+                }
                 None => {
                     tracing::warn!(container = container.name, "it has our labels without proof, and is left alone");
                 }
             }
         }
         for volume in runtime.volume(VolumeAct::List(its)).await? {
-            let named = VolumeName::parse(&volume.name).ok();
-            if let Some(name) = named.filter(|_| self.store.signed(runtime.kind(), &volume.labels)) {
-                return self.adopted(self.of_volume(&runtime, key, name)).map(Some);
+            if let Some(name) = self.own_volume(&**runtime, &volume) {
+                return self.adopted(self.of_volume(runtime, key, name)).map(Some);
             }
         }
         Ok(None)
+    }
+
+    /// Its name, where it is proven ours: labels can be copied, and name the volume that they were made for.
+    fn own_volume(&self, runtime: &dyn ContainerRuntime, volume: &Volume) -> Option<VolumeName> {
+        let named = volume.labels.get(&self.store.signer().key("name"));
+        let ours = named == Some(&volume.name) && self.store.signed(runtime.kind(), &volume.labels);
+        VolumeName::parse(&volume.name).ok().filter(|_| ours)
+    }
+
+    /// Sessions with something of that role on an engine that is proven ours, and without a record.
+    ///
+    /// # Errors
+    /// When an engine that holds some of ours does not answer, or the records cannot be read.
+    pub async fn forgotten(&self, engines: &dyn Engines, role: RoomRole) -> Result<Vec<ContainerName>, RoomError> {
+        let signer = self.store.signer();
+        let its = LabelFilter(vec![(signer.key("role"), Some(role.as_str().to_owned()))]);
+        let mut found = BTreeSet::new();
+        for runtime in asked(engines, &self.store.records()?).await? {
+            let session = |labels: &BTreeMap<String, String>| {
+                ContainerName::parse(labels.get(&signer.key("session"))?.as_str()).ok()
+            };
+            for it in runtime.list(&its).await? {
+                let ours = |of: &ContainerName| {
+                    self.of_container(&runtime, (of, role), &it).is_some_and(|room| is_itself(&room, &it))
+                };
+                found.extend(session(&it.labels).filter(ours));
+            }
+            for it in runtime.volume(VolumeAct::List(its.clone())).await? {
+                found.extend(session(&it.labels).filter(|_| self.own_volume(&*runtime, &it).is_some()));
+            }
+        }
+        let known = self.store.rooms()?;
+        Ok(found.into_iter().filter(|it| !known.iter().any(|room| room.session == *it && room.role == role)).collect())
+    }
+
+    /// Makes the record of such a room anew. Whether there is one now.
+    ///
+    /// # Errors
+    /// As for [`forgotten`](Self::forgotten).
+    pub async fn recall(&self, engines: &dyn Engines, key: (&ContainerName, RoomRole)) -> Result<bool, RoomError> {
+        let _all = self.store.lock_room(key).await?;
+        if let RoomFile::Record(_) = self.store.load_room(key)? {
+            return Ok(true);
+        }
+        for runtime in asked(engines, &self.store.records()?).await? {
+            if self.adopt_from(&runtime, key).await?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The container has a record of its own, beside the room's.
+    fn remember(&self, runtime: &dyn ContainerRuntime, container: &Container) -> Result<(), RoomError> {
+        let Some(record) = record_of(&self.store, runtime, container) else { return Ok(()) };
+        let lock = self.store.try_lock(&record.name)?;
+        if lock.is_some() && !matches!(self.store.load(&record.name)?, Loaded::Record(_)) {
+            self.store.save(&record)?;
+        }
+        Ok(())
     }
 
     fn adopted(&self, room: RoomRecord) -> Result<RoomRecord, RoomError> {
@@ -112,7 +185,7 @@ impl Rooms {
             container_id: None,
             image: String::new(),
             workdir: ContainerPath::root(),
-            env: std::collections::BTreeMap::new(),
+            env: BTreeMap::new(),
             started_at: used.wall,
             last_used_at: used.wall,
             generation: 1,
@@ -135,7 +208,18 @@ impl Rooms {
             used,
             owner: None,
             ending: false,
+            put_off: None,
             later: Map::new(),
         }
     }
+}
+
+/// Labels can be copied, also those that prove what is ours. Names cannot, as long as what has one is there; and whatever
+/// has both has the room's volume.
+fn is_itself(room: &RoomRecord, container: &Container) -> bool {
+    let has_volume = |it: &MountPoint| {
+        let is_it = |part: Component<'_>| part.as_os_str() == room.volume.as_str();
+        it.target == room.volume_at.as_str() && it.source.components().any(is_it)
+    };
+    room.name.as_ref().is_some_and(|it| it.as_str() == container.name) && container.mounts.iter().any(has_volume)
 }

@@ -87,7 +87,8 @@ impl Rooms {
         }
         self.touch(ask.session, ask.role);
         let view = super::RoomView { last_used_at: Timestamp::now(), ..there.view };
-        Ok(Some(Ready { link: there.link, room: view, news: None, made: false, _using: using }))
+        let spec_pending = there.spec_hash != ask.spec_hash;
+        Ok(Some(Ready { link: there.link, room: view, news: None, made: false, spec_pending, _using: using }))
     }
 
     async fn under_lock<F, P>(
@@ -105,7 +106,8 @@ impl Rooms {
         let record = match self.store.load_room(key)? {
             RoomFile::Record(record) => Some(*record),
             RoomFile::Damaged => self.adopt(engines, key, true).await?,
-            RoomFile::Missing => self.adopt(engines, key, false).await?,
+            // A sandbox is of many processes, and another one may have set its damaged record aside.
+            RoomFile::Missing => self.adopt(engines, key, ask.role.is_started_again()).await?,
         };
         let Some(mut record) = record else {
             self.sweep_others(engines, ask.tell).await;
@@ -121,6 +123,7 @@ impl Rooms {
         let plain = engines.of(record.engine, &record.endpoint).await?;
         let runtime = engines.heard(plain.clone(), record.tag());
         match self.look(&*runtime, &record).await? {
+            Look::Foreign if record.role.is_started_again() => self.leave_alone(&*runtime, room, &mut record).await?,
             Look::Foreign => {
                 let name = record.name.as_ref().map_or_else(String::new, ContainerName::to_string);
                 return Err(Error::NotManaged { kind: Kind::Container, name }.into());
@@ -149,6 +152,24 @@ impl Rooms {
         let next = record.generation.saturating_add(u32::from(record.filled.is_some()));
         let runtime = engines.heard(plain, RoomTag { generation: next, ..record.tag() });
         Box::pin(self.replace(&runtime, room, ask, (record, plan))).await
+    }
+
+    /// The container is somebody else's, whatever the record says: there is none.
+    async fn leave_alone(
+        &self,
+        runtime: &dyn ContainerRuntime,
+        room: &Room,
+        record: &mut RoomRecord,
+    ) -> Result<(), RoomError> {
+        tracing::warn!(session = %record.session, "the container of a sandbox is not ours, and is left alone");
+        self.forget(room, record.container_id.as_ref());
+        (record.container_id, record.name) = (None, None);
+        record.lost = Some(Loss { reason: Reason::Vanished, exit_code: None });
+        if !self.volume_is_there(runtime, &record.volume).await? {
+            // One of that name may be somebody else's, too.
+            record.volume = self.fresh_volume(record.role);
+        }
+        Ok(())
     }
 
     /// What nobody uses makes room for what somebody wants.
@@ -180,11 +201,12 @@ impl Rooms {
         (record.renewed_at, record.expires_at) = lease_from(record.used.wall, self.terms.lease);
         self.store.save_room(&record)?;
         let view = record.view();
+        let spec_pending = record.spec_hash != ask.spec_hash;
         let mut seen = room.seen();
         seen.written = Some(tokio::time::Instant::now());
         seen.there = Some(There { link: link.clone(), view: view.clone(), spec_hash: record.spec_hash });
         drop(seen);
-        Ok(Ready { link, room: view, news, made, _using: Using::new(room.clone()) })
+        Ok(Ready { link, room: view, news, made, spec_pending, _using: Using::new(room.clone()) })
     }
 
     /// Removes the container of a record, also one that was just being made, and remembers that there is none.

@@ -1,12 +1,13 @@
 //! Rooms that were there for as long as they may (`workspace.lifetime`).
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use coracle_runtime::ProcessId;
+use coracle_runtime::{ContainerName, ContainerRuntime, ProcessId};
 
 use super::end::Ending;
-use super::record::RoomFile;
+use super::record::{PutOff, RoomFile};
 use super::{EndReason, Reason, Recreated, Room, RoomDeed, RoomError, RoomRecord, RoomRole, Rooms};
 use crate::find::proven;
 use crate::lease::Moment;
@@ -16,6 +17,10 @@ use crate::{Engines, Found, Saved};
 /// Longer than it takes until a call is written down.
 const REST: Duration = Duration::from_secs(120);
 
+/// One that could not be ended is tried again after so long, and after twice as long each time, up to the most.
+const AGAIN: Duration = Duration::from_secs(60);
+const AGAIN_AT_MOST: Duration = Duration::from_secs(6 * 60 * 60);
+
 impl Rooms {
     /// Ends the rooms of sessions whose lifetime is over by both clocks, in which nothing runs, and which nobody is at.
     /// Their work is saved, and container and volume go. The record stays, so that the session's next call gets a first
@@ -24,7 +29,9 @@ impl Rooms {
     /// # Errors
     /// When the records cannot be read.
     pub async fn expire(&self, engines: &dyn Engines, now: &Moment, ending: &Ending<'_>) -> Result<(), RoomError> {
-        for seen in self.store.rooms()?.iter().filter(|it| self.is_old(it, now)) {
+        // A sandbox is ended by whoever knows what work is in it.
+        let of_session = |it: &&RoomRecord| it.role != RoomRole::Sandbox && self.is_due(it, now);
+        for seen in self.store.rooms()?.iter().filter(of_session) {
             let ended =
                 tokio::time::timeout(ending.within, Box::pin(self.expire_one(engines, (seen, now), ending))).await;
             let late = || crate::Error::Busy { name: seen.session.to_string() }.into();
@@ -36,6 +43,7 @@ impl Rooms {
                 }
                 Err(err) => {
                     tracing::warn!(session = %seen.session, %err, "a room that is old cannot be removed");
+                    self.put_off((&seen.session, seen.role), now)?;
                     (ending.tell)(seen.event(RoomDeed::CleanupFailed { step: "lifetime", error: err.to_string() }));
                 }
             }
@@ -43,11 +51,77 @@ impl Rooms {
         Ok(())
     }
 
+    /// Sandboxes whose lifetime is over, in which nothing runs, and which nobody is at. Who ends them saves what is in
+    /// them, and says so with [`put_off`](Self::put_off) if that cannot be.
+    ///
+    /// # Errors
+    /// When the records cannot be read. One of which it cannot be told whether it is used is left out.
+    pub async fn old_sandboxes(&self, engines: &dyn Engines, now: &Moment) -> Result<Vec<ContainerName>, RoomError> {
+        let mut old = Vec::new();
+        for seen in self.store.rooms()?.iter().filter(|it| it.role == RoomRole::Sandbox && self.is_due(it, now)) {
+            match self.is_at_rest(engines, seen, now).await {
+                Ok(true) => old.push(seen.session.clone()),
+                Ok(false) => {}
+                Err(err) => tracing::warn!(session = %seen.session, %err, "an old sandbox cannot be looked at"),
+            }
+        }
+        Ok(old)
+    }
+
+    /// Whether one of [`old_sandboxes`](Self::old_sandboxes) still is: others were ended since, which takes its time.
+    ///
+    /// # Errors
+    /// When it cannot be told.
+    pub async fn is_old_sandbox(
+        &self,
+        engines: &dyn Engines,
+        session: &ContainerName,
+        now: &Moment,
+    ) -> Result<bool, RoomError> {
+        let RoomFile::Record(seen) = self.store.load_room((session, RoomRole::Sandbox))? else { return Ok(false) };
+        self.is_at_rest(engines, &seen, now).await
+    }
+
+    async fn is_at_rest(&self, engines: &dyn Engines, seen: &RoomRecord, now: &Moment) -> Result<bool, RoomError> {
+        let (key, room) = ((&seen.session, seen.role), self.room(&seen.session, seen.role));
+        let Ok(_mine) = room.door.try_lock() else { return Ok(false) };
+        let Some(_all) = self.store.try_lock_room(key)? else { return Ok(false) };
+        let RoomFile::Record(record) = self.store.load_room(key)? else { return Ok(false) };
+        if !self.is_due(&record, now) || is_called(&room) || self.is_used(&record, now) {
+            return Ok(false);
+        }
+        let runtime = engines.heard(engines.of(record.engine, &record.endpoint).await?, record.tag());
+        self.nobody_is_in(&room, &runtime, &record).await
+    }
+
+    /// A room whose lifetime is over could not be ended: that is tried again later, and each time later than before.
+    ///
+    /// # Errors
+    /// When that cannot be written down.
+    pub fn put_off(&self, key: (&ContainerName, RoomRole), now: &Moment) -> Result<(), RoomError> {
+        let room = self.room(key.0, key.1);
+        let Ok(_mine) = room.door.try_lock() else { return Ok(()) };
+        let Some(_all) = self.store.try_lock_room(key)? else { return Ok(()) };
+        let RoomFile::Record(mut record) = self.store.load_room(key)? else { return Ok(()) };
+        let times = record.put_off.as_ref().map_or(0, |it| it.times).saturating_add(1);
+        record.put_off = Some(PutOff { times, at: now.clone() });
+        Ok(self.store.save_room(&record)?)
+    }
+
+    /// It is old, and was not found to be stuck a moment ago.
+    fn is_due(&self, record: &RoomRecord, now: &Moment) -> bool {
+        self.is_old(record, now) && record.put_off.as_ref().is_none_or(|it| it.is_over(now))
+    }
+
     fn is_old(&self, record: &RoomRecord, now: &Moment) -> bool {
-        let lasts = self.terms.lifetime;
+        let lasts = self.lifetime(record.role);
         let past = |begun: &Moment| now.is_past(begun, lasts, lasts);
-        // A sandbox is told when to end, and what was never filled has nothing that could be old.
-        record.role != RoomRole::Sandbox && record.filled.is_some() && record.begun.as_ref().is_some_and(past)
+        // What was never filled has nothing that could be old.
+        record.filled.is_some() && record.begun.as_ref().is_some_and(past)
+    }
+
+    fn lifetime(&self, role: RoomRole) -> Duration {
+        if role == RoomRole::Sandbox { self.terms.sandbox_lifetime } else { self.terms.lifetime }
     }
 
     /// What was saved; nothing at all when somebody is in it.
@@ -61,29 +135,45 @@ impl Rooms {
         let Ok(_mine) = room.door.try_lock() else { return Ok(None) };
         let Some(_all) = self.store.try_lock_room(key)? else { return Ok(None) };
         let RoomFile::Record(mut record) = self.store.load_room(key)? else { return Ok(None) };
-        if record.ending || !self.is_old(&record, now) || is_called(&room) || is_used(&record, now) {
+        if record.ending || !self.is_due(&record, now) || is_called(&room) || self.is_used(&record, now) {
             return Ok(None);
         }
         let runtime = engines.heard(engines.of(record.engine, &record.endpoint).await?, record.tag());
-        // A link that is held may be an exec of the engine, and pass for somebody.
-        self.forget(&room, record.container_id.as_ref());
-        // Whoever calls from here on waits at the door.
-        if is_called(&room) {
+        if !self.nobody_is_in(&room, &runtime, &record).await? {
             return Ok(None);
-        }
-        if record.container_id.is_some()
-            && let Some(there) = self.lifecycle_record(&*runtime, &record).await?
-        {
-            let container = proven(&*runtime, &there).await?;
-            let mut found = Found { runtime: runtime.clone(), record: there, container };
-            if in_use(&self.store, &self.links, &mut found).await {
-                return Ok(None);
-            }
         }
         let saved = self.remove(&*runtime, &room, &mut record, ending).await?;
         self.remove_volume(&*runtime, &record).await?;
         self.begin_anew(*record)?;
         Ok(Some(saved))
+    }
+
+    /// Nothing runs in it, and nobody calls. Whoever calls from here on waits at the door, which is ours.
+    async fn nobody_is_in(
+        &self,
+        room: &Room,
+        runtime: &Arc<dyn ContainerRuntime>,
+        record: &RoomRecord,
+    ) -> Result<bool, RoomError> {
+        // A link that is held may be an exec of the engine, and pass for somebody.
+        self.forget(room, record.container_id.as_ref());
+        if is_called(room) {
+            return Ok(false);
+        }
+        if record.container_id.is_none() {
+            return Ok(true);
+        }
+        let Some(there) = self.lifecycle_record(&**runtime, record).await? else { return Ok(true) };
+        let container = proven(&**runtime, &there).await?;
+        let mut found = Found { runtime: runtime.clone(), record: there, container };
+        Ok(!in_use(&self.store, &self.links, &mut found).await)
+    }
+
+    /// Whether another process may be at it: one that lives, or one that called a moment ago and wrote that down.
+    fn is_used(&self, record: &RoomRecord, now: &Moment) -> bool {
+        let of_another = |it: &ProcessId| *it != ProcessId::current() && it.alive();
+        let rest = REST.min(self.lifetime(record.role));
+        record.owner.as_ref().is_some_and(of_another) || !now.is_past(&record.used, rest, rest)
     }
 
     /// Remembers that there was a room, and what is to be told of that.
@@ -104,16 +194,19 @@ impl Rooms {
             refused_until: None,
             lost: None,
             news: Some(news),
+            put_off: None,
             ..record
         })?;
         Ok(())
     }
 }
 
-/// Whether another process may be at it: one that lives, or one that called a moment ago and wrote that down.
-fn is_used(record: &RoomRecord, now: &Moment) -> bool {
-    let of_another = |it: &ProcessId| *it != ProcessId::current() && it.alive();
-    record.owner.as_ref().is_some_and(of_another) || !now.is_past(&record.used, REST, REST)
+impl PutOff {
+    /// It may be tried again.
+    fn is_over(&self, now: &Moment) -> bool {
+        let pause = AGAIN.saturating_mul(1 << self.times.saturating_sub(1).min(16)).min(AGAIN_AT_MOST);
+        now.is_past(&self.at, pause, pause)
+    }
 }
 
 fn is_called(room: &Room) -> bool {

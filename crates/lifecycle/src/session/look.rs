@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use coracle_runtime::link::{Link, wire::LEFT_ALONE};
-use coracle_runtime::{Container, ContainerRuntime, Error as Engine, Handle, Status};
+use coracle_runtime::{Container, ContainerName, ContainerRuntime, Error as Engine, Handle, Status};
 use tokio::time::timeout;
 
-use super::record::Loss;
-use super::{Reason, RoomRecord, Rooms};
+use super::record::{Loss, RoomFile};
+use super::{Reason, RoomError, RoomRecord, RoomRole, Rooms};
 use crate::find::read_labels;
 use crate::guest::pinged;
 use crate::record::Record;
 use crate::store::Loaded;
-use crate::{Result, Store};
+use crate::{Engines, Result, Store};
 
 /// A guest that has to be met again does by then.
 const ANSWERS: Duration = Duration::from_secs(5);
@@ -81,6 +81,25 @@ impl Rooms {
             Some(link) => Look::Answers(link),
             None => Look::lost(Reason::Crashed, None),
         })
+    }
+
+    /// What the engine says of the container of a room, without touching it. `None` where there is none that is ours.
+    ///
+    /// # Errors
+    /// When the engine does not answer, or the record cannot be read.
+    pub async fn status(
+        &self,
+        engines: &dyn Engines,
+        key: (&ContainerName, RoomRole),
+    ) -> Result<Option<Status>, RoomError> {
+        let RoomFile::Record(room) = self.store.load_room(key)? else { return Ok(None) };
+        let Some(id) = &room.container_id else { return Ok(None) };
+        let runtime = engines.of(room.engine, &room.endpoint).await?;
+        match runtime.inspect(&Handle::from(id)).await {
+            Ok(it) => Ok(Some(it.status).filter(|_| it.id == *id && is_of(&self.store, &*runtime, &room, &it))),
+            Err(Engine::NoSuchContainer(_)) => Ok(None),
+            Err(err) => Err(err.into()),
+        }
     }
 
     async fn met(&self, runtime: &dyn ContainerRuntime, container: &Container) -> Option<Link> {

@@ -75,6 +75,7 @@ impl Rooms {
             renewed_at,
             expires_at,
             ending: false,
+            put_off: None,
             later: Map::new(),
         };
         let volume = record.volume.clone();

@@ -169,15 +169,23 @@ pub struct RoomTerms {
     pub sandbox_idle: Duration,
     /// A room of a session, with its volume, from when that was made.
     pub lifetime: Duration,
+    /// The same for a sandbox.
+    pub sandbox_lifetime: Duration,
     /// A lease without renewal.
     pub lease: Duration,
 }
 
 impl Default for RoomTerms {
-    /// 15 minutes, 60 minutes, 8 hours, 120 seconds.
+    /// 15 minutes, 60 minutes, 8 hours, 7 days, 120 seconds.
     fn default() -> Self {
         let minutes = |it: u64| Duration::from_secs(it * 60);
-        Self { idle: minutes(15), sandbox_idle: minutes(60), lifetime: minutes(8 * 60), lease: minutes(2) }
+        Self {
+            idle: minutes(15),
+            sandbox_idle: minutes(60),
+            lifetime: minutes(8 * 60),
+            sandbox_lifetime: minutes(7 * 24 * 60),
+            lease: minutes(2),
+        }
     }
 }
 
@@ -277,6 +285,8 @@ pub struct Ready {
     pub news: Option<Recreated>,
     /// Its container was made by this call.
     pub made: bool,
+    /// It is as an earlier caller wanted it, and stays so while somebody is in it.
+    pub spec_pending: bool,
     _using: Using,
 }
 

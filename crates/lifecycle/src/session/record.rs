@@ -91,6 +91,9 @@ pub(crate) struct RoomRecord {
     pub(crate) expires_at: Timestamp,
     /// It is being ended, and nobody may use it any more.
     pub(crate) ending: bool,
+    /// Its time was over, and it could not be ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) put_off: Option<PutOff>,
     /// What a later version wrote.
     #[serde(flatten)]
     pub(crate) later: Map<String, Value>,
@@ -101,6 +104,15 @@ pub(crate) struct RoomRecord {
 pub(crate) struct Loss {
     pub(crate) reason: Reason,
     pub(crate) exit_code: Option<i64>,
+}
+
+/// An end that did not come about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PutOff {
+    /// How often it was tried.
+    pub(crate) times: u32,
+    /// When last.
+    pub(crate) at: Moment,
 }
 
 /// A record, or a file that should have been one.

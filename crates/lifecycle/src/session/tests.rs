@@ -689,3 +689,130 @@ async fn a_sandbox_that_nobody_uses_is_stopped_and_not_removed() {
     let again = one.ensure_of(&session(), RoomRole::Sandbox).await.unwrap();
     assert_eq!((id(&again), news(&again)), (&first_id, Some((Reason::Idle, 1, 2, false))));
 }
+
+fn after(seconds: u64) -> Moment {
+    later(i64::try_from(seconds).unwrap(), seconds)
+}
+
+/// All that tells a container from every other.
+async fn seen(bench: &Bench, id: &ContainerId) -> coracle_runtime::Container {
+    bench.fake.inspect(&Handle::from(id)).await.unwrap()
+}
+
+#[tokio::test]
+async fn x07_a_container_with_our_labels_copied_is_left_alone_and_one_of_ours_is_used() {
+    let sandbox = RoomRole::Sandbox;
+    for (records, real) in [(true, true), (true, false), (false, true), (false, false)] {
+        let what = format!("records: {records}, ours: {real}");
+        let bench = Bench::new();
+        let first = bench.process().ensure_of(&session(), sandbox).await.unwrap();
+        write(&bench.fake.root(id(&first)).unwrap());
+        let labels = seen(&bench, id(&first)).await.labels;
+        let spec = CreateSpec::new(ContainerName::parse("copy").unwrap(), ImageRef::parse(LOCAL_IMAGE).unwrap());
+        let admitted = coracle_runtime::admit(CreateSpec { labels, ..spec }, &Policy::everything()).unwrap();
+        let image = bench.plan().await.unwrap().image;
+        let copy = bench.fake.create(&admitted.on(image.id, coracle_runtime::NetworkOn::None)).await.unwrap();
+        let before = seen(&bench, &copy).await;
+        if !real {
+            bench.fake.disappear(id(&first));
+        }
+        if !records {
+            std::fs::write(bench.dir.path().join("sessions/s1/sandbox.json"), "").unwrap();
+            std::fs::remove_dir_all(bench.dir.path().join("containers")).unwrap();
+            std::fs::create_dir(bench.dir.path().join("containers")).unwrap();
+        }
+        let here = bench.process();
+        let used = here.ensure_of(&session(), sandbox).await.unwrap();
+        assert_eq!(id(&used) == id(&first), real, "{what}");
+        assert_ne!(*id(&used), copy, "{what}");
+        assert!(kept(&here.root(&used)), "{what}: its files are there");
+        assert_eq!(here.rooms.forgotten(&bench.engines(), sandbox).await.unwrap(), [], "{what}");
+        drop(used);
+        here.end(Saving::Discard).await;
+        assert_eq!(here.rooms.forgotten(&bench.engines(), sandbox).await.unwrap(), [], "{what}");
+        assert!(!here.rooms.recall(&bench.engines(), (&session(), sandbox)).await.unwrap(), "{what}");
+        assert_eq!(seen(&bench, &copy).await, before, "{what}");
+        assert_eq!(bench.containers().await.len(), 1, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn x07_a_sandbox_whose_container_is_not_ours_any_more_gets_a_fresh_one() {
+    let bench = Bench::new();
+    let first = bench.process().ensure_of(&session(), RoomRole::Sandbox).await.unwrap();
+    // As another person's key would sign it.
+    std::fs::write(bench.dir.path().join("key"), "0".repeat(32)).unwrap();
+    let before = seen(&bench, id(&first)).await;
+    let fresh = bench.process().ensure_of(&session(), RoomRole::Sandbox).await.unwrap();
+    assert_ne!(id(&fresh), id(&first));
+    assert_eq!(seen(&bench, id(&first)).await, before);
+    assert_eq!(bench.volumes().await, 2, "the volume may be somebody else's, too");
+}
+
+#[tokio::test]
+async fn x19_a_sandbox_that_only_the_engine_knows_is_known_again() {
+    let bench = Bench::new();
+    let first = bench.process().ensure_of(&session(), RoomRole::Sandbox).await.unwrap();
+    for dir in ["sessions", "containers"] {
+        std::fs::remove_dir_all(bench.dir.path().join(dir)).unwrap();
+        std::fs::create_dir(bench.dir.path().join(dir)).unwrap();
+    }
+    let (here, engines) = (bench.process(), bench.engines());
+    assert_eq!(here.rooms.forgotten(&engines, RoomRole::Sandbox).await.unwrap(), [session()]);
+    assert_eq!(here.rooms.forgotten(&engines, RoomRole::Run).await.unwrap(), []);
+    assert!(here.rooms.recall(&engines, (&session(), RoomRole::Sandbox)).await.unwrap());
+    assert_eq!(here.rooms.forgotten(&engines, RoomRole::Sandbox).await.unwrap(), []);
+    let again = here.ensure_of(&session(), RoomRole::Sandbox).await.unwrap();
+    assert_eq!((id(&again), again.made), (id(&first), false));
+}
+
+#[tokio::test]
+async fn a_sandbox_is_old_after_seven_days_by_both_clocks_unless_somebody_is_in_it() {
+    const WEEK: u64 = 7 * 24 * 60 * 60;
+    let bench = Bench::new();
+    let here = bench.process();
+    let old = async |now: Moment| here.rooms.old_sandboxes(&bench.engines(), &now).await.unwrap();
+    let still = async || here.rooms.is_old_sandbox(&bench.engines(), &session(), &after(WEEK + 9)).await.unwrap();
+    assert!(!still().await, "there is none");
+    let first = here.ensure_of(&session(), RoomRole::Sandbox).await.unwrap();
+    assert_eq!(old(after(WEEK + 9)).await, [], "a call is in it");
+    assert!(!still().await, "a call is in it");
+    drop(first);
+    let week = i64::try_from(WEEK).unwrap();
+    for (wall, up) in [(week - 60, WEEK - 60), (week + 9, 60), (60, WEEK + 9)] {
+        assert_eq!(old(later(wall, up)).await, [], "{wall} {up}");
+    }
+    assert_eq!(old(after(WEEK + 9)).await, [session()]);
+    assert!(still().await);
+    bench.process().expire(after(WEEK + 9)).await;
+    assert_eq!(bench.containers().await.len(), 1, "it goes by who saves its work");
+    // That could not be: it is tried again, and each time later.
+    let mut at = WEEK + 9;
+    for pause in [60, 120, 240] {
+        here.rooms.put_off((&session(), RoomRole::Sandbox), &after(at)).unwrap();
+        assert_eq!(old(after(at + pause - 2)).await, [], "{pause}");
+        at += pause + 2;
+        assert_eq!(old(after(at)).await, [session()], "{pause}");
+    }
+    for _ in 0..40 {
+        here.rooms.put_off((&session(), RoomRole::Sandbox), &after(at)).unwrap();
+    }
+    assert_eq!(old(after(at + 6 * 3600 + 2)).await, [session()], "at least four times a day");
+}
+
+#[tokio::test]
+async fn an_old_room_that_cannot_be_ended_is_tried_again_after_a_pause_that_grows() {
+    let bench = Bench::new();
+    drop(bench.process().room().await);
+    let fails = async |at: u64| {
+        bench.told();
+        bench.fake.fail_next(Verb::RemoveVolume);
+        bench.process().expire(after(at)).await;
+        bench.told().iter().any(|it| matches!(it, RoomDeed::CleanupFailed { .. }))
+    };
+    assert!(fails(30_000).await);
+    assert!(!fails(30_050).await);
+    assert!(fails(30_065).await);
+    assert!(!fails(30_170).await);
+    assert!(fails(30_190).await);
+}

@@ -52,6 +52,11 @@ pub(super) enum Talk {
     },
     /// One answer of a kind, then so many bytes at most.
     Content { fits: fn(&Answer) -> bool, most: u64 },
+    /// [`Answer::Done`] when there is a connection, then its bytes to their end, then [`Answer::Done`] again.
+    Outlet {
+        /// Its bytes came to their end.
+        heard: bool,
+    },
 }
 
 /// Something that was said, with its payload.
@@ -206,7 +211,7 @@ impl Channels {
         match &slot.heard {
             _ if matches!(head, Say::Credit(_)) => {}
             // Pieces without a byte use no room, so nothing would bound how many wait.
-            Some(_) if !last && bytes == 0 && matches!(head, Say::Out { .. } | Say::Data { .. }) => {}
+            Some(_) if !last && bytes == 0 && matches!(head, Say::Out { .. } | Say::Data { last: false }) => {}
             Some(heard) if heard.put(head, payload) => {}
             Some(_) => return Err(Breach::Waiting(channel)),
             None => self.took(channel, bytes),
@@ -278,6 +283,11 @@ impl Slot {
                 let most = most.checked_sub(bytes).ok_or(Breach::Unasked(channel))?;
                 self.talk = Talk::Content { fits, most };
                 self.charge(channel, bytes).map(|()| *last)
+            }
+            (Talk::Outlet { .. }, Say::Answer(Answer::Done)) if bytes == 0 => Ok(mem::replace(&mut self.begun, true)),
+            (Talk::Outlet { heard: false }, Say::Data { last }) if self.begun => {
+                self.talk = Talk::Outlet { heard: *last };
+                self.charge(channel, bytes).map(|()| false)
             }
             _ => Err(Breach::Unasked(channel)),
         }

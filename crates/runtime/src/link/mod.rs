@@ -17,6 +17,7 @@ mod feed;
 mod files;
 mod inbox;
 mod jobs;
+mod outlet;
 mod output;
 mod relay;
 #[cfg(test)]
@@ -41,6 +42,8 @@ use self::dial::SocketDial;
 pub(crate) use self::dial::by_socket;
 pub use self::dial::{Dial, Dialled, SocketAt, There, Transport};
 pub use self::files::{Content, Put};
+pub use self::outlet::Outlet;
+pub use self::relay::Way;
 pub use self::session::SecretFile;
 pub use self::walk::{Walk, Walked};
 use crate::{Error, ProcessId, Result};
@@ -106,6 +109,12 @@ impl Link {
     #[must_use]
     pub fn peer(&self) -> Option<ProcessId> {
         self.current().and_then(|it| it.peer.clone())
+    }
+
+    /// Whether it is a handle to the same link.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Whether the guest is there without being asked: it said something within that time, and the kernel knows of no end

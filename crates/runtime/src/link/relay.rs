@@ -10,14 +10,25 @@ use super::jobs::holding;
 use super::{Kind, Link, Request, SOON, refused};
 use crate::{Result, Secret};
 
+/// How a connection gets from a relay to the host's proxy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// By sockets that are bound at `/.coracle/proxy`.
+    #[default]
+    Sockets,
+    /// By [outlets](Link::outlet) of the link.
+    Link,
+}
+
 impl Link {
     /// Has the guest listen on 127.0.0.1:3128 and 127.0.0.1:3129 inside, and relay what comes there to the sockets of the
-    /// proxy that are bound at `/.coracle/proxy`, each connection with this token before it. Said again it replaces the
-    /// token, and `git_config`, the text of `/.coracle/run/gitconfig`, unless that is empty. Gone with the guest.
+    /// proxy that are bound at `/.coracle/proxy`, or to [outlets](Self::outlet), each connection with this token before it.
+    /// Said again it replaces the token, the way, and `git_config`, the text of `/.coracle/run/gitconfig`, unless that is
+    /// empty. Gone with the guest.
     ///
     /// # Errors
     /// [`Error::Refused`](crate::Error::Refused) for what is no token, and when somebody else listens there inside.
-    pub async fn relay(&self, token: &Secret, git_config: &str) -> Result<()> {
+    pub async fn relay(&self, way: Way, token: &Secret, git_config: &str) -> Result<()> {
         let token = token.reveal();
         if token.is_empty() || token.len() > MAX_TOKEN {
             return Err(refused(Fault::new(FaultCode::Invalid, "that is no token of a relay")));
@@ -26,7 +37,7 @@ impl Link {
         payload.extend_from_slice(token);
         payload.extend_from_slice(git_config.as_bytes());
         let token = u32::try_from(token.len()).unwrap_or_default();
-        self.tell("relay", &payload, |bytes| Ask::Relay(Relay { token, bytes })).await
+        self.tell("relay", &payload, |bytes| Ask::Relay(Relay { token, bytes, by_link: way == Way::Link })).await
     }
 
     /// What can be reached from inside, directly and by the relays.

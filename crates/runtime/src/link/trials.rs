@@ -1,6 +1,7 @@
 //! What a guest may do to a link, and what may happen in between.
 
 mod broken;
+mod outlets;
 mod questions;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

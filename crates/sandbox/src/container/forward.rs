@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::Sandbox;
 use super::gate::Gate;
 use crate::provider::Forward;
-use crate::{AGENT, Failure, Result};
+use crate::{AGENT, Code, Failure, Result};
 
 /// What connects inside.
 const GUEST: &str = "/.coracle/guest";
@@ -32,10 +32,13 @@ const BUFFER: usize = 64 << 10;
 /// What a failed try prints.
 const KEPT: usize = 4 << 10;
 
-/// Listens on a free port of 127.0.0.1 until the answer is dropped. The sandbox is made ready for each connection: one
-/// that was stopped meanwhile is started.
-pub(super) async fn forward(sandbox: Sandbox, gate: Arc<Gate>, port: u16) -> Result<Forward> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(Failure::internal)?;
+/// Listens on a port of 127.0.0.1, a free one for 0, until the answer is dropped. The sandbox is made ready for each
+/// connection: one that was stopped meanwhile is started.
+pub(super) async fn forward(sandbox: Sandbox, gate: Arc<Gate>, (port, at): (u16, u16)) -> Result<Forward> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, at)).await.map_err(|err| {
+        let failure = Failure::new(Code::InvalidInput, format!("127.0.0.1:{at} cannot be listened at: {err}."));
+        failure.detail("port", at)
+    })?;
     let own = listener.local_addr().map_err(Failure::internal)?.port();
     let over = CancellationToken::new();
     let listening = listen(listener, over.clone(), move |stream| {

@@ -2,6 +2,8 @@
 //!
 //! Sockets lie in a directory that the container sees. Whichever process comes first listens there, for as long as it uses the
 //! sandbox: another one may know a key that this one does not. With the last use every way out is gone, until the next one.
+//!
+//! By the link of the container only who has one is a way out, so a process whose own broke leaves its place to another.
 
 use std::fmt;
 use std::fs::{File, TryLockError};
@@ -10,12 +12,19 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use coracle_runtime::link::Link;
+use tokio::time::Instant;
+
 use super::record::SandboxDir;
-use crate::proxy::{Grants, Listening, Metered, Observer, Proxy, ProxySettings, Tokens};
+use crate::proxy::{Grants, Listening, Metered, Observer, Outlets, Proxy, ProxySettings, Tokens};
 use crate::{Failure, Result, files};
 
-/// How often it is looked whether the one that listens has ended.
-const LOOKS: Duration = Duration::from_millis(500);
+/// How often it is looked whether the one that listens has ended, or has no link. What a container that was just started
+/// tries first takes 2 s at most, and has to find somebody by then.
+const LOOKS: Duration = Duration::from_millis(250);
+
+/// A link that broke is mostly made anew by a call that is under way.
+const LINKLESS: Duration = Duration::from_secs(1);
 
 /// The way out of a sandbox.
 pub struct Gate {
@@ -23,21 +32,37 @@ pub struct Gate {
     /// What the container may do, apart from its tokens.
     grants: Grants,
     observer: Option<Observer>,
+    transport: Transport,
     kept: Mutex<Kept>,
+}
+
+/// How a container reaches its proxy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// By sockets in a directory that it sees.
+    #[default]
+    Unix,
+    /// By the link to its guest: nothing listens anywhere, and nothing of the host has to be seen inside.
+    Link,
 }
 
 #[derive(Default)]
 struct Kept {
     uses: usize,
-    /// Somebody looks whether the one that listens has ended.
-    waits: bool,
+    /// Somebody looks whether this process is to listen.
+    looks: bool,
     listens: Option<Listens>,
+    /// The container's, where it is the way.
+    link: Option<Link>,
+    /// Since when there is none.
+    cut: Option<Instant>,
 }
 
 /// As long as this is there, this process is the one that listens.
 struct Listens {
     proxy: Proxy,
-    _listening: Listening,
+    _listening: Option<Listening>,
+    outlets: Option<Outlets>,
     _mine: File,
 }
 
@@ -51,7 +76,30 @@ impl Gate {
     /// That of a sandbox, closed.
     #[must_use]
     pub fn new(dir: SandboxDir, grants: Grants, observer: Option<Observer>) -> Self {
-        Self { dir, grants, observer, kept: Mutex::default() }
+        Self { dir, grants, observer, transport: Transport::Unix, kept: Mutex::default() }
+    }
+
+    /// Reached that way.
+    #[must_use]
+    pub fn by(self, transport: Transport) -> Self {
+        Self { transport, ..self }
+    }
+
+    /// The container that runs is reached by that link, which may be its way out.
+    ///
+    /// # Errors
+    /// When this process is to listen, and cannot.
+    pub(super) fn reached_by(&self, link: &Link) -> Result<()> {
+        let mut kept = self.kept();
+        kept.cut = None;
+        if !kept.link.as_ref().is_some_and(|it| it.is(link)) {
+            kept.link = Some(link.clone());
+            if let Some(listens) = &mut kept.listens {
+                listens.outlets = Some(Outlets::open(&listens.proxy, link));
+            }
+        }
+        // What nobody uses is closed by nobody.
+        if kept.uses > 0 { self.listen(&mut kept) } else { Ok(()) }
     }
 
     /// Sees to it that somebody listens as long as the answer is held: this process, unless another one does, whose place it
@@ -61,10 +109,12 @@ impl Gate {
     /// When the sockets cannot be made.
     pub fn open(self: &Arc<Self>) -> Result<InUse> {
         let mut kept = self.kept();
-        self.listen(&mut kept)?;
-        if kept.listens.is_none() && !kept.waits {
-            kept.waits = true;
-            tokio::spawn(take_over(Arc::downgrade(self)));
+        if self.has_a_way(&kept) {
+            self.listen(&mut kept)?;
+        }
+        if !self.is_settled(&kept) && !kept.looks {
+            kept.looks = true;
+            tokio::spawn(look(Arc::downgrade(self)));
         }
         kept.uses += 1;
         Ok(InUse(Arc::clone(self)))
@@ -75,10 +125,35 @@ impl Gate {
             && let Some(mine) = self.take()?
         {
             let proxy = self.proxy()?;
-            let listening = Listening::open(&proxy, &self.dir.sockets()).map_err(Failure::internal)?;
-            kept.listens = Some(Listens { proxy, _listening: listening, _mine: mine });
+            let open = || Listening::open(&proxy, &self.dir.sockets()).map_err(Failure::internal);
+            let listening = (self.transport == Transport::Unix).then(open).transpose()?;
+            let outlets = kept.link.as_ref().map(|it| Outlets::open(&proxy, it));
+            kept.listens = Some(Listens { proxy, _listening: listening, outlets, _mine: mine });
         }
         Ok(())
+    }
+
+    /// Whether the container reaches this process, if it listens.
+    fn has_a_way(&self, kept: &Kept) -> bool {
+        self.transport == Transport::Unix || kept.link.as_ref().is_some_and(|it| it.transport().is_some())
+    }
+
+    /// Whether it stays as it is, as long as it is used.
+    fn is_settled(&self, kept: &Kept) -> bool {
+        self.transport == Transport::Unix && kept.listens.is_some()
+    }
+
+    /// Listens if it can, and leaves that to another process if nobody reaches this one.
+    fn keep(&self, kept: &mut Kept) {
+        if self.has_a_way(kept) {
+            kept.cut = None;
+            if let Err(err) = self.listen(kept) {
+                tracing::warn!(%err, "the way out of a sandbox cannot be kept");
+            }
+        } else if kept.cut.get_or_insert_with(Instant::now).elapsed() >= LINKLESS {
+            self.note_of(kept);
+            kept.listens = None;
+        }
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -111,7 +186,7 @@ impl Gate {
     pub fn close(&self) {
         let mut kept = self.kept();
         self.note_of(&kept);
-        kept.listens = None;
+        (kept.listens, kept.link) = (None, None);
     }
 
     fn meter(&self) -> PathBuf {
@@ -149,19 +224,17 @@ impl Gate {
     }
 }
 
-/// Looks until this process listens, or nobody uses the sandbox any more.
-async fn take_over(gate: Weak<Gate>) {
+/// Looks until this process listens and goes on with it, or nobody uses the sandbox any more.
+async fn look(gate: Weak<Gate>) {
     loop {
         tokio::time::sleep(LOOKS).await;
         let Some(gate) = gate.upgrade() else { return };
         let mut kept = gate.kept();
-        if kept.uses > 0
-            && let Err(err) = gate.listen(&mut kept)
-        {
-            tracing::warn!(%err, "the way out of a sandbox cannot be kept");
+        if kept.uses > 0 {
+            gate.keep(&mut kept);
         }
-        if kept.uses == 0 || kept.listens.is_some() {
-            kept.waits = false;
+        if kept.uses == 0 || gate.is_settled(&kept) {
+            kept.looks = false;
             return;
         }
     }
@@ -183,7 +256,83 @@ impl Drop for InUse {
         kept.uses -= 1;
         if kept.uses == 0 {
             self.0.note_of(&kept);
-            kept.listens = None;
+            (kept.listens, kept.link) = (None, None);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use coracle_runtime::link::{Dial, Dialled};
+    use coracle_runtime::{Error, LinkSettings};
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::{Domain, ProfileName, SandboxKey};
+
+    /// A container that is gone.
+    #[derive(Debug)]
+    struct Nowhere;
+
+    #[async_trait]
+    impl Dial for Nowhere {
+        async fn dial(&self) -> coracle_runtime::Result<Dialled> {
+            Err(Error::GuestFailed { reason: "nobody is there".into() })
+        }
+    }
+
+    fn nowhere() -> Link {
+        Link::new(Arc::new(Nowhere), LinkSettings::default())
+    }
+
+    /// Two processes with one sandbox.
+    fn two(state: &tempfile::TempDir, transport: Transport) -> [Arc<Gate>; 2] {
+        let profile = ProfileName::parse("default").unwrap();
+        let key = SandboxKey::of(&profile, &Domain::Named("a".into()), "local");
+        let dir = SandboxDir::open(state.path(), &key).unwrap();
+        let grants = || Grants::new(profile.clone(), Tokens::default());
+        [(); 2].map(|()| Arc::new(Gate::new(dir.clone(), grants(), None).by(transport)))
+    }
+
+    fn listens(gate: &Gate) -> bool {
+        gate.kept().listens.is_some()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_no_link_keeps_nobody_out() {
+        let state = tempfile::tempdir().unwrap();
+        let [one, other] = two(&state, Transport::Link);
+        let _used = (one.open().unwrap(), other.open().unwrap());
+        assert!(!listens(&one), "no container is there yet");
+        one.reached_by(&nowhere()).unwrap();
+        other.reached_by(&nowhere()).unwrap();
+        assert!(listens(&one) && !listens(&other));
+        sleep(LINKLESS / 2).await;
+        assert!(listens(&one), "it may be made anew");
+        sleep(LINKLESS).await;
+        assert!(!listens(&one) && !listens(&other));
+        other.reached_by(&nowhere()).unwrap();
+        assert!(listens(&other));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn by_sockets_the_first_one_listens_and_the_next_one_takes_its_place() {
+        let state = tempfile::tempdir().unwrap();
+        let [one, other] = two(&state, Transport::Unix);
+        let (used, _other) = (one.open().unwrap(), other.open().unwrap());
+        sleep(2 * LINKLESS).await;
+        assert!(listens(&one) && !listens(&other));
+        drop(used);
+        sleep(2 * LOOKS).await;
+        assert!(listens(&other));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_link_opens_nothing_that_nobody_uses() {
+        let state = tempfile::tempdir().unwrap();
+        let [one, _] = two(&state, Transport::Link);
+        one.reached_by(&nowhere()).unwrap();
+        assert!(!listens(&one));
     }
 }

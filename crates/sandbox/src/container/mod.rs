@@ -17,7 +17,7 @@ use std::sync::Arc;
 use coracle_runtime::{Ids, Secret};
 
 use self::breaker::Breaker;
-pub use self::gate::{Gate, InUse};
+pub use self::gate::{Gate, InUse, Transport};
 use self::prepare::give_env;
 pub use self::prepare::{AtStart, Preparing};
 pub use self::provider::ContainerSandboxProvider;
@@ -58,6 +58,11 @@ impl Sandbox {
         self.0.readying.preparing.agent
     }
 
+    /// What its container must not reach; none where nothing keeps it in.
+    pub(super) fn wall(&self) -> Option<&[std::net::IpAddr]> {
+        self.0.readying.preparing.wall()
+    }
+
     /// Its container, ready for use. Its proxy has to listen already.
     ///
     /// # Errors
@@ -76,14 +81,14 @@ impl Sandbox {
 
     async fn ensure_alone(&self) -> Result<Held> {
         let it = &*self.0;
-        let held = it.containers.ensure().await?;
+        let held = self.met().await?;
         if self.is_proven(&held).await? {
             return Ok(held);
         }
         drop(held);
         let _alone = it.readying.dir.lock().await?;
         // Another process may have been faster, or have given up the one that was there.
-        let held = it.containers.ensure().await?;
+        let held = self.met().await?;
         if self.is_proven(&held).await? {
             return Ok(held);
         }
@@ -95,6 +100,12 @@ impl Sandbox {
             }
             return Err(failure);
         }
+        Ok(held)
+    }
+
+    async fn met(&self) -> Result<Held> {
+        let held = self.0.containers.ensure().await?;
+        self.0.readying.met(&held.link)?;
         Ok(held)
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use coracle_runtime::link::Link;
+use coracle_runtime::link::Way;
 use coracle_runtime::link::wire::Settle;
 use coracle_runtime::{Ids, Secret};
 use jiff::Timestamp;
@@ -25,6 +26,8 @@ const WITHIN: Duration = Duration::from_secs(30);
 pub struct Preparing {
     /// Who owns the files inside and runs every command.
     pub agent: Ids,
+    /// How connections get from its relays to the proxy.
+    pub way: Way,
     /// The text of `/.coracle/run/gitconfig`.
     pub git_config: String,
     /// What every command finds in its environment.
@@ -33,6 +36,8 @@ pub struct Preparing {
     pub home: Option<String>,
     /// What else is done at each start, before the test.
     pub also: Option<Arc<dyn AtStart>>,
+    /// It is on a network that nothing keeps it in: the person says so, and only its proxy is tried.
+    pub open: bool,
     /// Addresses by which containers of this engine see the host, which must not be reached.
     pub gateways: Vec<IpAddr>,
 }
@@ -47,10 +52,17 @@ pub trait AtStart: fmt::Debug + Send + Sync {
     async fn run(&self, link: &Link) -> coracle_runtime::Result<()>;
 }
 
+impl Preparing {
+    /// What must not be reached beside what nobody may reach; none where there is no wall.
+    pub(super) fn wall(&self) -> Option<&[IpAddr]> {
+        (!self.open).then_some(&*self.gateways)
+    }
+}
+
 impl Default for Preparing {
     fn default() -> Self {
-        let (git_config, env, gateways) = (String::new(), BTreeMap::new(), Vec::new());
-        Self { agent: AGENT, git_config, env, home: None, also: None, gateways }
+        let (way, git_config, env, gateways) = (Way::Sockets, String::new(), BTreeMap::new(), Vec::new());
+        Self { agent: AGENT, way, git_config, env, home: None, also: None, open: false, gateways }
     }
 }
 
@@ -64,9 +76,9 @@ pub(super) async fn prepare(
     let steps = async {
         let run = at.step("guest", link.run_id()).await?;
         let net = TokenHash::of(token.reveal());
-        note(Prepared { container: id.to_owned(), run, at: Timestamp::now(), net, llm: Vec::new(), proven: false })
-            .await?;
-        at.step("relays", link.relay(&token, &preparing.git_config)).await?;
+        let (container, walled) = (id.to_owned(), preparing.wall().is_some());
+        note(Prepared { container, run, at: Timestamp::now(), net, llm: Vec::new(), proven: false, walled }).await?;
+        at.step("relays", link.relay(preparing.way, &token, &preparing.git_config)).await?;
         if let Some(home) = &preparing.home {
             let Ids { uid, gid } = preparing.agent;
             let home = Settle { uid, gid, workdir: home.clone(), bound: Vec::new() };
@@ -78,7 +90,7 @@ pub(super) async fn prepare(
             at.step("start", also.run(link)).await?;
         }
         at.begins("proxy");
-        self_test(link, &preparing.gateways).await.map_err(|it| match it.code {
+        self_test(link, preparing.wall()).await.map_err(|it| match it.code {
             Code::EgressNotEnforced => it,
             _ => not_ready("proxy", it.message.trim_end_matches('.')).detail("seen", it.details),
         })

@@ -63,6 +63,14 @@ impl ContainerSandboxProvider {
         Self { shared: Some(dir), ..self }
     }
 
+    /// As [`SandboxProvider::forward`], from that port of 127.0.0.1.
+    ///
+    /// # Errors
+    /// `invalid_input` for a port that cannot be had.
+    pub async fn forward_at(&self, guest_port: u16, host_port: u16) -> Result<Forward> {
+        forward(self.sandbox.clone(), self.gate.clone(), (guest_port, host_port)).await
+    }
+
     async fn held(&self) -> Result<Held> {
         let open = self.gate.open()?;
         self.open.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(open);
@@ -97,6 +105,7 @@ impl SandboxProvider for ContainerSandboxProvider {
             generation: held.generation.into(),
             image_id: held.image_id.unwrap_or_default(),
             recreated: held.recreated,
+            spec_pending: held.spec_pending,
         })
     }
 
@@ -154,7 +163,7 @@ impl SandboxProvider for ContainerSandboxProvider {
     }
 
     async fn forward(&self, guest_port: u16) -> Result<Forward> {
-        forward(self.sandbox.clone(), self.gate.clone(), guest_port).await
+        self.forward_at(guest_port, 0).await
     }
 
     fn resolve_cwd(&self, cwd: &str) -> Result<String> {
@@ -162,7 +171,7 @@ impl SandboxProvider for ContainerSandboxProvider {
     }
 
     fn capabilities(&self) -> SandboxCapabilities {
-        SandboxCapabilities { persistent_worker: true, egress_enforced: true }
+        SandboxCapabilities { persistent_worker: true, egress_enforced: self.sandbox.wall().is_some() }
     }
 
     async fn health_check(&self) -> SandboxHealth {
@@ -176,9 +185,9 @@ impl SandboxProvider for ContainerSandboxProvider {
             && let Ok(held) = self.held().await
         {
             (rtt, generation) = (pinged(&held.link, self.sandbox.agent()).await, held.generation.into());
-            proxy_ok = crate::proxy::self_test(&held.link, &[]).await.is_ok();
+            proxy_ok = crate::proxy::self_test(&held.link, self.sandbox.wall()).await.is_ok();
         }
-        SandboxHealth { state, guest_rtt: rtt, generation, proxy_ok, egress_enforced: true }
+        SandboxHealth { state, guest_rtt: rtt, generation, proxy_ok, egress_enforced: self.sandbox.wall().is_some() }
     }
 
     fn metered(&self) -> Metered {

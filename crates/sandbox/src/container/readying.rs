@@ -1,7 +1,10 @@
 //! Each start of a container is made ready once, and it is remembered that it is.
 
-use coracle_runtime::link::Link;
+use std::sync::Arc;
 
+use coracle_runtime::link::{Link, Way};
+
+use super::gate::Gate;
 use super::prepare::{Preparing, not_ready, prepare};
 use super::record::{Prepared, SandboxDir, SandboxRecord};
 use crate::{ProfileName, Result};
@@ -12,13 +15,26 @@ pub struct Readying {
     pub(super) dir: SandboxDir,
     pub(super) profile: ProfileName,
     pub(super) preparing: Preparing,
+    /// What keeps the proxy, where it is reached by the container's own link.
+    by_link: Option<Arc<Gate>>,
 }
 
 impl Readying {
     /// The one that is remembered in that directory.
     #[must_use]
     pub fn new(dir: SandboxDir, profile: ProfileName, preparing: Preparing) -> Self {
-        Self { dir, profile, preparing }
+        Self { dir, profile, preparing, by_link: None }
+    }
+
+    /// Its proxy is reached by the container's own link.
+    #[must_use]
+    pub fn by_link(self, gate: Arc<Gate>) -> Self {
+        Self { by_link: Some(gate), preparing: Preparing { way: Way::Link, ..self.preparing }, ..self }
+    }
+
+    /// The container that runs is reached by that link.
+    pub(super) fn met(&self, link: &Link) -> Result<()> {
+        self.by_link.iter().try_for_each(|it| it.reached_by(link))
     }
 
     /// Sees to it that the container with that id, which runs, has its relays and no other way out. Its proxy has to
@@ -27,6 +43,7 @@ impl Readying {
     /// # Errors
     /// `sandbox_not_ready` with the step that failed, `egress_not_enforced`: whoever made the container takes it away.
     pub async fn ensure(&self, link: &Link, id: &str) -> Result<()> {
+        self.met(link)?;
         if self.is_proven(link, id).await? {
             return Ok(());
         }
@@ -58,6 +75,7 @@ impl Readying {
     pub(super) async fn is_proven(&self, link: &Link, id: &str) -> Result<bool> {
         let Some(ready) = self.dir.record()?.and_then(|it| it.ready).filter(|it| it.proven) else { return Ok(false) };
         let run = link.run_id().await.map_err(|err| not_ready("guest", err))?;
-        Ok(ready.container == id && ready.run == run)
+        // The person may have put up a wall since, and a container in which something runs is still the same one.
+        Ok(ready.holds((id, &run), self.preparing.wall().is_some()))
     }
 }

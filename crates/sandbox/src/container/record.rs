@@ -43,6 +43,16 @@ pub struct Prepared {
     pub llm: Vec<TokenHash>,
     /// It passed every test, and may be used. Until then its token opens the proxy alone, which the tests need.
     pub proven: bool,
+    /// The tests looked for a way past the proxy. One of an open network was not asked for that, and says nothing of it.
+    #[serde(default)]
+    pub walled: bool,
+}
+
+impl Prepared {
+    /// Whether this run of a container passed all that is asked of it, its wall too where there has to be one.
+    pub(super) fn holds(&self, (container, run): (&str, &str), walled: bool) -> bool {
+        self.proven && self.container == container && self.run == run && (self.walled || !walled)
+    }
 }
 
 impl SandboxRecord {
@@ -104,10 +114,41 @@ impl SandboxDir {
         Ok(dirs.iter().filter_map(|it| read(&it.join("record.json")).ok()?).collect())
     }
 
+    /// The keys of all that anything is left of, also where the record cannot be read.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn keys(all: &Path) -> Result<Vec<SandboxKey>> {
+        let mut keys: Vec<_> =
+            names(all)?.iter().filter_map(|it| SandboxKey::parse(it.file_name()?.to_str()?)).collect();
+        keys.sort();
+        Ok(keys)
+    }
+
     /// Its key.
     #[must_use]
     pub fn key(&self) -> &SandboxKey {
         &self.key
+    }
+
+    /// A record that cannot be read is thrown away: it grants nothing, and the next start is tested like a first one.
+    ///
+    /// # Errors
+    /// Whatever the file system says.
+    pub fn drop_damaged(&self) -> Result<()> {
+        if self.record().is_ok() { Ok(()) } else { self.forget() }
+    }
+
+    /// Whoever takes the sandbox away with all that is in it does so alone. `None` while somebody else does.
+    ///
+    /// # Errors
+    /// Whatever the file system says.
+    pub async fn alone(&self, patience: std::time::Duration) -> Result<Option<Claim>> {
+        match lock(&self.root.join("teardown.lock"), patience).await {
+            Ok(lock) => Ok(Some(Claim(lock))),
+            Err(err) if err.code == Code::Busy => Ok(None),
+            Err(err) => Err(err),
+        }
     }
 
     /// The directory itself.
@@ -152,7 +193,19 @@ impl SandboxDir {
     /// # Errors
     /// Whatever the file system says.
     pub async fn end(&self) -> Result<Option<Claim>> {
-        match lock(&self.root.join("workflows.lock"), COURTESY).await {
+        self.end_within(COURTESY).await
+    }
+
+    /// As [`end`](Self::end), for who has nothing to wait for.
+    ///
+    /// # Errors
+    /// Whatever the file system says.
+    pub async fn end_at_once(&self) -> Result<Option<Claim>> {
+        self.end_within(std::time::Duration::ZERO).await
+    }
+
+    async fn end_within(&self, patience: std::time::Duration) -> Result<Option<Claim>> {
+        match lock(&self.root.join("workflows.lock"), patience).await {
             Ok(lock) => Ok(Some(Claim(lock))),
             Err(err) if err.code == Code::Busy => Ok(None),
             Err(err) => Err(err),
@@ -195,6 +248,7 @@ mod tests {
             net: TokenHash::of(b"net"),
             llm: vec![],
             proven: true,
+            walled: true,
         };
         SandboxRecord { key, profile, ready: Some(ready) }
     }
@@ -210,6 +264,27 @@ mod tests {
         assert!(!record.opens(Scope::Llm, worker.reveal()) && record.opens(Scope::Net, b"net"));
         record.ready = None;
         assert!(!record.opens(Scope::Net, b"net"));
+    }
+
+    #[test]
+    fn a_start_that_nothing_keeps_in_is_not_one_behind_a_wall() {
+        let walled = record().ready.unwrap();
+        let open = Prepared { walled: false, ..walled.clone() };
+        let tested = Prepared { proven: false, ..walled.clone() };
+        for (ready, run, asks, holds) in [
+            (&walled, "r", true, true),
+            (&walled, "r", false, true),
+            (&open, "r", false, true),
+            (&open, "r", true, false),
+            (&walled, "another", true, false),
+            (&tested, "r", false, false),
+        ] {
+            assert_eq!(ready.holds(("c", run), asks), holds, "{ready:?} {run} {asks}");
+        }
+        // What was written before it was remembered is tested again.
+        let mut written = serde_json::to_value(&walled).unwrap();
+        written.as_object_mut().unwrap().remove("walled");
+        assert_eq!(serde_json::from_value::<Prepared>(written).unwrap(), open);
     }
 
     #[test]

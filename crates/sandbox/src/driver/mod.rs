@@ -28,7 +28,7 @@ use self::run::{Run, Step};
 use crate::protocol::{Mode, RunLimits, Usage, WorkerRequest};
 use crate::provider::{Metered, SandboxInfo, SandboxProvider, WorkerCall, WorkerProcess};
 use crate::schema::Schema;
-use crate::{Code, Failure, Result};
+use crate::{Code, Failure, Result, Warning};
 
 /// Events that wait for who listens; more of them make the worker wait.
 const WAITING: usize = 64;
@@ -357,6 +357,9 @@ impl Driven<'_> {
         }
         let (run_id, recreated) = (request.id.clone().unwrap_or_default(), info.recreated.clone());
         let mut listening = self.tell(Event::Started { run_id, generation: info.generation, recreated }).await;
+        for Warning { code, message } in info.warnings() {
+            listening = listening && self.tell(Event::Warning { code, message }).await;
+        }
         while listening {
             let cancel = self.cancel.clone();
             let Some(frame) = cancel.run_until_cancelled(worker.recv()).await else { break };

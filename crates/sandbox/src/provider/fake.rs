@@ -117,7 +117,7 @@ impl SandboxProvider for FakeSandboxProvider {
     async fn ensure_running(&self) -> Result<SandboxInfo> {
         let generation = self.played().generation;
         let recreated = (generation > 1).then(|| "crashed".to_owned());
-        Ok(SandboxInfo { id: "fake".into(), generation, image_id: "fake".into(), recreated })
+        Ok(SandboxInfo { id: "fake".into(), generation, image_id: "fake".into(), recreated, spec_pending: false })
     }
 
     async fn exec_stream(&self, call: ExecCall) -> Result<ExecStream> {

@@ -105,6 +105,22 @@ pub struct SandboxInfo {
     pub image_id: String,
     /// Why there is another container than before: `unresponsive`, `crashed`, `oom`, …
     pub recreated: Option<String>,
+    /// It is as earlier settings wanted it, since a command runs in it.
+    pub spec_pending: bool,
+}
+
+impl SandboxInfo {
+    /// What else there is to tell of it.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<Warning> {
+        self.spec_pending.then(spec_pending).into_iter().collect()
+    }
+}
+
+/// Settings changed, and count from the next start on.
+pub(crate) fn spec_pending() -> Warning {
+    let message = "the settings changed; a command runs in the sandbox, which is made anew when it is used next";
+    Warning::new("spec_pending", message)
 }
 
 /// A program to run.

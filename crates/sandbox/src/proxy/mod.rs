@@ -21,6 +21,7 @@ mod listen;
 mod log;
 mod meter;
 mod model;
+mod outlets;
 mod preamble;
 mod selftest;
 
@@ -47,6 +48,7 @@ use self::log::Log;
 pub use self::log::ProxyEvent;
 use self::meter::Meter;
 pub use self::meter::{Budget, Metered};
+pub use self::outlets::Outlets;
 pub use self::selftest::{LLM_URL, PROXY_ENV, ROUTES_ENV, self_test};
 use crate::{Failure, Scope, TokenHash};
 

@@ -40,16 +40,18 @@ const GATEWAY_PORTS: [u16; 3] = [22, 53, 80];
 const WITHIN_MS: u64 = 2000;
 
 /// Has the guest try what it can reach, directly and by its relays. `gateways` are the addresses by which containers of
-/// this engine see the host.
+/// this engine see the host; without any wall nothing is tried directly.
 ///
 /// # Errors
 /// `egress_not_enforced` when anything can be reached directly; `proxy_unreachable` when the relays do not lead to a proxy
 /// that knows the container.
-pub async fn self_test(link: &Link, gateways: &[IpAddr]) -> Result<(), Failure> {
-    let gateways = gateways.iter().take(8);
+pub async fn self_test(link: &Link, wall: Option<&[IpAddr]>) -> Result<(), Failure> {
+    let gateways = wall.unwrap_or_default().iter().take(8);
     let gateways = gateways.flat_map(|it| GATEWAY_PORTS.map(|port| std::net::SocketAddr::new(*it, port).to_string()));
-    let tcp = OUTSIDE.map(str::to_owned).into_iter().chain(gateways).collect();
-    let probe = Probe { tcp, udp: vec![RESOLVER.to_owned()], name: NAME.to_owned(), within_ms: WITHIN_MS };
+    let outside = OUTSIDE.iter().filter(|_| wall.is_some()).map(|it| (*it).to_owned());
+    let tcp = outside.chain(gateways).collect();
+    let udp = wall.iter().map(|_| RESOLVER.to_owned()).collect();
+    let probe = Probe { tcp, udp, name: NAME.to_owned(), within_ms: WITHIN_MS };
     let probed = link.probe(probe).await.map_err(|err| {
         Failure::new(Code::ProxyUnreachable, "The guest did not try what it can reach.")
             .detail("error", err.to_string())

@@ -1,11 +1,12 @@
 //! Work of a workflow onto a checkout of the person's.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::host::git::{Asked, Peer};
 use coracle_runtime::host::process::{Finished, Stdin};
-use coracle_runtime::{Input, is_acted_on};
+use coracle_runtime::is_acted_on;
 use serde::{Deserialize, Serialize};
 
 use super::export::PatchFormat;
@@ -16,6 +17,9 @@ use crate::{Code, Failure, Result, WorkflowId};
 
 /// A patch that is held in memory.
 const MAX_PATCH: u64 = 64 << 20;
+
+/// Its name in the repository that git is told to use.
+const PATCH: &str = "it.patch";
 
 /// How it is put there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,7 +88,8 @@ impl WorktreeManager {
         }
         // So that git opens none that lies there.
         let empty = self.quarantine(None).await?;
-        let numbers = self.patch(empty.path(), to, &["--numstat", "-z"], &patch).await?;
+        std::fs::write(empty.path().join(PATCH), &patch).map_err(Failure::internal)?;
+        let numbers = self.patch(empty.path(), to, &["--numstat", "-z"]).await?;
         if !numbers.ok() {
             return Err(conflict(&numbers));
         }
@@ -103,7 +108,7 @@ impl WorktreeManager {
             return Err(failure.hint("look at the diff; the person can say `protected`"));
         }
         for words in [&["--check"][..], &[]] {
-            let tried = self.patch(empty.path(), to, words, &patch).await?;
+            let tried = self.patch(empty.path(), to, words).await?;
             if !tried.ok() {
                 return Err(conflict(&tried));
             }
@@ -111,14 +116,16 @@ impl WorktreeManager {
         Ok(done(files))
     }
 
-    async fn patch(&self, git_dir: &Path, to: &Path, words: &[&str], patch: &[u8]) -> Result<Finished> {
+    /// Git reads the patch from a file: it outlives this process if that is killed, and would take the part of a patch that
+    /// came by a pipe for all of it.
+    async fn patch(&self, git_dir: &Path, to: &Path, words: &[&str]) -> Result<Finished> {
         let mut place = std::ffi::OsString::from("--git-dir=");
         place.push(git_dir);
         let mut all = vec![place, "--work-tree=.".into(), "-c".into(), "core.symlinks=true".into()];
         all.extend(
             ["apply", "--whitespace=nowarn"].into_iter().chain(words.iter().copied()).chain(["-"]).map(Into::into),
         );
-        let stdin = Stdin::Input(Input::Bytes(patch.to_vec()));
+        let stdin = Stdin::File(File::open(git_dir.join(PATCH)).map_err(Failure::internal)?);
         let asked =
             Asked { verb: "git apply", dir: to, words: all, env: vec![], stdin, deadline: LONG, keep_bytes: 16 << 20 };
         self.git.run(asked, Peer::Nobody).await.map_err(super::host)

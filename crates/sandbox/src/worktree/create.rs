@@ -300,7 +300,7 @@ impl WorktreeManager {
         made.map_err(super::inside::lost)?;
         let from = format!("worktrees/{id}");
         at.run(&["mv", "--", &from, &to]).await?.good()?;
-        let message = format!("a directory was in the way that belongs to no worktree; it is `{}` now", at.path(&to));
+        let message = format!("a directory was in the way that belongs to no worktree; it is `{}/{to}` now", at.root);
         Ok(Warning::new("orphan_moved", message))
     }
 }

@@ -69,17 +69,22 @@ pub(super) struct Git<'a> {
 
 impl Inside {
     pub(super) fn tree_path(&self, id: &WorkflowId) -> ContainerPath {
-        self.path(&format!("worktrees/{id}"))
+        self.path(&format!("worktrees/{id}")).expect("the id of a workflow is a plain name")
     }
 
-    /// A path below the root, of names that were checked.
-    pub(super) fn path(&self, below: &str) -> ContainerPath {
-        self.root.join(below).expect("a plain path below a path")
+    /// A path below the root, if it is one that can be written down: whoever makes a name inside may choose any.
+    pub(super) fn path(&self, below: &str) -> Result<ContainerPath> {
+        self.root.join(below).map_err(|err| Failure::new(Code::SaveFailed, err.to_string()))
     }
 
+    /// What the guest is asked for, under whatever name it has: the guest takes more of them than a [`ContainerPath`] does.
     pub(super) fn file(&self, below: &str) -> At {
         let user = Who::Ids { uid: self.agent.uid, gid: Some(self.agent.gid) };
-        At { user, path: self.path(below).to_string(), follow: false }
+        // Behind a last `/` a link would be followed.
+        let parts = below.split('/').filter(|it| !it.is_empty() && *it != ".");
+        let path =
+            parts.fold(self.root.as_str().trim_end_matches('/').to_owned(), |path, part| format!("{path}/{part}"));
+        At { user, path: if path.is_empty() { "/".into() } else { path }, follow: false }
     }
 
     /// What is there, itself and not what it leads to.

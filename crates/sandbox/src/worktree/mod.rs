@@ -51,7 +51,8 @@ pub use self::read::FileChange;
 pub use self::remove::{RemoveAsk, Removed, SaveTo, SavedWork};
 pub use self::setup::{Repo, SetupAsk};
 pub use self::shared::{READ_ONLY, SharedDir};
-use self::state::{Records, Workflow};
+use self::source::Source;
+use self::state::{Records, Repository, Workflow};
 use crate::{Code, Failure, Result, WorkflowId};
 
 /// What the person decided of worktrees.
@@ -131,6 +132,57 @@ impl WorktreeManager {
         Ok(workflows.into_iter().map(|it| it.id).collect())
     }
 
+    /// The repository of a sandbox as it is known before anything runs there: the one that it has, else the one that it
+    /// is to get.
+    ///
+    /// # Errors
+    /// When the state directory cannot be read.
+    pub fn repository(&self, key: &str) -> Result<Option<String>> {
+        let records = Records::open(&self.settings.state, key)?;
+        let known = records.repository()?.map_or_else(|| records.wanted(), |it| Ok(Some(it)))?;
+        Ok(known.map(|it| it.url))
+    }
+
+    /// Whether a sandbox has a repository, or had one and its removal was cut short.
+    ///
+    /// # Errors
+    /// When the state directory cannot be read.
+    pub fn has_repository(&self, key: &str) -> Result<bool> {
+        Ok(Records::open(&self.settings.state, key)?.repository()?.is_some())
+    }
+
+    /// A sandbox that has no repository yet is to get that one, if it is `new`. The first who says so decides: what the
+    /// sandbox may reach follows from it.
+    ///
+    /// # Errors
+    /// `invalid_url`, `policy_denied`; `branch_conflict` while it is to get another one; when the state directory cannot be
+    /// written.
+    pub async fn want_repository(&self, key: &str, source: &str, new: bool) -> Result<()> {
+        let url = Source::parse(source, self.settings.allow_private, &self.settings.allow_roots)?.text();
+        let records = Records::open(&self.settings.state, key)?;
+        let _lock = records.lock("wanted").await?;
+        if records.repository()?.is_some() {
+            return Ok(());
+        }
+        match records.wanted()? {
+            Some(other) if other.url != url => {
+                let message = format!("Somebody else begins this sandbox with `{}`.", other.url);
+                let failure = Failure::new(Code::BranchConflict, message);
+                Err(failure.hint("work on that repository, or remove the sandbox if nobody does"))
+            }
+            None if new => records.want(&Repository { url }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The sandbox is gone: the next one of that key may work on another repository.
+    ///
+    /// # Errors
+    /// Whatever the file system says.
+    pub fn forget_repository(&self, key: &str) -> Result<()> {
+        Records::open(&self.settings.state, key)?.forget_repository()
+    }
+
     /// What is remembered of a workflow.
     fn workflow(&self, at: &Inside, id: &WorkflowId) -> Result<Workflow> {
         self.records(at)?.workflow(id)?.ok_or_else(|| no_worktree(id))
@@ -205,4 +257,29 @@ fn host(err: Unseen) -> Failure {
 
 fn no_worktree(id: &WorkflowId) -> Failure {
     Failure::new(Code::WorktreeMissing, format!("There is no worktree `{id}`.")).hint("`list` shows those there are")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_who_begins_a_sandbox_decides_its_repository() {
+        let state = tempfile::tempdir().unwrap();
+        let manager = WorktreeManager::new(WorktreeSettings::new(state.path().to_owned())).unwrap();
+        let [x, y] = ["https://example.com/x.git", "https://example.com/y.git"];
+        manager.want_repository("k", x, false).await.unwrap();
+        assert_eq!(manager.repository("k").unwrap(), None, "one that is there stays as it is");
+        manager.want_repository("k", x, true).await.unwrap();
+        for new in [true, false] {
+            manager.want_repository("k", x, new).await.unwrap();
+            let refused = manager.want_repository("k", y, new).await.unwrap_err();
+            assert_eq!(refused.code, Code::BranchConflict);
+        }
+        assert_eq!(manager.repository("k").unwrap().as_deref(), Some(x));
+        assert!(!manager.has_repository("k").unwrap(), "it is only wanted");
+        manager.forget_repository("k").unwrap();
+        manager.want_repository("k", y, true).await.unwrap();
+        assert_eq!(manager.repository("k").unwrap().as_deref(), Some(y));
+    }
 }

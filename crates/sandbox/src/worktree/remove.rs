@@ -21,6 +21,9 @@ use crate::{Code, Failure, Result, WorkflowId};
 /// Names in a manifest.
 const MAX_NAMES: usize = 1000;
 
+/// Characters of an archive's name: no workflow's id is longer, and with its ending it is a name on every file system.
+const MAX_NAME: usize = 100;
+
 /// Where work is saved: a directory of its own for each save, below this one.
 #[derive(Clone, Debug)]
 pub struct SaveTo {
@@ -191,11 +194,14 @@ impl WorktreeManager {
     /// Writes references to a bundle: what the remote has not of them (`new`), or all of it (`whole`), since what the
     /// repository inside says that the remote has may be wrong.
     pub(super) async fn bundle_of(&self, at: &Inside, refs: &[&str], file: &Path) -> Result<&'static str> {
-        let source = self.source_of(&self.records(at)?)?;
-        let (mirror, max) = (self.mirror_dir(&source), self.settings.save_max);
-        let new = [refs, &["--not", "--remotes=origin"]].concat();
-        if self.bundle_into(at, &new, (file, max)).await? && self.is_whole(&mirror, file).await? {
-            return Ok("new");
+        let max = self.settings.save_max;
+        // Where it is not known any more, nothing is known of what the remote has.
+        if let Ok(source) = self.source_of(&self.records(at)?) {
+            let new = [refs, &["--not", "--remotes=origin"]].concat();
+            let mirror = self.mirror_dir(&source);
+            if self.bundle_into(at, &new, (file, max)).await? && self.is_whole(&mirror, file).await? {
+                return Ok("new");
+            }
         }
         let empty = self.quarantine(None).await?;
         if self.bundle_into(at, refs, (file, max)).await? && self.is_whole(empty.path(), file).await? {
@@ -227,7 +233,8 @@ impl WorktreeManager {
         (dir, top): (&str, &str),
         ask: &RemoveAsk,
     ) -> Result<SavedWork> {
-        let name = format!("{}.tar", top.trim_start_matches('.'));
+        let path = at.path(dir)?;
+        let name = archive_name(top);
         let mut save = Save::begin(&ask.save_to, &self.mirrors, &name)?;
         let max = self.settings.save_max;
         let packed = super::archive::pack(at, (dir, top), &save.file, max).await?;
@@ -237,7 +244,7 @@ impl WorktreeManager {
         if !entries.is_empty() {
             save.item = json!({ "left_out": { "entries": entries, "count": packed.left_out.len() } });
         }
-        save.finish(&at.path(dir), ("tree", packed.files), max)
+        save.finish(&path, ("tree", packed.files), max)
     }
 
     async fn take_away(&self, at: &Inside, workflow: &Workflow) -> Result<()> {
@@ -260,6 +267,13 @@ async fn has_nested(at: &Inside, id: &WorkflowId, told: &[u8]) -> Result<bool> {
         }
     }
     Ok(false)
+}
+
+/// A name on this host for the archive of a directory: short and plain, whatever somebody inside called that.
+fn archive_name(top: &str) -> String {
+    let plain = |it: char| if it.is_ascii_alphanumeric() || "-_.".contains(it) { it } else { '_' };
+    let name: String = top.trim_start_matches('.').chars().map(plain).take(MAX_NAME).collect();
+    format!("{}.tar", if name.is_empty() { "directory" } else { &name })
 }
 
 pub(super) fn not_saved(err: Failure) -> Failure {
@@ -346,6 +360,22 @@ fn sum(file: &Path) -> io::Result<(u64, String)> {
                 digest.update(&buffer[..read]);
                 bytes += read as u64;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_archive_has_a_short_and_plain_name_whatever_its_directory_is_called() {
+        assert_eq!(archive_name("w-1"), "w-1.tar");
+        assert_eq!(archive_name(".orphans"), "orphans.tar");
+        assert_eq!(archive_name("a\nb c"), "a_b_c.tar");
+        assert_eq!(archive_name("..."), "directory.tar");
+        for long in ["x".repeat(255), "\u{e4}".repeat(127)] {
+            assert!(archive_name(&long).len() < 200, "{long}");
         }
     }
 }

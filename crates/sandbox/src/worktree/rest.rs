@@ -1,20 +1,26 @@
 //! What a sandbox holds beside its worktrees, and would lose with its volume.
 
 use coracle_runtime::git;
+use coracle_runtime::link::wire::{Entry, Kind};
 use serde_json::json;
 
 use super::WorktreeManager;
 use super::inside::Inside;
 use super::remove::{RemoveAsk, Save, SavedWork, not_saved};
-use super::setup::entries;
+use super::setup::{MAX_ENTRIES, entries};
 use super::shared::ORPHANS;
-use crate::Result;
+use crate::{Code, Failure, Result, WorkflowId};
 
 /// References that somebody inside makes: branches beside those of workflows, tags, and what was put aside.
 const OWN: [&str; 3] = ["--branches", "--tags", git::STASH];
 
 /// A repository that was moved out of the way.
 const OLD: &str = "repo.git.old-";
+
+const WORKTREES: &str = "worktrees";
+
+/// Entries of the root that are looked at: all that a guest tells of.
+const MAX_ROOT: u64 = 100_000;
 
 impl WorktreeManager {
     /// Saves what no worktree holds: branches and tags that no remote has, directories that were in the way of worktrees,
@@ -37,14 +43,28 @@ impl WorktreeManager {
                 None => dirs.push("repo.git".to_owned()),
             }
         }
-        dirs.extend(entries(at).await?.into_iter().map(|it| it.name).filter(|it| it.starts_with(OLD)));
-        if has_entries(at, ORPHANS).await? {
+        dirs.extend(old_repositories(at).await?);
+        let unknown = self.unknown_worktrees(at).await?;
+        // All of them hold these, too.
+        if unknown != [WORKTREES] && has_entries(at, ORPHANS).await? {
             dirs.push(ORPHANS.to_owned());
         }
+        dirs.extend(unknown);
         for dir in dirs {
             saved.push(self.save_dir(at, &dir, ask).await?);
         }
         Ok(saved)
+    }
+
+    /// Directories beside those of workflows: the host has lost its records of them, or somebody inside made them.
+    async fn unknown_worktrees(&self, at: &Inside) -> Result<Vec<String>> {
+        // On this host they are the person's own, and stay where they are.
+        if at.shared.is_some() || !at.is_dir(WORKTREES).await? {
+            return Ok(Vec::new());
+        }
+        let known = self.remembered(&at.key)?;
+        let (found, more) = at.link.list(at.file(WORKTREES), MAX_ENTRIES).await.map_err(super::inside::lost)?;
+        Ok(unknown(&found, more, &known))
     }
 
     /// Whether there are commits that the remote has not; `None` where git cannot tell.
@@ -58,7 +78,7 @@ impl WorktreeManager {
         let mut save = Save::begin(&ask.save_to, &self.mirrors, "repository.bundle")?;
         let kind = self.bundle_of(at, &OWN, &save.file).await?;
         save.item = json!({ "head": null, "bundle": kind });
-        save.finish(&at.path("repo.git"), ("git", 0), self.settings.save_max)
+        save.finish(&at.path("repo.git")?, ("git", 0), self.settings.save_max)
     }
 
     async fn save_dir(&self, at: &Inside, dir: &str, ask: &RemoveAsk) -> Result<SavedWork> {
@@ -67,10 +87,62 @@ impl WorktreeManager {
     }
 }
 
+/// Repositories that we moved out of the way. Another name that begins so is somebody's file, as any other in the root.
+async fn old_repositories(at: &Inside) -> Result<Vec<String>> {
+    let (entries, more) = entries(at, MAX_ROOT).await?;
+    if more {
+        let message = format!("there are more than {MAX_ROOT} files in `{}`", at.root);
+        return Err(Failure::new(Code::SaveFailed, message));
+    }
+    let old = entries.into_iter().filter(|it| it.kind == Kind::Dir && it.name.starts_with(OLD));
+    Ok(old.map(|it| it.name).filter(|it| is_plain(it)).collect())
+}
+
+/// Which directories among those of worktrees no workflow has: each by itself, or all as one where they are too many, or
+/// one has a name that it could not be asked for by.
+fn unknown(found: &[Entry], more: bool, known: &[WorkflowId]) -> Vec<String> {
+    let dirs = found.iter().filter(|it| it.kind == Kind::Dir).map(|it| it.name.as_str());
+    let of_workflow = |name: &str| known.iter().any(|id| id.as_str() == name);
+    let names: Vec<_> = dirs.filter(|it| format!("{WORKTREES}/{it}") != ORPHANS && !of_workflow(it)).collect();
+    if more || names.iter().any(|it| !is_plain(it)) {
+        return vec![WORKTREES.to_owned()];
+    }
+    names.into_iter().map(|it| format!("{WORKTREES}/{it}")).collect()
+}
+
+/// It can be written down as it is. What is no text comes with a mark in place of what cannot be shown.
+fn is_plain(name: &str) -> bool {
+    !name.contains(|it: char| it.is_control() || it == '\u{fffd}')
+}
+
 async fn has_entries(at: &Inside, dir: &str) -> Result<bool> {
     if !at.is_dir(dir).await? {
         return Ok(false);
     }
     let (entries, more) = at.link.list(at.file(dir), 1).await.map_err(super::inside::lost)?;
     Ok(more || !entries.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str, kind: Kind) -> Entry {
+        let (name, link) = (name.to_owned(), None);
+        Entry { name, kind, size: 0, mode: 0o755, uid: 10_002, gid: 10_002, changed_ns: 0, link }
+    }
+
+    #[test]
+    fn directories_that_no_workflow_has_are_saved_whatever_they_are_called() {
+        let known = [WorkflowId::parse("w-1").unwrap()];
+        let dirs = |names: &[&str]| names.iter().map(|it| entry(it, Kind::Dir)).collect::<Vec<_>>();
+        let mut found = dirs(&[".orphans", "mine", "w-1"]);
+        found.push(entry("a\nfile", Kind::File));
+        assert_eq!(unknown(&found, false, &known), ["worktrees/mine"]);
+        assert_eq!(unknown(&[], false, &known), Vec::<String>::new());
+        for odd in ["a\nb", "\u{85}", "a\u{fffd}"] {
+            assert_eq!(unknown(&dirs(&["mine", odd]), false, &known), ["worktrees"], "{odd:?}");
+        }
+        assert_eq!(unknown(&found, true, &known), ["worktrees"], "there may be others");
+    }
 }

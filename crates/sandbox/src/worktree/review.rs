@@ -75,7 +75,7 @@ impl WorktreeManager {
                 found.push((own, "was not there"));
             }
         }
-        let known = ids.iter().map(|id| at.path(&format!("worktrees/{id}/.git")).to_string()).collect();
+        let known = ids.iter().map(|id| format!("{}/.git", at.tree_path(id))).collect();
         let (nested, more) = repositories(at, &known).await?;
         found.extend(nested.into_iter().map(|it| (it, "is a repository of its own")));
         Ok(told(&found, more))

@@ -22,7 +22,7 @@ use crate::{Code, Failure, Result, Warning};
 const UNFINISHED: &str = ".repo.git.";
 
 /// Entries of the root that are looked at.
-const MAX_ENTRIES: u64 = 10_000;
+pub(super) const MAX_ENTRIES: u64 = 10_000;
 
 /// Which repository a sandbox works on.
 #[derive(Clone, Debug)]
@@ -105,8 +105,8 @@ impl WorktreeManager {
     async fn have(&self, at: &Inside) -> Result<Option<Have>> {
         let repo = at.repo();
         let words = ["for-each-ref", read::WITH_SYMREF, ORIGIN];
-        let (told, entries) = tokio::join!(repo.run(&words), entries(at));
-        for entry in entries?.iter().filter(|it| it.name.starts_with(UNFINISHED)) {
+        let (told, entries) = tokio::join!(repo.run(&words), entries(at, MAX_ENTRIES));
+        for entry in entries?.0.iter().filter(|it| it.name.starts_with(UNFINISHED)) {
             at.remove(&entry.name).await?;
         }
         let told = told?;
@@ -215,11 +215,11 @@ fn unreadable(dir: &Path) -> Failure {
     Failure::new(Code::RepoCorrupt, message).hint("remove the workflow; what is there is saved")
 }
 
-/// What lies in the root; nothing when there is none.
-pub(super) async fn entries(at: &Inside) -> Result<Vec<Entry>> {
-    match at.link.list(at.file(""), MAX_ENTRIES).await {
-        Ok((entries, _)) => Ok(entries),
-        Err(Error::Refused(fault)) if fault.code == FaultCode::NotFound => Ok(Vec::new()),
+/// What lies in the root, and whether there is more; nothing when there is none.
+pub(super) async fn entries(at: &Inside, limit: u64) -> Result<(Vec<Entry>, bool)> {
+    match at.link.list(at.file(""), limit).await {
+        Ok(entries) => Ok(entries),
+        Err(Error::Refused(fault)) if fault.code == FaultCode::NotFound => Ok((Vec::new(), false)),
         Err(err) => Err(lost(err)),
     }
 }

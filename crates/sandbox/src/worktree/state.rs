@@ -99,6 +99,26 @@ impl Records {
         write(&self.dir.join("repo.json"), it)
     }
 
+    /// The repository that is to be set up.
+    pub(super) fn wanted(&self) -> Result<Option<Repository>> {
+        read(&self.dir.join("wanted.json"))
+    }
+
+    pub(super) fn want(&self, it: &Repository) -> Result<()> {
+        write(&self.dir.join("wanted.json"), it)
+    }
+
+    /// The sandbox is gone, and the next one of its key works on whatever it is asked to.
+    pub(super) fn forget_repository(&self) -> Result<()> {
+        for name in ["repo.json", "wanted.json"] {
+            match std::fs::remove_file(self.dir.join(name)) {
+                Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(Failure::internal(err)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Remembers a workflow with the first namespace that no other one has and whose ports can be had.
     pub(super) async fn remember(&self, workflow: impl FnOnce(u16) -> Workflow) -> Result<Workflow> {
         let _lock = lock(&self.all.join("ports.lock"), Duration::from_secs(30)).await?;

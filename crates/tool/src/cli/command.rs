@@ -50,7 +50,8 @@ pub(super) fn command(table: &[Entry], words: &[OsString]) -> Command {
             with_more(callable(entry.name, &format!("coracle {}", word(entry.name)), &entry.arguments()))
         }
     };
-    let others = [shell(), workspace(words), run(), worktree(words), worker(), saved(), setup(), call(), mcp()];
+    let others =
+        [shell(), workspace(words), run(), worktree(words), worker(), sandbox(), saved(), setup(), call(), mcp()];
     for command in table.iter().map(row).chain(others) {
         let word = command.get_name().to_owned();
         root = root.subcommand(command.display_order(help::order(&word)).after_help(help::examples(&word)));
@@ -194,6 +195,31 @@ fn worker() -> Command {
     Command::new("worker").about("Run the agent of a sandbox").subcommand_required(true).subcommand(run)
 }
 
+/// What only a person does with sandboxes.
+fn sandbox() -> Command {
+    let json = || Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
+    let workflow = || Arg::new("workflow").value_name("WORKFLOW").required(true).help("Its id");
+    let profile = || option("profile", "NAME", "The kind of sandbox [default: default]");
+    let list = Command::new("list").about("List sandboxes, with their workflows").arg(json());
+    let keys = Arg::new("keys").value_name("KEY").num_args(1..).required_unless_present("all");
+    let keys = keys.help("Their keys, or how those begin, as `list` shows them");
+    let all = Arg::new("all").long("all").action(ArgAction::SetTrue).conflicts_with("keys");
+    let all = all.help("All of them, also such as only the engine still knows");
+    let about = "Remove sandboxes with all that is in them; what only they have is saved first";
+    let remove = Command::new("remove").about(about).args([keys, all, json()]);
+    let port = Arg::new("inside").value_name("PORT").required(true).value_parser(value_parser!(u16).range(1..));
+    let at = option("port", "PORT", "The port of this host [default: a free one]").value_parser(value_parser!(u16));
+    let about = "Lead a port of this host to one inside, until Ctrl-C";
+    let forward = Command::new("forward").about(about);
+    let forward = forward.args([workflow(), port.help("The port inside"), at, profile(), json()]);
+    let about = "Show what your git would act on in shared files, and that nobody of ours wrote";
+    let review = Command::new("review").about(about).args([workflow(), profile(), json()]);
+    Command::new("sandbox")
+        .about("List and remove sandboxes, reach their ports, review what they share with you")
+        .subcommand_required(true)
+        .subcommands([list, remove, forward, review])
+}
+
 fn run() -> Command {
     let file = Arg::new("file").value_name("FILE").required(true).help("The snippet; `-` is standard input");
     let language = option("language", "NAME", "typescript, javascript, python or bash; by the file's name without it");
@@ -252,11 +278,11 @@ pub(super) fn as_word(name: &str) -> String {
     format!(" {name}")
 }
 
-/// Fields that can stand as bare words: required ones, but flags cannot, and a container or a snapshot also where it may be
+/// Fields that can stand as bare words: required ones, but flags cannot, and a container, snapshot or source also where it may be
 /// left out.
 pub(super) fn words(arguments: &Arguments) -> impl Iterator<Item = &String> {
     let required = arguments.required.iter().filter(|it| !is(&arguments.properties[*it], "boolean"));
-    let named = |it: &str| ["container", "snapshot"].contains(&it);
+    let named = |it: &str| ["container", "snapshot", "source"].contains(&it);
     let free = move |it: &&String| named(it) && !arguments.required.contains(it);
     required.chain(arguments.properties.keys().filter(free))
 }

@@ -119,6 +119,9 @@ const ORDER: &[&str] = &[
     "prune",
     "destroy",
     "destroy-all",
+    "worktree",
+    "worker",
+    "sandbox",
     "saved",
     "exec-interactive-hint",
     "preflight",
@@ -165,6 +168,7 @@ pub(super) fn examples(word: &str) -> &'static str {
         "fork" => "Examples:\n  coracle fork web --name experiment",
         "destroy-all" => "Examples:\n  coracle destroy-all --confirm",
         "saved" => SAVED,
+        "sandbox" => SANDBOX,
         "call" => CALL,
         "mcp" => MCP,
         _ => "",
@@ -188,6 +192,14 @@ Exit codes:
   `exec` and `shell` give the command's own code, 128 + n after signal n, 124 after a time-out,
   and `exec` 125 where the command was not run. `job-wait` gives the job's code, see its help.
   With --json the codes are 0, 1 and 2 only.";
+
+const SANDBOX: &str = "\
+Examples:
+  coracle sandbox list
+  coracle sandbox remove 3f2a9c1d0b7e4a55
+  coracle sandbox remove --all
+  coracle sandbox forward issue-1 20000 --port 8080
+  coracle sandbox review issue-1          before your own git works there; 1 if something is found";
 
 const CREATE: &str = "\
 Examples:

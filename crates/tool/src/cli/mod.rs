@@ -7,6 +7,7 @@ mod job;
 mod packages;
 mod phrase;
 mod present;
+mod sandbox;
 mod saved;
 mod shell;
 mod short;
@@ -128,6 +129,7 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
             None => ExitCode::from(NOT_UNDERSTOOD),
         },
         "worker" => worker::run(matches, host, &options).await,
+        "sandbox" => sandbox::run(matches, host, &options).await,
         "shell" => match shell::run(matches, host, &options).await {
             Ok(never) => match never {},
             Err(failure) => told(&failure),

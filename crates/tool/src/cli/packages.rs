@@ -46,7 +46,7 @@ async fn done(verb: &str, matches: &ArgMatches, host: Host, options: &Options) -
 }
 
 /// An act with its two lines in the audit, and its news for whoever sits at a terminal.
-async fn audited(
+pub(super) async fn audited(
     cx: Context,
     act: &str,
     args: Value,

@@ -79,6 +79,15 @@ impl Config {
             refuse(true, "sandbox.features_allow", &format!("`{pattern}` is not a pattern"));
         }
         refuse(self.sandbox.idle.0.is_zero(), "sandbox.idle", "must be more than 0");
+        let bridged = self.sandbox.network == super::SandboxNetwork::Bridge;
+        let exposed = bridged && self.sandbox.git.mode == super::GitMode::Credential;
+        refuse(
+            exposed,
+            "sandbox.network",
+            "`bridge` is not for `sandbox.git.mode = \"credential\"`: it could be sent anywhere",
+        );
+        let unkept = "`bridge` is not for `strict`: nothing is kept in";
+        refuse(bridged && self.policy == Preset::Strict, "sandbox.network", unkept);
         let worktree = &self.sandbox.worktree;
         let nowhere = worktree.mode == super::WorktreeMode::Shared && worktree.shared_root.is_none();
         refuse(nowhere, "sandbox.worktree.mode", "`shared` needs `sandbox.worktree.shared_root`");

@@ -25,7 +25,7 @@ pub use self::passthrough::{AutoPassthrough, Dotfiles};
 pub use self::policy::policy;
 pub use self::sandbox::{
     BuildNetwork, DevcontainerFile, Egress, Git, GitMode, Profile as SandboxProfile, Provider, ProviderKind, Proxy,
-    ProxyNetwork, Sandbox, Worker, Worktree, WorktreeMode,
+    ProxyNetwork, ProxyTransport, Sandbox, SandboxNetwork, Worker, Worktree, WorktreeMode,
 };
 pub use self::words::{CrossSession, Engine, Fallback, Guest, Level, NetworkGrant, Preset, SnapshotSecrets};
 pub use self::workspace::{EnvKeyCase, PathCharset, Preload, RunCode, TimeoutAction, Workspace};

@@ -18,7 +18,7 @@ pub struct Sandbox {
     /// Those that an agent may name.
     pub agent_profiles: Vec<ProfileName>,
     /// What commands inside reach beside the model and git.
-    pub network: ProxyNetwork,
+    pub network: SandboxNetwork,
     /// Names that they reach.
     pub egress: Egress,
     /// Git inside.
@@ -43,6 +43,8 @@ pub struct Sandbox {
     pub pids: u32,
     /// A sandbox that nobody used for so long is stopped; all of it stays.
     pub idle: Seconds,
+    /// A sandbox goes after so long, with its volume; what is not pushed is saved before. 0 keeps it.
+    pub lifetime: Seconds,
 }
 
 impl Default for Sandbox {
@@ -51,7 +53,7 @@ impl Default for Sandbox {
         Self {
             profiles: BTreeMap::new(),
             agent_profiles: vec![default],
-            network: ProxyNetwork::None,
+            network: SandboxNetwork::None,
             egress: Egress::default(),
             git: Git::default(),
             worktree: Worktree::default(),
@@ -64,6 +66,7 @@ impl Default for Sandbox {
             cpus: 2.0,
             pids: 512,
             idle: Seconds::new(60 * 60),
+            lifetime: Seconds::new(7 * 24 * 60 * 60),
         }
     }
 }
@@ -130,7 +133,30 @@ pub enum ProviderKind {
     Anthropic,
 }
 
-/// `sandbox.network`, `workspace.network`, `run_code.network`
+/// `sandbox.network`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxNetwork {
+    /// Nothing.
+    None,
+    /// The names of `egress.allow` beside it.
+    Proxy,
+    /// Whatever this host reaches: nothing is kept in.
+    Bridge,
+}
+
+impl SandboxNetwork {
+    /// What of it goes by the proxy.
+    #[must_use]
+    pub fn proxied(self) -> ProxyNetwork {
+        match self {
+            Self::Proxy => ProxyNetwork::Proxy,
+            Self::None | Self::Bridge => ProxyNetwork::None,
+        }
+    }
+}
+
+/// `workspace.network`, `run_code.network`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProxyNetwork {
@@ -196,7 +222,7 @@ pub struct Egress {
 pub struct Git {
     /// How git inside reaches repositories.
     pub mode: GitMode,
-    /// Hosts; that of the sandbox's own repository when empty.
+    /// Hosts; that of the sandbox's own repository when these and `repos` are empty.
     pub hosts: Vec<String>,
     /// Repositories, as patterns of `host/owner/name`; the sandbox's own when empty.
     pub repos: Vec<String>,
@@ -267,11 +293,26 @@ pub struct Proxy {
     pub max_body_mb: u32,
     /// Every program inside may ask models.
     pub llm_for_agent: bool,
+    /// How containers reach it.
+    pub transport: ProxyTransport,
+}
+
+/// `proxy.transport`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProxyTransport {
+    /// `unix` where the engine sees the files of this host, else `link`.
+    #[default]
+    Auto,
+    /// By sockets in a directory that the container sees.
+    Unix,
+    /// By the link to its guest.
+    Link,
 }
 
 impl Default for Proxy {
     fn default() -> Self {
-        Self { max_body_mb: 10, llm_for_agent: false }
+        Self { max_body_mb: 10, llm_for_agent: false, transport: ProxyTransport::Auto }
     }
 }
 

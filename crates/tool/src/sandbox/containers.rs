@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use coracle_lifecycle::{EndReason, Ending, Reason, RoomAsk, RoomRole, Rooms, Saving};
+use coracle_lifecycle::{EndReason, Ending, Reason, RoomAsk, RoomError, RoomRole, Rooms, Saving};
 use coracle_runtime::ContainerName;
 use coracle_sandbox as sandbox;
 use coracle_sandbox::worktree::{SaveTo, SharedDir};
-use coracle_sandbox::{Containers, Held, Look, SandboxDir};
+use coracle_sandbox::{Containers, Held, Look, SandboxDir, SandboxKey};
 
 use super::plan::Plan;
 use crate::context::Context;
@@ -41,7 +41,7 @@ impl fmt::Debug for SandboxContainers {
 
 impl SandboxContainers {
     pub(super) fn new(cx: &Context, dir: &SandboxDir, plan: Plan, shared: Option<SharedDir>) -> Result<Self, Failure> {
-        let session = ContainerName::parse(format!("sbx-{}", dir.key()))?;
+        let session = session_of(dir.key())?;
         Ok(Self { cx: cx.clone(), rooms: cx.rooms()?, session, plan, sockets: dir.sockets(), shared })
     }
 
@@ -67,15 +67,39 @@ impl SandboxContainers {
         // No process is its owner: it ends when it is told to, or is not used for long.
         let ask =
             RoomAsk { session: &self.session, role: RoomRole::Sandbox, spec_hash: &hash, owner: None, tell: &*tell };
-        let ready = self.rooms.ensure(&self.cx, ask, plan).await.map_err(room_failure)?;
+        let ready = match self.rooms.ensure(&self.cx, ask, plan).await {
+            // A removal was begun, when all was saved, and whoever began it is dead: it is finished first.
+            Err(RoomError::Ended(_)) => {
+                Box::pin(self.take_away()).await?;
+                self.rooms.ensure(&self.cx, ask, plan).await
+            }
+            ready => ready,
+        };
+        let ready = ready.map_err(room_failure)?;
         Ok(Held {
             link: ready.link.clone(),
             id: ready.room.container_id.as_ref().map(ToString::to_string).unwrap_or_default(),
             image_id: ready.room.image_id.as_ref().map(ToString::to_string),
             generation: ready.room.generation,
             recreated: ready.news.as_ref().map(|it| it.reason.as_str().to_owned()),
+            spec_pending: ready.spec_pending,
             in_use: Arc::new(ready),
         })
+    }
+
+    /// Takes container and volume away.
+    async fn take_away(&self) -> Result<(), Failure> {
+        let tell = tools::teller(&self.cx);
+        let (grace, reason) = (self.cx.config.exec.grace.0, EndReason::Command);
+        let ending = Ending { saving: Saving::Discard, reader: None, grace, within: WITHIN, tell: &*tell, reason };
+        let ended = self.rooms.end(&self.cx, &self.session, &ending).await;
+        // Its key may be wanted again, by the same workflow.
+        self.rooms.reopen(&self.session);
+        let mut ended = ended.map_err(room_failure)?;
+        match ended.failed.pop() {
+            Some((.., err)) => Err(room_failure(err)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -104,18 +128,19 @@ impl Containers for SandboxContainers {
     }
 
     async fn remove(&self) -> sandbox::Result<()> {
-        let tell = tools::teller(&self.cx);
-        let (grace, reason) = (self.cx.config.exec.grace.0, EndReason::Command);
-        let ending = Ending { saving: Saving::Discard, reader: None, grace, within: WITHIN, tell: &*tell, reason };
-        let ended = self.rooms.end(&self.cx, &self.session, &ending).await;
-        // Its key may be wanted again, by the same workflow.
-        self.rooms.reopen(&self.session);
-        let mut ended = ended.map_err(|err| of_failure(room_failure(err)))?;
-        match ended.failed.pop() {
-            Some((.., err)) => Err(of_failure(room_failure(err))),
-            None => Ok(()),
-        }
+        self.take_away().await.map_err(of_failure)
     }
+}
+
+/// What names the container of a sandbox.
+const SESSION: &str = "sbx-";
+
+pub(super) fn session_of(key: &SandboxKey) -> Result<ContainerName, Failure> {
+    Ok(ContainerName::parse(format!("{SESSION}{key}"))?)
+}
+
+pub(super) fn key_of(session: &ContainerName) -> Option<SandboxKey> {
+    SandboxKey::parse(session.as_str().strip_prefix(SESSION)?)
 }
 
 /// A failure as `sandbox` tells it.

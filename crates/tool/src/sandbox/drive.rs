@@ -165,19 +165,19 @@ pub(crate) async fn work(
     task: Task,
     hear: impl FnMut(&Value) + Send,
 ) -> Result<(), Failure> {
-    let open = home.open(cx).await?;
-    let worktree = worktree_of(home, &open, id).await?;
+    let open = opened(cx, home, id).await?;
+    let worktree = home.worktrees.create(&open.inside, &CreateAsk::new(id.clone())).await?;
     home.enter(&open, &worktree).await?;
     home.dress(cx, &open, &worktree).await?;
     let begun = begin(cx, home, (profile, &worktree), task)?;
     drive(cx, home, begun, hear).await
 }
 
-/// The worktree of a workflow that is there.
-async fn worktree_of(home: &Home, open: &Open, id: &WorkflowId) -> Result<Worktree, Failure> {
+/// The sandbox of a workflow that is there, ready.
+pub(crate) async fn opened(cx: &Context, home: &Home, id: &WorkflowId) -> Result<Open, Failure> {
     if !home.worktrees.remembered(home.key.as_str())?.contains(id) {
         let failure = Failure::new(Code::WorktreeMissing, format!("There is no worktree `{id}`."));
-        return Err(failure.hint("`coracle worktree create` makes one"));
+        return Err(failure.hint("`coracle worktree create` makes one; `coracle saved list` shows what was saved"));
     }
-    Ok(home.worktrees.create(&open.inside, &CreateAsk::new(id.clone())).await?)
+    home.open(cx).await
 }

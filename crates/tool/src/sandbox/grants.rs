@@ -11,19 +11,28 @@ use coracle_sandbox::proxy::{
 use coracle_sandbox::{ProfileName, proxy};
 
 use super::key::Key;
-use crate::config::{self, ProxyNetwork, SandboxProfile};
+use crate::config::{self, SandboxNetwork, SandboxProfile};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::proxied;
 
 /// What sandboxes of a profile may do, but for their tokens.
-pub(super) fn grants(cx: &Context, name: &ProfileName, profile: &SandboxProfile) -> Result<Grants, Failure> {
+/// `repository` is the sandbox's own, which git reaches where nobody names another.
+pub(super) fn grants(
+    cx: &Context,
+    name: &ProfileName,
+    profile: &SandboxProfile,
+    repository: Option<&str>,
+) -> Result<Grants, Failure> {
     let (own, proxy) = (&cx.config.sandbox, &cx.config.proxy);
-    let egress = proxied::policy(cx, own.network, &own.egress)?;
+    if own.network == SandboxNetwork::Bridge {
+        proxied::open(cx, "not even to all that this host reaches")?;
+    }
+    let egress = proxied::policy(cx, own.network.proxied(), &own.egress)?;
     Ok(Grants {
         provider: profile.provider.as_ref().map(|it| provider(cx, it)).transpose()?,
         llm_for_agent: proxy.llm_for_agent,
-        git: git(cx)?,
+        git: git(cx, repository)?,
         egress,
         budget: Budget { tokens: profile.budget_tokens, cost_usd: None },
         max_body: u64::from(proxy.max_body_mb) << 20,
@@ -34,8 +43,9 @@ pub(super) fn grants(cx: &Context, name: &ProfileName, profile: &SandboxProfile)
 /// What a model is told of its network.
 pub(super) fn network(config: &config::Sandbox) -> String {
     match config.network {
-        ProxyNetwork::None => "none".to_owned(),
-        ProxyNetwork::Proxy => format!("only {} through the configured proxy", config.egress.allow.join(", ")),
+        SandboxNetwork::None => "none".to_owned(),
+        SandboxNetwork::Bridge => "open (egress: open)".to_owned(),
+        SandboxNetwork::Proxy => format!("only {} through the configured proxy", config.egress.allow.join(", ")),
     }
 }
 
@@ -48,7 +58,7 @@ fn provider(cx: &Context, own: &config::Provider) -> Result<ProviderConfig, Fail
     Ok(ProviderConfig::new(kind, &own.base_url, key, &own.models)?.with_headers(&own.headers)?)
 }
 
-fn git(cx: &Context) -> Result<Option<Rules>, Failure> {
+fn git(cx: &Context, repository: Option<&str>) -> Result<Option<Rules>, Failure> {
     let own = &cx.config.sandbox.git;
     let mode = match own.mode {
         config::GitMode::Off => return Ok(None),
@@ -57,18 +67,27 @@ fn git(cx: &Context) -> Result<Option<Rules>, Failure> {
     };
     let (hosts, repos, push) = (own.hosts.clone(), own.repos.clone(), own.push.clone());
     let settings = GitSettings { mode, hosts, repos, push, allow_private: cx.config.images.git_allow_private };
-    Ok(Some(Rules::new(&settings, Arc::new(Helper(own_git(cx)?)))?))
+    let settings = match repository {
+        Some(url) => settings.or_own(url),
+        None => settings,
+    };
+    let helper = Helper { git: own_git(cx)?, allow_private: settings.allow_private };
+    Ok(Some(Rules::new(&settings, Arc::new(helper))?))
 }
 
 /// The person's own credential helper, asked when something inside fetches or pushes. What it says stays on the host.
 #[derive(Debug)]
-struct Helper(OwnGit);
+struct Helper {
+    git: OwnGit,
+    allow_private: bool,
+}
 
 #[async_trait]
 impl GitCredentials for Helper {
-    async fn login(&self, host: &str, path: &str) -> Option<GitLogin> {
-        let url = GitUrl::parse(&format!("https://{host}/{path}"), GitRules::default()).ok()?;
-        let login = self.0.login(&url).await.ok()??;
+    async fn login(&self, scheme: &str, host: &str, path: &str) -> Option<GitLogin> {
+        let rules = GitRules { allow_private: self.allow_private, ..GitRules::default() };
+        let url = GitUrl::parse(&format!("{scheme}://{host}/{path}"), rules).ok()?;
+        let login = self.git.login(&url).await.ok()??;
         Some(GitLogin { username: login.username, password: login.password })
     }
 }

@@ -6,29 +6,32 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use coracle_lifecycle::RoomRole;
 use coracle_runtime::{ContainerPath, Ids};
 use coracle_sandbox::driver::SandboxDriver;
 use coracle_sandbox::proxy::{GitRules, PROXY_ENV, ROUTES_ENV};
 use coracle_sandbox::worktree::{Inside, RemoveAsk, SaveTo, SavedWork, SharedDir, Worktree, WorktreeSettings};
 use coracle_sandbox::{
     AtStart, Claim, ContainerSandboxProvider, Domain, Gate, Held, InUse, Look, Preparing, ProfileName, Readying,
-    Sandbox, SandboxDir, SandboxKey, WorkflowId, WorktreeManager,
+    Sandbox, SandboxDir, SandboxKey, Transport, Warning, WorkflowId, WorktreeManager,
 };
 use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::containers::SandboxContainers;
+use super::containers::{SandboxContainers, session_of};
 use super::devcontainer::{self, Told, Worn};
 use super::grants::{grants, network};
 use super::plan::Plan;
 use super::sandboxes;
-use crate::config::SandboxProfile;
+use super::teardown::SAVING;
+use crate::config::{SandboxNetwork, SandboxProfile};
 use crate::context::Context;
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
 use crate::ops::preflight::ensure_ready;
-use crate::proxied::HostCertificates;
+use crate::proxied::{self, HostCertificates};
+use crate::tools::room_failure;
 
 /// The sandboxes that this process uses. Clones are handles to the same.
 #[derive(Clone, Debug, Default)]
@@ -55,6 +58,8 @@ pub(crate) struct Home {
     plan: Plan,
     containers: SandboxContainers,
     shared: Option<SharedDir>,
+    /// Its repository, as it was known when its way out was decided.
+    repository: Option<String>,
     /// What its repository says that it is made of.
     pub(super) worn: Option<Arc<Worn>>,
 }
@@ -79,6 +84,11 @@ pub(crate) struct Open {
 }
 
 impl Open {
+    /// What else there is to tell of the container.
+    pub(super) fn warnings(&self) -> Vec<Warning> {
+        self.held.warnings()
+    }
+
     /// The engine's id of its container.
     pub(super) fn container(&self) -> &str {
         &self.held.id
@@ -104,9 +114,32 @@ impl Homes {
         if let Some(home) = homes.get(&key) {
             return Ok(home.clone());
         }
-        let home = Arc::new(Home::new(cx, key.clone(), profile)?);
+        let transport = proxied::transport(cx).await?;
+        let home = Arc::new(Home::new(cx, key.clone(), profile, transport)?);
         homes.insert(key, home.clone());
         Ok(home)
+    }
+
+    /// That of a workflow that begins with a repository: git inside reaches it from the first start on.
+    pub(crate) async fn with_repository(
+        &self,
+        cx: &Context,
+        home: Arc<Home>,
+        (profile, source): (&ProfileName, &str),
+    ) -> Result<Arc<Home>, Failure> {
+        let new = home.sandbox.look().await? == Look::Missing;
+        home.worktrees.want_repository(home.key.as_str(), source, new).await?;
+        let repository = home.worktrees.repository(home.key.as_str())?;
+        if !new || home.repository == repository {
+            return Ok(home);
+        }
+        // Another call, or another process, may have said so first: whoever was made before then knows nothing of it.
+        let now = self.of_key(cx, home.key.clone(), profile).await?;
+        if now.repository == repository {
+            return Ok(now);
+        }
+        self.forget(&home.key).await;
+        self.of_key(cx, home.key.clone(), profile).await
     }
 
     /// It is gone.
@@ -131,7 +164,7 @@ impl Homes {
 }
 
 impl Home {
-    fn new(cx: &Context, key: SandboxKey, profile: &ProfileName) -> Result<Self, Failure> {
+    fn new(cx: &Context, key: SandboxKey, profile: &ProfileName, transport: Transport) -> Result<Self, Failure> {
         // It outlives the call that it is made for.
         let cx = &cx.for_home();
         let settings: SandboxProfile = cx.config.sandbox.profile(profile);
@@ -139,39 +172,49 @@ impl Home {
         let person = Ids { uid: cx.host.uid, gid: cx.host.gid };
         let shared = SharedDir::of(&dir, cx.config.sandbox.worktree.shared(), person)?;
         let worn = devcontainer::worn(cx, &dir, &settings)?;
-        let plan = Plan::of(&cx.config, &settings, shared.as_ref(), worn.as_ref());
+        let plan = Plan::of(&cx.config, &settings, shared.as_ref(), worn.as_ref(), transport);
         let containers = SandboxContainers::new(cx, &dir, plan.clone(), shared.clone())?;
-        let grants = grants(cx, profile, &settings)?;
+        let worktrees = worktrees(cx)?;
+        let repository = worktrees.repository(key.as_str())?;
+        let grants = grants(cx, profile, &settings, repository.as_deref())?;
         let git_config = grants.git.as_ref().map(GitRules::config).unwrap_or_default();
-        let gate = Arc::new(Gate::new(dir.clone(), grants, None));
+        let gate = Arc::new(Gate::new(dir.clone(), grants, None).by(transport));
         let (agent, home) = plan.agent();
-        let trusted = HostCertificates::of(cx, cx.config.sandbox.network, agent);
+        let reach = cx.config.sandbox.network;
+        let open = reach == SandboxNetwork::Bridge;
+        let trusted = HostCertificates::of(cx, reach != SandboxNetwork::None, agent);
         // Ours over what a file asks for.
         let mut env = worn.as_ref().map(|it| it.env()).unwrap_or_default();
-        env.extend(PROXY_ENV.iter().chain(&ROUTES_ENV).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        // Where all is open, names are not looked for in a list.
+        let proxy = PROXY_ENV.iter().filter(|_| !open);
+        env.extend(proxy.chain(&ROUTES_ENV).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         env.extend(trusted.iter().flat_map(HostCertificates::env));
         env.insert("HOME".into(), home.clone());
         env.entry("LANG".into()).or_insert_with(|| "C.UTF-8".into());
         let also = trusted.map(|it| Arc::new(it) as Arc<dyn AtStart>);
-        let (home, gateways) = (Some(home), Vec::new());
-        let preparing = Preparing { agent, git_config, env: env.clone(), home, also, gateways };
+        let (home, env_of_all) = (Some(home), env.clone());
+        let preparing = Preparing { agent, git_config, env: env_of_all, home, also, open, ..Preparing::default() };
         let readying = Readying::new(dir, profile.clone(), preparing);
+        let readying = if transport == Transport::Link { readying.by_link(gate.clone()) } else { readying };
         let sandbox = Sandbox::new(Arc::new(containers.clone()), readying);
         let network = network(&cx.config.sandbox);
-        let worktrees = worktrees(cx)?;
-        Ok(Self { key, sandbox, worktrees, gate, told: (env, network), plan, containers, shared, worn })
+        Ok(Self { key, sandbox, worktrees, gate, told: (env, network), plan, containers, shared, repository, worn })
     }
 
     /// Drives an agent in it.
     pub(crate) fn driver(&self) -> SandboxDriver {
+        // Every request names its model.
+        SandboxDriver::new(Arc::new(self.provider()), "")
+    }
+
+    /// It, for who runs programs in it or reaches its ports.
+    pub(crate) fn provider(&self) -> ContainerSandboxProvider {
         let (sandbox, gate, (env, network)) = (self.sandbox.clone(), self.gate.clone(), self.told.clone());
         let provider = ContainerSandboxProvider::new(sandbox, gate, env, network);
-        let provider = match &self.shared {
+        match &self.shared {
             Some(dir) => provider.shared(dir.path().to_owned()),
             None => provider,
-        };
-        // Every request names its model.
-        SandboxDriver::new(Arc::new(provider), "")
+        }
     }
 
     /// Commands find the workflow's own names and ports in their environment. Where workflows share a container, none
@@ -210,12 +253,23 @@ impl Home {
     /// sandbox holds beside its workflows' work, which is saved before.
     pub(crate) async fn leave(&self, inside: Option<(&Open, &RemoveAsk)>) -> Result<Left, Failure> {
         // Decided and done under one lock: who begins meanwhile waits, and finds no sandbox.
-        let Some(_alone) = self.sandbox.dir().end().await? else { return Ok(Left::default()) };
+        match self.sandbox.dir().end().await? {
+            Some(alone) => self.leave_alone(&alone, inside).await,
+            None => Ok(Left::default()),
+        }
+    }
+
+    /// As [`leave`](Self::leave), for who holds [`SandboxDir::end`] already.
+    pub(crate) async fn leave_alone(&self, _: &Claim, inside: Option<(&Open, &RemoveAsk)>) -> Result<Left, Failure> {
         if !self.worktrees.remembered(self.key.as_str())?.is_empty() {
             return Ok(Left::default());
         }
         let saved = match inside {
-            Some((open, ask)) => self.worktrees.save_rest(&open.inside, ask).await?,
+            Some((open, ask)) => {
+                let saved = tokio::time::timeout(SAVING, self.worktrees.save_rest(&open.inside, ask)).await;
+                let late = |_| Failure::new(Code::TeardownIncomplete, "what it holds could not be saved in time");
+                saved.map_err(late)??
+            }
             None => Vec::new(),
         };
         self.gate.close();
@@ -225,7 +279,28 @@ impl Home {
             Some(dir) => dir.remove().await?,
             None => Vec::new(),
         };
+        // At last: as long as it is remembered, somebody takes up what is left when this is cut short.
+        self.forget_repository()?;
         Ok(Left { removed: true, saved, kept })
+    }
+
+    /// Whether its container is gone, and a repository is remembered that nobody is at work on: whoever removed it was cut
+    /// short, or whoever began it failed.
+    pub(crate) async fn has_stale_repository(&self) -> Result<bool, Failure> {
+        let key = self.key.as_str();
+        let stale = self.worktrees.repository(key)?.is_some() && self.worktrees.remembered(key)?.is_empty();
+        Ok(stale && !self.has_files() && self.sandbox.look().await? == Look::Missing)
+    }
+
+    /// Neither this host nor an engine has a container of it.
+    pub(crate) async fn is_gone(&self, cx: &Context) -> Result<bool, Failure> {
+        let key = (&session_of(&self.key)?, RoomRole::Sandbox);
+        Ok(!cx.rooms()?.recall(cx, key).await.map_err(room_failure)?)
+    }
+
+    /// The next one of its key works on whatever it is asked to.
+    pub(crate) fn forget_repository(&self) -> Result<(), Failure> {
+        Ok(self.worktrees.forget_repository(self.key.as_str())?)
     }
 
     /// Whether it has a repository on this host, where files are shared.

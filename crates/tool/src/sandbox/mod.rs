@@ -6,16 +6,20 @@ mod drive;
 mod grants;
 mod home;
 mod key;
+mod known;
 mod plan;
 mod runs;
 mod source;
+mod teardown;
 pub(crate) mod workflow;
 pub(crate) mod worktree;
 
 use std::path::PathBuf;
 
-pub(crate) use self::drive::{Task, work};
+pub(crate) use self::drive::{Task, opened, work};
 pub(crate) use self::home::Homes;
+pub(crate) use self::known::{known, overview};
+pub(crate) use self::teardown::{complete, expire, teardown, teardown_all};
 use crate::context::Context;
 use crate::failure::Failure;
 

@@ -11,12 +11,13 @@ use coracle_runtime::{
     Access, ByteSize, Capabilities, ContainerName, ContainerPath, CreateSpec, Ids, ImageRef, Limits, Mount, NetworkAsk,
     PatternSet, Policy, Refused, Tmpfs,
 };
+use coracle_sandbox::Transport;
 use coracle_sandbox::devcontainer::{MountAsk, MountKind};
 use coracle_sandbox::worktree::{READ_ONLY, SharedDir};
 use sha2::{Digest as _, Sha256};
 
 use super::devcontainer::{self, Worn};
-use crate::config::{Config, SandboxProfile};
+use crate::config::{Config, SandboxNetwork, SandboxProfile};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::ops::preflight::{Ready, ensure_ready};
@@ -42,6 +43,8 @@ pub(super) struct Plan {
     memory: Vec<ContainerPath>,
     /// Names that lie read-only over whatever of the host is writable.
     protected: Vec<String>,
+    network: SandboxNetwork,
+    transport: Transport,
     worn: Handed,
 }
 
@@ -70,6 +73,7 @@ impl Plan {
         profile: &SandboxProfile,
         shared: Option<&SharedDir>,
         worn: Option<&Arc<Worn>>,
+        transport: Transport,
     ) -> Self {
         let own = &config.sandbox;
         let agent = worn.map(|it| it.record.agent.clone()).unwrap_or_default();
@@ -86,6 +90,8 @@ impl Plan {
             shared: shared.map(|it| it.path().to_owned()),
             binds,
             memory,
+            network: own.network,
+            transport,
             worn: Handed(worn.cloned()),
         }
     }
@@ -103,7 +109,8 @@ impl Plan {
 
     fn spec(&self, image: ImageRef, sockets: &Path) -> Result<CreateSpec, Failure> {
         let place = ContainerPath::parse;
-        let mut mounts = vec![proxied::mount(sockets)?];
+        let by_sockets = self.transport == Transport::Unix;
+        let mut mounts: Vec<_> = by_sockets.then(|| proxied::mount(sockets)).transpose()?.into_iter().collect();
         let open = |path: &Path| HostPath::open(path).map_err(|err| Failure::internal(format!("{err}")));
         if let Some(dir) = &self.shared {
             mounts.push(Mount { host: open(dir)?, at: place(ROOT)?, access: Access::ReadWrite });
@@ -117,7 +124,7 @@ impl Plan {
         let memory = self.memory.iter().filter(|it| it.as_str() != "/tmp").cloned();
         Ok(CreateSpec {
             exec_user: self.agent,
-            network: NetworkAsk::None,
+            network: if self.network == SandboxNetwork::Bridge { NetworkAsk::Bridge } else { NetworkAsk::None },
             limits: self.limits,
             tmpfs: [place("/tmp")?].into_iter().chain(memory).map(tmpfs).collect(),
             mounts,
@@ -169,7 +176,9 @@ impl Plan {
             policy.allow_roots.clear();
         }
         policy.allow_roots.extend(self.shared.clone());
-        proxied::admit(&mut policy, sockets);
+        if self.transport == Transport::Unix {
+            proxied::admit(&mut policy, sockets);
+        }
         if self.worn.0.as_ref().is_some_and(|it| it.is_built()) {
             // What it was made of was on the list.
             policy.images = PatternSet::new(&["*".to_owned()]).unwrap_or_default();

@@ -6,6 +6,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use coracle_runtime::{ContainerName, ProcessId};
 use coracle_sandbox::driver::Event;
@@ -14,8 +15,13 @@ use coracle_sandbox::{ProfileName, SandboxDir, WorkflowId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
+use crate::context::Context;
 use crate::failure::{Code, Failure};
+
+/// How often it is looked whether an agent that was told to stop has.
+const LOOKS: Duration = Duration::from_millis(100);
 
 /// How a run stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,6 +125,28 @@ impl Runs {
                 Err(Failure::new(Code::Busy, message).hint("wait for it, or cancel it"))
             }
             Err(TryLockError::Error(err)) => Err(Failure::internal(err)),
+        }
+    }
+
+    /// Nobody works in the workflow any more, and nobody begins to as long as the answer is held. An agent that does is
+    /// told to stop first.
+    pub(crate) async fn without_agent(&self, cx: &Context, patience: Duration) -> Result<File, Failure> {
+        let give_up = Instant::now() + patience;
+        let mut told = false;
+        loop {
+            match self.alone() {
+                Err(failure) if failure.code == Code::Busy && Instant::now() < give_up => {
+                    if !std::mem::replace(&mut told, true) {
+                        self.ask_to_cancel()?;
+                    }
+                    cx.unless_cancelled(async {
+                        sleep(LOOKS).await;
+                        Ok(())
+                    })
+                    .await?;
+                }
+                alone => return alone,
+            }
         }
     }
 

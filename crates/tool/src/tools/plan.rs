@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use super::image::{Imaged, imaged};
 use super::{mounts, packages, way_out};
-use crate::config::{Config, ProxyNetwork};
+use crate::config::{Config, ProxyNetwork, ProxyTransport};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::ops::preflight::{Ready, ensure_ready};
@@ -37,8 +37,8 @@ pub(super) struct Plan {
     pub(super) lifeline: Option<Duration>,
     /// Directories of the host that are there themselves, where, and what is protected in them.
     pub(super) bound: Vec<String>,
-    /// It has a way out: the directory of its proxy is there.
-    pub(super) proxied: bool,
+    /// It has a way out, and how the person wants it.
+    pub(super) proxied: Option<ProxyTransport>,
 }
 
 /// The user of a workspace: nobody, whom every image knows.
@@ -89,7 +89,7 @@ impl Plan {
             env,
             lifeline: own.lifeline.unless_zero(),
             bound: mounts::told(own),
-            proxied: own.network == ProxyNetwork::Proxy,
+            proxied: (own.network == ProxyNetwork::Proxy).then_some(config.proxy.transport),
         }
     }
 
@@ -111,7 +111,7 @@ impl Plan {
             ]),
             lifeline: config.workspace.lifeline.unless_zero(),
             bound: Vec::new(),
-            proxied: own.network == ProxyNetwork::Proxy,
+            proxied: (own.network == ProxyNetwork::Proxy).then_some(config.proxy.transport),
         }
     }
 

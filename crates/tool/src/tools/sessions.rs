@@ -135,12 +135,12 @@ impl SessionContainers {
         let (room, cx, kept) = (room_role(role), &self.cx, &*self.kept);
         let tell = super::events::teller(cx);
         let planned = kept.planned(room);
-        let way_out = planned.way_out.get_or_try_init(|| async { WayOut::of(cx, role, planned.user) }).await?;
+        let way_out = planned.way_out.get_or_try_init(|| WayOut::of(cx, role, planned.user)).await?;
         let plan = |_| async move {
             kept.backoff.check()?;
             // Rare and large: not in every call's future.
             Box::pin(super::upkeep::recover(cx, &kept.rooms)).await;
-            let sockets = way_out.as_ref().map(WayOut::sockets).transpose()?;
+            let sockets = way_out.as_ref().map(WayOut::sockets).transpose()?.flatten();
             let plan = Box::pin(blueprint(cx, role, sockets.as_deref())).await;
             kept.backoff.note(&plan);
             let (plan, warnings) = plan?;

@@ -49,6 +49,8 @@ pub(crate) async fn keep_up(cx: Context) {
             if let Err(err) = rooms.expire(&cx, &Moment::now(), &ending).await {
                 tracing::warn!(%err, "containers that are old cannot be looked for");
             }
+            // Rare and large: what is in a sandbox is looked at, and saved.
+            Box::pin(crate::sandbox::expire(&cx)).await;
             if let Err(err) = rooms.sweep(&cx, &Moment::now(), &*tell).await {
                 tracing::warn!(%err, "containers that nobody uses cannot be looked for");
             }

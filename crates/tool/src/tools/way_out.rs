@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use coracle_lifecycle::RoomRole;
 use coracle_runtime::{ContainerId, ContainerName, Ids, Link};
 use coracle_sandbox::proxy::{Grants, PROXY_ENV, Tokens};
-use coracle_sandbox::{AtStart, Domain, Gate, InUse, Preparing, ProfileName, Readying, SandboxDir, SandboxKey};
+use coracle_sandbox::{
+    AtStart, Domain, Gate, InUse, Preparing, ProfileName, Readying, SandboxDir, SandboxKey, Transport,
+};
 use coracle_workspace::{EvaluatePython, Role, RunCode, Tool as _};
 
 use super::ToolEntry;
@@ -23,6 +25,7 @@ use crate::proxied::{self, HostCertificates};
 pub(super) struct WayOut {
     dir: SandboxDir,
     gate: Arc<Gate>,
+    transport: Transport,
     /// From the first use on.
     kept: Mutex<Option<InUse>>,
     readying: Readying,
@@ -36,28 +39,30 @@ impl fmt::Debug for WayOut {
 
 impl WayOut {
     /// That of a role's container, whose commands run as `user`; none unless the person wants one.
-    pub(super) fn of(cx: &Context, role: Role, user: Ids) -> Result<Option<Self>, Failure> {
+    pub(super) async fn of(cx: &Context, role: Role, user: Ids) -> Result<Option<Self>, Failure> {
         let (network, egress) = asked(&cx.config, role);
         let Some(policy) = proxied::policy(cx, network, egress)? else { return Ok(None) };
         let profile = ProfileName::parse(room_role(role).as_str())?;
         let key = SandboxKey::of(&profile, &Domain::Named(cx.session.to_string()), "");
         let dir = SandboxDir::open(&place(cx.state()?.root(), &cx.session, room_role(role)), &key)?;
         let grants = Grants { egress: Some(policy), ..Grants::new(profile.clone(), Tokens::default()) };
-        let gate = Arc::new(Gate::new(dir.clone(), grants, None));
-        let also = HostCertificates::of(cx, network, user).map(|it| Arc::new(it) as Arc<dyn AtStart>);
+        let transport = proxied::transport(cx).await?;
+        let gate = Arc::new(Gate::new(dir.clone(), grants, None).by(transport));
+        let also = HostCertificates::of(cx, true, user).map(|it| Arc::new(it) as Arc<dyn AtStart>);
         let readying = Readying::new(dir.clone(), profile, Preparing { also, ..Preparing::default() });
-        Ok(Some(Self { dir, gate, kept: Mutex::default(), readying }))
+        let readying = if transport == Transport::Link { readying.by_link(gate.clone()) } else { readying };
+        Ok(Some(Self { dir, gate, transport, kept: Mutex::default(), readying }))
     }
 
-    /// Where the proxy listens; the container sees it. Made anew if another process ended the session meanwhile.
-    pub(super) fn sockets(&self) -> Result<PathBuf, Failure> {
+    /// Where the proxy listens, if the container sees it. Made anew if another process ended the session meanwhile.
+    pub(super) fn sockets(&self) -> Result<Option<PathBuf>, Failure> {
         let sockets = self.dir.sockets();
         if !sockets.is_dir() {
             // Whoever listens there is heard by nobody.
             self.gate.close();
             SandboxDir::open(self.dir.root().parent().unwrap_or(Path::new("/")), self.dir.key())?;
         }
-        Ok(sockets)
+        Ok((self.transport == Transport::Unix).then_some(sockets))
     }
 
     /// The proxy listens, unless another process keeps it.
@@ -84,7 +89,7 @@ pub(super) fn environment(cx: &Context, role: Role, user: Ids) -> Vec<(String, S
         return Vec::new();
     }
     let names = PROXY_ENV.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    names.chain(HostCertificates::of(cx, network, user).iter().flat_map(HostCertificates::env)).collect()
+    names.chain(HostCertificates::of(cx, true, user).iter().flat_map(HostCertificates::env)).collect()
 }
 
 /// What a workspace reaches, as the person lists it.

@@ -75,7 +75,8 @@ fn words(trouble: &Trouble, path: &str, missing: Missing) -> (Code, String) {
             (Code::StaleRead, format!("File '{path}' changed since it was read; read it again."))
         }
         (TroubleCode::Full, _) => (Code::DiskFull, "No space left in the workspace.".to_owned()),
-        (TroubleCode::Denied, _) => {
+        (TroubleCode::NotEmpty, _) => (Code::RmIncomplete, "Removal is incomplete.".to_owned()),
+        (TroubleCode::Denied | TroubleCode::ReadOnly, _) => {
             (Code::PermissionDenied, "The path is not writable for the session user.".to_owned())
         }
         (TroubleCode::BadPattern, _) => (Code::InvalidRegex, format!("Invalid regular expression: {detail}")),

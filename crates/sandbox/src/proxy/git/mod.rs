@@ -146,7 +146,12 @@ pub(super) async fn pass(
 
 /// Adds the person's credential, and gives what must not come back.
 async fn authorize(headers: &mut HeaderMap, rules: &GitRules, host: &GitHost, path: &str) -> Scrub {
-    let Some(login) = rules.credentials.login(&host.name, path).await else { return Scrub::new(Secret::from("")) };
+    let nothing = || Scrub::new(Secret::from(""));
+    // Whoever is on the way could read it, unless there is no way.
+    if host.scheme != "https" && !host.address.is_some_and(|it| it.is_loopback()) {
+        return nothing();
+    }
+    let Some(login) = rules.credentials.login(host.scheme, &host.name, path).await else { return nothing() };
     let mut plain = format!("{}:", login.username).into_bytes();
     plain.extend_from_slice(login.password.reveal());
     let plain = Secret::new(plain);
@@ -222,7 +227,7 @@ pub(super) async fn credentials(rules: Option<&GitRules>, request: Request<Incom
     if !rules.has(host, path) {
         return Err(No::GitHost);
     }
-    let login = rules.credentials.login(&host.name, path).await.ok_or(No::GitHost)?;
+    let login = rules.credentials.login(host.scheme, &host.name, path).await.ok_or(No::GitHost)?;
     let mut text = format!("username={}\npassword=", login.username).into_bytes();
     text.extend_from_slice(login.password.reveal());
     text.push(b'\n');

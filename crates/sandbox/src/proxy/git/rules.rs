@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use coracle_runtime::Secret;
+use coracle_runtime::{GitUrl, Secret};
 use globset::GlobSet;
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +46,48 @@ pub struct GitSettings {
     pub allow_private: bool,
 }
 
+impl GitSettings {
+    /// With the host and the path of a repository for what nobody set. An address that is none of git's over http leaves
+    /// it as it is. Where the person set `repos` alone the host stays open: whoever names a source would choose it, and
+    /// with it what the patterns are about.
+    #[must_use]
+    pub fn or_own(mut self, url: &str) -> Self {
+        let rules = coracle_runtime::GitRules { allow_private: self.allow_private, ssh: true };
+        let Ok(url) = GitUrl::parse(url, rules) else { return self };
+        let Some((host, path)) = own(&url) else { return self };
+        let Ok(parsed) = GitHost::parse(&host, self.allow_private) else { return self };
+        if self.hosts.is_empty() && self.repos.is_empty() {
+            self.hosts = vec![host];
+        }
+        if self.repos.is_empty() {
+            self.repos = vec![format!("{}/{path}", parsed.name)];
+        }
+        self
+    }
+}
+
+/// The host as it is set, and the path without `.git`. Over ssh a repository has the same path as over https, on every
+/// host that serves both; a host with a port of its own for ssh says nothing of https.
+fn own(url: &GitUrl) -> Option<(String, &str)> {
+    let (text, host) = (url.as_str(), url.host());
+    let (host, path) = if url.is_ssh() {
+        let path = match text.split_once("://") {
+            Some((_, rest)) => rest.split_once('/')?.1,
+            None => text.split_once(':')?.1,
+        };
+        (Some(host.to_owned()).filter(|_| url.port() == 22)?, path)
+    } else {
+        let (_, rest) = text.split_once("://")?;
+        let (authority, path) = rest.split_once('/')?;
+        let authority = authority.rsplit('@').next()?;
+        (if url.insecure() { format!("http://{authority}") } else { authority.to_owned() }, path)
+    };
+    let path = path.trim_matches('/');
+    let path = path.strip_suffix(".git").unwrap_or(path);
+    // Then it is no pattern either.
+    is_plain(path).then_some((host, path))
+}
+
 /// What a person set, understood.
 #[derive(Clone, Debug)]
 pub struct GitRules {
@@ -68,8 +110,9 @@ pub(super) struct GitHost {
 /// Gives the person's credentials for git.
 #[async_trait]
 pub trait GitCredentials: fmt::Debug + Send + Sync {
-    /// Those for `https://host/path`; none when there are none, and then the host is asked without.
-    async fn login(&self, host: &str, path: &str) -> Option<GitLogin>;
+    /// Those for `scheme://host/path`; none when there are none, and then the host is asked without. What is kept for https
+    /// is not for http.
+    async fn login(&self, scheme: &str, host: &str, path: &str) -> Option<GitLogin>;
 }
 
 /// A name and its password.
@@ -87,7 +130,7 @@ pub struct NoCredentials;
 
 #[async_trait]
 impl GitCredentials for NoCredentials {
-    async fn login(&self, _: &str, _: &str) -> Option<GitLogin> {
+    async fn login(&self, _: &str, _: &str, _: &str) -> Option<GitLogin> {
         None
     }
 }
@@ -204,6 +247,36 @@ mod tests {
         let settings =
             GitSettings { hosts: vec!["http://127.0.0.1:80".into()], allow_private: true, ..GitSettings::default() };
         assert!(GitRules::new(&settings, Arc::new(NoCredentials)).is_ok());
+    }
+
+    #[test]
+    fn what_nobody_set_is_the_repository_of_the_sandbox() {
+        let of = |settings: GitSettings, url: &str| {
+            let it = settings.or_own(url);
+            (it.hosts.join(" "), it.repos.join(" "))
+        };
+        let pair = |host: &str, repo: &str| (host.to_owned(), repo.to_owned());
+        let none = GitSettings::default;
+        for url in [
+            "https://github.com/owner/name.git",
+            "https://github.com/owner/name",
+            "https://github.com/owner/name/",
+            "ssh://git@github.com/owner/name.git",
+            "git@github.com:owner/name.git",
+        ] {
+            assert_eq!(of(none(), url), pair("github.com", "github.com/owner/name"), "{url}");
+        }
+        assert_eq!(of(none(), "https://e.com:8443/a.git"), pair("e.com:8443", "e.com:8443/a"));
+        let private = || GitSettings { allow_private: true, ..none() };
+        assert_eq!(of(private(), "http://127.0.0.1:90/web.git"), pair("http://127.0.0.1:90", "127.0.0.1:90/web"));
+        for url in ["http://127.0.0.1:90/web.git", "/home/me/web", "ssh://git@e.com:2222/a", "https://e.com/a*b", ""] {
+            assert_eq!(of(none(), url), pair("", ""), "{url}");
+        }
+        // What is set replaces it.
+        let set = GitSettings { repos: vec!["github.com/o/*".into()], ..none() };
+        assert_eq!(of(set, "https://github.com/a/b"), pair("", "github.com/o/*"), "nor is its host");
+        let set = GitSettings { hosts: vec!["e.com".into()], ..none() };
+        assert_eq!(of(set, "https://github.com/a/b"), pair("e.com", "github.com/a/b"));
     }
 
     #[test]

@@ -38,15 +38,22 @@ pub(crate) struct Beginning<'a> {
 /// Said before a workflow begins, since it lets nobody begin meanwhile.
 pub(crate) async fn afresh(cx: &Context, home: Arc<Home>, profile: &ProfileName) -> Result<Arc<Home>, Failure> {
     let dir = home.sandbox.dir();
-    if !is_remembered(dir) {
-        return Ok(home);
-    }
-    let Some(_alone) = dir.end().await? else { return Ok(home) };
-    let gone = home.sandbox.look().await? == Look::Missing;
+    let stale = home.has_stale_repository().await?;
+    let alone = match is_remembered(dir) {
+        true => dir.end().await?,
+        // Where somebody begins just now, the repository is theirs.
+        false if stale => dir.end_at_once().await?,
+        false => return Ok(home),
+    };
+    let Some(_alone) = alone else { return Ok(home) };
+    let gone = home.sandbox.look().await? == Look::Missing && (!stale || home.is_gone(cx).await?);
     if !gone || !home.worktrees.remembered(home.key.as_str())?.is_empty() {
         return Ok(home);
     }
     forget(dir)?;
+    if !home.has_files() {
+        home.forget_repository()?;
+    }
     cx.homes().forget(&home.key).await;
     cx.homes().of_key(cx, home.key.clone(), profile).await
 }

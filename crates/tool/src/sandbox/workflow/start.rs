@@ -69,6 +69,7 @@ impl Operation for WorkflowStart {
         let beginning = Beginning { profile: &profile, workflow: &id, source: &ask.source, base: self.base.as_deref() };
         let home = afresh(cx, home, &profile).await?;
         let claim = home.begin().await?;
+        let home = cx.homes().with_repository(cx, home, (&profile, &ask.source)).await?;
         let home = chosen(cx, home, beginning).await?;
         let create = CreateAsk { base: self.base, uncommitted, ..CreateAsk::new(id.clone()) };
         let made = ready(cx, &home, ask, create).await;

@@ -11,6 +11,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
 use crate::sandbox::devcontainer::{Beginning, Told, afresh, chosen};
+use crate::sandbox::expire;
 use crate::sandbox::home::Home;
 
 /// Give a workflow a branch and a directory of its own, in a sandbox of its own: the repository is fetched to this host once,
@@ -61,9 +62,14 @@ impl Operation for Create {
         let beginning = Beginning { profile: &profile, workflow: &workflow.0, source, base };
         let home = afresh(cx, home, &profile).await?;
         let claim = home.begin().await?;
+        let home = cx.homes().with_repository(cx, home, (&profile, source)).await?;
         let home = chosen(cx, home, beginning).await?;
         // One that was there before may hold what nobody saved yet.
         let new = home.sandbox.look().await? == Look::Missing;
+        if new {
+            // What is too old makes room for it.
+            Box::pin(expire(cx)).await;
+        }
         let setup = SetupAsk { source: said, replace: false };
         let (base, branch) = (self.base, self.branch);
         let ask = CreateAsk { base, branch, uncommitted, ..CreateAsk::new(workflow.0.clone()) };
@@ -86,7 +92,8 @@ async fn ready(
 ) -> Result<(Repo, Worktree, Option<Told>), Failure> {
     let open = home.open(cx).await?;
     let repository = cx.unless_cancelled(async { Ok(home.worktrees.setup_repo(&open.inside, &setup).await?) }).await?;
-    let worktree = home.worktrees.create(&open.inside, &ask).await?;
+    let mut worktree = home.worktrees.create(&open.inside, &ask).await?;
+    worktree.warnings.extend(open.warnings());
     let devcontainer = home.dress(cx, &open, &worktree).await?;
     Ok((repository, worktree, devcontainer))
 }

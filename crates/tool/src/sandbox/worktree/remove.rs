@@ -1,6 +1,5 @@
 //! `worktree_remove`: a workflow is over (sandbox.md 2.5).
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,20 +7,16 @@ use coracle_sandbox::worktree::{RemoveAsk, Removed, SavedWork};
 use coracle_sandbox::{Look, WorkflowId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tokio::time::{Instant, sleep};
 
 use super::{Profile, Workflow, usual_profile};
 use crate::context::Context;
-use crate::failure::{Code, Failure};
+use crate::failure::Failure;
 use crate::op::Operation;
 use crate::sandbox::home::Left;
 use crate::sandbox::runs::Runs;
 
 /// An agent that was told to stop has so long.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// How often it is looked whether it has.
-const LOOKS: Duration = Duration::from_millis(100);
 
 /// Remove a workflow: its worktree, its branch, its ports, and its sandbox when no other workflow is in that. What only it
 /// has is saved before; `coracle saved` shows it. One that is not there is gone already.
@@ -54,27 +49,6 @@ pub(crate) struct Gone {
     kept: Vec<PathBuf>,
 }
 
-/// Nobody works in the workflow any more, and nobody begins to. An agent that does is told to stop first.
-async fn without_agent(cx: &Context, runs: &Runs) -> Result<File, Failure> {
-    let give_up = Instant::now() + PATIENCE;
-    let mut told = false;
-    loop {
-        match runs.alone() {
-            Err(failure) if failure.code == Code::Busy && Instant::now() < give_up => {
-                if !std::mem::replace(&mut told, true) {
-                    runs.ask_to_cancel()?;
-                }
-                cx.unless_cancelled(async {
-                    sleep(LOOKS).await;
-                    Ok(())
-                })
-                .await?;
-            }
-            alone => return alone,
-        }
-    }
-}
-
 impl Operation for Remove {
     const NAME: &'static str = "worktree_remove";
     type Answer = Gone;
@@ -83,7 +57,7 @@ impl Operation for Remove {
         let (profile, id) = (self.profile.map_or_else(usual_profile, |it| it.0), self.workflow.0);
         let home = cx.homes().of(cx, &profile, &id).await?;
         let runs = Runs::of(home.sandbox.dir(), &id);
-        let _alone = without_agent(cx, &runs).await?;
+        let _alone = runs.without_agent(cx, PATIENCE).await?;
         let known = home.worktrees.remembered(home.key.as_str())?.contains(&id);
         let (mut removed, mut inside) = (None, None);
         // Files on the host outlive a container that nobody remembers, and what they hold beside workflows is saved first.

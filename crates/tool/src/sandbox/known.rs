@@ -1,0 +1,133 @@
+//! All sandboxes that there are, by what is remembered of them and by what engines show.
+
+use std::collections::BTreeSet;
+
+use coracle_lifecycle::{RoomRole, RoomView};
+use coracle_runtime::Status;
+use coracle_sandbox::{Domain, ProfileName, SandboxDir, SandboxKey, WorkflowId};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::containers::{key_of, session_of};
+use super::home::worktrees;
+use super::sandboxes;
+use super::worktree::usual_profile;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::tools::room_failure;
+
+/// A sandbox of which something is left.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) key: SandboxKey,
+    /// Whose settings it has.
+    pub(crate) profile: ProfileName,
+    /// What its workflows share, where the person named it.
+    domain: Option<String>,
+    pub(crate) workflows: Vec<WorkflowId>,
+    /// What is remembered of its container.
+    room: Option<RoomView>,
+    /// An engine has it.
+    on_engine: bool,
+}
+
+/// How the container of a sandbox stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    Running,
+    Paused,
+    Stopped,
+    /// It has none; its files may be there.
+    Missing,
+    /// The engine has it, and nothing is remembered of it here.
+    Forgotten,
+}
+
+/// A sandbox as a person sees it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    key: SandboxKey,
+    profile: ProfileName,
+    domain: Option<String>,
+    workflows: Vec<WorkflowId>,
+    state: State,
+    image: Option<String>,
+    /// When a command last began or ended in it.
+    used_at: Option<Timestamp>,
+}
+
+/// All of them, by key.
+pub(crate) async fn known(cx: &Context) -> Result<Vec<Known>, Failure> {
+    let (all, worktrees, rooms) = (sandboxes(cx)?, worktrees(cx)?, cx.rooms()?);
+    let views: Vec<_> =
+        rooms.all().map_err(room_failure)?.into_iter().filter(|it| it.role == RoomRole::Sandbox).collect();
+    let forgotten = rooms.forgotten(cx, RoomRole::Sandbox).await.map_err(room_failure)?;
+    let remembered = SandboxDir::all(&all)?;
+    let mut keys: BTreeSet<SandboxKey> = remembered.iter().map(|it| it.key.clone()).collect();
+    keys.extend(views.iter().map(|it| &it.session).chain(&forgotten).filter_map(key_of));
+    let endpoint = cx.runtime().await?.endpoint().address;
+    let mut found = Vec::new();
+    for key in keys.into_iter().chain(SandboxDir::keys(&all)?).collect::<BTreeSet<_>>() {
+        let workflows = worktrees.remembered(key.as_str())?;
+        let session = session_of(&key)?;
+        let room = views.iter().find(|it| it.session == session).cloned();
+        let record = remembered.iter().find(|it| it.key == key);
+        let on_engine = room.is_some() || forgotten.contains(&session);
+        // What is left of one that is gone is its log. Its repository is forgotten at last, when all went.
+        if record.is_none() && workflows.is_empty() && !on_engine && !worktrees.has_repository(key.as_str())? {
+            continue;
+        }
+        let (of_key, domain) = origin(cx, &key, &workflows, &endpoint);
+        let profile = record.map(|it| it.profile.clone()).or(of_key).unwrap_or_else(usual_profile);
+        found.push(Known { key, profile, domain, workflows, room, on_engine });
+    }
+    Ok(found)
+}
+
+/// The profile and the named domain whose key it is, among those of the configuration.
+fn origin(
+    cx: &Context,
+    key: &SandboxKey,
+    workflows: &[WorkflowId],
+    endpoint: &str,
+) -> (Option<ProfileName>, Option<String>) {
+    let config = &cx.config.sandbox;
+    for name in config.profiles.keys().cloned().chain([usual_profile()]) {
+        let is_of = |domain: &Domain| SandboxKey::of(&name, domain, endpoint) == *key;
+        if let Some(word) = config.profile(&name).domain.filter(|it| is_of(&Domain::Named(it.clone()))) {
+            return (Some(name), Some(word));
+        }
+        if workflows.iter().any(|it| is_of(&Domain::Workflow(it.clone()))) {
+            return (Some(name), None);
+        }
+    }
+    (None, None)
+}
+
+/// Sandboxes as a person sees them.
+pub(crate) async fn overview(cx: &Context) -> Result<Vec<Row>, Failure> {
+    let mut rows = Vec::new();
+    for it in known(cx).await? {
+        let state = state(cx, &it).await?;
+        let Known { key, profile, domain, workflows, room, .. } = it;
+        let (image, used_at) = room.map(|it| (it.image, it.last_used_at)).unzip();
+        rows.push(Row { key, profile, domain, workflows, state, image: image.filter(|it| !it.is_empty()), used_at });
+    }
+    Ok(rows)
+}
+
+async fn state(cx: &Context, it: &Known) -> Result<State, Failure> {
+    let Some(room) = &it.room else {
+        // One that only the engine knows, or a workflow whose sandbox was never made.
+        let forgotten = it.on_engine && it.workflows.is_empty();
+        return Ok(if forgotten { State::Forgotten } else { State::Missing });
+    };
+    let status = cx.rooms()?.status(cx, (&room.session, RoomRole::Sandbox)).await.map_err(room_failure)?;
+    Ok(match status {
+        Some(Status::Running) => State::Running,
+        Some(Status::Paused) => State::Paused,
+        Some(Status::Created | Status::Exited | Status::Dead | Status::Restarting) => State::Stopped,
+        None => State::Missing,
+    })
+}

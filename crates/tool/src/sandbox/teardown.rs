@@ -1,0 +1,225 @@
+//! Sandboxes are taken away, and what only they have is saved before (sandbox.md 1.4, 2.5).
+
+use std::fs::File;
+use std::time::Duration;
+
+use coracle_lifecycle::{Moment, RoomRole};
+use coracle_sandbox::provider::TeardownReport;
+use coracle_sandbox::worktree::{RemoveAsk, SavedWork};
+use coracle_sandbox::{Claim, Code, Look, Warning, WorkflowId};
+use futures_util::future::try_join_all;
+use futures_util::stream::{self, StreamExt as _};
+
+use super::containers::{key_of, session_of};
+use super::home::{Home, Open};
+use super::known::{Known, known};
+use super::runs::Runs;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::tools::room_failure;
+
+/// So many at once.
+const AT_ONCE: usize = 4;
+
+/// Others are waited for no longer, all of them together. To stop and remove one has as long for itself.
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// To save what one has takes no longer, with all that it needs for that: its image is made if it is not there. A save
+/// that is cut short begins from zero, so a large one needs all of its time at once.
+pub(super) const SAVING: Duration = Duration::from_secs(600);
+
+/// An agent that was told to stop has so long.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Somebody else who takes the same one away has so long.
+const COURTESY: Duration = Duration::from_secs(20);
+
+/// Why one goes.
+#[derive(Clone, Copy, Debug)]
+enum Why<'a> {
+    /// A person said so: an agent that works there is told to stop.
+    Asked,
+    /// Its time was over then, if nobody has begun anything there since.
+    Old(&'a Moment),
+}
+
+/// Takes all sandboxes away: each that is remembered, and each that is proven ours on an engine, whether it runs or not.
+///
+/// # Errors
+/// `teardown_incomplete`, with the whole report, once all of them were tried.
+pub(crate) async fn teardown_all(cx: &Context) -> Result<TeardownReport, Failure> {
+    let all = known(cx).await?;
+    complete(teardown(cx, all).await)
+}
+
+/// Takes these away, and goes on after a failure.
+pub(crate) async fn teardown(cx: &Context, which: Vec<Known>) -> TeardownReport {
+    let mut ends = stream::iter(which).map(|it| one(cx, it, Why::Asked)).buffer_unordered(AT_ONCE);
+    let mut all = TeardownReport::default();
+    while let Some(it) = ends.next().await {
+        all.removed.extend(it.removed);
+        all.saved.extend(it.saved);
+        all.errors.extend(it.errors);
+    }
+    all
+}
+
+/// A report without errors, or all of it as a failure.
+pub(crate) fn complete(report: TeardownReport) -> Result<TeardownReport, Failure> {
+    if report.errors.is_empty() {
+        return Ok(report);
+    }
+    let why: Vec<_> = report.errors.iter().map(|it| it.message.trim_end_matches('.')).collect();
+    let message = format!("Not all is removed: {}", why.join("; "));
+    let failure = coracle_sandbox::Failure::new(Code::TeardownIncomplete, message);
+    let failure = failure.detail("removed", report.removed).detail("saved", report.saved);
+    Err(failure.detail("errors", serde_json::to_value(report.errors).unwrap_or_default()).into())
+}
+
+async fn one(cx: &Context, it: Known, why: Why<'_>) -> TeardownReport {
+    let mut report = TeardownReport::default();
+    if let Err(failure) = Box::pin(end(cx, &it, why, &mut report)).await {
+        let message = format!("sandbox {}: {}", it.key, failure.message);
+        report.errors.push(Warning::new(&failure.code.word(), message));
+    }
+    report
+}
+
+/// Nothing longer than that.
+async fn within<T>(limit: Duration, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let late = || coracle_sandbox::Failure::new(Code::TeardownIncomplete, format!("{} s passed", limit.as_secs()));
+    tokio::time::timeout(limit, Box::pin(work)).await.unwrap_or_else(|_| Err(late().into()))
+}
+
+fn busy() -> coracle_sandbox::Failure {
+    coracle_sandbox::Failure::new(Code::Busy, "somebody else is at work there")
+}
+
+/// Nobody else is at work in a sandbox as long as it is held.
+struct Alone {
+    /// Takes it away.
+    _mine: Claim,
+    /// Begins something there, if that was seen to.
+    nobody_begins: Option<Claim>,
+    /// Drives an agent.
+    _stopped: Vec<File>,
+    workflows: Vec<WorkflowId>,
+}
+
+/// `None` when somebody has begun something in a sandbox that is old.
+async fn alone(cx: &Context, home: &Home, why: Why<'_>) -> Result<Option<Alone>, Failure> {
+    let (dir, rooms, session) = (home.sandbox.dir(), cx.rooms()?, session_of(&home.key)?);
+    let mine = dir.alone(COURTESY).await?.ok_or_else(busy)?;
+    let mut nobody_begins = None;
+    if let Why::Old(now) = why {
+        // First this: who begins from here on waits, and who began before is found.
+        nobody_begins = dir.end_at_once().await?;
+        if nobody_begins.is_none() || !rooms.is_old_sandbox(cx, &session, now).await.map_err(room_failure)? {
+            return Ok(None);
+        }
+    }
+    dir.drop_damaged()?;
+    rooms.recall(cx, (&session, RoomRole::Sandbox)).await.map_err(room_failure)?;
+    let workflows = home.worktrees.remembered(home.key.as_str())?;
+    let stopped = try_join_all(workflows.iter().map(async |id| {
+        let runs = Runs::of(dir, id);
+        match why {
+            Why::Asked => runs.without_agent(cx, PATIENCE).await,
+            Why::Old(_) => runs.alone(),
+        }
+    }))
+    .await?;
+    Ok(Some(Alone { _mine: mine, nobody_begins, _stopped: stopped, workflows }))
+}
+
+async fn end(cx: &Context, it: &Known, why: Why<'_>, report: &mut TeardownReport) -> Result<(), Failure> {
+    let key = &it.key;
+    let home = cx.homes().of_key(cx, key.clone(), &it.profile).await?;
+    let Some(alone) = within(WITHIN, alone(cx, &home, why)).await? else { return Ok(()) };
+    let inside = within(SAVING, cx.unless_cancelled(save(cx, &home, &alone.workflows, report))).await?;
+    if !report.errors.is_empty() {
+        // What could not be saved stays where it is.
+        return Ok(());
+    }
+    cx.progress.message(format!("removing sandbox {key}")).await;
+    let inside = inside.as_ref().map(|(open, ask)| (open, ask));
+    let left = match &alone.nobody_begins {
+        Some(held) => home.leave_alone(held, inside).await?,
+        None => home.leave(inside).await?,
+    };
+    report.saved.extend(left.saved.iter().map(place));
+    if !left.removed {
+        return Err(busy().into());
+    }
+    cx.homes().forget(key).await;
+    report.removed.push(key.to_string());
+    Ok(())
+}
+
+/// Saves the work of workflows, and removes them. What else there is to save is for who has the answer.
+async fn save(
+    cx: &Context,
+    home: &Home,
+    workflows: &[WorkflowId],
+    report: &mut TeardownReport,
+) -> Result<Option<(Open, RemoveAsk)>, Failure> {
+    if workflows.is_empty() && !home.has_files() && home.sandbox.look().await? == Look::Missing {
+        return Ok(None);
+    }
+    cx.progress.message(format!("saving what only sandbox {} has", home.key)).await;
+    let open = match home.open_to_remove(cx).await {
+        // That container is gone, and the next one has the same files.
+        Err(failure) if failure.code == crate::failure::Code::SandboxNotReady => home.open_to_remove(cx).await?,
+        opened => opened?,
+    };
+    let ask = RemoveAsk { save_to: home.save_to()?, discard: false, salvage_ignored: false };
+    for id in workflows {
+        match home.worktrees.remove(&open.inside, id, &ask).await {
+            Ok(removed) => {
+                report.saved.extend(removed.saved.as_ref().map(place));
+                Runs::of(home.sandbox.dir(), id).forget()?;
+            }
+            // The others' work is no worse for it.
+            Err(err) => report.errors.push(Warning::new(&err.code.word(), format!("{id}: {}", err.message))),
+        }
+    }
+    Ok(Some((open, ask)))
+}
+
+fn place(saved: &SavedWork) -> String {
+    saved.location.display().to_string()
+}
+
+/// Takes away the sandboxes that were there for as long as they may (`sandbox.lifetime`), and in which nobody is. One whose
+/// work cannot be saved stays, and is tried again later.
+pub(crate) async fn expire(cx: &Context) {
+    if let Err(failure) = expire_all(cx).await {
+        tracing::warn!("old sandboxes cannot be looked for: {}", failure.message);
+    }
+}
+
+async fn expire_all(cx: &Context) -> Result<(), Failure> {
+    let (rooms, now) = (cx.rooms()?, Moment::now());
+    let old = rooms.old_sandboxes(cx, &now).await.map_err(room_failure)?;
+    if old.is_empty() {
+        return Ok(());
+    }
+    let all = known(cx).await?;
+    for session in old {
+        let Some(it) = key_of(&session).and_then(|key| all.iter().find(|it| it.key == key)) else { continue };
+        let report = one(cx, it.clone(), Why::Old(&now)).await;
+        if report.errors.is_empty() && report.removed.is_empty() {
+            // Somebody is in it again.
+            continue;
+        }
+        if report.errors.is_empty() {
+            tracing::info!(sandbox = %it.key, saved = report.saved.join(", "), "the lifetime of a sandbox is over");
+            continue;
+        }
+        for err in &report.errors {
+            tracing::warn!(sandbox = %it.key, "its lifetime is over, and it stays: {}", err.message);
+        }
+        rooms.put_off((&session, RoomRole::Sandbox), &now).map_err(room_failure)?;
+    }
+    Ok(())
+}

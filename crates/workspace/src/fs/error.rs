@@ -1,0 +1,109 @@
+//! What can be wrong with files, by what a caller can do about it.
+
+use coracle_runtime::link::wire::space::{Trouble, TroubleCode};
+
+use super::MAX_CONTENT;
+
+/// What came of an act on files.
+pub type Result<T, E = FsError> = std::result::Result<T, E>;
+
+/// Failures of a [`WorkspaceFs`](super::WorkspaceFs).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FsError {
+    /// Nothing is there, or a directory above it is missing.
+    #[error("there is no `{}`", .0.escape_debug())]
+    NotFound(String),
+    /// Something is there already.
+    #[error("`{}` is there already", .0.escape_debug())]
+    Exists(String),
+    /// A file was meant.
+    #[error("`{}` is a directory", .0.escape_debug())]
+    IsDirectory(String),
+    /// It, or something above it, is no directory.
+    #[error("`{}` or something above it is no directory", .0.escape_debug())]
+    NotDirectory(String),
+    /// The directory holds something.
+    #[error("the directory `{}` is not empty", .0.escape_debug())]
+    NotEmpty(String),
+    /// Nothing can be changed here.
+    #[error("`{}` is read-only", .0.escape_debug())]
+    ReadOnly(String),
+    /// It leads outside.
+    #[error("`{}` leads out of the workspace", .0.escape_debug())]
+    Escape(String),
+    /// There are more bytes than [`MAX_CONTENT`].
+    #[error("`{}` has more than {MAX_CONTENT} bytes", .0.escape_debug())]
+    TooLarge(String),
+    /// It is no UTF-8.
+    #[error("`{}` is no text in UTF-8", .0.escape_debug())]
+    Binary(String),
+    /// A path, pattern or tag is none, or what is there cannot be used so.
+    #[error("`{}` {why}", what.escape_debug())]
+    Invalid {
+        /// What was given.
+        what: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The user may not.
+    #[error("the workspace's user may not do that with `{}`", .0.escape_debug())]
+    Denied(String),
+    /// No space is left.
+    #[error("no space is left for `{}`", .0.escape_debug())]
+    Full(String),
+    /// This workspace cannot do it.
+    #[error("snapshots are not supported here: {0}")]
+    Unsupported(&'static str),
+    /// The image's git failed; its words.
+    #[error("git inside failed: {0}")]
+    Git(String),
+    /// Reading or writing failed in the container.
+    #[error("`{}` failed: {detail}", path.escape_debug())]
+    Io {
+        /// What was read or written.
+        path: String,
+        /// The kernel's words.
+        detail: String,
+    },
+    /// The container or the way to it is gone. What was to change something may have done so.
+    #[error("the workspace is lost")]
+    Lost(#[source] Box<coracle_runtime::Error>),
+}
+
+impl From<coracle_runtime::Error> for FsError {
+    fn from(err: coracle_runtime::Error) -> Self {
+        Self::Lost(Box::new(err))
+    }
+}
+
+impl FsError {
+    pub(super) fn invalid(what: &str, why: impl Into<String>) -> Self {
+        Self::Invalid { what: what.to_owned(), why: why.into() }
+    }
+
+    /// A trouble with what was named `path`.
+    pub(super) fn of(trouble: Trouble, path: &str) -> Self {
+        let path = path.to_owned();
+        match trouble.code {
+            TroubleCode::NotFound => Self::NotFound(path),
+            TroubleCode::Exists => Self::Exists(path),
+            TroubleCode::NotEmpty => Self::NotEmpty(path),
+            TroubleCode::Escape => Self::Escape(path),
+            TroubleCode::IsDirectory => Self::IsDirectory(path),
+            TroubleCode::NotDirectory => Self::NotDirectory(path),
+            TroubleCode::NotRegular => Self::invalid(&path, "is no regular file"),
+            TroubleCode::Binary => Self::Binary(path),
+            TroubleCode::TooLarge => Self::TooLarge(path),
+            TroubleCode::Full => Self::Full(path),
+            TroubleCode::Denied => Self::Denied(path),
+            TroubleCode::ReadOnly => Self::ReadOnly(path),
+            TroubleCode::BadPattern => Self::invalid(&path, format!("has a wrong pattern: {}", trouble.detail)),
+            // The others are of edits, which are not done here.
+            code => {
+                let detail = if trouble.detail.is_empty() { format!("{code:?}") } else { trouble.detail };
+                Self::Io { path, detail }
+            }
+        }
+    }
+}

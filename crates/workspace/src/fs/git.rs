@@ -1,0 +1,251 @@
+//! The image's git, run inside as the session's user on a repository outside of the workspace.
+//!
+//! It is started with nobody's configuration but ours, without hooks and with every filter that the repository names given
+//! nothing to run: what lies there the user could have written. Which repositories the workspace itself holds does not
+//! matter: none of them is opened.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use coracle_runtime::git::{self, Side};
+use coracle_runtime::link::Put;
+use coracle_runtime::link::wire::{At, FaultCode, Who};
+use coracle_runtime::{Command, ContainerPath, Error, Excerpt, Exec, Exit, Input, random_hex};
+
+use super::{FsError, GuestFs, Result};
+
+/// Where the repository is, in the user's home.
+const REPOSITORY: &str = ".coracle/snapshots.git";
+
+/// For what reads or writes a whole workspace.
+const LONG: Duration = Duration::from_secs(600);
+
+/// Bytes of names that are read.
+const MAX_TOLD: usize = 16 << 20;
+
+/// Files are kept byte for byte, under any name that Linux has. These win over what a `.gitattributes` in the workspace
+/// says.
+const ATTRIBUTES: &str = "* -text !eol !ident !filter !working-tree-encoding\n";
+const SETTINGS: [&str; 9] = [
+    "core.autocrlf=false",
+    "core.safecrlf=false",
+    "core.symlinks=true",
+    "core.fileMode=true",
+    "core.ignoreCase=false",
+    "core.precomposeUnicode=false",
+    "core.protectNTFS=false",
+    "core.protectHFS=false",
+    "core.sparseCheckout=false",
+];
+
+/// Takes away what is in no index: twice forced, also ignored files and whole repositories.
+pub(super) const CLEAN: &[&str] = &["clean", "--quiet", "-d", "-x", "--force", "--force"];
+
+/// How often the repository is looked for, and the pause after one that could not be made.
+const TRIES: u32 = 6;
+const PAUSE: Duration = Duration::from_millis(50);
+
+const NO_GIT: &str = "there is no git in the image";
+
+/// A git that works with an index of its own.
+pub(super) struct Git<'a> {
+    fs: &'a GuestFs,
+    /// The repository, without a slash at its start.
+    repository: String,
+    index: String,
+    env: BTreeMap<String, String>,
+}
+
+impl<'a> Git<'a> {
+    /// Makes the repository if there is none.
+    pub(super) async fn open(fs: &'a GuestFs) -> Result<Self> {
+        let home = fs.home.get_or_try_init(|| home(fs)).await?;
+        if home.is_beneath(fs.root.as_str()) {
+            return Err(FsError::Unsupported("the user's home lies in the workspace"));
+        }
+        let repository = home.join(REPOSITORY).map_err(|_| FsError::Unsupported("the user's home has no path"))?;
+        let repository = repository.as_str().trim_start_matches('/').to_owned();
+        let index = format!("index-{}", random_hex::<8>());
+        let mut it = Self { fs, repository, index, env: BTreeMap::new() };
+        it.stand().await?;
+        let content = Input::Bytes(ATTRIBUTES.into());
+        let at = it.file("info/attributes");
+        fs.link.put(Put { at, mode: Some(0o644), exact: true, parents: true, replace: true, content }).await?;
+        let filters = it.run("", git::ASK_FILTERS).await?;
+        it.env = git::without_filters(&filters.stdout);
+        Ok(it)
+    }
+
+    /// Sees to it that the repository is there, and outside of the workspace. Only what is not there is made: `init` rewrites
+    /// a configuration, and two of them get into each other's way.
+    async fn stand(&self) -> Result<()> {
+        let mut left = TRIES;
+        let (repository, top) = loop {
+            let told = self.run("", &["rev-parse", "--absolute-git-dir", "--show-toplevel"]).await?;
+            let places = String::from_utf8_lossy(&told.stdout).into_owned();
+            if let Some((repository, top)) = places.trim_end().split_once('\n').filter(|_| told.ok()) {
+                break (repository.to_owned(), top.to_owned());
+            }
+            let init = ["init", "--quiet", "--bare", "--template=", &self.from("")];
+            let made = self.ended("", words(&[], &init)).await?;
+            left -= 1;
+            if left == 0 {
+                made.good()?;
+                return Err(FsError::Git("its repository cannot be made".into()));
+            }
+            if !made.ok() {
+                // Somebody makes it, or was killed while doing so.
+                tokio::time::sleep(PAUSE).await;
+                if left == 1 {
+                    let _ = self.fs.link.remove(self.file("config.lock"), false).await;
+                }
+            }
+        };
+        if Path::new(&repository).starts_with(&top) {
+            return Err(FsError::Unsupported("the user's home leads into the workspace"));
+        }
+        Ok(())
+    }
+
+    /// The repository as it is named in a directory of the workspace. Relative names are the same wherever the
+    /// container's root lies.
+    fn from(&self, dir: &str) -> String {
+        let depth = self.fs.root.parts().count() + dir.split('/').filter(|it| !it.is_empty()).count();
+        format!("{}{}", "../".repeat(depth), self.repository)
+    }
+
+    fn file(&self, name: &str) -> At {
+        let user = Who::Ids { uid: self.fs.user.uid, gid: Some(self.fs.user.gid) };
+        At { user, path: format!("/{}/{name}", self.repository), follow: false }
+    }
+
+    fn argv(&self, dir: &str, said: &[&str]) -> Vec<String> {
+        words(&[format!("--git-dir={}", self.from(dir)), "--work-tree=.".into()], said)
+    }
+
+    /// Runs it in a directory of the workspace, whose files it is about.
+    pub(super) async fn run(&self, dir: &str, words: &[&str]) -> Result<Told> {
+        self.ended(dir, self.argv(dir, words)).await
+    }
+
+    /// What it printed; it has to end well.
+    pub(super) async fn printed(&self, dir: &str, words: &[&str]) -> Result<Vec<u8>> {
+        self.run(dir, words).await?.good()
+    }
+
+    /// The same for one that says on standard error what it left out, and ends well all the same.
+    pub(super) async fn printed_whole(&self, dir: &str, words: &[&str]) -> Result<Vec<u8>> {
+        self.run(dir, words).await?.silent()
+    }
+
+    /// The same with an input, from the root of the workspace.
+    pub(super) async fn fed(&self, words: &[&str], stdin: Vec<u8>) -> Result<Vec<u8>> {
+        let exec = self.exec("", self.argv("", words))?;
+        self.told(Exec { stdin: Some(Input::Bytes(stdin)), ..exec }).await?.silent()
+    }
+
+    /// Takes away all that is in a repository of the workspace but what it is itself.
+    pub(super) async fn empty(&self, dir: &str) -> Result<Told> {
+        let mut exec = self.exec(dir, self.argv(dir, CLEAN))?;
+        exec.env.insert("GIT_INDEX_FILE".into(), format!("{}/{}-none", self.from(dir), self.index));
+        self.told(exec).await
+    }
+
+    async fn ended(&self, dir: &str, argv: Vec<String>) -> Result<Told> {
+        self.told(self.exec(dir, argv)?).await
+    }
+
+    fn exec(&self, dir: &str, argv: Vec<String>) -> Result<Exec> {
+        let workdir = self.fs.root.join(dir).map_err(|_| FsError::invalid(dir, "has a name that git is not given"))?;
+        let mut exec = Exec::new(Command::Argv(argv), self.fs.user, workdir);
+        let env = git::environment(Side::Inside).chain(git::as_ourselves());
+        exec.env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        exec.env.extend(self.env.clone());
+        exec.env.insert("GIT_INDEX_FILE".into(), format!("{}/{}", self.from(dir), self.index));
+        exec.keep_bytes = 2 * MAX_TOLD;
+        Ok(exec)
+    }
+
+    async fn told(&self, exec: Exec) -> Result<Told> {
+        run(self.fs, exec).await
+    }
+
+    /// Takes the index away. What comes of it matters to nobody: the next one has its own.
+    pub(super) async fn close(self) {
+        let _ = self.fs.link.remove(self.file(&self.index), false).await;
+    }
+}
+
+/// A git about a place, with our settings.
+fn words(place: &[String], said: &[&str]) -> Vec<String> {
+    let settings = git::settings(Side::Inside).chain(SETTINGS).flat_map(|it| ["-c", it]);
+    let fixed = ["git", "--no-pager"].into_iter().chain(place.iter().map(String::as_str));
+    fixed.chain(settings).chain(said.iter().copied()).map(str::to_owned).collect()
+}
+
+/// What a git left.
+#[derive(Debug)]
+pub(super) struct Told {
+    exit: Exit,
+    pub(super) stdout: Vec<u8>,
+    whole: bool,
+    stderr: Vec<u8>,
+}
+
+impl Told {
+    pub(super) fn ok(&self) -> bool {
+        self.exit == Exit::Code(0)
+    }
+
+    /// Its output, of which nothing is missing, and it complained of nothing.
+    pub(super) fn silent(self) -> Result<Vec<u8>> {
+        if self.ok() && !self.stderr.is_empty() {
+            return Err(FsError::Git(Excerpt::of(&self.stderr).to_string()));
+        }
+        self.good()
+    }
+
+    /// Its output, of which nothing is missing.
+    pub(super) fn good(self) -> Result<Vec<u8>> {
+        match self.exit {
+            Exit::Code(0) if self.whole => Ok(self.stdout),
+            Exit::Code(0) => Err(FsError::Git(format!("it printed more than {MAX_TOLD} bytes"))),
+            Exit::TimedOut(_) => Err(FsError::Git(format!("it took longer than {} s", LONG.as_secs()))),
+            _ => Err(FsError::Git(Excerpt::of(&self.stderr).to_string())),
+        }
+    }
+}
+
+async fn run(fs: &GuestFs, mut exec: Exec) -> Result<Told> {
+    exec.limits.total = Some(LONG);
+    let output = match fs.link.exec(exec).await {
+        Ok(output) => output,
+        Err(Error::Refused(fault)) if fault.code == FaultCode::NoProgram => return Err(FsError::Unsupported(NO_GIT)),
+        Err(Error::NoSuchPath(path)) => return Err(FsError::NotFound(path.to_string())),
+        Err(err) => return Err(err.into()),
+    };
+    // As a shell tells it.
+    if output.exit == Exit::Code(127) {
+        return Err(FsError::Unsupported(NO_GIT));
+    }
+    let whole = output.stdout.left_out() == 0;
+    let mut stdout = output.stdout.head().to_vec();
+    stdout.extend(output.stdout.tail());
+    Ok(Told { exit: output.exit, stdout, whole, stderr: output.stderr.text().into_bytes() })
+}
+
+/// Where the guest says that the user's home is. Git is the one program that has to be there anyway.
+async fn home(fs: &GuestFs) -> Result<ContainerPath> {
+    const NONE: FsError = FsError::Unsupported("the user has no home");
+    let argv = ["git", "-c", "coracle.home=~/", "config", "--type=path", "--get", "coracle.home"].map(str::to_owned);
+    let mut exec = Exec::new(Command::Argv(argv.to_vec()), fs.user, ContainerPath::root());
+    let env = git::environment(Side::Inside).filter(|it| it.0 != "HOME").chain([("GIT_DIR", "/nonexistent")]);
+    exec.env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let told = run(fs, exec).await?;
+    if !told.ok() {
+        return Err(NONE);
+    }
+    let home = String::from_utf8(told.stdout).map_err(|_| NONE)?;
+    ContainerPath::parse(home.trim_end_matches('\n')).map_err(|_| NONE)
+}

@@ -1,0 +1,331 @@
+//! The files of a workspace by its guest.
+
+use async_trait::async_trait;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use coracle_runtime::link::Link;
+use coracle_runtime::link::wire::space::{Act, Bounds, Done, Hit, How, Item, ItemKind, TroubleCode};
+use coracle_runtime::{ContainerPath, Ids};
+use jiff::Timestamp;
+use tokio::sync::OnceCell;
+
+use super::path::{folded, is_addressable};
+use super::snapshot::{self, Tag};
+use super::{Found, FsEntry, FsError, FsKind, LineMatch, Lines, MAX_CONTENT, Result, WorkspaceFs, WriteMode, Writing};
+use crate::Session;
+
+/// Results that are told; a guest tells no more.
+const MOST: u32 = 100_000;
+
+/// Where a search ends.
+const BOUNDS: Bounds = Bounds { most: MOST, entries: 200_000, within_ms: 10_000 };
+
+/// Bytes that are read at once.
+const PIECE: u32 = 8 << 20;
+
+/// How often a file of several pieces is read again that somebody replaces meanwhile.
+const MAX_READ: usize = 5;
+
+/// A removal that takes longer is asked for again, so often.
+const REMOVE_WITHIN_MS: u64 = 60_000;
+const MAX_REMOVE: usize = 10;
+
+/// Who touched files, for those who look at what was touched.
+const TOOL: &str = "workspace_fs";
+
+/// The files of a workspace, by the guest of its container and as the session's user.
+///
+/// The [`Link`] is the host's to a container, or within one that of a worker to its guest's socket.
+#[derive(Debug)]
+pub struct GuestFs {
+    pub(super) link: Link,
+    pub(super) user: Ids,
+    pub(super) root: ContainerPath,
+    read_only: bool,
+    /// Where the user's home is; else git is asked for it, once.
+    pub(super) home: OnceCell<ContainerPath>,
+}
+
+impl GuestFs {
+    /// The files below `root`, as `user` has them.
+    #[must_use]
+    pub fn new(link: Link, user: Ids, root: ContainerPath) -> Self {
+        Self { link, user, root, read_only: false, home: OnceCell::new() }
+    }
+
+    /// Those of a session's container.
+    #[must_use]
+    pub fn of(session: &Session) -> Self {
+        let it = Self::new(session.link.clone(), session.user, session.workdir.clone());
+        let home = session.env.get("HOME").and_then(|it| ContainerPath::parse(it).ok());
+        home.into_iter().fold(it, Self::with_home)
+    }
+
+    /// Nothing can be changed by it.
+    #[must_use]
+    pub fn only_reading(self) -> Self {
+        Self { read_only: true, ..self }
+    }
+
+    /// The home of the user, where that is not what `/etc/passwd` inside says. Snapshots lie below it.
+    #[must_use]
+    pub fn with_home(self, home: ContainerPath) -> Self {
+        Self { home: OnceCell::from(home), ..self }
+    }
+
+    fn path(&self, text: &str) -> Result<String> {
+        folded(&self.root, text)
+    }
+
+    /// The path of something that will be changed.
+    fn changeable(&self, text: &str) -> Result<String> {
+        let path = self.path(text)?;
+        if self.read_only { Err(FsError::ReadOnly(text.to_owned())) } else { Ok(path) }
+    }
+
+    /// What came of an act on what was named `text`.
+    async fn act(&self, text: &str, act: Act, content: &[u8]) -> Result<Done> {
+        match self.link.space(self.user, &self.root, act, content).await? {
+            Done::Not(trouble) => Err(FsError::of(trouble, text)),
+            done => Ok(done),
+        }
+    }
+
+    /// The same for a search: what is wrong with a pattern is told of the pattern.
+    async fn search(&self, (text, pattern): (&str, &str), act: Act) -> Result<Done> {
+        match self.link.space(self.user, &self.root, act, &[]).await? {
+            Done::Not(it) if it.code == TroubleCode::BadPattern => {
+                Err(FsError::invalid(pattern, format!("is no pattern: {}", it.detail)))
+            }
+            Done::Not(trouble) => Err(FsError::of(trouble, text)),
+            done => Ok(done),
+        }
+    }
+
+    fn entry(&self, item: Item) -> FsEntry {
+        FsEntry {
+            kind: match item.kind {
+                ItemKind::File => FsKind::File,
+                ItemKind::Directory => FsKind::Directory,
+                ItemKind::Symlink => FsKind::Symlink,
+                ItemKind::Other => FsKind::Other,
+            },
+            size: item.size,
+            version: item.version,
+            changed: Timestamp::from_millisecond(item.changed_ms).unwrap_or(Timestamp::UNIX_EPOCH),
+            target: item.target,
+            addressable: !item.odd && is_addressable(&self.root, &item.path),
+            path: item.path,
+        }
+    }
+
+    fn entries(&self, items: Vec<Item>) -> Vec<FsEntry> {
+        items.into_iter().map(|it| self.entry(it)).collect()
+    }
+
+    async fn piece(&self, text: &str, path: &str, offset: u64) -> Result<(Vec<u8>, u64)> {
+        let act = Act::Bytes { path: path.to_owned(), offset, limit: PIECE };
+        let Done::Bytes { content, size, .. } = self.act(text, act, &[]).await? else { return Err(unexpected(text)) };
+        if size > MAX_CONTENT {
+            return Err(FsError::TooLarge(text.to_owned()));
+        }
+        let bytes = STANDARD.decode(content).map_err(|_| unexpected(text))?;
+        Ok((bytes, size))
+    }
+
+    /// All of a file, unless it was replaced between two pieces.
+    async fn whole(&self, text: &str, path: &str) -> Result<Option<Vec<u8>>> {
+        let before = self.stat(text).await?;
+        let mut bytes = Vec::new();
+        loop {
+            let (piece, size) = self.piece(text, path, bytes.len() as u64).await?;
+            let (first, ends) = (bytes.is_empty(), piece.is_empty());
+            bytes.extend(piece);
+            match bytes.len() as u64 >= size {
+                // One piece is of one moment by itself.
+                true if first => return Ok(Some(bytes)),
+                true => break,
+                false if ends || size != before.size => return Ok(None),
+                false => {}
+            }
+        }
+        Ok((self.stat(text).await? == before).then_some(bytes))
+    }
+}
+
+#[async_trait]
+impl WorkspaceFs for GuestFs {
+    fn root(&self) -> &ContainerPath {
+        &self.root
+    }
+
+    fn read_only(&self) -> bool {
+        self.read_only
+    }
+
+    async fn read(&self, path: &str) -> Result<String> {
+        String::from_utf8(self.read_bytes(path).await?).map_err(|_| FsError::Binary(path.to_owned()))
+    }
+
+    async fn read_bytes(&self, path: &str) -> Result<Vec<u8>> {
+        let place = self.path(path)?;
+        for _ in 0..MAX_READ {
+            if let Some(bytes) = self.whole(path, &place).await? {
+                return Ok(bytes);
+            }
+        }
+        Err(FsError::Io { path: path.to_owned(), detail: "it changes all the time".into() })
+    }
+
+    async fn exists(&self, path: &str) -> Result<bool> {
+        match self.stat(path).await {
+            Ok(_) => Ok(true),
+            Err(FsError::NotFound(_) | FsError::NotDirectory(_)) => Ok(false),
+            Err(err) => Err(err),
+        }
+    }
+
+    async fn stat(&self, path: &str) -> Result<FsEntry> {
+        let act = Act::Stat { path: self.path(path)? };
+        match self.act(path, act, &[]).await? {
+            Done::Found(item) => Ok(self.entry(item)),
+            _ => Err(unexpected(path)),
+        }
+    }
+
+    async fn list(&self, path: &str) -> Result<Found<FsEntry>> {
+        let act = Act::List { path: self.path(path)?, most: MOST };
+        match self.act(path, act, &[]).await? {
+            Done::Listed { entries, omitted, .. } => {
+                Ok(Found { items: self.entries(entries), omitted, complete: true })
+            }
+            _ => Err(unexpected(path)),
+        }
+    }
+
+    async fn glob(&self, path: &str, pattern: &str) -> Result<Found<FsEntry>> {
+        let (place, searched) = (self.path(path)?, checked(pattern)?.to_owned());
+        let act = Act::Glob { path: place, pattern: searched, gitignore: false, bounds: BOUNDS };
+        match self.search((path, pattern), act).await? {
+            Done::Globbed { entries, omitted, complete } => {
+                Ok(Found { items: self.entries(entries), omitted, complete })
+            }
+            _ => Err(unexpected(path)),
+        }
+    }
+
+    async fn grep(&self, path: &str, lines: &Lines<'_>) -> Result<Found<LineMatch>> {
+        if lines.pattern.is_empty() {
+            return Err(FsError::invalid(lines.pattern, "is no pattern"));
+        }
+        let act = Act::Grep {
+            path: self.path(path)?,
+            pattern: lines.pattern.to_owned(),
+            glob: lines.glob.map(checked).transpose()?.map(str::to_owned),
+            ignore_case: lines.ignore_case,
+            context: lines.context,
+            gitignore: false,
+            bounds: BOUNDS,
+        };
+        match self.search((path, lines.pattern), act).await? {
+            Done::Grepped { matches, omitted, complete } => {
+                let items = matches.into_iter().map(line).collect();
+                Ok(Found { items, omitted, complete })
+            }
+            _ => Err(unexpected(path)),
+        }
+    }
+
+    async fn write(&self, path: &str, text: &str, how: Writing) -> Result<FsEntry> {
+        self.write_bytes(path, text.as_bytes(), how).await
+    }
+
+    async fn write_bytes(&self, path: &str, bytes: &[u8], how: Writing) -> Result<FsEntry> {
+        let place = self.changeable(path)?;
+        if bytes.len() as u64 > MAX_CONTENT {
+            return Err(FsError::TooLarge(path.to_owned()));
+        }
+        if let Some((above, _)) = place.rsplit_once('/').filter(|_| !how.create_parents)
+            && self.stat(above).await.map_err(|err| named(err, path))?.kind != FsKind::Directory
+        {
+            return Err(FsError::NotDirectory(path.to_owned()));
+        }
+        let (executable, seen, tool) = (None, false, TOOL.to_owned());
+        let mode = match how.mode {
+            WriteMode::Create => How::Create,
+            WriteMode::Overwrite => How::Overwrite,
+            WriteMode::Append => How::Append,
+        };
+        let act = Act::Write { path: place, how: mode, executable, seen, tool };
+        match self.act(path, act, bytes).await? {
+            Done::Written(written) => Ok(self.entry(written.file)),
+            _ => Err(unexpected(path)),
+        }
+    }
+
+    async fn delete(&self, path: &str, recursive: bool) -> Result<()> {
+        let place = self.changeable(path)?;
+        if place.is_empty() {
+            return Err(FsError::invalid(path, "is the workspace itself"));
+        }
+        for _ in 0..MAX_REMOVE {
+            let (path_inside, tool) = (place.clone(), TOOL.to_owned());
+            let act = match recursive {
+                true => Act::Remove { path: path_inside, within_ms: REMOVE_WITHIN_MS, tool },
+                false => Act::RemoveOne { path: path_inside, tool },
+            };
+            match self.act(path, act, &[]).await? {
+                Done::Removed { complete: true, .. } => return Ok(()),
+                Done::Removed { .. } => {}
+                _ => return Err(unexpected(path)),
+            }
+        }
+        Err(FsError::Io { path: path.to_owned(), detail: "its removal takes too long".into() })
+    }
+
+    async fn mkdir(&self, path: &str, parents: bool, exist_ok: bool) -> Result<()> {
+        let act = Act::MakeDir { path: self.changeable(path)?, parents, exist_ok };
+        self.act(path, act, &[]).await.map(drop)
+    }
+
+    async fn snapshot(&self, tag: &str) -> Result<String> {
+        // It changes nothing in the workspace.
+        snapshot::take(self, &Tag::parse(tag)?).await
+    }
+
+    async fn restore(&self, tag: &str) -> Result<()> {
+        let tag = Tag::parse(tag)?;
+        if self.read_only {
+            return Err(FsError::ReadOnly(self.root.to_string()));
+        }
+        snapshot::restore(self, &tag).await
+    }
+}
+
+/// A pattern for paths, without a slash at its start.
+fn checked(pattern: &str) -> Result<&str> {
+    if pattern.contains('\0') || pattern.split('/').any(|it| it == "..") {
+        return Err(FsError::invalid(pattern, "has a NUL or `..`"));
+    }
+    Ok(pattern.trim_start_matches('/'))
+}
+
+/// What is wrong with a directory is told of what was to be made in it.
+fn named(err: FsError, path: &str) -> FsError {
+    match err {
+        FsError::NotFound(_) => FsError::NotFound(path.to_owned()),
+        FsError::NotDirectory(_) => FsError::NotDirectory(path.to_owned()),
+        FsError::Escape(_) => FsError::Escape(path.to_owned()),
+        err => err,
+    }
+}
+
+fn line(hit: Hit) -> LineMatch {
+    let Hit { path, line, text, cut, before, after } = hit;
+    LineMatch { path, number: line, line: text, is_cut: cut, before, after }
+}
+
+/// The guest answered something else than was asked for, which none of ours does.
+fn unexpected(path: &str) -> FsError {
+    FsError::Io { path: path.to_owned(), detail: "the guest answered something else".into() }
+}

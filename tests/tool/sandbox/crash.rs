@@ -1,0 +1,176 @@
+//! Whoever takes part in a workflow is killed while it stands at a point: the host's process, which holds the proxy, the
+//! container, and the worker. What was begun is done or not done, the next call goes on, and no work is lost.
+//!
+//! Nothing is left to time: what is killed stands where git inside, the server, the model or the engine was told to wait.
+
+mod host;
+mod inside;
+mod proxy;
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tokio::process::Child;
+
+use super::{Bench, with_bench};
+use crate::engines::git;
+use crate::tool::eventually;
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// What nobody committed, and must be there after everything.
+const WORK: &str = "what nobody else has";
+
+/// Git inside, which waits where it is told to. It is exchanged for the real one, which it becomes.
+const WAITS: &str = "#!/bin/sh\n\
+    if [ -e /tmp/stop ]; then case \" $* \" in *\" $(cat /tmp/stop) \"*) \
+    : > /tmp/stopped; while [ -e /tmp/stop ]; do sleep 0.05; done;; esac; fi\n\
+    exec /bin/itself \"$@\"\n";
+
+/// Workflows that share a sandbox, so that one can be made while another has its work in it.
+async fn with_shared(check: impl AsyncFn(&Bench<'_>)) {
+    with_bench("", async |bench| {
+        bench.configures("image = \"coracle-test-git:1\"", "image = \"coracle-test-git:1\"\ndomain = \"one\"");
+        check(bench).await;
+    })
+    .await;
+}
+
+/// A command that is under way.
+struct Begun(Child);
+
+impl Begun {
+    fn kill(&mut self) {
+        self.0.start_kill().unwrap();
+    }
+
+    /// All that it printed, when it is over. The last line of a run, and the whole answer of anything else, tells how it
+    /// ended.
+    async fn told(self) -> String {
+        let output = tokio::time::timeout(SOON, self.0.wait_with_output()).await.expect("it ends").unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// How it failed: with a code, and words for people.
+    async fn fails(self) -> String {
+        let told = self.told().await;
+        let answer = serde_json::from_str::<Value>(&told).ok();
+        let answer = answer.or_else(|| serde_json::from_str(told.lines().last()?).ok());
+        let answer = answer.unwrap_or_else(|| panic!("no answer: {told}"));
+        let text = |it: &str| answer[it].as_str().unwrap_or_default();
+        assert!(answer["success"] == false || answer["is_error"] == true, "{answer:#}");
+        assert!(!text("message").is_empty() || !text("content").is_empty(), "{answer:#}");
+        assert!(text("code") != "internal", "{answer:#}");
+        text("code").to_owned()
+    }
+}
+
+impl Bench<'_> {
+    fn starts(&self, words: &[&str]) -> Begun {
+        let mut command = self.tool.command(words);
+        let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        Begun(piped.spawn().unwrap())
+    }
+
+    fn begins_worktree(&self, words: &[&str]) -> Begun {
+        self.starts(&[&["worktree"], words, &["--json"]].concat())
+    }
+
+    fn begins_run(&self, id: &str) -> Begun {
+        self.starts(&["worker", "run", "--worktree", id, "--prompt", "go on"])
+    }
+
+    /// A workflow with work that nobody else has.
+    async fn at_work(&self, id: &str) {
+        self.created(id).await;
+        self.inside("10002:10002", &format!("echo '{WORK}' > /workspace/worktrees/{id}/dirty")).await;
+    }
+
+    /// The workflow is there whole, with its work and what it began from.
+    async fn goes_on(&self, id: &str) {
+        self.created(id).await;
+        let told = self.inside("10002:10002", &format!("cd /workspace/worktrees/{id} && cat dirty test.sh")).await;
+        assert!(told.starts_with(WORK) && told.contains("passed"), "{id}: {told}");
+    }
+
+    /// The workflow is over, and what only it had is saved.
+    async fn is_removed_with_its_work(&self, id: &str) {
+        let removed = self.worktree(&["remove", id]).await;
+        assert_eq!(removed["removed"], true, "{removed:#}");
+        self.is_saved(id).await;
+    }
+
+    /// Some save of the workflow has its work, as a clone of the repository reads it.
+    async fn is_saved(&self, id: &str) {
+        let name = format!("{id}.bundle");
+        let bundles: Vec<PathBuf> =
+            below(&self.tool.state().join("saved")).into_iter().filter(|it| it.ends_with(&name)).collect();
+        assert!(!bundles.is_empty(), "{id} is saved");
+        let dir = tempfile::tempdir().unwrap();
+        git(dir.path(), &["clone", "--quiet", "--bare", "--", &self.url(), "it"], "").await;
+        let it = dir.path().join("it");
+        for bundle in bundles {
+            git(&it, &["fetch", "--quiet", &bundle.display().to_string(), "+refs/coracle/*:refs/saved/*"], "").await;
+        }
+        let refs = git(&it, &["for-each-ref", "--format=%(refname)", "refs/saved/salvage"], "").await;
+        for reference in refs.lines() {
+            assert_eq!(git(&it, &["show", &format!("{reference}:dirty")], "").await, WORK);
+        }
+        assert!(!refs.is_empty());
+    }
+
+    /// From now on git inside waits before it does that.
+    async fn stops_git(&self, at: &str) {
+        let exchange = format!(
+            "[ -e /bin/itself ] || {{ mv /bin/git /bin/itself; printf '%s' '{WAITS}' > /bin/git; chmod 755 /bin/git; }}; \
+             rm -f /tmp/stopped; printf '%s' '{at}' > /tmp/stop"
+        );
+        self.inside("0:0", &exchange).await;
+    }
+
+    /// An engine that is busy may not tell in time how it is, and then nothing is begun.
+    async fn begins_until_git_stands(&self, words: &[&str]) -> Begun {
+        let mut begun = self.begins_worktree(words);
+        let end = tokio::time::Instant::now() + SOON;
+        while self.inside("0:0", "ls /tmp/stopped 2>/dev/null").await != "/tmp/stopped" {
+            assert!(tokio::time::Instant::now() < end, "{words:?}: git inside does not come there");
+            if begun.0.try_wait().unwrap().is_some() {
+                assert_eq!(begun.fails().await, "not_ready", "{words:?}");
+                begun = self.begins_worktree(words);
+            }
+        }
+        begun
+    }
+
+    async fn lets_git_go(&self) {
+        self.inside("0:0", "rm -f /tmp/stop").await;
+    }
+
+    /// The model is asked once more than it was.
+    async fn model_is_asked(&self, before: usize) {
+        eventually("the model is asked", SOON, async || self.model.asked().len() > before).await;
+    }
+
+    /// A program of a tool that sleeps for so many seconds is there or not.
+    async fn sleeps(&self, seconds: u32) -> bool {
+        self.inside("0:0", &format!("ps | grep -c '[s]leep {seconds}'")).await.trim() != "0"
+    }
+
+    async fn kills_container(&self) {
+        let id = self.container().await;
+        assert!(self.tool.engine(&["kill", &id]).await.0);
+    }
+}
+
+fn kill(pid: u32) {
+    kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL).unwrap();
+}
+
+/// Every file below a directory.
+fn below(dir: &std::path::Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().map(|it| it.unwrap().path());
+    entries.flat_map(|it| if it.is_dir() { below(&it) } else { vec![it] }).collect()
+}

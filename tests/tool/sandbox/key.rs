@@ -1,0 +1,63 @@
+//! A key that a program of the person's prints (sandbox.md 5).
+
+use serde_json::json;
+
+use super::{Given, KEY, with_bench_of};
+use crate::servers::model::{call, calls, says};
+use crate::tool::person::{Programs, program};
+
+/// Prints the key when it is asked as it should be, and counts how often it was.
+fn printing(key: &str) -> String {
+    format!("echo asked >> \"$0.asked\"; test \"$1 $2\" = 'show model' || exit 1; echo '{key}'")
+}
+
+#[tokio::test]
+async fn a_key_that_a_program_prints_is_sent_to_the_model_and_asked_for_once_a_minute() {
+    // What a variable says is no key where a program is named.
+    let programs = Programs::new().with("key", &printing("sk-printed-7c20e1"));
+    let at = programs.path("key");
+    let key = format!("key_command = [{at:?}, \"show\", \"model\"]");
+    with_bench_of(Given { key: &key, ..Given::USUAL }, "", async |bench| {
+        let asked = at.with_extension("asked");
+        let times = || std::fs::read_to_string(&asked).map_or(0, |it| it.lines().count());
+        let (before, sent_before) = (times(), bench.model.asked().len());
+        let id = bench.id("printed");
+        bench.created(&id).await;
+        let looks = "cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; env; grep -r . /.coracle/run /tmp 2>/dev/null";
+        bench.model.then([calls([call("shell_execute", json!({ "command": ["sh", "-c", looks] }))]), says("done")]);
+        let (ended_well, events) = bench.works(&id, "Look.").await;
+        assert!(ended_well, "{events:#?}");
+        let sent = bench.model.asked();
+        let sent = &sent[sent_before..];
+        assert_eq!(sent.len(), 2);
+        assert!(sent.iter().all(|it| it.headers["authorization"] == "Bearer sk-printed-7c20e1"), "{sent:?}");
+        assert_eq!(times() - before, 1, "two calls of a model, one of the program");
+        let told = serde_json::to_string(&events).unwrap();
+        assert!(!told.contains("printed-7c20e1") && !told.contains(KEY), "{told}");
+        assert!(!bench.inside("0:0", looks).await.contains("printed-7c20e1"));
+        let log = bench.tool.state().join("sandboxes");
+        let logs = std::fs::read_dir(log).unwrap().flatten().map(|it| it.path().join("proxy.jsonl"));
+        let logs: Vec<_> = logs.filter_map(|it| std::fs::read_to_string(it).ok()).collect();
+        assert!(logs.iter().any(|it| it.contains("chat/completions")), "{logs:?}");
+        assert!(logs.iter().all(|it| !it.contains("printed-7c20e1")), "{logs:?}");
+
+        // The next process asks anew. What a program prints that fails may be anything, and is sent to nobody.
+        program(&at, &format!("{}; exit 3", printing("sk-half-a-key")));
+        let (ended_well, events) = bench.works(&id, "Look again.").await;
+        program(&at, &printing("sk-printed-7c20e1"));
+        assert!(!ended_well && times() - before > 1, "{events:#?}");
+        let told = serde_json::to_string(&events).unwrap();
+        assert!(!told.contains("sk-half") && bench.model.asked().len() == sent_before + 2, "{told}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_program_for_a_key_is_named_by_its_whole_path() {
+    with_bench_of(Given { key: "key_command = [\"key\", \"show\"]", ..Given::USUAL }, "", async |bench| {
+        let refused = bench.tries(&["create", &bench.url(), "--workflow", &bench.id("none")]).await;
+        assert_eq!(refused["success"], false, "{refused:#}");
+        assert!(refused["error"].as_str().is_some_and(|it| it.contains("is no whole path")), "{refused:#}");
+    })
+    .await;
+}

@@ -1,0 +1,71 @@
+//! Whose word it is that an image is meant (workspace.md 6.3).
+
+use coracle_runtime::{ImageAct, ImageRef, random_hex};
+use serde_json::{Value, json};
+
+use super::{Agent, Person, configured, with_real_agent};
+use crate::engines::{IMAGE, busybox_with, caught, ran};
+use crate::tool::Tool;
+
+/// What a snippet came to. The image has no bash, and was used all the same.
+async fn runs(agent: &Agent<'_>) -> String {
+    agent.call("run_code", json!({ "code": "1", "language": "bash" })).await["code"].as_str().unwrap().to_owned()
+}
+
+/// The next snippet needs a new container.
+async fn ends_container(agent: &Agent<'_>) {
+    let container = agent.container("run").unwrap();
+    assert!(agent.tool.engine(&["rm", "-f", &container]).await.0);
+}
+
+#[tokio::test]
+async fn r04_what_a_person_trusts_counts_in_one_state_directory_and_in_no_other() {
+    const USED: &str = "language_unavailable";
+    let name = format!("coracle-test-trust-{}", random_hex::<4>());
+    let config = format!("[run_code]\nimage = \"{name}\"\n");
+    with_real_agent(&config, async |agent| {
+        let runtime = &agent.tool.case.runtime;
+        let image = async |act| runtime.image(act).await.unwrap().into_iter().next().map(|it| it.id);
+        let tag = ImageRef::parse(format!("{name}:latest")).unwrap();
+        let first = image(ImageAct::Find(vec![ImageRef::parse(IMAGE).unwrap()])).await.unwrap();
+        image(ImageAct::Tag { image: first.clone(), tag: tag.clone() }).await;
+        let elsewhere = Tool::new(agent.tool.case, &Person::new(configured(&config)));
+        let other = Agent::new(&elsewhere, "agent-2");
+        let checked = caught(async {
+            // Both have seen the first image under the name.
+            assert_eq!((runs(agent).await.as_str(), runs(&other).await.as_str()), (USED, USED));
+            // One that was made of a container of either would say so.
+            let tar = busybox_with("root:x:0:0:root:/root:/bin/sh\n", |_| {});
+            let second = crate::conformance::import(agent.tool.case, &tag, tar).await.id;
+            for agent in [agent, &other] {
+                ends_container(agent).await;
+                assert_eq!(runs(agent).await, "image_changed");
+            }
+            let trust = async |tool: &Tool<'_>| -> Value {
+                let output = tool.run(["images", "trust", &name, "--json"], b"").await;
+                serde_json::from_slice(&output.stdout).unwrap_or_else(|err| panic!("{err}: {output:?}"))
+            };
+            let trusted = trust(agent.tool).await;
+            assert_eq!((&trusted["success"], &trusted["id"]), (&true.into(), &second.as_str().into()), "{trusted:#}");
+            assert_eq!(runs(agent).await, USED);
+            // It is kept: also a later process runs it, and trust that is given again changes nothing.
+            assert_eq!(trust(agent.tool).await["before"], second.as_str());
+            ends_container(agent).await;
+            assert_eq!(runs(&Agent::new(agent.tool, "agent-1")).await, USED);
+
+            assert_eq!(runs(&other).await, "image_changed", "nobody said so there");
+            assert_eq!(trust(&elsewhere).await["before"], first.as_str());
+            assert_eq!(runs(&other).await, USED);
+        });
+        let checked = checked.await;
+        for agent in [agent, &other] {
+            agent.end().await;
+        }
+        agent.tool.engine(&["rmi", "-f", &format!("{name}:latest")]).await;
+        if let Err(panic) = checked {
+            std::panic::resume_unwind(panic);
+        }
+        ran("r04", agent.engine());
+    })
+    .await;
+}

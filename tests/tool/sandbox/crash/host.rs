@@ -34,8 +34,8 @@ async fn a_host_process_killed_anywhere_between_fetch_and_push_is_followed_by_on
 
         // What goes in, and the worktree.
         for (number, at) in ["index-pack", "worktree add", "reset --hard"].into_iter().enumerate() {
-            let name = format!("more-{number}");
-            bench.server.commit("web", &name, &[("more", &format!("{number}\n"))]).await;
+            let name = bench.id(&format!("more-{number}"));
+            bench.server.commit("web", &name, &[("more", &format!("{name}\n"))]).await;
             killed_at(bench, at, &["create", &bench.url(), "--workflow", &name]).await;
             bench.goes_on("first").await;
             bench.at_work(&name).await;

@@ -26,8 +26,8 @@ async fn a_container_killed_at_any_point_is_told_and_comes_back_with_its_work() 
     with_shared(async |bench| {
         bench.at_work("first").await;
         for (number, at) in ["index-pack", "worktree add", "reset --hard"].into_iter().enumerate() {
-            let name = format!("more-{number}");
-            bench.server.commit("web", &name, &[("more", &format!("{number}\n"))]).await;
+            let name = bench.id(&format!("more-{number}"));
+            bench.server.commit("web", &name, &[("more", &format!("{name}\n"))]).await;
             let code = container_killed_at(bench, at, &["create", &bench.url(), "--workflow", &name]).await;
             assert_eq!(code, "sandbox_lost", "{at}");
             bench.goes_on("first").await;

@@ -61,7 +61,9 @@ pub struct CliRuntime {
 mod deadline {
     use std::time::Duration;
 
-    pub(super) const READ: Duration = Duration::from_secs(10);
+    /// Long, for an engine that commits or imports beside it on a slow disk holds its lock meanwhile: Podman's `info` was
+    /// seen to take more than 10 s on two busy cores.
+    pub(super) const READ: Duration = Duration::from_secs(30);
     pub(super) const SIZE: Duration = Duration::from_secs(5);
     pub(super) const MAKE: Duration = Duration::from_secs(60);
     pub(super) const REMOVE: Duration = Duration::from_secs(30);

@@ -157,9 +157,9 @@ impl Verb {
             Self::Create | Self::Start => 60,
             Self::Stop | Self::Remove | Self::RemoveImage | Self::RemoveVolume | Self::ReadStack => 30,
             Self::CreateNetwork | Self::RemoveNetwork | Self::CreateVolume => 15,
-            Self::Info | Self::Inspect | Self::List | Self::FindImage => 10,
-            Self::ListImages | Self::FindNetwork | Self::ListNetworks => 10,
-            Self::Logs | Self::ListVolumes | Self::TagImage => 10,
+            Self::Info | Self::Inspect | Self::List | Self::FindImage => 30,
+            Self::ListImages | Self::FindNetwork | Self::ListNetworks => 30,
+            Self::Logs | Self::ListVolumes | Self::TagImage => 30,
         };
         Some(Duration::from_secs(seconds))
     }

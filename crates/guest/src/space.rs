@@ -14,6 +14,7 @@ mod changed;
 mod dir;
 mod edit;
 mod find;
+mod freed;
 mod grep;
 mod hunt;
 mod ignored;
@@ -40,6 +41,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
+use self::freed::Freed;
 use self::locks::Locks;
 use self::memory::Memory;
 use self::place::Root;
@@ -112,6 +114,7 @@ struct Work<'a> {
     memory: &'a Memory,
     locks: &'a Locks,
     stop: &'a Stop,
+    freed: Freed,
 }
 
 /// Does it and tells what came of it, unless the caller leaves before.
@@ -167,7 +170,7 @@ fn act(supervisor: &Supervisor, ask: Space, content: &[u8], stop: &Stop) -> Resu
             Ok(root) => root,
             Err(trouble) => return Ok(Done::Not(trouble)),
         };
-        let work = Work { root, memory: &memory, locks: &supervisor.spaces.locks, stop };
+        let work = Work { root, memory: &memory, locks: &supervisor.spaces.locks, stop, freed: Freed::default() };
         work.sweep(supervisor.spaces.since);
         Ok(work.act(ask.act, content).unwrap_or_else(Done::Not))
     })

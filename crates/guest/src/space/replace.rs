@@ -47,6 +47,9 @@ impl Work<'_> {
         // Never set-id, which would reach the host through a bind.
         fchmod(&fresh.file, Mode::from_raw_mode(mode & 0o777))?;
         fsync(&fresh.file)?;
+        if let Some(old) = place.there.as_ref().and_then(|it| it.fd.try_clone().ok()) {
+            self.freed.later(old);
+        }
         match over {
             true => renameat(&place.dir, &fresh.name, &place.dir, place.name.as_slice())?,
             false => rename_new(&place.dir, fresh.name.as_bytes(), &place.name)?,

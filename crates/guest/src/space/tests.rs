@@ -50,7 +50,7 @@ impl World {
 
     fn work(&self) -> Work<'_> {
         let root = Root::open(self.dir.path(), "/ws").unwrap().unwrap();
-        Work { root, memory: &self.memory, locks: &self.locks, stop: &self.stop }
+        Work { root, memory: &self.memory, locks: &self.locks, stop: &self.stop, freed: Freed::default() }
     }
 
     fn act(&self, act: Act) -> Done {

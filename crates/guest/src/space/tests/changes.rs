@@ -118,3 +118,25 @@ fn the_least_lately_touched_is_forgotten_first() {
     assert_eq!(all.len(), 10_000);
     assert!(touched(&world, "0").is_some() && touched(&world, "1").is_none() && touched(&world, "10001").is_some());
 }
+
+#[tokio::test]
+async fn a_file_that_gave_way_is_open_until_the_act_is_over_and_no_longer() {
+    let world = World::new();
+    world.file("a", "old");
+    let work = world.work();
+    let write = write::Write { path: "a", how: How::Overwrite, executable: None, seen: false, tool: "write_file" };
+    work.write(&write, b"new").unwrap();
+    assert_eq!(open_without_a_name(&world), 1, "whoever waits for the act does not wait for its end");
+    drop(work);
+    let closed = async {
+        while open_without_a_name(&world) > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(10), closed).await.expect("nobody closed it");
+}
+
+fn open_without_a_name(world: &World) -> usize {
+    let ours = fs::read_dir("/proc/self/fd").unwrap().filter_map(|it| fs::read_link(it.unwrap().path()).ok());
+    ours.filter(|it| it.starts_with(world.path("")) && it.to_string_lossy().ends_with(" (deleted)")).count()
+}

@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::codec::{self, Frame};
 use crate::files::How;
 use crate::supervisor::Supervisor;
-use crate::wire::{Ask, Fault, FaultCode, Hello, MAX_CHANNELS, MAX_UNKNOWN, Say, VERSION, WINDOW};
+use crate::wire::{Answer, Ask, Fault, FaultCode, Hello, MAX_CHANNELS, MAX_UNKNOWN, Say, VERSION, WINDOW};
 use crate::{answer, command, content, door, outlet, relay, session, space, walk, wire};
 
 /// Frames on their way out. Each holds at most [`PIECE`] bytes of data.
@@ -110,6 +110,22 @@ impl Outbox {
         self.say_with(head, payload).await
     }
 
+    /// An answer with a content of any length, or what came in its way.
+    pub(crate) async fn say_whole(&self, told: Result<(Answer, Vec<u8>), Fault>) {
+        let (answer, content) = match told {
+            Ok(told) => told,
+            Err(fault) => return self.say_result(Err(fault)).await,
+        };
+        if self.say(Say::Answer(answer)).await {
+            let pieces = content.len().div_ceil(PIECE);
+            for (index, piece) in content.chunks(PIECE).enumerate() {
+                if !self.say_data(Say::Data { last: index + 1 == pieces }, piece.to_vec()).await {
+                    return;
+                }
+            }
+        }
+    }
+
     /// Ends the channel with a fault or an answer.
     pub(crate) async fn say_result(&self, result: Result<(Say, Vec<u8>), Fault>) {
         match result {
@@ -121,6 +137,16 @@ impl Outbox {
 
 /// What a channel hears after it was opened.
 pub(crate) type Inbox = mpsc::Receiver<Frame<Ask>>;
+
+/// Waits until whoever opened a channel leaves it.
+pub(crate) async fn left(inbox: &mut Inbox) -> Fault {
+    while let Some(frame) = inbox.recv().await {
+        if matches!(frame, Frame { head: Ask::Leave, .. }) {
+            break;
+        }
+    }
+    Fault::new(FaultCode::Invalid, "the channel was left")
+}
 
 struct Channel {
     inbox: mpsc::Sender<Frame<Ask>>,

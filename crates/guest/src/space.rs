@@ -46,13 +46,12 @@ use self::locks::Locks;
 use self::memory::Memory;
 use self::place::Root;
 use crate::answer::apart;
-use crate::codec::Frame;
 use crate::command::whole;
 use crate::files::as_user;
-use crate::serve::{Inbox, Outbox, PIECE};
+use crate::serve::{Inbox, Outbox, left};
 use crate::supervisor::Supervisor;
 use crate::wire::space::{Act, Done, MAX_CONTENT, Space, Trouble};
-use crate::wire::{Answer, Ask, Fault, FaultCode, Say};
+use crate::wire::{Answer, Fault, FaultCode};
 
 /// Workspaces that are remembered, at most. A container has one.
 const MAX_ROOTS: usize = 64;
@@ -134,29 +133,10 @@ pub(crate) async fn space(
         let _stop = StopOnDrop(stop.clone());
         tokio::select! {
             told = apart(move || act(&supervisor, ask, &content, &stop).map(told::json)) => told?,
-            () = left(&mut inbox) => Err(Fault::new(FaultCode::Invalid, "the channel was left")),
+            fault = left(&mut inbox) => Err(fault),
         }
     };
-    let json = match told.await {
-        Ok(json) => json,
-        Err(fault) => return out.say_result(Err(fault)).await,
-    };
-    if out.say(Say::Answer(Answer::Space)).await {
-        let pieces = json.len().div_ceil(PIECE);
-        for (index, piece) in json.chunks(PIECE).enumerate() {
-            if !out.say_data(Say::Data { last: index + 1 == pieces }, piece.to_vec()).await {
-                return;
-            }
-        }
-    }
-}
-
-async fn left(inbox: &mut Inbox) {
-    while let Some(frame) = inbox.recv().await {
-        if matches!(frame, Frame { head: Ask::Leave, .. }) {
-            return;
-        }
-    }
+    out.say_whole(told.await.map(|json| (Answer::Space, json))).await;
 }
 
 fn act(supervisor: &Supervisor, ask: Space, content: &[u8], stop: &Stop) -> Result<Done, Fault> {

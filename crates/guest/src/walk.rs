@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use crate::answer::{TURN, apart};
-use crate::codec::Frame;
 use crate::files::{Sought, Walker};
-use crate::serve::{Inbox, Outbox, PIECE};
+use crate::serve::{Inbox, Outbox, left};
 use crate::session::within;
 use crate::supervisor::Supervisor;
-use crate::wire::{Answer, Ask, Fault, FaultCode, Holding, Say, Walk};
+use crate::wire::{Answer, Fault, FaultCode, Holding, Walk};
 
 /// Goes through files and tells what it met, unless the caller leaves before.
 pub(crate) async fn walk(
@@ -21,29 +20,10 @@ pub(crate) async fn walk(
         let values = within(payload, ask.holding.as_ref().map_or(0, |it| it.bytes), &mut inbox).await?;
         tokio::select! {
             met = go(supervisor, ask, values) => met,
-            () = left(&mut inbox) => Err(Fault::new(FaultCode::Invalid, "the channel was left")),
+            fault = left(&mut inbox) => Err(fault),
         }
     };
-    let (entries, more) = match met.await {
-        Ok(met) => met,
-        Err(fault) => return out.say_result(Err(fault)).await,
-    };
-    if out.say(Say::Answer(Answer::Walked { more })).await {
-        let pieces = entries.len().div_ceil(PIECE);
-        for (index, piece) in entries.chunks(PIECE).enumerate() {
-            if !out.say_data(Say::Data { last: index + 1 == pieces }, piece.to_vec()).await {
-                return;
-            }
-        }
-    }
-}
-
-async fn left(inbox: &mut Inbox) {
-    while let Some(frame) = inbox.recv().await {
-        if matches!(frame, Frame { head: Ask::Leave, .. }) {
-            return;
-        }
-    }
+    out.say_whole(met.await.map(|(entries, more)| (Answer::Walked { more }, entries))).await;
 }
 
 /// In turns: who leaves ends it, and others have the thread in between.

@@ -98,14 +98,19 @@ impl Client {
         stdin: Stdin,
         within: Duration,
     ) -> Result<Finished> {
-        let ended = process::run(verb, &self.invocation(words), stdin, (within, ANSWER_BYTES)).await?;
-        if ended.ok() { Ok(ended) } else { Err(self.failed(verb, &ended)) }
+        self.finish(verb, &self.invocation(words), stdin, within).await
     }
 
     /// Runs what was put together already; a status other than 0 is an error.
-    pub(super) async fn finish(&self, verb: &'static str, invocation: &Invocation, within: Duration) -> Result<()> {
-        let ended = process::run(verb, invocation, Stdin::Empty, (within, ANSWER_BYTES)).await?;
-        if ended.ok() { Ok(()) } else { Err(self.failed(verb, &ended)) }
+    pub(super) async fn finish(
+        &self,
+        verb: &'static str,
+        invocation: &Invocation,
+        stdin: Stdin,
+        within: Duration,
+    ) -> Result<Finished> {
+        let ended = process::run(verb, invocation, stdin, (within, ANSWER_BYTES)).await?;
+        if ended.ok() { Ok(ended) } else { Err(self.failed(verb, &ended)) }
     }
 
     /// As [`feed`](Self::feed), with a directory for temporary files that goes with them: Podman 4.3 leaves a copy of
@@ -120,8 +125,7 @@ impl Client {
         let temp = self.temp_dir("copy")?;
         let mut invocation = self.invocation(words);
         invocation.env.insert("TMPDIR".into(), temp.path().into());
-        let ended = process::run(verb, &invocation, stdin, (within, ANSWER_BYTES)).await?;
-        if ended.ok() { Ok(ended) } else { Err(self.failed(verb, &ended)) }
+        self.finish(verb, &invocation, stdin, within).await
     }
 
     /// Runs with its output going to a file, up to a limit.

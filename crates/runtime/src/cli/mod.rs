@@ -364,7 +364,7 @@ impl ContainerRuntime for CliRuntime {
                 let plain = ("DOCKER_BUILDKIT".to_owned(), "0".into());
                 let env = if self.dialect == Dialect::Docker { vec![plain] } else { Vec::new() };
                 let invocation = self.client.carrying((args::build(self.dialect, self.facts, &build), env));
-                self.client.finish("build", &invocation, build.deadline).await?;
+                self.client.finish("build", &invocation, Stdin::Empty, build.deadline).await?;
                 self.find_images(&[build.tag.to_string()]).await
             }
             ImageAct::List(filter) => {

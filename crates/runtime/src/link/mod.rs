@@ -27,6 +27,7 @@ mod space;
 #[cfg(test)]
 mod trials;
 mod walk;
+mod whole;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

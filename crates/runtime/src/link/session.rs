@@ -5,7 +5,7 @@ use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use super::channels::{Heard, Talk};
-use super::connection::{Broken, PIECE};
+use super::connection::Broken;
 use super::{Link, SOON, answer, not_understood, refused, sendable};
 use crate::{ContainerPath, Error, Ids, Result, Secret};
 
@@ -86,19 +86,10 @@ impl Link {
 
     async fn tell_once(&self, ask: Ask, bytes: &[u8]) -> Result<Result<Heard, Broken>> {
         let talk = Talk::Answer { fits: |it| *it == Answer::Done, payload: 0 };
-        let mut pieces = bytes.chunks(PIECE).map(<[u8]>::to_vec);
-        let opened = self.connection().await?.open(ask, pieces.next().unwrap_or_default(), talk).await;
-        let mut channel = match opened {
+        let mut channel = match self.connection().await?.bring(ask, bytes, talk).await {
             Ok(channel) => channel,
             Err(broken) => return Ok(Err(broken)),
         };
-        let to = channel.sender();
-        for piece in pieces {
-            // A guest that refuses does not wait for the rest, and says why.
-            if !to.send(Ask::More, piece).await {
-                break;
-            }
-        }
         Ok(answer(&mut channel).await)
     }
 }

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use coracle_guest::wire::space::{Act, Done, MAX_TOLD, Space};
-use coracle_guest::wire::{self, Answer, Ask, Say, Who};
+use coracle_guest::wire::{self, Answer, Ask, Who};
 use tokio::time::timeout;
 
 use super::channels::Talk;
-use super::connection::{Broken, PIECE};
-use super::{Link, not_understood, refused, sendable};
+use super::connection::Broken;
+use super::{Link, refused, sendable};
 use crate::{ContainerPath, Error, Ids, Result};
 
 /// What a guest may take altogether: a walk or a removal ends itself long before.
@@ -46,34 +46,14 @@ impl Link {
     async fn space_once(&self, ask: Ask, content: &[u8]) -> Result<Result<Done, Broken>> {
         let connection = self.connection().await?;
         let talk = Talk::Content { fits: |it| matches!(it, Answer::Space), most: MAX_TOLD as u64 };
-        let mut pieces = content.chunks(PIECE).map(<[u8]>::to_vec);
-        let mut channel = match connection.open(ask, pieces.next().unwrap_or_default(), talk).await {
+        let mut channel = match connection.bring(ask, content, talk).await {
             Ok(channel) => channel,
             Err(broken) => return Ok(Err(broken)),
         };
-        let to = channel.sender();
-        for piece in pieces {
-            // A guest that refuses does not wait for the rest, and says why.
-            if !to.send(Ask::More, piece).await {
-                break;
-            }
-        }
-        let mut json = Vec::new();
-        loop {
-            match channel.next().await {
-                Ok((Say::Answer(Answer::Space) | Say::Credit(_), _)) => {}
-                Ok((Say::Data { last }, piece)) => {
-                    channel.took(piece.len());
-                    json.extend(piece);
-                    if last {
-                        break;
-                    }
-                }
-                Ok((Say::Failed(fault), _)) => return Err(refused(fault)),
-                Ok(_) => return Err(not_understood()),
-                Err(broken) => return Ok(Err(broken)),
-            }
-        }
+        let json = match channel.content().await? {
+            Ok((_, json)) => json,
+            Err(broken) => return Ok(Err(broken)),
+        };
         let unreadable = |err: serde_json::Error| Error::Unreadable { verb: "space", detail: err.to_string() };
         serde_json::from_slice(&json).map(Ok).map_err(unreadable)
     }

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use coracle_guest::wire::{self, Answer, Ask, Holding, MAX_SESSION, MAX_WALKED, Say};
+use coracle_guest::wire::{self, Answer, Ask, Holding, MAX_SESSION, MAX_WALKED};
 use jiff::Timestamp;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use super::channels::Talk;
 use super::command::ms;
-use super::connection::{Broken, PIECE};
-use super::{Link, not_understood, refused, sendable};
+use super::connection::Broken;
+use super::{Link, refused, sendable};
 use crate::{ContainerPath, Error, Result, Secret};
 
 /// What a guest may take beyond the time that it was given: it is to tell what it met.
@@ -88,37 +88,18 @@ impl Link {
         // What was met is parsed whole, so only some may come at once.
         let _place = connection.list_place().await?;
         let talk = Talk::Content { fits: |it| matches!(it, Answer::Walked { .. }), most: MAX_WALKED as u64 };
-        let mut pieces = payload.chunks(PIECE).map(<[u8]>::to_vec);
-        let mut channel = match connection.open(ask, pieces.next().unwrap_or_default(), talk).await {
+        let mut channel = match connection.bring(ask, payload, talk).await {
             Ok(channel) => channel,
             Err(broken) => return Ok(Err(broken)),
         };
-        let to = channel.sender();
-        for piece in pieces {
-            // A guest that refuses does not wait for the rest, and says why.
-            if !to.send(Ask::More, piece).await {
-                break;
-            }
-        }
-        let (mut more, mut json) = (None, Vec::new());
-        loop {
-            match channel.next().await {
-                Ok((Say::Answer(Answer::Walked { more: is }), _)) => more = Some(is),
-                Ok((Say::Data { last }, piece)) => {
-                    channel.took(piece.len());
-                    json.extend(piece);
-                    if last {
-                        break;
-                    }
-                }
-                Ok((Say::Failed(fault), _)) => return Err(refused(fault)),
-                Ok(_) => return Err(not_understood()),
-                Err(broken) => return Ok(Err(broken)),
-            }
-        }
+        let (answer, json) = match channel.content().await? {
+            Ok(told) => told,
+            Err(broken) => return Ok(Err(broken)),
+        };
+        let more = if let Some(Answer::Walked { more }) = answer { more } else { true };
         let entries = serde_json::from_slice(&json)
             .map_err(|err| Error::Unreadable { verb: "walk", detail: format!("line {}", err.line()) })?;
-        Ok(Ok(Walked { entries, more: more.unwrap_or(true) }))
+        Ok(Ok(Walked { entries, more }))
     }
 }
 

@@ -232,24 +232,19 @@ fn refused(failure: &Failure) -> Said {
 
 fn done_object(value: &Map<String, Value>) -> Said {
     let text = serde_json::to_string_pretty(value).unwrap_or_default();
-    let answer = json!({
-        "message": "Done.",
-        "value": value,
-        "success": true,
-        "exclude_value_from_context": false,
-        "truncated": false,
-        "omitted": 0,
-        "omitted_exact": true,
-        "warnings": [],
-    });
-    Said { answer: answer.as_object().cloned().unwrap_or_default(), text }
+    Said { answer: done("Done.", value), text }
 }
 
 fn shell_output(value: &Map<String, Value>) -> Said {
     let data = value.get("data").and_then(Value::as_str).map(str::to_owned);
     let rendered = data.unwrap_or_else(|| serde_json::to_string(&value.get("matches")).unwrap_or_default());
     let message = "Read kept output.";
-    let answer = json!({
+    Said { answer: done(message, value), text: format!("{message}\n\n{rendered}") }
+}
+
+/// The envelope of what went well and is told whole.
+fn done(message: &str, value: &Map<String, Value>) -> Map<String, Value> {
+    let envelope = json!({
         "message": message,
         "value": value,
         "success": true,
@@ -259,7 +254,7 @@ fn shell_output(value: &Map<String, Value>) -> Said {
         "omitted_exact": true,
         "warnings": [],
     });
-    Said { answer: answer.as_object().cloned().unwrap_or_default(), text: format!("{message}\n\n{rendered}") }
+    envelope.as_object().cloned().unwrap_or_default()
 }
 
 fn value_schema<T: JsonSchema>() -> Value {

@@ -1,0 +1,144 @@
+//! Users that are settled in images of all kinds.
+
+use super::*;
+
+fn image(passwd: Option<&str>) -> TempDir {
+    let root = tempfile::tempdir().unwrap();
+    fs::set_permissions(root.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    if let Some(passwd) = passwd {
+        fs::create_dir(root.path().join("etc")).unwrap();
+        fs::write(root.path().join("etc/passwd"), passwd).unwrap();
+        fs::set_permissions(root.path().join("etc/passwd"), PermissionsExt::from_mode(0o640)).unwrap();
+    }
+    root
+}
+
+/// Who is settled: a stranger where that can be, else whoever runs the tests.
+fn guest() -> (u32, u32) {
+    if geteuid().is_root() { (61_234, 61_235) } else { (geteuid().as_raw(), getegid().as_raw()) }
+}
+
+fn ask(workdir: &str) -> Settle {
+    let (uid, gid) = guest();
+    Settle { uid, gid, workdir: workdir.into(), bound: vec![] }
+}
+
+#[tokio::test]
+async fn a_user_is_settled_in_an_empty_image() {
+    let root = image(None);
+    let container = on(root.path());
+    let (uid, gid) = guest();
+    let expected = Settled {
+        name: "agent".into(),
+        home: "/home/agent".into(),
+        shell: "/bin/sh".into(),
+        uid,
+        gid,
+        readable: true,
+        writable: true,
+    };
+    for _ in 0..2 {
+        assert_eq!(container.settle(ask("/work/here")).await.unwrap(), expected);
+    }
+    let read = |path: &str| fs::read_to_string(root.path().join(path)).unwrap();
+    assert_eq!(read("etc/passwd"), format!("agent:x:{uid}:{gid}::/home/agent:/bin/sh\n"));
+    assert_eq!(read("etc/group"), format!("agent:x:{gid}:\n"));
+    let of = |path: &str| fs::metadata(root.path().join(path)).map(|it| (it.uid(), it.mode() & 0o7777)).unwrap();
+    assert_eq!((of("home/agent"), of("work/here")), ((uid, 0o700), (uid, 0o755)));
+    assert_eq!((of("home"), of("etc/passwd")), ((geteuid().as_raw(), 0o755), (geteuid().as_raw(), 0o644)));
+    assert_eq!(fs::read_dir(root.path().join("etc")).unwrap().count(), 2);
+}
+
+#[tokio::test]
+async fn an_entry_is_reused_and_a_shell_that_is_none_is_not() {
+    let (uid, _) = guest();
+    let line = format!("node:x:{uid}:7::/srv/node:/usr/sbin/nologin");
+    let root = image(Some(&line));
+    fs::create_dir_all(root.path().join("bin")).unwrap();
+    fs::write(root.path().join("bin/zsh"), "").unwrap();
+    fs::set_permissions(root.path().join("bin/zsh"), PermissionsExt::from_mode(0o755)).unwrap();
+    let settled = on(root.path()).settle(ask("/")).await.unwrap();
+    assert_eq!((&*settled.name, &*settled.home, &*settled.shell), ("node", "/srv/node", "/bin/zsh"));
+    assert_eq!(fs::read_to_string(root.path().join("etc/passwd")).unwrap(), line);
+}
+
+#[tokio::test]
+async fn a_table_keeps_its_lines_and_its_mode_and_a_link_stays_one() {
+    let root = image(Some("root:x:0:0::/root:/bin/sh"));
+    fs::write(root.path().join("etc/real"), "agent:x:1:").unwrap();
+    symlink("/etc/real", root.path().join("etc/group")).unwrap();
+    if guest().0 == 0 {
+        return;
+    }
+    on(root.path()).settle(ask("/")).await.unwrap();
+    let (uid, gid) = guest();
+    let read = |path: &str| fs::read_to_string(root.path().join(path)).unwrap();
+    assert_eq!(read("etc/passwd"), format!("root:x:0:0::/root:/bin/sh\nagent:x:{uid}:{gid}::/home/agent:/bin/sh\n"));
+    assert_eq!(fs::metadata(root.path().join("etc/passwd")).unwrap().mode() & 0o777, 0o640);
+    assert!(fs::symlink_metadata(root.path().join("etc/group")).unwrap().is_symlink());
+    assert_eq!(read("etc/real"), format!("agent:x:1:\nagent2:x:{gid}:\n"));
+}
+
+#[tokio::test]
+async fn what_is_bound_keeps_its_owner_and_is_looked_at_as_the_user() {
+    let root = image(None);
+    for (name, mode) in [("closed", 0o700), ("readable", 0o755), ("open", 0o777)] {
+        fs::create_dir(root.path().join(name)).unwrap();
+        fs::set_permissions(root.path().join(name), PermissionsExt::from_mode(mode)).unwrap();
+    }
+    symlink("/readable", root.path().join("link")).unwrap();
+    let own = !is_root();
+    let container = on(root.path());
+    for (workdir, readable, writable) in
+        [("/closed", own, own), ("/readable", true, own), ("/link", true, own), ("/open", true, true)]
+    {
+        let bound = vec![workdir.to_owned()];
+        let settled = container.settle(Settle { bound, ..ask(workdir) }).await.unwrap();
+        assert_eq!((settled.readable, settled.writable), (readable, writable), "{workdir}");
+        assert_eq!(fs::symlink_metadata(root.path().join(&workdir[1..])).unwrap().uid(), geteuid().as_raw());
+    }
+}
+
+#[tokio::test]
+async fn a_work_directory_of_roots_becomes_the_users_and_one_for_everybody_does_not() {
+    if !is_root() {
+        return eprintln!("skipped: giving a directory to another user needs root");
+    }
+    let root = image(None);
+    for (name, mode) in [("closed", 0o700), ("open", 0o1777)] {
+        fs::create_dir(root.path().join(name)).unwrap();
+        fs::set_permissions(root.path().join(name), PermissionsExt::from_mode(mode)).unwrap();
+    }
+    fs::write(root.path().join("closed/file"), "").unwrap();
+    let owner = |path: &str| fs::metadata(root.path().join(path)).unwrap().uid();
+    for workdir in ["/closed", "/open"] {
+        assert!(on(root.path()).settle(ask(workdir)).await.unwrap().writable, "{workdir}");
+    }
+    assert_eq!([owner("closed"), owner("closed/file"), owner("open")], [guest().0, 0, 0]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_made_is_said() {
+    let root = image(None);
+    fs::write(root.path().join("file"), "").unwrap();
+    symlink("/nowhere", root.path().join("dangling")).unwrap();
+    for workdir in ["/file/x", "/file", "/dangling", "relative"] {
+        let fault = on(root.path()).settle(ask(workdir)).await.unwrap_err();
+        assert!([FaultCode::NoDirectory, FaultCode::Invalid].contains(&fault.code), "{workdir}: {fault:?}");
+    }
+    let fault = on(root.path()).ids(&Who::Name("nobody".into())).unwrap_err();
+    assert_eq!(fault.code, FaultCode::NoUser);
+    let fault = on(root.path()).ids(&Who::Ids { uid: 0, gid: Some(u32::MAX) }).unwrap_err();
+    assert_eq!(fault.code, FaultCode::NoUser);
+}
+
+#[tokio::test]
+async fn a_table_that_is_a_pipe_keeps_nobody_waiting() {
+    let root = image(None);
+    fs::create_dir(root.path().join("etc")).unwrap();
+    let pipe = root.path().join("etc/passwd");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let container = on(root.path());
+    assert_eq!(container.ids(&myself()).unwrap().uid, geteuid().as_raw());
+    assert_eq!(container.settle(ask("/")).await.unwrap_err().code, FaultCode::Io);
+}

@@ -10,7 +10,7 @@ use coracle_lifecycle::{
     Blueprint, BoxError, EndReason, EndedRooms, Ending, Engines, GuestProgram, Links, Moment, Ready, Reason, RoomAsk,
     RoomDeed, RoomError, RoomEvent, RoomRole, RoomTerms, Rooms, SaveLimits, Saving, Store,
 };
-use coracle_runtime::link::LinkSettings;
+use coracle_runtime::link::{LinkSettings, Transport};
 use coracle_runtime::{
     ByteSize, Capabilities, Command, Container, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, EngineKind,
     Exec, Exit, Handle, Ids, ImageAct, ImageRef, LabelFilter, LabelNamespace, Limits, NetworkAsk, Policy, ProcessId,
@@ -67,6 +67,8 @@ struct Plan {
     labels: BTreeMap<String, String>,
     capabilities: Capabilities,
     keeps_limits: bool,
+    /// Its guest is spoken to by a command of the engine.
+    by_stream: bool,
 }
 
 fn session() -> ContainerName {
@@ -90,6 +92,7 @@ impl<'a> Bench<'a> {
             labels: [self.case.label()].into(),
             capabilities: self.capabilities,
             keeps_limits: self.case.keeps_limits(),
+            by_stream: false,
         };
         Process {
             rooms: Rooms::new(store, Links::new(LinkSettings::default()), RoomTerms::default()),
@@ -146,7 +149,7 @@ impl Plan {
         let limits = Limits { memory: Some(ByteSize::mib(128)), cpus: Some(1.0), pids: Some(256) };
         let spec = CreateSpec {
             exec_user: USER,
-            read_only: true,
+            read_only: !self.by_stream,
             // The image has no such home, whose mode would stay.
             tmpfs: vec![
                 Tmpfs { at: at("/tmp"), size: ByteSize::mib(16), mode: 0o1777 },
@@ -159,14 +162,16 @@ impl Plan {
             labels: self.labels.clone(),
             ..CreateSpec::new(ContainerName::parse("any")?, image)
         };
+        // A volume over a directory of the image is whose that is, and nobody gives it away where nobody is root.
+        let place = if self.capabilities == Capabilities::None { "/bin" } else { "/workspace" };
         Ok(Blueprint {
             spec,
             policy: Policy::everything(),
             image: found.into_iter().next().ok_or("the image is there")?,
             reference: IMAGE.into(),
-            guest: guest(),
-            volume_at: at("/workspace"),
-            workdir: at("/workspace"),
+            guest: GuestProgram { shared_files: !self.by_stream, ..guest() },
+            volume_at: at(place),
+            workdir: at(place),
             env: BTreeMap::new(),
             volume_size: None,
             fill: None,
@@ -185,7 +190,15 @@ impl Process {
     async fn ensure(&self) -> Result<Ready, RoomError> {
         let (tell, session) = (self.tell(), session());
         let (role, owner) = (self.role, self.owner.as_ref());
-        let ask = RoomAsk { session: &session, role, spec_hash: "a", owner, tell: &tell };
+        let ask = RoomAsk {
+            session: &session,
+            role,
+            spec_hash: "a",
+            user: USER,
+            rootless: self.plan.capabilities == Capabilities::None,
+            owner,
+            tell: &tell,
+        };
         self.rooms.ensure(&*self.engines, ask, |runtime| self.plan.blueprint(runtime)).await
     }
 
@@ -333,7 +346,6 @@ async fn w02_many_first_calls_of_two_processes_make_one() {
 #[tokio::test]
 async fn w04_a_volume_that_cannot_be_written_is_no_room_and_nothing_is_left() {
     with_real_engines(async |case| {
-        // Without capabilities nobody can give it to the user.
         checked(case, Capabilities::None, async |bench| {
             let failed = bench.process().ensure().await;
             assert!(matches!(failed, Err(RoomError::NotReady(_))), "{failed:?}");
@@ -428,6 +440,41 @@ async fn w08_one_that_nobody_uses_goes_but_not_while_a_command_runs() {
         assert!(matches!(bench.told().last(), Some(RoomDeed::Ended { reason: EndReason::Lifetime })));
         let third = here.room().await;
         assert_eq!((news(&third), third.room.generation), (Some((Reason::Lifetime, 2, 1, true)), 1));
+        ran("W08", bench.case.engine());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn w08_one_whose_way_out_is_our_own_link_goes_too_but_not_while_somebody_is_in_it() {
+    with_bench(async |bench| {
+        let mut here = bench.process();
+        here.plan.by_stream = true;
+        let first = here.room().await;
+        if first.link.transport() != Some(Transport::Stream) {
+            return; // an engine that is played runs no commands of its own
+        }
+        // What keeps its way out has the link for as long as this process lives.
+        let (kept, container) = (first.link.clone(), id(&first).to_owned());
+        drop(first);
+        let mut somebody = engine_program(bench.case.engine().as_str());
+        let mut somebody = somebody.args(["exec", &container, "sleep", "4"]).spawn().unwrap();
+        let sees = async |execs: usize| {
+            let begun = std::time::Instant::now();
+            while bench.containers().await[0].execs != execs {
+                assert!(begun.elapsed() < Duration::from_secs(20), "{execs} are not seen");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        sees(2).await;
+        here.sweep(1000).await;
+        assert_eq!(bench.left().await, (1, 1, 1), "somebody is in it");
+        assert!(somebody.wait().await.unwrap().success());
+        sees(1).await;
+        assert_eq!(kept.transport(), Some(Transport::Stream), "a look takes nobody's way out");
+        here.sweep(1000).await;
+        assert_eq!(bench.left().await, (0, 1, 1));
+        drop(kept);
         ran("W08", bench.case.engine());
     })
     .await;

@@ -11,12 +11,13 @@ use coracle_guest::codec::{self, Frame as Framed};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::link::wire::{Ask, Hello, Say, Settle};
 use coracle_runtime::link::{Dial, Dialled, LinkSettings, Transport};
-use coracle_runtime::{Access, ContainerPath, Exit, Link, Mount, NetworkOn};
+use coracle_runtime::{Access, ContainerPath, Exit, Link, Mount, NetworkOn, Secret};
+use coracle_sandbox::driver::{GenerateRequest, SandboxDriver};
 use coracle_sandbox::provider::{ExecCall, ExecUser, Frame, SandboxProvider, Teardown, WriteOpts};
-use coracle_sandbox::proxy::{Grants, Tokens};
+use coracle_sandbox::proxy::{FixedKey, Grants, ProviderConfig, ProviderKind, Tokens};
 use coracle_sandbox::{
-    AGENT, Code, ContainerSandboxProvider, Containers, Domain, Failure, Gate, Held, Look, Preparing, ProfileName,
-    Readying, Result, Sandbox, SandboxDir, SandboxKey, SandboxRecord, WorkflowId,
+    AGENT, Because, Code, ContainerSandboxProvider, Containers, Domain, Failure, Gate, Held, Look, Preparing,
+    ProfileName, Readying, Result, Sandbox, SandboxDir, SandboxKey, SandboxRecord, WorkflowId,
 };
 use futures_util::StreamExt;
 use tempfile::TempDir;
@@ -24,6 +25,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::engines::{Case, Running, Way, on_every_engine, ran};
+use crate::servers::model::{ModelServer, says};
 
 /// One container, which somebody else has made.
 #[derive(Debug)]
@@ -39,7 +41,16 @@ struct One {
 impl Containers for One {
     async fn ensure(&self) -> Result<Held> {
         let (link, id, in_use) = (self.link.clone(), self.id.clone(), Arc::new(()));
-        Ok(Held { link, id, image_id: None, generation: 1, recreated: None, spec_pending: false, in_use })
+        Ok(Held {
+            link,
+            id,
+            image_id: None,
+            generation: 1,
+            recreated: None,
+            spec_pending: false,
+            between: None,
+            in_use,
+        })
     }
 
     async fn look(&self) -> Result<Look> {
@@ -51,7 +62,7 @@ impl Containers for One {
         Ok(())
     }
 
-    async fn remove(&self) -> Result<()> {
+    async fn remove(&self, _: Because) -> Result<()> {
         let fails = self.stays.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |it| it.checked_sub(1)).is_ok();
         if fails { Err(Failure::new(Code::Internal, "The engine did not remove it.")) } else { Ok(()) }
     }
@@ -62,6 +73,9 @@ struct Bench<'a> {
     dir: SandboxDir,
     containers: Arc<One>,
     running: Running<'a>,
+    model: ModelServer,
+    /// Of which other providers can be made.
+    parts: (Sandbox, Arc<Gate>),
     _state: TempDir,
 }
 
@@ -86,12 +100,18 @@ async fn with_sandbox(network: fn() -> NetworkOn, check: impl AsyncFn(&Bench<'_>
         running.link().settle(Settle { uid: AGENT.uid, gid: AGENT.gid, workdir, bound: vec![] }).await.unwrap();
         let (link, id) = (running.link().clone(), running.id.to_string());
         let containers = Arc::new(One { link, id, discarded: AtomicU32::new(0), stays: AtomicU32::new(0) });
-        let gate = Gate::new(dir.clone(), Grants::new(profile.clone(), Tokens::default()), None);
+        let model = ModelServer::start().await;
+        let key = Arc::new(FixedKey(Arc::new(Secret::from("sk-canary"))));
+        let at = model.url().replace("/proxy/v1", "");
+        let asks = ProviderConfig::new(ProviderKind::OpenAi, &at, key, &["scripted".to_owned()]).unwrap();
+        let grants = Grants { provider: Some(asks), ..Grants::new(profile.clone(), Tokens::default()) };
+        let gate = Arc::new(Gate::new(dir.clone(), grants, None));
         let home = Some("/home/agent".to_owned());
         let preparing = Preparing { home, ..Preparing::default() };
         let sandbox = Sandbox::new(containers.clone(), Readying::new(dir.clone(), profile, preparing));
-        let provider = ContainerSandboxProvider::new(sandbox, Arc::new(gate), BTreeMap::new(), "none".into());
-        check(&Bench { provider, dir, containers, running, _state: state }, case).await;
+        let parts = (sandbox.clone(), gate.clone());
+        let provider = ContainerSandboxProvider::new(sandbox, gate, BTreeMap::new(), "none".into());
+        check(&Bench { provider, dir, containers, running, model, parts, _state: state }, case).await;
     })
     .await;
 }
@@ -103,7 +123,7 @@ async fn container<'a>(case: &'a Case, sockets: &Path, network: NetworkOn) -> Ru
     let mut spec = case.spec("sandbox");
     let (host, at) = (HostPath::open(sockets).unwrap(), ContainerPath::parse("/.coracle/proxy").unwrap());
     spec.mounts.push(Mount { host, at, access: Access::ReadOnly });
-    case.run_on(Way::Socket, spec, (&case.image, network)).await
+    case.run_with_worker(spec, (&case.image, network)).await
 }
 
 fn call(words: &[&str]) -> ExecCall {
@@ -239,6 +259,35 @@ async fn x08_a_container_with_another_way_out_is_never_used() {
                 );
             }
             ran("x08", case.engine());
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn x69_runs_with_a_worker_each_are_counted_by_the_proxy_as_any_are() {
+    with_sandbox(
+        || NetworkOn::None,
+        async |bench, case| {
+            let (sandbox, gate) = bench.parts.clone();
+            let provider = ContainerSandboxProvider::new(sandbox, gate, BTreeMap::new(), "none".into()).one_shot();
+            assert!(!provider.capabilities().persistent_worker && bench.provider.capabilities().persistent_worker);
+            if !case.is_real() {
+                return; // its guest has no relays, and no program of a worker
+            }
+            let driver = SandboxDriver::new(Arc::new(provider), "scripted");
+            for (run, told) in [(1, "one"), (2, "two")] {
+                bench.model.then([says(told)]);
+                let asked = GenerateRequest { prompt: "canary-prompt".into(), ..GenerateRequest::default() };
+                assert_eq!(driver.generate(asked).await.unwrap().content, told);
+                assert_eq!((driver.metered().requests, driver.metered().input_tokens), (run, 10 * run));
+                let ready = bench.record().unwrap().ready.unwrap();
+                assert_eq!(ready.llm.len(), 0, "its token went with it");
+                let left = bench.provider.exec_stream(sh("ls /.coracle/run; ps")).await.unwrap();
+                let left = String::from_utf8(left.collect(64 << 10).await.unwrap()).unwrap();
+                assert!(!left.contains("prompt-") && !left.contains("coracle/worker "), "{left}");
+            }
+            ran("x69", case.engine());
         },
     )
     .await;

@@ -83,11 +83,19 @@ impl Case {
 
     /// A container with a worker beside its guest, on the network of this host, so that it reaches what listens here.
     pub(crate) async fn runs_with_worker(&self, name: &str, image: &ImageId) -> Running<'_> {
-        let spec = self.spec(name);
+        self.run_with_worker(self.spec(name), (image, NetworkOn::Host)).await
+    }
+
+    /// The same on a network.
+    pub(crate) async fn run_with_worker(
+        &self,
+        spec: CreateSpec,
+        (image, network): (&ImageId, NetworkOn),
+    ) -> Running<'_> {
         let dir = self.link_dir(&spec);
         let guest = self.guest(Way::Socket, &dir);
         let admitted = admit(spec, &Policy::everything()).unwrap().guided(guest).with_worker(Some(worker_program()));
-        let id = self.runtime.create(&admitted.on(image.clone(), NetworkOn::Host)).await.unwrap();
+        let id = self.runtime.create(&admitted.on(image.clone(), network)).await.unwrap();
         self.runtime.start(&id).await.unwrap();
         let inside = Inside::Plain(self.runtime.clone(), id.clone());
         let socket = SocketAt { dir, pid1: None };

@@ -4,24 +4,25 @@ use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use coracle_runtime::link::wire::relay::{API_PORT, EGRESS_PORT, Probe};
 use coracle_runtime::link::{LinkSettings, SocketAt, Way as By};
-use coracle_runtime::{ContainerId, Error, Exec, Ids, Input, Inside, ProcessId, Secret};
+use coracle_runtime::{ContainerId, Error, Exec, Ids, Input, Inside, NetworkAct, ProcessId, Secret};
 use coracle_sandbox::proxy::{
     EgressPolicy, FixedKey, GitCredentials, GitLogin, GitMode, GitRules, GitSettings, Grants, Listening, Outlets,
     Proxy, ProxySettings, Tokens, self_test,
 };
 use coracle_sandbox::proxy::{ProviderConfig, ProviderKind};
-use coracle_sandbox::{Code, ProfileName, TokenHash, fresh_token};
+use coracle_sandbox::{Between, Code, ProfileName, TokenHash, fresh_token};
 use futures_util::future::join_all;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use super::{AGENT, add_perl, argv, perl, sh, until};
-use crate::engines::{Case, Running, Way, engine_program, guest_program, with_real_engines};
+use crate::engines::{Case, Running, Way, engine_program, guest_program, ran, with_real_engines};
 
 const WORKER: Ids = Ids { uid: 10001, gid: 10001 };
 
@@ -66,6 +67,29 @@ impl<'a> Room<'a> {
         Grants { egress, ..Grants::new(ProfileName::parse("web").unwrap(), tokens) }
     }
 
+    /// From now on its proxy leads to a model of this host, and to one more port.
+    fn opens(&self, model: u16, page: u16) {
+        let key = Arc::new(FixedKey(Arc::new(Secret::from(KEY))));
+        let base = format!("http://127.0.0.1:{model}");
+        let provider = ProviderConfig::new(ProviderKind::OpenAi, &base, key, &["gpt-*".to_owned()]).unwrap();
+        let egress = EgressPolicy::parse(&[format!("ip:127.0.0.1:{page}")]).unwrap();
+        self.proxy.grant(Some(Grants { provider: Some(provider), egress: Some(egress), ..self.grants() }));
+    }
+
+    /// A worker asks the model of [`opens`](Self::opens), and the proxy counts what that took.
+    async fn asks_its_model(&self, more: &str) {
+        let token = String::from_utf8(self.llm.reveal().to_vec()).unwrap();
+        let body = format!(r#"{{"model":"gpt-x","x":"{more}"}}"#);
+        let chat = format!(
+            "POST /proxy/v1/chat/completions HTTP/1.1\r\nHost: proxy\r\nX-Coracle-Token: {token}\r\nContent-Length: {}\r\n\
+             Connection: close\r\n\r\n{body}",
+            body.len()
+        );
+        let answer = self.says(WORKER, API_PORT, &chat).await;
+        assert!(answer.contains("prompt_tokens"), "{answer}");
+        until("it is counted", async || self.proxy.metered().tokens() == 7).await;
+    }
+
     async fn relays(&self) {
         self.running.link().relay(By::Sockets, &self.net, "").await.unwrap();
     }
@@ -91,6 +115,9 @@ impl<'a> Room<'a> {
         self.hears(user, API_PORT, "GET /proxy/v1/health HTTP/1.1\r\nHost: proxy\r\n").await
     }
 }
+
+/// What a model answers.
+const COMPLETION: &str = r#"{"usage":{"prompt_tokens":3,"completion_tokens":4}}"#;
 
 const HEALTHY: &str = r#"{"profile":"web","status":"ok"}"#;
 
@@ -138,29 +165,15 @@ async fn server(answer: &'static str) -> u16 {
 async fn x59_each_container_reaches_its_own_proxy_and_no_other() {
     with_real_engines(async |case| {
         let rooms = [Room::new(case, "one", "none").await, Room::new(case, "two", "none").await];
-        let (model, page) =
-            (server(r#"{"usage":{"prompt_tokens":3,"completion_tokens":4}}"#).await, server("page").await);
+        let (model, page) = (server(COMPLETION).await, server("page").await);
         let room = &rooms[0];
         assert_eq!(room.health(AGENT).await, "none", "nobody listens before the token is there");
         room.relays().await;
         for user in [Ids::ROOT, WORKER, AGENT] {
             assert_eq!(room.health(user).await, HEALTHY, "{user:?}");
         }
-        let key = Arc::new(FixedKey(Arc::new(Secret::from(KEY))));
-        let base = format!("http://127.0.0.1:{model}");
-        let provider = ProviderConfig::new(ProviderKind::OpenAi, &base, key, &["gpt-*".to_owned()]).unwrap();
-        let egress = EgressPolicy::parse(&[format!("ip:127.0.0.1:{page}")]).unwrap();
-        room.proxy.grant(Some(Grants { provider: Some(provider), egress: Some(egress), ..room.grants() }));
-        let token = String::from_utf8(room.llm.reveal().to_vec()).unwrap();
-        let body = r#"{"model":"gpt-x"}"#;
-        let chat = format!(
-            "POST /proxy/v1/chat/completions HTTP/1.1\r\nHost: proxy\r\nX-Coracle-Token: {token}\r\nContent-Length: {}\r\n\
-             Connection: close\r\n\r\n{body}",
-            body.len()
-        );
-        let answer = room.says(WORKER, API_PORT, &chat).await;
-        assert!(answer.contains("prompt_tokens"), "{answer}");
-        until("it is counted", async || room.proxy.metered().tokens() == 7).await;
+        room.opens(model, page);
+        room.asks_its_model("").await;
         let fetch = format!("GET http://127.0.0.1:{page}/ HTTP/1.1\r\nHost: x\r\n");
         assert!(room.hears(AGENT, EGRESS_PORT, &fetch).await.contains("page"));
         // The other container's own relay has the other token, and its sockets are its own.
@@ -188,23 +201,9 @@ async fn x59_by_its_link_a_container_gets_the_same_and_nobody_listens() {
         }
         self_test(room.running.link(), Some(&[])).await.unwrap();
         let large: &'static str = Box::leak("x".repeat(3 << 20).into_boxed_str());
-        let (model, page) =
-            (server(r#"{"usage":{"prompt_tokens":3,"completion_tokens":4}}"#).await, server(large).await);
-        let key = Arc::new(FixedKey(Arc::new(Secret::from(KEY))));
-        let base = format!("http://127.0.0.1:{model}");
-        let provider = ProviderConfig::new(ProviderKind::OpenAi, &base, key, &["gpt-*".to_owned()]).unwrap();
-        let egress = EgressPolicy::parse(&[format!("ip:127.0.0.1:{page}")]).unwrap();
-        room.proxy.grant(Some(Grants { provider: Some(provider), egress: Some(egress), ..room.grants() }));
-        let token = String::from_utf8(room.llm.reveal().to_vec()).unwrap();
-        let body = format!(r#"{{"model":"gpt-x","x":"{}"}}"#, "y".repeat(40 << 10));
-        let chat = format!(
-            "POST /proxy/v1/chat/completions HTTP/1.1\r\nHost: proxy\r\nX-Coracle-Token: {token}\r\nContent-Length: {}\r\n\
-             Connection: close\r\n\r\n{body}",
-            body.len()
-        );
-        let answer = room.says(WORKER, API_PORT, &chat).await;
-        assert!(answer.contains("prompt_tokens"), "{answer}");
-        until("it is counted", async || room.proxy.metered().tokens() == 7).await;
+        let (model, page) = (server(COMPLETION).await, server(large).await);
+        room.opens(model, page);
+        room.asks_its_model(&"y".repeat(40 << 10)).await;
         let fetch = format!("GET http://127.0.0.1:{page}/ HTTP/1.1\r\nHost: x\r\n");
         let heard = join_all((0..20).map(|_| room.hears(AGENT, EGRESS_PORT, &fetch))).await;
         assert!(heard.iter().all(|it| it.bytes().filter(|it| *it == b'x').count() == 3 << 20));
@@ -222,6 +221,93 @@ async fn x59_by_its_link_a_container_gets_the_same_and_nobody_listens() {
         assert_eq!(room.health(AGENT).await, HEALTHY);
         room.proxy.grant(None);
         assert!(room.health(AGENT).await.contains("token_invalid"), "revoked");
+    })
+    .await;
+}
+
+/// A network without a way out, and the address that this host has on it.
+async fn internal(case: &Case, name: &str) -> (String, Between) {
+    let name = case.network_name(name);
+    let labels = vec![case.label()];
+    let make = NetworkAct::Create { name: name.clone(), labels, reach: true, internal: true };
+    let made = case.runtime.network(make).await.unwrap().pop().unwrap();
+    (made.name, Between { gateway: made.gateways[0], subnet: made.subnets[0] })
+}
+
+#[tokio::test]
+async fn x59_by_a_network_of_its_own_a_container_gets_the_same_and_its_engine_lets_it_reach_more() {
+    with_real_engines(async |case| {
+        let nets = [internal(case, "one").await, internal(case, "two").await];
+        let mut rooms = [Room::new(case, "one", &nets[0].0).await, Room::new(case, "two", &nets[1].0).await];
+        let mut told = Vec::new();
+        for (room, (_, between)) in rooms.iter_mut().zip(&nets) {
+            let (listening, [api, egress]) = Listening::at(&room.proxy, *between, None).unwrap();
+            let gateway = between.gateway;
+            assert!(api.ip() == gateway && egress.ip() == gateway && api.port() != egress.port());
+            room.listening = Some(listening);
+            let way = By::Tcp { api, egress };
+            room.running.link().relay(way, &room.net, "").await.unwrap();
+            told.push(way);
+        }
+        let room = &rooms[0];
+        for user in [Ids::ROOT, WORKER, AGENT] {
+            assert_eq!(room.health(user).await, HEALTHY, "{user:?}");
+        }
+        let large: &'static str = Box::leak("x".repeat(3 << 20).into_boxed_str());
+        let (model, page) = (server(COMPLETION).await, server(large).await);
+        room.opens(model, page);
+        room.asks_its_model(&"y".repeat(40 << 10)).await;
+        let fetch = format!("GET http://127.0.0.1:{page}/ HTTP/1.1\r\nHost: x\r\n");
+        let heard = join_all((0..20).map(|_| room.hears(AGENT, EGRESS_PORT, &fetch))).await;
+        assert!(heard.iter().all(|it| it.bytes().filter(|it| *it == b'x').count() == 3 << 20));
+
+        // With the other one's address it is at a door that its own token does not open, if it gets there at all: docker
+        // 20.10 leads from one internal network to the gateway of another.
+        room.running.link().relay(told[1], &room.net, "").await.unwrap();
+        let heard = room.health(AGENT).await;
+        assert!(heard == "none" || heard.contains("token_invalid"), "{heard}");
+        rooms[1].running.link().relay(told[1], &room.net, "").await.unwrap();
+        assert!(rooms[1].health(AGENT).await.contains("token_invalid"));
+        rooms[1].running.link().relay(told[1], &rooms[1].net, "").await.unwrap();
+        assert_eq!(rooms[1].health(AGENT).await, HEALTHY);
+        room.running.link().relay(told[0], &room.net, "").await.unwrap();
+
+        // Nothing outside is reached, and of this host more than the proxy is: what nobody listens on answers, too.
+        self_test(room.running.link(), Some(&[])).await.unwrap();
+        let failure = self_test(room.running.link(), Some(&[nets[0].1.gateway])).await.unwrap_err();
+        assert_eq!(failure.code, Code::EgressNotEnforced, "{failure:?}");
+        ran("x59", case.engine());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x59_by_the_link_more_connections_than_it_has_places_wait_their_turn() {
+    with_real_engines(async |case| {
+        let mut room = Room::new(case, "busy", "none").await;
+        let _outlets = Outlets::open(&room.proxy, room.running.link());
+        room.listening = None;
+        room.running.link().relay(By::Link, &room.net, "").await.unwrap();
+        // Each is held for longer than a connection waits where nobody is.
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let page = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                tokio::spawn(async move {
+                    let _ = stream.read(&mut [0; 1024]).await?;
+                    tokio::time::sleep(Duration::from_secs(3)).await;
+                    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\npage").await
+                });
+            }
+        });
+        room.opens(page, page);
+        let program = format!(
+            "my @all; for (1..80) {{ my $s; socket($s, 2, 1, 0) and connect($s, pack('S n C4 x8', 2, {EGRESS_PORT}, 127, 0, 0, 1)) or next; \
+             syswrite($s, \"GET http://127.0.0.1:{page}/ HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n\"); push @all, $s }} \
+             my $n = 0; for my $s (@all) {{ my ($all, $it) = ('', ''); $all .= $it while sysread($s, $it, 65536); $n++ if $all =~ /page/ }} print $n"
+        );
+        assert_eq!(room.running.printed(Exec { user: AGENT, ..perl(&program) }).await, "80");
     })
     .await;
 }

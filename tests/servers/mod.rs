@@ -2,3 +2,4 @@
 
 pub(crate) mod mcp_load;
 pub(crate) mod model;
+pub(crate) mod registry;

@@ -190,6 +190,42 @@ async fn s45_secrets_are_in_nothing_that_others_can_read() {
         .await;
 }
 
+#[tokio::test]
+async fn s06_a_create_that_fails_says_nothing_of_what_it_would_have_forwarded() {
+    let mut canaries = Canaries::default();
+    let (passed, gh) = (canaries.hatch("passed through"), canaries.hatch("gh"));
+    let (of_create, secret_name) = (canaries.hatch("env of create"), canaries.hatch("command"));
+    let programs = Programs::new().with_gh(&gh);
+    let person = Person::new("[log]\nlevel = \"debug\"\n").with_programs(&programs).with_env("NPM_TOKEN", &passed);
+    person
+        .on_real_engines(async |tool| {
+            let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let (port, mut heard) = (taken.local_addr().unwrap().port(), vec![]);
+            let (watch, common) = (
+                Watch::begin(),
+                json!({ "env": { "DB_PASSWORD": of_create },
+                "setup_commands": [["echo", secret_name]] }),
+            );
+            for (more, code) in [
+                (json!({ "image": "localhost/no-such-image:1", "pull": "never" }), "image_not_found"),
+                (json!({ "image": "127.0.0.1:1/no-such-image:1" }), "pull_failed"),
+                (json!({ "ports": [{ "container": 80, "host": port }] }), "port_taken"),
+            ] {
+                let mut call = tool.create_call(common.clone());
+                super::merge(call.as_object_mut().unwrap(), more);
+                let answer = said(tool, &mut heard, call).await;
+                assert_eq!(answer["code"], code, "{answer:#}");
+            }
+            canaries.absent("an answer, progress or the log", &heard);
+            canaries.absent("the audit or another file of ours", &files_below(tool.state().parent().unwrap()));
+            canaries.absent("a temporary file", &files_below(&tool.temp()));
+            canaries.absent("the words of a process", &watch.end());
+            assert!(tool.records().is_empty());
+            ran("s06", tool.case.engine());
+        })
+        .await;
+}
+
 /// Each surface shows what somebody less careful puts there, by the same search.
 #[tokio::test]
 async fn what_leaks_is_found_on_every_surface() {

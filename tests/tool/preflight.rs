@@ -1,9 +1,85 @@
 //! Preflight (containers.md 3).
 
+use std::collections::BTreeMap;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use coracle::{Context, Host, Input, Mouth, Options};
+use coracle_runtime::fake::Verb;
+use coracle_runtime::{EngineKind, FakeRuntime};
 use serde_json::{Value, json};
 
 use super::{with_engine, with_tool};
 use crate::engines::ran;
+
+/// What only looks.
+const READING: &[Verb] = &[Verb::Info, Verb::Inspect, Verb::List, Verb::FindImage, Verb::ListImages];
+
+/// Size, times and mode of each file below a directory but one.
+fn files(dir: &Path, but: &Path) -> BTreeMap<PathBuf, (u64, i64, i64, u32)> {
+    let (mut found, mut dirs) = (BTreeMap::new(), vec![dir.to_owned()]);
+    while let Some(dir) = dirs.pop() {
+        for path in std::fs::read_dir(dir).unwrap().map(|it| it.unwrap().path()).filter(|it| it != but) {
+            let meta = path.symlink_metadata().unwrap();
+            dirs.extend(meta.is_dir().then(|| path.clone()));
+            found.insert(path, (meta.size(), meta.mtime_nsec(), meta.ctime_nsec(), meta.mode()));
+        }
+    }
+    found
+}
+
+/// Ways in which a machine is not ready, each of which can come with every other.
+#[derive(Clone, Copy, Debug)]
+struct Ills {
+    config: bool,
+    silent_engine: bool,
+    no_info: bool,
+    open_state: bool,
+    no_state: bool,
+}
+
+#[tokio::test]
+async fn s17_whatever_fails_preflight_only_reads() {
+    for combination in 0..32_u8 {
+        let bit = |n: u8| combination & (1 << n) != 0;
+        let ills =
+            Ills { config: bit(0), silent_engine: bit(1), no_info: bit(2), open_state: bit(3), no_state: bit(4) };
+        let dir = tempfile::tempdir().unwrap();
+        let (root, state) = (dir.path().canonicalize().unwrap(), dir.path().canonicalize().unwrap().join("state"));
+        for name in ["home", "work", "state", "tmp"] {
+            std::fs::create_dir(root.join(name)).unwrap();
+        }
+        std::fs::write(root.join("work/file"), "kept").unwrap();
+        std::fs::write(root.join("config.toml"), if ills.config { "[exec]\ntimeot = 1\n" } else { "" }).unwrap();
+        if ills.open_state {
+            std::fs::create_dir(state.join("coracle")).unwrap();
+            std::fs::set_permissions(state.join("coracle"), PermissionsExt::from_mode(0o777)).unwrap();
+        }
+        if ills.no_state {
+            std::fs::remove_dir_all(&state).unwrap();
+            std::fs::write(&state, "a file in its place").unwrap();
+        }
+        let fake = FakeRuntime::new();
+        let before = files(&root, &state);
+        let options = Options { config: Some(root.join("config.toml")), ..Options::default() };
+        let cx = Context::open(Host::below(&root), &options, Mouth::Call).unwrap().with_fake(fake.clone());
+        fake.unavailable(ills.silent_engine);
+        if ills.no_info {
+            fake.fail_next(Verb::Info);
+        }
+        let call = json!({ "operation": "preflight", "refresh": true });
+        let answer = coracle::answer(coracle::ops::ALL, &cx, Input::Text(call.to_string().into_bytes())).await;
+        let answer = Value::from(answer);
+        // A state directory that is too open is closed before anything else.
+        let well = !(ills.config || ills.silent_engine || ills.no_info || ills.no_state);
+        assert_eq!((&answer["success"], &answer["ready"]), (&true.into(), &well.into()), "{ills:?}: {answer:#}");
+        let called = fake.calls();
+        assert!(called.iter().all(|it| READING.contains(it)), "{ills:?}: {called:?}");
+        assert_eq!(files(&root, &state), before, "{ills:?}");
+        assert!(!ills.no_state || state.is_file(), "{ills:?}");
+    }
+    ran("s17", EngineKind::Fake);
+}
 
 #[tokio::test]
 async fn s15_a_healthy_machine_is_ready() {

@@ -10,6 +10,7 @@ mod life;
 mod settings;
 mod shared;
 mod source;
+mod strict;
 mod transports;
 
 use std::path::Path;

@@ -13,6 +13,10 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{Bench, ask, with_worker};
 use crate::servers::model::{call, calls, says};
 
+/// Kills the worker.
+pub(super) const KILL: &str = "for it in /proc/[0-9]*; do case $(tr '\\0' ' ' < $it/cmdline 2>/dev/null) in \
+    /.coracle/worker*) kill -9 ${it#/proc/};; esac; done";
+
 fn limited(limits: RunLimits) -> AgenticRequest {
     AgenticRequest { limits: Some(limits), ..ask("x") }
 }
@@ -23,18 +27,18 @@ fn seconds(bench: &Bench<'_>) -> u32 {
 }
 
 /// A program that goes on, with more of its tree.
-fn sleeps(bench: &Bench<'_>) -> serde_json::Value {
+pub(super) fn sleeps(bench: &Bench<'_>) -> serde_json::Value {
     let seconds = seconds(bench);
     json!({ "command": ["sh", "-c", format!("sleep {seconds} & sleep {seconds}")], "timeout_seconds": 120 })
 }
 
-async fn shell(bench: &Bench<'_>, script: &str) -> String {
+pub(super) async fn shell(bench: &Bench<'_>, script: &str) -> String {
     let exec = Exec::new(Command::Shell(script.into()), Ids::ROOT, ContainerPath::root());
     bench.running.ran(exec).await.stdout.text()
 }
 
 /// Programs of [`sleeps`] that are there.
-async fn left(bench: &Bench<'_>) -> String {
+pub(super) async fn left(bench: &Bench<'_>) -> String {
     let all = shell(bench, "for it in /proc/[0-9]*; do tr '\\0' ' ' < $it/cmdline; echo; done 2>/dev/null").await;
     let sleeps = format!("sleep {} ", seconds(bench));
     let left: Vec<&str> = all.lines().filter(|it| it.starts_with(&sleeps)).collect();
@@ -100,9 +104,7 @@ async fn x67_a_worker_that_is_killed_is_told_and_another_does_the_next_run() {
         while let Some(event) = events.next().await {
             match event {
                 Ok(Event::ToolCall { .. }) => {
-                    let kill = "for it in /proc/[0-9]*; do case $(tr '\\0' ' ' < $it/cmdline 2>/dev/null) in \
-                        /.coracle/worker*) kill -9 ${it#/proc/};; esac; done";
-                    shell(bench, kill).await;
+                    shell(bench, KILL).await;
                 }
                 Ok(_) => {}
                 Err(err) => failure = Some(err),

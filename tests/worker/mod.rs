@@ -4,6 +4,7 @@ mod apart;
 mod ending;
 mod images;
 mod model;
+mod once;
 mod program;
 mod runs;
 
@@ -14,7 +15,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use coracle_runtime::link::wire::Settle;
 use coracle_runtime::{ContainerPath, Ids, ImageId, Link, Secret};
-use coracle_sandbox::driver::{AgenticRequest, Event, LinkWorker, SandboxDriver, WorkerStart};
+use coracle_sandbox::driver::{AgenticRequest, Event, LinkOnce, LinkWorker, SandboxDriver, WorkerStart};
 use coracle_sandbox::protocol::{Lines, ResponseFrame, WorkerRequest, encode};
 use coracle_sandbox::provider::{
     ExecCall, ExecStream, Forward, Metered, SandboxCapabilities, SandboxHealth, SandboxInfo, SandboxProvider, Teardown,
@@ -26,7 +27,7 @@ use futures_util::StreamExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio_util::sync::CancellationToken;
 
-use crate::engines::{Case, Running, Way, on_every_engine};
+use crate::engines::{Case, Running, Way, on_every_engine, with_real_engines};
 use crate::servers::model::ModelServer;
 
 const WORKER: Ids = Ids { uid: 10_001, gid: 10_001 };
@@ -53,8 +54,17 @@ pub(crate) async fn with_worker(check: impl AsyncFn(&Bench<'_>)) {
     .await;
 }
 
+/// The same on every real engine, with a worker for each run.
+pub(crate) async fn with_one_shot_workers(check: impl AsyncFn(&Bench<'_>)) {
+    with_real_engines(async |case| check(&Bench::of(case, ("once", &case.image), true).await).await).await;
+}
+
 impl<'a> Bench<'a> {
     pub(crate) async fn new(case: &'a Case, name: &str, image: &ImageId) -> Self {
+        Self::of(case, (name, image), false).await
+    }
+
+    async fn of(case: &'a Case, (name, image): (&str, &ImageId), one_shot: bool) -> Self {
         let model = ModelServer::start().await;
         let running = match case.is_real() {
             true => case.runs_with_worker(name, image).await,
@@ -70,7 +80,7 @@ impl<'a> Bench<'a> {
         let (token, spawned) = (fresh_token(), Arc::<AtomicUsize>::default());
         let seen = String::from_utf8(token.reveal().to_vec()).unwrap();
         let real = case.is_real();
-        let provider = Provider { link, url: model.url(), token, spawned: spawned.clone(), agent, real };
+        let provider = Provider { link, url: model.url(), token, spawned: spawned.clone(), agent, real, one_shot };
         let driver = SandboxDriver::new(Arc::new(provider), "scripted");
         Self { driver, model, running, spawned, token: seen }
     }
@@ -133,6 +143,7 @@ struct Provider {
     spawned: Arc<AtomicUsize>,
     agent: Ids,
     real: bool,
+    one_shot: bool,
 }
 
 impl std::fmt::Debug for Provider {
@@ -161,7 +172,7 @@ impl SandboxProvider for Provider {
         Err(Failure::new(Code::Unsupported, "not here"))
     }
 
-    async fn spawn_worker(&self, _: WorkerCall) -> Result<Box<dyn WorkerProcess>> {
+    async fn spawn_worker(&self, call: WorkerCall) -> Result<Box<dyn WorkerProcess>> {
         self.spawned.fetch_add(1, Ordering::Relaxed);
         if !self.real {
             let settings = Settings {
@@ -181,7 +192,10 @@ impl SandboxProvider for Provider {
             network: "none".into(),
             token: self.token.clone(),
         };
-        Ok(Box::new(LinkWorker::spawn(&self.link, start)))
+        match call {
+            WorkerCall::Serve => Ok(Box::new(LinkWorker::spawn(&self.link, start))),
+            WorkerCall::Once(request) => Ok(Box::new(LinkOnce::spawn(&self.link, start, &request).await?)),
+        }
     }
 
     async fn forward(&self, _: u16) -> Result<Forward> {
@@ -193,7 +207,7 @@ impl SandboxProvider for Provider {
     }
 
     fn capabilities(&self) -> SandboxCapabilities {
-        SandboxCapabilities { persistent_worker: true, egress_enforced: true }
+        SandboxCapabilities { persistent_worker: !self.one_shot, egress_enforced: true }
     }
 
     async fn health_check(&self) -> SandboxHealth {

@@ -80,6 +80,33 @@ async fn tags_are_names_that_are_given_once(fs: &dyn WorkspaceFs, read_only: &dy
     assert_eq!(fs.list("").await.unwrap().items, []);
 }
 
+async fn what_no_tag_keeps_is_freed(space: &Space<'_>) {
+    let fs: &dyn WorkspaceFs = &space.fs;
+    fails!(fs.forget("none"), FsError::NotFound(_));
+    fails!(fs.forget("a/b"), FsError::Invalid { .. });
+    fs.write("kept", "the same in both", WriteMode::Create.into()).await.unwrap();
+    space.sh("head -c 3000000 /dev/urandom > large").await;
+    fs.snapshot("large").await.unwrap();
+    space.sh("rm large").await;
+    fs.snapshot("small").await.unwrap();
+    let repository = "r=$(find / -type d -name snapshots.git 2>/dev/null | head -1)";
+    let size = async || {
+        let told = space.sh(&format!("{repository}; du -sk $r | cut -f1")).await;
+        told.trim().parse::<u64>().unwrap()
+    };
+    let before = size().await;
+    assert!(before > 2900, "{before}");
+    // What is new might be of a snapshot that is just being taken.
+    space.sh(&format!("{repository}; find $r/objects -type f -exec touch -d '2020-01-01 00:00:00' {{}} +")).await;
+    fs.forget("large").await.unwrap();
+    fails!(fs.restore("large"), FsError::NotFound(_));
+    assert!(size().await + 2900 < before, "{before} {}", size().await);
+    fs.write("kept", "changed", WriteMode::Overwrite.into()).await.unwrap();
+    fs.restore("small").await.unwrap();
+    assert_eq!(fs.read("kept").await.unwrap(), "the same in both");
+    fs.snapshot("large").await.unwrap();
+}
+
 /// A repository that runs a program wherever git runs one.
 const HOSTILE: &str = r#"
     export GIT_CONFIG_GLOBAL=/dev/null
@@ -174,6 +201,13 @@ async fn snapshots_keep_the_contract() {
     .await;
     with_git_inside(async |running| {
         files_come_back_as_a_tag_keeps_them(&Space::new(running, "files").await).await;
+    })
+    .await;
+    with_git_inside(async |running| {
+        // The programs of the fake are the host's, whose files are not to be looked through.
+        if running.case.is_real() {
+            what_no_tag_keeps_is_freed(&Space::new(running, "freed").await).await;
+        }
     })
     .await;
     with_git_inside(async |running| {

@@ -128,6 +128,80 @@ async fn x38_a_worktree_that_git_cannot_read_is_saved_as_an_archive() {
 }
 
 #[tokio::test]
+async fn x38_a_name_with_a_mark_in_it_is_kept_and_one_that_is_no_text_is_told() {
+    with_bench(async |bench| {
+        bench.created("a").await;
+        let odd = "cd worktrees/a && echo nonsense > .git && echo mine > \"$(printf 'a\\357\\277\\275b')\" \
+                   && mkdir \"$(printf 'd\\357\\277\\275')\" && echo deep > \"$(printf 'd\\357\\277\\275/e')\"";
+        bench.sh(odd).await;
+        bench.sh("cd worktrees/a && echo lost > \"$(printf 'a\\377b')\"").await;
+        for alone in [false, true] {
+            if alone {
+                bench.sh("cd worktrees/a && rm a\u{fffd}b").await;
+            }
+            let failure = bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap_err();
+            assert_eq!(
+                (failure.code, bench.saves().len()),
+                (Code::SaveFailed, 0),
+                "alone: {alone}: {}",
+                failure.message
+            );
+            assert!(failure.message.contains("a name that cannot be kept"), "{}", failure.message);
+        }
+        bench.sh("cd worktrees/a && mv \"$(printf 'a\\377b')\" a\u{fffd}b").await;
+        let saved = bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap().saved.unwrap();
+        let mut tar = tar::Archive::new(std::fs::File::open(saved.location.join("a.tar")).unwrap());
+        let names: Vec<_> =
+            tar.entries().unwrap().map(|it| it.unwrap().path().unwrap().display().to_string()).collect();
+        for name in ["a/a\u{fffd}b", "a/d\u{fffd}/e"] {
+            assert!(names.contains(&name.to_owned()), "{name}: {names:?}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x35_what_was_saved_before_a_removal_was_cut_short_is_not_saved_twice() {
+    with_bench(async |bench| {
+        let bundles = |name: &str| bench.saves().into_iter().filter(|it| it.join(name).exists()).count();
+        for (name, more) in [("a", false), ("b", true)] {
+            bench.created(name).await;
+            bench.commit(name, "one", "1").await;
+            bench.sh(&format!("cd worktrees/{name} && echo 2 > two")).await;
+            let (bundle, id, removal) = (format!("{name}.bundle"), id(name), bench.removal());
+            // Somebody else is at the list of worktrees, so nothing is removed yet, and whoever waits for it is cut short.
+            let lock = bench.state.path().join("sandboxes").join(&bench.inside.key).join("worktrees.lock");
+            let lock = std::fs::File::options().write(true).open(lock).unwrap();
+            lock.lock().unwrap();
+            let saved = async {
+                while bundles(&bundle) == 0 {
+                    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                }
+            };
+            tokio::select! {
+                removed = bench.manager.remove(&bench.inside, &id, &removal) => panic!("{removed:?}"),
+                () = saved => {}
+            }
+            lock.unlock().unwrap();
+            if more {
+                bench.sh("cd worktrees/b && echo 3 > three").await;
+            }
+            let removed = bench.manager.remove(&bench.inside, &id, &removal).await.unwrap();
+            assert!(removed.saved.unwrap().location.join(&bundle).exists());
+            assert_eq!((bundles(&bundle), is_gone(bench, name).await), (if more { 2 } else { 1 }, true), "{name}");
+        }
+        // And the rest of the repository.
+        bench.created("c").await;
+        bench.commit("c", "one", "1").await;
+        bench.sh("cd worktrees/c && git branch mine && mkdir ../unknown && echo x > ../unknown/x").await;
+        let first = bench.manager.save_rest(&bench.inside, &bench.removal()).await.unwrap();
+        assert_eq!(first.len(), 2, "{first:?}");
+        assert_eq!(bench.manager.save_rest(&bench.inside, &bench.removal()).await.unwrap(), first);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_repository_within_a_worktree_is_saved_too() {
     with_bench(async |bench| {
         bench.created("a").await;

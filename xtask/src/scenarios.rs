@@ -1,7 +1,7 @@
 //! `cargo xtask scenarios`: which numbered scenarios of the specification have a test, and on which engines it ran.
 //!
-//! A test belongs to the scenario that its name begins with: `s17_…`, and in later families `w…`, `r…`, `x…`. When it
-//! has run on an engine, the tests' harness adds a line `<id> <engine> <ok>` to `scenarios/ran.txt` in the target
+//! A test belongs to the scenarios that its name begins with: `s17_…`, `x28_x29_…`, and in later families `w…`, `r…`, `x…`.
+//! When it has run on an engine, the tests' harness adds a line `<id> <engine> <ok>` to `scenarios/ran.txt` in the target
 //! directory; `<ok>` is `ok` or `failed`, and of several lines for one engine the last counts.
 
 use std::collections::BTreeMap;
@@ -63,7 +63,7 @@ fn tests_of(text: &str, scenarios: &mut Scenarios) {
     for line in text.lines() {
         let declared = line.trim_start().trim_start_matches("pub ").trim_start_matches("async ");
         let Some(name) = declared.strip_prefix("fn ").and_then(|it| it.split(['(', '<']).next()) else { continue };
-        if let Some(id) = name.split_once('_').and_then(|(id, _)| parse(id)) {
+        for id in ids(name) {
             scenarios.entry(id).or_default().tests.push(name.to_owned());
         }
     }
@@ -76,6 +76,12 @@ fn runs_of(text: &str, scenarios: &mut Scenarios) {
             scenarios.entry(id).or_default().engines.insert(engine.to_owned(), ok == "ok");
         }
     }
+}
+
+/// The scenarios that a name begins with; what follows says what the test is.
+fn ids(name: &str) -> Vec<(char, u32)> {
+    let Some((first, _)) = name.rsplit_once('_') else { return Vec::new() };
+    first.split('_').map_while(parse).collect()
 }
 
 /// `s17`: a letter and at least two digits.
@@ -123,11 +129,11 @@ mod tests {
     fn tests_and_runs_meet_at_the_number() {
         let mut found = Scenarios::new();
         tests_of(
-            "    async fn s07_names(cx: &Cx) {}\nfn s17_twice() {}\nfn setup_all() {}\nfn s1_short() {}",
+            "    async fn s07_names(cx: &Cx) {}\nfn s17_twice() {}\nfn setup_all() {}\nfn s1_short() {}\nfn x28_x29_both() {}\nfn x30_as_x31_says() {}",
             &mut found,
         );
         runs_of("s07 docker failed\ns07 docker ok\ns07 podman failed\nnonsense\n", &mut found);
-        assert_eq!(found.keys().collect::<Vec<_>>(), [&('s', 7), &('s', 17)]);
+        assert_eq!(found.keys().collect::<Vec<_>>(), [&('s', 7), &('s', 17), &('x', 28), &('x', 29), &('x', 30)]);
         assert_eq!(
             to_json(&found)["scenarios"][0],
             json!({ "id": "S7", "tests": ["s07_names"], "engines": { "docker": true, "podman": false } })

@@ -15,7 +15,8 @@ use crate::{clients, guest};
 const IMAGE_PACKAGES: &[&str] = &["busybox-static"];
 
 /// What tests look at or pack into an image: the host's own packages are the base where no registry answers.
-const PACKAGES: &[&str] = &["bash", "ca-certificates", "curl", "git", "python3", "ripgrep", "util-linux"];
+const PACKAGES: &[&str] =
+    &["bash", "ca-certificates", "curl", "docker-registry", "git", "python3", "ripgrep", "util-linux"];
 
 pub(crate) fn run(words: &[String]) -> Result<()> {
     let has = |option: &str| words.iter().any(|it| it == option);

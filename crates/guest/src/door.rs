@@ -115,7 +115,7 @@ pub(crate) fn narrowed(supervisor: &Supervisor, ask: Ask, given: &Worker) -> Res
         false => Err(Fault::new(FaultCode::NoJob, format!("no job `{job}`"))),
     };
     match ask {
-        Ask::Exec(ask) if ask.secret == 0 => {
+        Ask::Exec(ask) if ask.secret == 0 && ask.files.is_empty() => {
             beneath(&ask.cwd)?;
             Ok(Ask::Exec(Exec { user, inside: true, ..ask }))
         }

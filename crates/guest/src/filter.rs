@@ -12,7 +12,7 @@ use std::os::fd::RawFd;
 use libc::{ENOSYS, SECCOMP_FILTER_FLAG_NEW_LISTENER, c_ulong, sock_filter, sock_fprog};
 use rustix::io::Errno;
 
-use self::rules::{RULES, Rule, SET_ID, Then, When};
+use self::rules::{OF_OTHERS, RULES, Rule, SET_ID, Then, When};
 use crate::start::raw;
 
 #[cfg(target_arch = "x86_64")]
@@ -53,7 +53,12 @@ impl Filter {
         Self { program: program(RULES.iter()), flags: 0 }
     }
 
-    /// The same, and the guest is asked about modes with set-id bits. `flags` are for its listener.
+    /// The same, and no command looks into the memory of another: all of them have one user.
+    pub(crate) fn tight() -> Self {
+        Self { program: program(RULES.iter().filter(|it| it.call != libc::SYS_prlimit64).chain(OF_OTHERS)), flags: 0 }
+    }
+
+    /// As [`new`](Self::new), and the guest is asked about modes with set-id bits. `flags` are for its listener.
     pub(crate) fn asking(flags: c_ulong) -> Self {
         let program = program(RULES.iter().chain(SET_ID));
         Self { program, flags: SECCOMP_FILTER_FLAG_NEW_LISTENER | flags }
@@ -118,6 +123,17 @@ impl Rule {
                 jump(IF_ANY_BIT, u32::MAX, 3, 0),
                 upper(pointer),
                 jump(IF_ANY_BIT, u32::MAX, 1, 0),
+                step(RETURN, ALLOW),
+            ]),
+            When::SetsOrOther { argument, value, pointer, other } => block.extend([
+                lower(pointer),
+                jump(IF_ANY_BIT, u32::MAX, 2, 0),
+                upper(pointer),
+                jump(IF_ANY_BIT, u32::MAX, 0, 4),
+                lower(other),
+                jump(IF_ANY_BIT, u32::MAX, 3, 0),
+                lower(argument),
+                jump(IF_EQUAL, value, 1, 0),
                 step(RETURN, ALLOW),
             ]),
         }
@@ -213,6 +229,31 @@ mod tests {
         for call in [libc::SYS_read, libc::SYS_execve, libc::SYS_ptrace, libc::SYS_exit_group] {
             check(call, &[u64::MAX; 6], None);
         }
+    }
+
+    #[test]
+    fn where_all_are_one_user_nobody_looks_into_another() {
+        let calls = [libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev];
+        for call in calls.into_iter().chain([libc::SYS_pidfd_getfd, libc::SYS_process_madvise]) {
+            check_with(&Filter::tight(), call, &[], Some(EPERM));
+            check(call, &[], None);
+        }
+        check_with(&Filter::tight(), libc::SYS_bpf, &[], Some(EPERM));
+        let limit = libc::RLIMIT_NOFILE as u64;
+        for (arguments, expected) in [
+            ([1, limit, 1, 0], Some(EPERM)),
+            ([1, limit, 1 << 32, 0], Some(EPERM)),
+            ([1, limit, 0, 1], None),
+            ([0, limit, 1, 0], None),
+            ([0, limit, 1 << 32, 0], None),
+            ([0, MARK as u64, 1, 0], Some(EPERM)),
+            ([0, MARK as u64, 1 << 32, 0], Some(EPERM)),
+            ([0, MARK as u64, 0, 1], None),
+        ] {
+            check_with(&Filter::tight(), libc::SYS_prlimit64, &arguments, expected);
+        }
+        check(libc::SYS_prlimit64, &[1, limit, 1, 0], None);
+        check_with(&Filter::tight(), libc::SYS_read, &[], None);
     }
 
     #[test]

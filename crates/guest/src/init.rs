@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 
 use crate::container::Container;
 use crate::lifeline::{Present, left_alone};
+use crate::outside;
 use crate::serve::{Caller, serve_caller};
 use crate::shell;
 use crate::supervisor::Supervisor;
@@ -40,8 +41,8 @@ const GRACE: Duration = Duration::from_secs(2);
 enum Callers {
     /// Processes that cannot be seen from inside.
     Host,
-    /// Root inside, which `connect` runs as.
-    Root,
+    /// PID 1's own user, which `connect` runs as. Where commands are that user, too, only what the engine started.
+    Own,
 }
 
 /// Why PID 1 ends.
@@ -61,13 +62,14 @@ pub enum Left {
 pub async fn init(environment: Vec<Vec<u8>>, lifeline: Option<Duration>) -> io::Result<Left> {
     // Nobody inside reads our memory, and no debugger gets hold of us.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
+    outside::watch()?;
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let (container, reaper) = Container::new("/", environment)?;
     tokio::spawn(reaper.run());
     let container = Arc::new(container);
     let supervisor = Supervisor::new(container.clone(), Path::new(SPILL));
     let linked = listen(&Path::new(LINK).join(SOCKET), 0o600).map(|it| (it, Callers::Host));
-    let inside = listen(&Path::new(RUN).join(SOCKET), 0o600).map(|it| (it, Callers::Root));
+    let inside = listen(&Path::new(RUN).join(SOCKET), 0o600).map(|it| (it, Callers::Own));
     let listeners: Vec<_> = [linked, inside].into_iter().filter_map(Result::ok).collect();
     if listeners.is_empty() {
         return Err(io::Error::other("no socket can be made, in /.coracle/link or /.coracle/run"));
@@ -85,9 +87,20 @@ pub async fn init(environment: Vec<Vec<u8>>, lifeline: Option<Duration>) -> io::
             None => std::future::pending().await,
         }
     };
+    let told = async {
+        loop {
+            tokio::select! {
+                _ = term.recv() => {}
+                _ = int.recv() => {}
+            }
+            // Root inside may end it, and nobody else there.
+            if rustix::process::geteuid().is_root() || outside::told() {
+                return;
+            }
+        }
+    };
     let left = tokio::select! {
-        _ = term.recv() => Left::Told,
-        _ = int.recv() => Left::Told,
+        () = told => Left::Told,
         () = alone => Left::Alone,
     };
     supervisor.end_all(GRACE).await;
@@ -113,7 +126,7 @@ fn listen(sock: &Path, mode: u32) -> io::Result<UnixListener> {
 async fn accept(listener: UnixListener, callers: Callers, (supervisor, present): (Arc<Supervisor>, Present)) {
     let places = Arc::new(Semaphore::new(match callers {
         Callers::Host => Semaphore::MAX_PERMITS,
-        Callers::Root => MOST_INSIDE,
+        Callers::Own => MOST_INSIDE,
     }));
     loop {
         match listener.accept().await {
@@ -140,7 +153,10 @@ fn may_call(stream: &UnixStream, callers: Callers) -> bool {
     let Ok(peer) = stream.peer_cred() else { return false };
     match callers {
         Callers::Host => peer.pid().is_none_or(|pid| pid == 0),
-        Callers::Root => peer.uid() == 0,
+        Callers::Own => {
+            let own = rustix::process::geteuid();
+            peer.uid() == own.as_raw() && (own.is_root() || peer.pid().is_some_and(outside::is_the_engines))
+        }
     }
 }
 

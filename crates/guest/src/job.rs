@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use self::attend::Attendant;
 use crate::machine::{Exit, Machine, Mark, Process};
 use crate::output::Log;
+use crate::secrets::Lent;
 use crate::wire::{self, Life, Part, State, Stream, WINDOW};
 
 /// What a job is told.
@@ -81,7 +82,7 @@ impl Job {
     pub(crate) fn new(
         ask: &wire::Exec,
         words: &[Vec<u8>],
-        (process, mark): (Process, Mark),
+        (process, mark, lent): (Process, Mark, Lent),
         log: Log,
         machine: Arc<dyn Machine>,
     ) -> (Arc<Self>, impl Future<Output = ()> + Send + use<>) {
@@ -107,7 +108,7 @@ impl Job {
             changed: watch::Sender::new(()),
             taken: Notify::new(),
         });
-        let attendant = Attendant::new(job.clone(), process, machine, &ask.limits);
+        let attendant = Attendant::new(job.clone(), (process, lent), machine, &ask.limits);
         (job, attendant.attend(inbox))
     }
 

@@ -9,7 +9,7 @@ use coracle_guest::init::Left;
 use coracle_guest::wire::LEFT_ALONE;
 
 const USAGE: &str = "usage: coracle-guest init [--lifeline=SECONDS] | connect | shell PROGRAM | port [ADDRESS:]PORT | \
-    pipe [ADDRESS:]PORT | git-credential ACT | version";
+    pipe [ADDRESS:]PORT | git-credential ACT | sweep SINCE WITHIN DIR… | env | version";
 
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args().skip(1).collect();
@@ -26,7 +26,12 @@ fn main() -> ExitCode {
         ["shell", program] => coracle_guest::shell::shell(program, &environment()).map(|never| match never {}),
         ["port", port] => run(coracle_guest::port::port(port)),
         ["pipe", port] => run(coracle_guest::pipe::pipe(port)),
+        ["sweep", since_ms, within_ms, roots @ ..] => match coracle_guest::sweep::sweep(since_ms, within_ms, roots) {
+            Ok(false) => return ExitCode::from(coracle_guest::sweep::CUT),
+            done => done.map(drop),
+        },
         ["git-credential", act] => run(coracle_guest::git_credential::helper(act)),
+        ["env"] => print(&environment()),
         ["version"] => {
             eprintln!("coracle-guest {}, protocol {}", env!("CARGO_PKG_VERSION"), coracle_guest::wire::VERSION);
             Ok(())
@@ -40,6 +45,14 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Each ended by a NUL: what a host has to know of a session that only this container still has.
+fn print(variables: &[Vec<u8>]) -> std::io::Result<()> {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    variables.iter().try_for_each(|it| out.write_all(it).and_then(|()| out.write_all(b"\0")))?;
+    out.flush()
 }
 
 /// How long PID 1 waits for somebody; the outer nothing when its words cannot be read.

@@ -11,7 +11,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::sleep;
 
 use crate::codec::Frame;
 use crate::command::{Piece, pump};
@@ -20,54 +20,86 @@ use crate::supervisor::Supervisor;
 use crate::wire::relay::{API_PORT, EGRESS_PORT};
 use crate::wire::{Answer, Ask, Fault, FaultCode, Say};
 
-/// A connection waits so long for a channel: the host opens another one for each that is taken.
+/// So long a connection waits for a host that has no channel at all: it opens another one for each that is taken, up to
+/// as many as it wants, and behind those connections wait in order.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A connection, what goes before its own bytes, and its place among those of its port.
 type Handed = (TcpStream, Vec<u8>, OwnedSemaphorePermit);
 
-/// Channels that wait, the first one first.
+/// The channels of each port.
 #[derive(Debug, Default)]
 pub(crate) struct Outlets {
-    waiting: Mutex<VecDeque<(u16, oneshot::Sender<Handed>)>>,
+    api: Line,
+    egress: Line,
+}
+
+/// Channels that wait, the first one first, and connections that wait for one.
+#[derive(Debug, Default)]
+struct Line {
+    waiting: Mutex<VecDeque<oneshot::Sender<Handed>>>,
     more: Notify,
+    /// Held by the connection whose turn it is.
+    turn: tokio::sync::Mutex<()>,
+    /// One more for each channel that is a connection.
+    taken: Arc<()>,
 }
 
 impl Outlets {
-    fn wait(&self, port: u16) -> oneshot::Receiver<Handed> {
+    fn of(&self, port: u16) -> &Line {
+        if port == API_PORT { &self.api } else { &self.egress }
+    }
+
+    /// Gives a connection to a channel. Where nobody takes any it is closed.
+    pub(crate) async fn hand(&self, port: u16, handed: Handed) {
+        let line = self.of(port);
+        tokio::select! {
+            () = line.hand(handed) => {}
+            () = line.nobody() => {}
+        }
+    }
+}
+
+impl Line {
+    fn wait(&self) -> oneshot::Receiver<Handed> {
         let (give, taken) = oneshot::channel();
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.retain(|(_, it)| !it.is_closed());
-        waiting.push_back((port, give));
-        self.more.notify_waiters();
+        waiting.retain(|it| !it.is_closed());
+        waiting.push_back(give);
+        self.more.notify_one();
         taken
     }
 
-    /// The next channel for a port that is still there.
-    fn next(&self, port: u16) -> Option<oneshot::Sender<Handed>> {
+    /// The next channel that is still there.
+    fn next(&self) -> Option<oneshot::Sender<Handed>> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = waiting.iter().position(|(of, it)| *of == port && !it.is_closed())?;
-        waiting.remove(at).map(|(_, it)| it)
+        waiting.retain(|it| !it.is_closed());
+        waiting.pop_front()
     }
 
-    /// Gives a connection to a channel. Nobody takes it: it is closed.
-    pub(crate) async fn hand(&self, port: u16, mut handed: Handed) {
-        let handing = async {
-            loop {
-                // Before the look, so that no channel comes between it and the wait.
-                let mut more = std::pin::pin!(self.more.notified());
-                more.as_mut().enable();
-                let Some(channel) = self.next(port) else {
-                    more.await;
-                    continue;
-                };
-                match channel.send(handed) {
-                    Ok(()) => return,
-                    Err(back) => handed = back,
-                }
+    async fn hand(&self, mut handed: Handed) {
+        // Whoever came first has the first one.
+        let _turn = self.turn.lock().await;
+        loop {
+            let Some(channel) = self.next() else {
+                self.more.notified().await;
+                continue;
+            };
+            match channel.send(handed) {
+                Ok(()) => return,
+                Err(back) => handed = back,
             }
-        };
-        let _ = timeout(PATIENCE, handing).await;
+        }
+    }
+
+    /// Until there was no connection for a while: then no host is there that would take another.
+    async fn nobody(&self) {
+        loop {
+            sleep(PATIENCE).await;
+            if Arc::strong_count(&self.taken) == 1 {
+                return;
+            }
+        }
     }
 }
 
@@ -76,7 +108,8 @@ pub(crate) async fn outlet(supervisor: &Arc<Supervisor>, port: u16, mut inbox: I
     if ![API_PORT, EGRESS_PORT].contains(&port) {
         return out.say_result(Err(Fault::new(FaultCode::Invalid, "that is no port of a relay"))).await;
     }
-    let waiting = supervisor.relays.outlets.wait(port);
+    let line = supervisor.relays.outlets.of(port);
+    let waiting = line.wait();
     let handed = tokio::select! {
         handed = waiting => handed.ok(),
         // Nothing is said to it before: the host wants it no more, or is gone.
@@ -85,6 +118,7 @@ pub(crate) async fn outlet(supervisor: &Arc<Supervisor>, port: u16, mut inbox: I
     let Some((stream, preamble, _place)) = handed else {
         return out.say_result(Err(Fault::new(FaultCode::Invalid, "the channel was left"))).await;
     };
+    let _taken = line.taken.clone();
     out.say(Say::Answer(Answer::Done)).await;
     let (from, to) = stream.into_split();
     let (data, pieces) = mpsc::unbounded_channel();
@@ -152,13 +186,13 @@ mod tests {
     #[tokio::test]
     async fn a_connection_goes_to_a_channel_of_its_port_that_is_still_there() {
         let outlets = Arc::<Outlets>::default();
-        let (gone, other) = (outlets.wait(API_PORT), outlets.wait(EGRESS_PORT));
+        let (gone, other) = (outlets.api.wait(), outlets.egress.wait());
         drop(gone);
         let ((_near, far), handing) = (connection().await, outlets.clone());
         let (places, handed) = place();
         let handed = tokio::spawn(async move { handing.hand(API_PORT, (far, b"first".to_vec(), handed)).await });
         tokio::task::yield_now().await;
-        let taken = outlets.wait(API_PORT).await.unwrap();
+        let taken = outlets.api.wait().await.unwrap();
         handed.await.unwrap();
         assert_eq!((taken.1.as_slice(), places.available_permits()), (&b"first"[..], 0));
         drop(taken);
@@ -172,5 +206,28 @@ mod tests {
         let (mut near, far) = connection().await;
         outlets.hand(API_PORT, (far, Vec::new(), place().1)).await;
         assert_eq!(near.read(&mut [0; 1]).await.unwrap(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn behind_as_many_as_the_host_takes_connections_wait_in_order() {
+        let outlets = Arc::<Outlets>::default();
+        // A connection that goes on: the host is there.
+        let goes_on = outlets.api.taken.clone();
+        let mut near = Vec::new();
+        for name in *b"abc" {
+            let ((here, far), handing) = (connection().await, outlets.clone());
+            near.push(here);
+            tokio::spawn(async move { handing.hand(API_PORT, (far, vec![name], place().1)).await });
+            tokio::task::yield_now().await;
+        }
+        sleep(20 * PATIENCE).await;
+        for name in *b"abc" {
+            assert_eq!(outlets.api.wait().await.unwrap().1, [name]);
+        }
+        let ((mut here, far), handing) = (connection().await, outlets.clone());
+        let handed = tokio::spawn(async move { handing.hand(API_PORT, (far, vec![], place().1)).await });
+        drop(goes_on);
+        handed.await.unwrap();
+        assert_eq!(here.read(&mut [0; 1]).await.unwrap(), 0, "the host went away");
     }
 }

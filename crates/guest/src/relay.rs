@@ -3,12 +3,12 @@
 //! Programs inside need no secret for it: the token goes before each connection, from this memory.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::io::{AsyncWriteExt, copy_bidirectional};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 
@@ -38,8 +38,17 @@ pub(crate) struct Relays {
 #[derive(Default)]
 struct State {
     token: Option<Arc<[u8]>>,
-    by_link: bool,
+    leads: Leads,
     listening: bool,
+}
+
+/// Where connections go.
+#[derive(Clone, Copy, Default)]
+enum Leads {
+    #[default]
+    Sockets,
+    Link,
+    At([SocketAddr; 2]),
 }
 
 impl std::fmt::Debug for State {
@@ -59,7 +68,7 @@ impl Relays {
     }
 
     /// Takes a token, and listens unless it does already.
-    async fn set(&self, (token, by_link): (&[u8], bool), ways: [(u16, &'static Path); 2]) -> io::Result<()> {
+    async fn set(&self, (token, leads): (&[u8], Leads), ways: [(u16, &'static Path); 2]) -> io::Result<()> {
         if !self.state().listening {
             let mut listeners = Vec::new();
             for (port, sock) in ways {
@@ -71,7 +80,7 @@ impl Relays {
             }
         }
         let mut state = self.state();
-        (state.token, state.by_link) = (Some(token.into()), by_link);
+        (state.token, state.leads) = (Some(token.into()), leads);
         Ok(())
     }
 }
@@ -99,7 +108,14 @@ pub(crate) async fn relay(
         // A guest that is played has the host's own loopback, which is not its to listen on.
         let ways = if std::process::id() == 1 { Some(ways) } else { None };
         let set = match ways {
-            Some(ways) => supervisor.relays.set((token, ask.by_link), ways).await,
+            Some(ways) => {
+                let leads = match ask.at {
+                    Some(at) => Leads::At(at),
+                    None if ask.by_link => Leads::Link,
+                    None => Leads::Sockets,
+                };
+                supervisor.relays.set((token, leads), ways).await
+            }
             None => supervisor.relays.play(token),
         };
         set.map_err(|err| Fault::new(FaultCode::Io, format!("cannot listen for the proxy: {err}")))?;
@@ -129,21 +145,24 @@ async fn accept(
         let Ok(place) = places.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let (token, by_link) = {
+                let (token, leads) = {
                     let state = state.lock().unwrap_or_else(PoisonError::into_inner);
-                    (state.token.clone(), state.by_link)
+                    (state.token.clone(), state.leads)
                 };
                 let Some(token) = token else { continue };
                 let _ = stream.set_nodelay(true);
                 let outlets = outlets.clone();
                 // Who cannot be reached closes the connection, which is all that a program inside is told.
                 tokio::spawn(async move {
-                    if by_link {
-                        outlets.hand(port, (stream, preamble(&token), place)).await;
-                    } else {
-                        let _ = pass(stream, sock, &token).await;
-                        drop(place);
-                    }
+                    let _ = match leads {
+                        Leads::Link => return outlets.hand(port, (stream, preamble(&token), place)).await,
+                        Leads::Sockets => pass(stream, UnixStream::connect(sock).await, &token).await,
+                        Leads::At([api, egress]) => {
+                            let at = if port == API_PORT { api } else { egress };
+                            pass(stream, TcpStream::connect(at).await, &token).await
+                        }
+                    };
+                    drop(place);
                 });
             }
             Err(_) => tokio::time::sleep(PAUSE).await,
@@ -152,8 +171,12 @@ async fn accept(
 }
 
 /// One connection, made anew each time: the host's process may have been another one meanwhile.
-async fn pass(mut inside: TcpStream, sock: &Path, token: &[u8]) -> io::Result<()> {
-    let mut host = UnixStream::connect(sock).await?;
+async fn pass(
+    mut inside: TcpStream,
+    host: io::Result<impl AsyncRead + AsyncWrite + Unpin>,
+    token: &[u8],
+) -> io::Result<()> {
+    let mut host = host?;
     host.write_all(&preamble(token)).await?;
     copy_bidirectional(&mut inside, &mut host).await.map(drop)
 }
@@ -201,13 +224,38 @@ mod tests {
         let (sock, port, other) = (socket(&dir), free_port().await, free_port().await);
         let listener = UnixListener::bind(sock).unwrap();
         let relays = Relays::default();
-        relays.set((b"one", false), [(port, sock), (other, sock)]).await.unwrap();
+        relays.set((b"one", Leads::Sockets), [(port, sock), (other, sock)]).await.unwrap();
         let (answer, ()) = tokio::join!(says(port, "hello"), echo_once(&listener));
         assert_eq!(answer.unwrap(), "CORACLE/1 one\nhello");
-        relays.set((b"two", false), [(port, sock), (other, sock)]).await.unwrap();
+        relays.set((b"two", Leads::Sockets), [(port, sock), (other, sock)]).await.unwrap();
         let (answer, ()) = tokio::join!(says(other, "hello"), echo_once(&listener));
         assert_eq!(answer.unwrap(), "CORACLE/1 two\nhello", "a second token takes the first one's place");
         assert!(!format!("{relays:?}").contains("two"));
+    }
+
+    #[tokio::test]
+    async fn by_a_network_each_port_leads_to_its_own_address_behind_the_token() {
+        let dir = tempfile::tempdir().unwrap();
+        let (sock, api, egress) = (socket(&dir), API_PORT, free_port().await);
+        let (one, two) = tokio::join!(TcpListener::bind("127.0.0.1:0"), TcpListener::bind("127.0.0.1:0"));
+        let (one, two) = (one.unwrap(), two.unwrap());
+        let relays = Relays::default();
+        let at = [one.local_addr().unwrap(), two.local_addr().unwrap()];
+        // The number that it is told by is what parts the two, whatever is listened on.
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let listened = listener.local_addr().unwrap().port();
+        relays.set((b"one", Leads::At(at)), [(egress, sock), (free_port().await, sock)]).await.unwrap();
+        tokio::spawn(accept(listener, (api, sock), (relays.state.clone(), relays.outlets.clone())));
+        for (port, host) in [(listened, one), (egress, two)] {
+            let hears = async {
+                let (mut stream, _) = host.accept().await.unwrap();
+                let mut heard = Vec::new();
+                stream.read_to_end(&mut heard).await.unwrap();
+                stream.write_all(&heard).await.unwrap();
+            };
+            let (answer, ()) = tokio::join!(says(port, "hello"), hears);
+            assert_eq!(answer.unwrap(), "CORACLE/1 one\nhello");
+        }
     }
 
     #[tokio::test]
@@ -215,7 +263,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (sock, port, other) = (socket(&dir), free_port().await, free_port().await);
         let relays = Relays::default();
-        relays.set((b"one", false), [(port, sock), (other, sock)]).await.unwrap();
+        relays.set((b"one", Leads::Sockets), [(port, sock), (other, sock)]).await.unwrap();
         assert_eq!(says(port, "").await.unwrap_or_default(), "", "nobody is there, so it is closed");
         for _ in 0..2 {
             let listener = UnixListener::bind(sock).unwrap();

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Uid, fchmod, fchown, fstat, fstatfs};
 use rustix::fs::{CWD, mkdirat, openat, openat2, renameat, unlinkat};
@@ -66,6 +66,36 @@ impl Secrets {
         let ask = Secret { name: GIT_CONFIG.into(), uid, gid, mode: 0o444, bytes: 0 };
         write(dir.as_fd(), GIT_CONFIG, &ask, content).map_err(|errno| explained(GIT_CONFIG, errno))
     }
+}
+
+/// Secret files that one command alone has: they are gone with this.
+#[derive(Debug)]
+pub(crate) struct Lent(Arc<Secrets>, Vec<String>);
+
+impl Lent {
+    /// These files, there or not.
+    pub(crate) fn new(secrets: &Arc<Secrets>, names: &[String]) -> Self {
+        Self(secrets.clone(), names.to_vec())
+    }
+
+    /// They are somebody else's, and stay.
+    pub(crate) fn leave(mut self) {
+        self.1.clear();
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        for name in &self.1 {
+            let _ = remove(&self.0.root, name);
+        }
+    }
+}
+
+/// Takes a file away that lies in no directory of its own.
+fn remove(root: &Path, name: &str) -> Result<(), Fault> {
+    let [name] = parts(name)?[..] else { return Err(explained(name, Errno::NOTDIR)) };
+    unlinkat(base(root)?, name, AtFlags::empty()).map_err(|errno| explained(name, errno))
 }
 
 fn put(root: &Path, ask: &Secret, content: &[u8]) -> Result<(), Fault> {
@@ -233,6 +263,20 @@ mod tests {
         }
         assert_eq!(refusal(root.path(), &Secret { uid: u32::MAX, ..ask("a", 0o600) }), FaultCode::NoUser);
         put(root.path(), &ask("a/sock/.b_c-D.9", 0o600), b"").unwrap();
+    }
+
+    #[test]
+    fn what_was_lent_is_gone_with_its_command_and_nothing_else_is() {
+        let root = tempfile::tempdir().unwrap();
+        let secrets = Arc::new(Secrets::new(root.path()));
+        for name in ["prompt-1", "prompt-2", "ssh/id"] {
+            secrets.put(&ask(name, 0o400), b"secret").unwrap();
+        }
+        secrets.put_git_config(b"kept").unwrap();
+        let names = ["prompt-1", "gitconfig", "../run/prompt-2", "none"].map(str::to_owned);
+        drop(Lent::new(&secrets, &names));
+        let left = |name: &str| root.path().join(".coracle/run").join(name).exists();
+        assert_eq!(["prompt-1", "prompt-2", "ssh/id", "gitconfig"].map(left), [false, true, true, true]);
     }
 
     #[test]

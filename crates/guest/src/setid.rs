@@ -37,6 +37,8 @@ const REFUSED: Errno = Errno::PERM;
 pub(crate) enum Rule {
     /// Uid 0 inside is somebody else outside.
     Needless,
+    /// Nobody inside is root, PID 1 neither.
+    Rootless,
     /// By a filter that asks.
     Kept(Arc<Keeper>),
     /// This kernel cannot.
@@ -64,6 +66,9 @@ impl Drop for Attended {
 impl Rule {
     /// The one for the container that this process is PID 1 of.
     pub(crate) fn find() -> Self {
+        if !rustix::process::geteuid().is_root() {
+            return Self::Rootless;
+        }
         // Without that file the kernel has no user namespaces.
         if fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| is_mapped_away(&map)) {
             return Self::Needless;
@@ -79,6 +84,7 @@ impl Rule {
     pub(crate) fn filter(&self) -> Filter {
         match self {
             Self::Kept(keeper) => Filter::asking(keeper.flags),
+            Self::Rootless => Filter::tight(),
             Self::Needless | Self::Impossible => Filter::new(),
         }
     }

@@ -113,7 +113,7 @@ struct Work<'a> {
     memory: &'a Memory,
     locks: &'a Locks,
     stop: &'a Stop,
-    freed: Freed,
+    freed: &'a Freed,
 }
 
 /// Does it and tells what came of it, unless the caller leaves before.
@@ -145,12 +145,14 @@ fn act(supervisor: &Supervisor, ask: Space, content: &[u8], stop: &Stop) -> Resu
     if let Act::Recall = ask.act {
         return memory.recall(content).map(|()| Done::Recalled);
     }
+    // It goes behind the act: a thread that is started as the user stays the user.
+    let freed = Freed::default();
     as_user(&ids, || {
         let root = match Root::open(supervisor.machine.root(), &ask.root)? {
             Ok(root) => root,
             Err(trouble) => return Ok(Done::Not(trouble)),
         };
-        let work = Work { root, memory: &memory, locks: &supervisor.spaces.locks, stop, freed: Freed::default() };
+        let work = Work { root, memory: &memory, locks: &supervisor.spaces.locks, stop, freed: &freed };
         work.sweep(supervisor.spaces.since);
         Ok(work.act(ask.act, content).unwrap_or_else(Done::Not))
     })

@@ -13,7 +13,7 @@ use crate::job::Job;
 use crate::machine::{Hidden, Machine, Mark, NotStarted, Plan, Process, Session};
 use crate::output::{Log, Spill};
 use crate::relay::Relays;
-use crate::secrets::Secrets;
+use crate::secrets::{Lent, Secrets};
 use crate::space::Spaces;
 use crate::wire::{self, Fault, FaultCode, Keep, Life, Settle, Settled};
 
@@ -28,7 +28,7 @@ const MAX_TOLD: usize = 64;
 pub struct Supervisor {
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) files: Option<Files>,
-    pub(crate) secrets: Secrets,
+    pub(crate) secrets: Arc<Secrets>,
     pub(crate) spaces: Spaces,
     pub(crate) relays: Relays,
     /// Of this run: a container that was started anew has another one.
@@ -83,7 +83,7 @@ impl Supervisor {
     pub fn new(machine: Arc<dyn Machine>, spill: &Path) -> Arc<Self> {
         let mut run = [0; 8];
         getrandom::fill(&mut run).expect("the kernel gives random bytes");
-        let (files, secrets) = (Files::open(machine.root()).ok(), Secrets::new(machine.root()));
+        let (files, secrets) = (Files::open(machine.root()).ok(), Arc::new(Secrets::new(machine.root())));
         let spill = Arc::new(Spill::in_dir(spill));
         let (run, marks) = (hex::encode(run), AtomicU64::new(1));
         let (leaving, table) = (AtomicBool::new(false), Mutex::default());
@@ -139,7 +139,17 @@ impl Supervisor {
         ask: &wire::Exec,
         Words { words, env, secret }: Words,
     ) -> Result<Result<Started, NotStarted>, Fault> {
-        let (mark, log) = self.admit(ask)?;
+        let lent = Lent::new(&self.secrets, &ask.files);
+        let (mark, log) = match self.admit(ask) {
+            Ok(admitted) => admitted,
+            Err(fault) => {
+                if fault.code == FaultCode::JobTaken {
+                    // They are those of the one that was begun already.
+                    lent.leave();
+                }
+                return Err(fault);
+            }
+        };
         let plan = Plan {
             words: words.clone(),
             shell: ask.shell,
@@ -164,7 +174,7 @@ impl Supervisor {
             }
         };
         let (stdin, resize) = (process.stdin.take(), process.resize.take());
-        let (job, attending) = Job::new(ask, &words, (process, mark), log, self.machine.clone());
+        let (job, attending) = Job::new(ask, &words, (process, mark, lent), log, self.machine.clone());
         self.table().jobs.insert(mark.0, job.clone());
         tokio::spawn(attending);
         Ok(Ok(Started { job, stdin, resize }))
@@ -265,5 +275,61 @@ impl Supervisor {
         for ended in ending.collect::<Vec<_>>() {
             let _ = ended.await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::Container;
+    use crate::wire::{Exec, Limits, Secret, Show, Who};
+
+    fn supervisor() -> (Arc<Supervisor>, TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let (container, reaper) = Container::new(dir.path(), Vec::new()).unwrap();
+        tokio::spawn(reaper.run());
+        (Supervisor::new(Arc::new(container), dir.path()), dir)
+    }
+
+    fn job(id: &str, file: &str, most: Option<u32>) -> Exec {
+        Exec {
+            job: id.into(),
+            shell: false,
+            words: 0,
+            env: 0,
+            secret: 0,
+            bare: false,
+            files: vec![file.into()],
+            inside: false,
+            user: Who::Name("nobody".into()),
+            cwd: "/".into(),
+            stdin: false,
+            terminal: None,
+            limits: Limits { total_ms: None, silence_ms: None, grace_ms: 0 },
+            life: Life::Job,
+            show: Show::Nothing,
+            cut: 0,
+            most,
+        }
+    }
+
+    #[tokio::test]
+    async fn files_of_a_command_that_is_not_admitted_are_gone_but_for_those_of_the_one_that_runs() {
+        let (supervisor, dir) = supervisor();
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        for name in ["mine", "prompt"] {
+            let ask = Secret { name: name.into(), uid, gid, mode: 0o400, bytes: 0 };
+            supervisor.secrets.put(&ask, b"canary").unwrap();
+        }
+        let words = || Words { words: vec![b"x".to_vec()], env: vec![], secret: None };
+        let there = |name: &str| dir.path().join(".coracle/run").join(name).exists();
+        // One that is just being begun has its id already.
+        supervisor.admit(&job("0badcafe", "mine", None)).unwrap();
+        let taken = supervisor.begin(&job("0badcafe", "mine", None), words()).await.err().unwrap();
+        assert_eq!((taken.code, there("mine")), (FaultCode::JobTaken, true));
+        let refused = supervisor.begin(&job("12345678", "prompt", Some(0)), words()).await.err().unwrap();
+        assert_eq!((refused.code, there("prompt"), there("mine")), (FaultCode::TooMany, false, true));
     }
 }

@@ -297,6 +297,9 @@ pub struct Exec {
     /// Its environment is what was sent, and nothing else.
     #[serde(default)]
     pub bare: bool,
+    /// Names of [`Secret`] files that are there for it alone: gone when it has ended, or does not begin.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<String>,
     /// A caller inside asked for it. Set where it is heard, and never sent.
     #[serde(skip)]
     pub inside: bool,

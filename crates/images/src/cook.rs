@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use coracle_runtime::link::Link;
+use coracle_runtime::link::wire::Settle;
 use coracle_runtime::{Command, ContainerPath, Error as EngineError, Exec, ExecOutput, Exit, Ids, LimitKind};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::output::Watched;
 use crate::packages::Manager;
-use crate::recipe::{Recipe, Setup};
+use crate::recipe::{Owned, Recipe, Setup};
 use crate::{Error, Progress};
 
 /// Pieces of output that are under way at once.
@@ -114,6 +115,11 @@ pub async fn cook(link: &Link, recipe: &Recipe, cooking: &Cooking, progress: &Pr
             pot.set_up(setup).await?;
         }
     }
+    for place in &recipe.owned {
+        if pot.goes_on() {
+            pot.give(place).await?;
+        }
+    }
     if pot.goes_on() {
         pot.cooked.missing = pot.missing(&recipe.commands()).await?;
     }
@@ -162,6 +168,22 @@ impl Pot<'_> {
         let begin = ["/bin/sh", "-c", &setup.script, "setup"].map(str::to_owned);
         let argv = begin.into_iter().chain(setup.args.iter().cloned()).collect();
         self.run(setup.what.clone(), argv).await.map(drop)
+    }
+
+    /// The guest does it by itself: the image may have no shell.
+    async fn give(&mut self, Owned { uid, gid, path }: &Owned) -> Result<(), Error> {
+        let name = format!("giving {path} to {uid}:{gid}");
+        (self.progress)(&name);
+        let ask = Settle { uid: *uid, gid: *gid, workdir: path.clone(), bound: Vec::new() };
+        let error = match self.link.settle(ask).await {
+            Ok(settled) if settled.writable => None,
+            // Whoever has it already keeps it: it is not root's to give.
+            Ok(_) => Some(format!("{path} is another user's in the image")),
+            Err(EngineError::Refused(fault)) => Some(fault.to_string()),
+            Err(lost) => return Err(lost.into()),
+        };
+        self.cooked.commands.push(Ran { name, exit: None, output: String::new(), error });
+        Ok(())
     }
 
     /// Whether it ended with 0.

@@ -13,6 +13,9 @@ pub(crate) const OF_ONE_CONTAINER: [&str; 9] =
 /// What an engine gives each container by itself. A base that was committed once may have them, too; they say nothing.
 const OF_THE_ENGINE: [&str; 4] = ["HOME", "HOSTNAME", "TERM", "container"];
 
+/// What Podman gives each container whose image names none.
+const USUAL_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// It begins as its base does, with the same environment and volumes.
 pub(crate) fn check_image(image: &Image, base: &Image) -> Result<(), Error> {
     check_env(&image.env, base)?;
@@ -24,10 +27,12 @@ pub(crate) fn check_image(image: &Image, base: &Image) -> Result<(), Error> {
 
 /// The environment is that of the base.
 pub(crate) fn check_env(env: &[String], base: &Image) -> Result<(), Error> {
-    let listed = |env: &[String]| -> BTreeSet<String> {
-        let name = |it: &str| it.split('=').next().unwrap_or_default().to_owned();
-        env.iter().filter(|it| !OF_THE_ENGINE.contains(&name(it).as_str())).cloned().collect()
+    let has_path = base.env.iter().any(|it| it.starts_with("PATH="));
+    let of_engine = |it: &str| {
+        let name = it.split('=').next().unwrap_or_default();
+        OF_THE_ENGINE.contains(&name) || !has_path && it == USUAL_PATH
     };
+    let listed = |env: &[String]| -> BTreeSet<String> { env.iter().filter(|it| !of_engine(it)).cloned().collect() };
     let (here, there) = (listed(env), listed(&base.env));
     // Names alone: a value may be what must not be told.
     let differs = here.symmetric_difference(&there).next().and_then(|it| it.split_once('=')).map(|it| it.0);

@@ -90,7 +90,12 @@ mod tests {
 
     fn recipe((packages, setup, env): (Vec<String>, Vec<String>, Vec<(String, String)>)) -> Recipe {
         let packages = packages.iter().map(|it| PackageName::parse(it).unwrap()).collect();
-        Recipe { packages, setup: setup.into_iter().map(Setup::from).collect(), env: env.into_iter().collect() }
+        Recipe {
+            packages,
+            setup: setup.into_iter().map(Setup::from).collect(),
+            env: env.into_iter().collect(),
+            owned: Vec::new(),
+        }
     }
 
     fn of<'a>(recipe: &'a Recipe, digest: &'a str, ca: Option<&'a str>) -> KeyOf<'a> {

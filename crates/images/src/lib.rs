@@ -32,4 +32,4 @@ pub mod snapshot;
 pub use base::Bootstrap;
 pub use ensure::{Base, Fallback, Progress, Pull, Source, Want, ensure, find};
 pub use error::{BuildError, Error, Stage};
-pub use recipe::{Recipe, Setup};
+pub use recipe::{Owned, Recipe, Setup};

@@ -218,6 +218,7 @@ pub fn of(
             packages: own.packages.map_or(profile.recipe.packages, |it| it.into_iter().collect()),
             setup: own.setup.unwrap_or(profile.recipe.setup),
             env: own.env.unwrap_or(profile.recipe.env),
+            ..profile.recipe
         };
         profile.env_passthrough = own.env_passthrough.or(profile.env_passthrough);
         profile.forward_git = own.forward_git.or(profile.forward_git);

@@ -16,6 +16,20 @@ pub struct Recipe {
     pub setup: Vec<Setup>,
     /// The profile's variables, as configured. They are no part of the image, but commands see them.
     pub env: BTreeMap<String, String>,
+    /// Directories that belong to users, made at last.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub owned: Vec<Owned>,
+}
+
+/// A directory and who it belongs to: a user that the image knows from then on, with a home.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Owned {
+    /// The user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// The directory.
+    pub path: String,
 }
 
 /// A command of a recipe: a script for `/bin/sh -c`, and its arguments.
@@ -54,7 +68,7 @@ impl Recipe {
     /// Nothing is put on: the base is used as it is.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.packages.is_empty() && self.setup.is_empty()
+        self.packages.is_empty() && self.setup.is_empty() && self.owned.is_empty()
     }
 
     /// With packages that the caller asks for besides.
@@ -70,7 +84,8 @@ impl Recipe {
         let (mut packages, mut env) = (first.packages.clone(), first.env.clone());
         packages.extend(self.packages.iter().cloned());
         env.extend(self.env.clone());
-        Self { packages, setup: [first.setup.clone(), self.setup.clone()].concat(), env }
+        let setup = [first.setup.clone(), self.setup.clone()].concat();
+        Self { packages, setup, env, owned: [first.owned.clone(), self.owned.clone()].concat() }
     }
 
     /// Tells it from every other.

@@ -16,10 +16,10 @@ use crate::guest::{GuestProgram, Links};
 use crate::lease::{Lease, Moment};
 use crate::lock::Lock;
 use crate::network::{now, place};
-use crate::record::{Held, MadeFrom, Record, RecordedMount, Role, State};
+use crate::record::{Held, MadeFrom, MainProgram, Record, RecordedMount, Role, State};
 use crate::shares::shared_problem;
 use crate::store::Loaded;
-use crate::{Error, Result, Store, protect};
+use crate::{Error, Result, Store, protect, review};
 
 /// What a record holds before the container is made. Every default is decided.
 #[derive(Clone, Debug)]
@@ -170,6 +170,7 @@ fn record_of(runtime: &dyn ContainerRuntime, store: &Store, draft: Draft) -> Rec
         env_plain: BTreeMap::new(),
         held: Held::default(),
         guest: None,
+        main: None,
         jobs: Vec::new(),
         networks: Vec::new(),
         compose_project: draft.compose_project,
@@ -181,6 +182,7 @@ fn record_of(runtime: &dyn ContainerRuntime, store: &Store, draft: Draft) -> Rec
         owner: draft.owner,
         lease: Lease { used: Some(Moment::now()), ..Lease::default() },
         placeholders: Vec::new(),
+        watched: Vec::new(),
         provisioning_report: Value::Null,
         asked: draft.asked,
         answer: Map::new(),
@@ -230,7 +232,8 @@ impl Making<'_> {
         guest: Option<&GuestProgram>,
     ) -> Result<Container> {
         let spec = admitted.spec();
-        self.record.guest = guest.map(GuestProgram::record);
+        let own = spec.is_rootless_inside().then_some(spec.exec_user);
+        self.record.guest = guest.map(|it| it.record(own));
         let guest_on = guest.map(|it| it.place(self.store, &self.record)).transpose()?;
         let worker = guest.and_then(|it| it.worker.clone());
         self.record.exec_user = Some(spec.exec_user);
@@ -238,6 +241,7 @@ impl Making<'_> {
         self.record.image_id = Some(image.id.clone());
         self.record.mounts = spec.mounts.iter().map(recorded).collect();
         let over = self.cover(&spec.mounts).await?;
+        self.watch(&spec.mounts).await?;
         let _held = self.store.hold_network().await?;
         let network = place(self.runtime, self.store, &spec.network).await?;
         let asked: Vec<Mount> = spec.mounts.iter().chain(&over).cloned().collect();
@@ -304,6 +308,17 @@ impl Making<'_> {
         Ok(over)
     }
 
+    /// Remembers what is protected as it is now. It may take a while to read, so no lock of other makings is held.
+    async fn watch(&mut self, mounts: &[Mount]) -> Result<()> {
+        let (mounts, protected) = (mounts.to_vec(), self.protected.clone());
+        let watched = tokio::task::spawn_blocking(move || review::watch(&mounts, &protected)).await;
+        self.record.watched = watched.map_err(|err| coracle_runtime::Error::Host {
+            what: "cannot look at what is protected".into(),
+            source: err.into(),
+        })?;
+        Ok(())
+    }
+
     /// A container inherits the labels of its image, so those of ours are signed along.
     fn labels(&self, role: Role, exec_user: Option<Ids>, image: &Image) -> Result<BTreeMap<String, String>> {
         let (signer, record) = (self.store.signer(), &self.record);
@@ -323,6 +338,7 @@ impl Making<'_> {
             ("exec_user", exec_user.map(|it| it.to_string()).unwrap_or_default()),
             ("workdir", record.workdir.to_string()),
             ("guest", record.guest.as_ref().map(|it| it.label().to_owned()).unwrap_or_default()),
+            ("init_user", record.guest.as_ref().and_then(|it| it.own).map(|it| it.to_string()).unwrap_or_default()),
             ("compose_project", record.compose_project.as_ref().map(ToString::to_string).unwrap_or_default()),
             ("compose_joined", record.compose_joined.to_string()),
             ("version", record.tool_version.clone()),
@@ -381,6 +397,17 @@ impl Making<'_> {
         self.record.state = State::Ready;
         self.store.save(&self.record)?;
         Ok(self.record.clone())
+    }
+
+    /// Remembers what it runs, so that it runs again after a restart.
+    pub fn runs(&mut self, main: MainProgram) {
+        self.record.main = Some(main);
+    }
+
+    /// Remembers that its job `main` was started in that run of its guest. [`Store::remember_job`] would wait for the lock
+    /// that is held until it is ready.
+    pub fn main_began(&mut self, run: String) {
+        self.record.main_began(run);
     }
 
     /// Makes a container of that image that is never started, to look into it. It carries our id, so it goes with all

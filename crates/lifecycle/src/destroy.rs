@@ -9,8 +9,9 @@ use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME};
 use coracle_runtime::{ContainerRuntime, ImageAct, LabelFilter, ProjectName, Removed};
 
 use crate::network::drop_shared;
-use crate::record::{MadeFrom, Record, State};
-use crate::save::Saver;
+use crate::record::{MadeFrom, Record, Role, State};
+use crate::review::{Review, Swept, looked_through, take_off, writable};
+use crate::save::{Saver, end_commands};
 use crate::stack::remove_stack;
 use crate::store::Loaded;
 use crate::{Error, Links, Result, SaveLimits, Saved, Store, StoreError, protect};
@@ -22,6 +23,18 @@ pub struct Destroyed {
     pub already_gone: bool,
     /// What was kept of it.
     pub saved: Vec<Saved>,
+    /// What is to be looked at in directories of the host that it could write.
+    pub review: Review,
+    /// It was adopted, and is left as it is.
+    pub forgotten: bool,
+}
+
+impl Destroyed {
+    /// Nothing was left to remove.
+    #[must_use]
+    pub fn gone() -> Self {
+        Self { already_gone: true, saved: Vec::new(), review: Review::default(), forgotten: false }
+    }
 }
 
 /// What becomes of work that only the container has.
@@ -42,6 +55,8 @@ pub struct Removing<'a> {
     pub saving: Saving,
     /// Time between TERM and KILL of commands that still run.
     pub grace: Duration,
+    /// Also a container that was adopted, which is only forgotten otherwise: by the word of the person.
+    pub adopted_too: bool,
 }
 
 /// Saves what only this container has, removes it with its networks and its placeholders, and buries its record.
@@ -61,23 +76,61 @@ pub async fn destroy(
     let record = match store.load(&record.name)? {
         // While we waited it was destroyed, and another of the same name was made.
         Loaded::Record(now) if now.record_id != record.record_id => {
-            return Ok(Destroyed { already_gone: true, saved: Vec::new() });
+            return Ok(Destroyed::gone());
         }
         // What was read before the lock may know less: of the id, of what lies beneath its binds.
         Loaded::Record(now) => *now,
         _ => record.clone(),
     };
-    let Removing { links, saving, grace } = *removing;
+    if record.role == Role::Adopted && !removing.adopted_too {
+        // It is somebody else's, and no business of ours any more.
+        store.forget(&record.name)?;
+        return Ok(Destroyed { forgotten: true, already_gone: false, ..Destroyed::gone() });
+    }
+    let Removing { links, saving, grace, .. } = *removing;
+    let swept = swept(runtime, store, &record, removing).await;
     let saved = match saving {
-        // One that was never ready holds nobody's work.
-        Saving::Keep(limits) if record.state == State::Ready => {
+        // One that was never ready holds nobody's work. What is in one that was adopted its maker put there, and where work
+        // lies in it nobody said.
+        Saving::Keep(limits) if record.state == State::Ready && record.role != Role::Adopted => {
             Saver { runtime, store, links, limits, grace }.save(&record).await?
         }
         _ => Vec::new(),
     };
     let already_gone = destroy_locked(runtime, store, &record).await?;
     record.id.iter().for_each(|id| links.forget(id));
-    Ok(Destroyed { already_gone, saved })
+    let review = review(record, swept).await;
+    Ok(Destroyed { already_gone, saved, review, forgotten: false })
+}
+
+/// Ends what runs, and takes off what root inside must not leave on the host. Where root inside is nobody outside it can
+/// leave nothing.
+async fn swept(runtime: &dyn ContainerRuntime, store: &Store, record: &Record, removing: &Removing<'_>) -> Swept {
+    let Removing { links, grace, .. } = *removing;
+    if record.state != State::Ready || runtime.endpoint().rootless || writable(record).next().is_none() {
+        return Swept::default();
+    }
+    match links.at_hand(store, record).await {
+        Some(link) => {
+            if let Err(err) = end_commands(&link, grace).await {
+                tracing::debug!(container = %record.name, %err, "its commands cannot be ended");
+            }
+            take_off(&link, record).await
+        }
+        None => Swept::default(),
+    }
+}
+
+async fn review(record: Record, swept: Swept) -> Review {
+    if record.state != State::Ready || writable(&record).next().is_none() {
+        return Review::default();
+    }
+    let name = record.name.clone();
+    let looked = tokio::task::spawn_blocking(move || looked_through(&record, swept)).await;
+    looked.unwrap_or_else(|err| {
+        tracing::warn!(container = %name, %err, "what it left in directories of the host was not looked through");
+        Review { more: true, ..Review::default() }
+    })
 }
 
 /// Removes what has nothing to save, or was saved. Whether the container was gone before.
@@ -221,4 +274,42 @@ async fn containers_of(
     let ours = LabelFilter(vec![(store.signer().key("id"), Some(record.record_id.to_string()))]);
     let found = runtime.list(&ours).await?;
     Ok(found.into_iter().filter(|it| store.signed(runtime.kind(), &it.labels)).map(|it| it.id).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::fake::{LOCAL_IMAGE, Verb};
+    use coracle_runtime::link::LinkSettings;
+    use coracle_runtime::{
+        ContainerName, ContainerPath, CreateSpec, FakeRuntime, ImageRef, LabelNamespace, NetworkOn, Policy, admit,
+    };
+
+    use super::*;
+    use crate::record::tests::record;
+
+    #[tokio::test]
+    async fn what_was_adopted_is_removed_by_the_persons_word_without_saving_all_of_it() {
+        let (fake, image, dir) =
+            (FakeRuntime::new(), ImageRef::parse(LOCAL_IMAGE).unwrap(), tempfile::tempdir().unwrap());
+        let store = Store::open(dir.path(), LabelNamespace::parse("coracle").unwrap()).unwrap();
+        let found = fake.image(ImageAct::Find(vec![image.clone()])).await.unwrap();
+        let spec = CreateSpec::new(ContainerName::parse("theirs").unwrap(), image);
+        let spec = admit(spec, &Policy::everything()).unwrap().on(found[0].id.clone(), NetworkOn::EngineDefault);
+        let id = fake.create(&spec).await.unwrap();
+        fake.start(&id).await.unwrap();
+        let record = Record {
+            id: Some(id),
+            state: State::Ready,
+            role: Role::Adopted,
+            workdir: ContainerPath::root(),
+            ..record("theirs")
+        };
+        store.save(&record).unwrap();
+        let links = Links::new(LinkSettings::default());
+        let saving = Saving::Keep(SaveLimits { max_bytes: 1, time: Duration::from_secs(10) });
+        let removing = Removing { links: &links, saving, grace: Duration::ZERO, adopted_too: true };
+        let done = destroy(&fake, &store, &record, &removing).await.unwrap();
+        assert_eq!((done.forgotten, done.already_gone, done.saved), (false, false, vec![]));
+        assert!(!fake.calls().contains(&Verb::Download));
+    }
 }

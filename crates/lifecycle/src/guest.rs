@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use coracle_runtime::archive::{Limits, Writer};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::link::wire::{At, Who};
-use coracle_runtime::link::{Link, LinkSettings, SocketAt};
+use coracle_runtime::link::{Link, LinkSettings, SocketAt, Transport, WeakLink};
 use coracle_runtime::{
     Container, ContainerId, ContainerPath, ContainerRuntime, Error as Engine, GuestOn, Ids, Inside, ProcessId,
 };
@@ -51,6 +51,9 @@ pub struct GuestRecord {
     pub socket: bool,
     /// PID 1 on this host, as it was last seen; missing where it cannot be seen.
     pub pid1: Option<ProcessId>,
+    /// Who PID 1 is, where it is not root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own: Option<Ids>,
 }
 
 impl GuestRecord {
@@ -65,21 +68,21 @@ impl GuestRecord {
         container.pid.filter(|_| self.socket).and_then(ProcessId::of)
     }
 
-    /// What a container's label says, when its record is lost.
-    pub(crate) fn of_label(word: &str) -> Option<Self> {
+    /// What a container's labels say, when its record is lost: how its guest came in, and who PID 1 is.
+    pub(crate) fn of_labels(word: &str, own: Option<&str>) -> Option<Self> {
         let socket = match word {
             "bound" => true,
             "uploaded" => false,
             _ => return None,
         };
-        Some(Self { sha256: String::new(), socket, pid1: None })
+        Some(Self { sha256: String::new(), socket, pid1: None, own: own.and_then(|it| Ids::parse(it).ok()) })
     }
 }
 
 impl GuestProgram {
     /// What a record remembers, before the container is made.
-    pub(crate) fn record(&self) -> GuestRecord {
-        GuestRecord { sha256: self.sha256.clone(), socket: self.shared_files, pid1: None }
+    pub(crate) fn record(&self, own: Option<Ids>) -> GuestRecord {
+        GuestRecord { sha256: self.sha256.clone(), socket: self.shared_files, pid1: None, own }
     }
 
     /// How it comes into a container of that record.
@@ -89,6 +92,7 @@ impl GuestProgram {
         }
         let link = store.link_dir(record);
         own_directory(&link)?;
+        store.lend_link(record)?;
         Ok(GuestOn::Bound { program: self.path.clone(), link })
     }
 
@@ -120,6 +124,35 @@ impl Store {
     /// The directory that a container sees as its link.
     pub(crate) fn link_dir(&self, record: &Record) -> PathBuf {
         self.root().join("link").join(record.record_id.as_str())
+    }
+
+    /// Gives the directory of a guest's socket to a PID 1 that is not root, which could not listen there else. To be called
+    /// before each start. Who is not root here cannot: if the directory's owner is another one inside, the guest is
+    /// reached by the engine's stream.
+    pub(crate) fn lend_link(&self, record: &Record) -> Result<()> {
+        match record.guest.as_ref().filter(|it| it.socket).and_then(|it| it.own) {
+            Some(own) => self.own_link(record, own),
+            None => Ok(()),
+        }
+    }
+
+    /// The guest listens: from now on no command inside reaches the directory, which lies on a disk of this host.
+    pub(crate) fn take_link_back(&self, record: &Record) -> Result<()> {
+        match record.guest.as_ref().filter(|it| it.socket && it.own.is_some()) {
+            Some(_) => self.own_link(record, Ids::ROOT),
+            None => Ok(()),
+        }
+    }
+
+    fn own_link(&self, record: &Record, Ids { uid, gid }: Ids) -> Result<()> {
+        let link = self.link_dir(record);
+        if !rustix::process::geteuid().is_root() {
+            return Ok(());
+        }
+        std::os::unix::fs::lchown(&link, Some(uid), Some(gid)).map_err(|source| {
+            let what = format!("cannot give away `{}`", link.display());
+            Engine::Host { what, source }.into()
+        })
     }
 
     /// Remembers a job of a container, so that it can be told as lost after a restart.
@@ -160,7 +193,8 @@ pub(crate) async fn answers(link: &Link) -> bool {
 /// Whether a guest says something by then.
 pub(crate) async fn pinged(link: &Link, within: Duration) -> bool {
     let root = At { user: Who::Ids { uid: 0, gid: Some(0) }, path: "/".into(), follow: true };
-    matches!(timeout(within, link.stat(root)).await, Ok(Ok(_)))
+    // One that is not root answers that it cannot say.
+    matches!(timeout(within, link.stat(root)).await, Ok(Ok(_) | Err(Engine::Refused(_))))
 }
 
 /// The links of this process: one for each container, held as long as it answers.
@@ -168,13 +202,15 @@ pub(crate) async fn pinged(link: &Link, within: Duration) -> bool {
 pub struct Links {
     settings: LinkSettings,
     held: Arc<Mutex<BTreeMap<ContainerId, Link>>>,
+    /// All that were held: somebody may still have one, as what keeps a container's way out does.
+    lent: Arc<Mutex<BTreeMap<ContainerId, Vec<WeakLink>>>>,
 }
 
 impl Links {
     /// None yet.
     #[must_use]
     pub fn new(settings: LinkSettings) -> Self {
-        Self { settings, held: Arc::default() }
+        Self { settings, held: Arc::default(), lent: Arc::default() }
     }
 
     fn held(&self, id: &ContainerId) -> Option<Link> {
@@ -182,7 +218,24 @@ impl Links {
     }
 
     fn hold(&self, id: &ContainerId, link: &Link) {
+        let mut lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
+        lent.retain(|_, all| {
+            all.retain(|it| it.upgrade().is_some());
+            !all.is_empty()
+        });
+        let its = lent.entry(id.clone()).or_default();
+        if !its.iter().filter_map(WeakLink::upgrade).any(|it| it.is(link)) {
+            its.push(link.downgrade());
+        }
+        drop(lent);
         self.held.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), link.clone());
+    }
+
+    /// How many commands of the engine this process itself runs in a container, to have a link to it.
+    pub(crate) fn execs(&self, id: &ContainerId) -> usize {
+        let lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
+        let there = lent.get(id).into_iter().flatten().filter_map(WeakLink::upgrade);
+        there.filter(|it| it.transport() == Some(Transport::Stream)).count()
     }
 
     /// Lets go of a container that is gone.
@@ -269,6 +322,7 @@ impl Links {
         let (begun, socket) = (Instant::now(), store.socket(record));
         while let Some(socket) = socket.as_ref().filter(|it| it.pid1.is_some() && begun.elapsed() < PATIENCE) {
             if let Some(link) = Link::by_socket(socket, self.settings).await {
+                store.take_link_back(record)?;
                 self.hold(&container.id, &link);
                 return Ok(link);
             }
@@ -279,6 +333,7 @@ impl Links {
         }
         let link = runtime.link(&container.id, socket.as_ref(), self.settings).await?;
         link.open().await?;
+        store.take_link_back(record)?;
         self.hold(&container.id, &link);
         Ok(link)
     }

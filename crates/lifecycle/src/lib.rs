@@ -15,6 +15,7 @@
 
 #![warn(missing_docs)]
 
+mod adopt;
 mod copy;
 mod create;
 mod destroy;
@@ -36,12 +37,14 @@ mod reap;
 mod reconcile;
 mod record;
 mod restart;
+mod review;
 mod save;
 mod session;
 mod shares;
 mod stack;
 mod store;
 
+pub use adopt::adopt;
 pub use copy::{Copied, CopyLimits, CopyRequest, copy_in, copy_out};
 pub use create::{Draft, Making, begin, fresh_name};
 pub use destroy::{Destroyed, Removing, Saving, destroy};
@@ -54,14 +57,18 @@ pub use lease::{Lease, Moment, Terms, expires_at};
 pub(crate) use list::asked;
 pub use list::{Listed, Listing, list};
 pub use lock::Lock;
-pub use networks::{NewNetwork, OwnNetwork, create_network, destroy_network, drop_networks, find_network, networks};
+pub use networks::{
+    NewNetwork, OwnNetwork, RoomNetwork, create_network, destroy_network, drop_networks, ensure_room_network,
+    find_network, find_room_network, networks,
+};
 pub use packages::{SharedPackage, SharedPackages};
 pub use protect::DEFAULT_PROTECTED;
 pub use prune::{Prunable, Prune, Thing, prunable, prune};
 pub use reap::reap;
 pub use reconcile::reconcile;
-pub use record::{Held, MadeFrom, Record, RecordedJob, RecordedMount, Role, State};
+pub use record::{Held, MadeFrom, MainProgram, Record, RecordedJob, RecordedMount, Role, State};
 pub use restart::restart;
+pub use review::{Change, Finding, Review, Watched, compared};
 pub use save::{
     Bundle, Commits, Item, LeftOut, Manifest, Names, Omission, Part, Restored, SAVE_TIME, SAVED_REFS, Save, SaveLimits,
     Saved, SavedKind, Target, What,

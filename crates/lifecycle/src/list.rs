@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use coracle_runtime::{Container, ContainerRuntime, EngineKind, LabelFilter};
 
-use crate::find::rebuild;
+use crate::find::{proven, rebuild};
 use crate::record::{Record, Role};
 use crate::stack::service;
 use crate::{Engines, Result, Store, StoreError};
@@ -64,8 +64,15 @@ pub async fn list(engines: &dyn Engines, store: &Store) -> Result<Listing> {
     for record in records {
         let at = seen.iter().position(|(_, it)| Some(&it.id) == record.id.as_ref());
         let container = at.map(|at| seen.swap_remove(at).1);
-        if record.role == Role::Primary {
-            listing.containers.push(Listed { record, container });
+        match record.role {
+            Role::Primary => listing.containers.push(Listed { record, container }),
+            Role::Adopted => {
+                let runtime = engines.of(record.engine, &record.endpoint).await?;
+                // It need not carry a label of ours.
+                let container = proven(&*runtime, &record).await?;
+                listing.containers.push(Listed { record, container });
+            }
+            _ => {}
         }
     }
     for (runtime, container) in seen {

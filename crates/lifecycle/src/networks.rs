@@ -1,9 +1,11 @@
 //! Networks that containers share, made and removed by name (containers.md 12.1 to 12.3).
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use coracle_runtime::{
-    ContainerRuntime, Error as Engine, LabelFilter, Network, NetworkAct, NetworkName, ProjectName, random_hex,
+    ContainerName, ContainerRuntime, Error as Engine, IpNet, LabelFilter, Network, NetworkAct, NetworkName,
+    ProjectName, random_hex,
 };
 
 use crate::network::now;
@@ -15,6 +17,12 @@ const NAMED: &str = "network";
 /// The same on the network that lone containers share, which nobody asked for.
 pub(crate) const LONE: &str = "lone";
 
+/// The same on the network of a room alone, which is made and removed with the room's container.
+const OF_ROOM: &str = "room";
+
+/// The label that names the room. No `session`: a network that has one is a session's, to be shared.
+const ROOM: &str = "room";
+
 /// A network to be made.
 #[derive(Clone, Debug)]
 pub struct NewNetwork {
@@ -22,6 +30,17 @@ pub struct NewNetwork {
     pub name: NetworkName,
     /// The session that makes it.
     pub session: String,
+    /// No way out.
+    pub internal: bool,
+}
+
+/// The network of a room alone.
+#[derive(Clone, Debug)]
+pub struct RoomNetwork {
+    /// Its name.
+    pub name: NetworkName,
+    /// The session of the room.
+    pub room: ContainerName,
     /// No way out.
     pub internal: bool,
 }
@@ -43,6 +62,12 @@ pub struct OwnNetwork {
     pub project: Option<ProjectName>,
     /// Names of the containers on it, running or not.
     pub containers: Vec<String>,
+    /// Addresses by which they see the host.
+    pub gateways: Vec<IpAddr>,
+    /// Where theirs are from.
+    pub subnets: Vec<IpNet>,
+    /// The session of the room that it is for, if it is one room's alone.
+    pub room: Option<String>,
 }
 
 /// Makes a bridge network on which containers find each other by name. One of ours that exists is given as it is;
@@ -65,29 +90,84 @@ pub async fn create_network(
             None => Err(taken(false, Vec::new())),
         };
     }
+    let whose = [("kind", NAMED.to_owned()), ("session", new.session.clone())];
+    Ok((make(runtime, store, (&new.name, new.internal), whose).await?, true))
+}
+
+/// That of a room, made if it is not there. Nobody else is given it, and the room is given nobody else's.
+///
+/// # Errors
+/// [`Error::NetworkTaken`] for a name that anything else has.
+pub async fn ensure_room_network(
+    runtime: &dyn ContainerRuntime,
+    store: &Store,
+    new: &RoomNetwork,
+) -> Result<OwnNetwork> {
+    let _lock = store.common_lock("networks").await?;
+    if let Some(found) = named(runtime, &new.name).await? {
+        let own = own(store, runtime, &found);
+        let differs = match &own {
+            Some((own, kind)) if is_of(own, kind, &new.room) && own.internal == new.internal => vec![],
+            Some((own, kind)) if is_of(own, kind, &new.room) => vec!["internal"],
+            Some((_, kind)) if kind == OF_ROOM => vec!["room"],
+            _ => vec!["kind"],
+        };
+        return match own {
+            Some((own, _)) if differs.is_empty() => Ok(own),
+            own => Err(Error::NetworkTaken { name: new.name.clone(), ours: own.is_some(), differs }),
+        };
+    }
+    let whose = [("kind", OF_ROOM.to_owned()), (ROOM, new.room.to_string())];
+    make(runtime, store, (&new.name, new.internal), whose).await
+}
+
+/// That of a room, of that name. `None` also where the name is anything else's.
+///
+/// # Errors
+/// When the engine does not answer.
+pub async fn find_room_network(
+    runtime: &dyn ContainerRuntime,
+    store: &Store,
+    (name, room): (&NetworkName, &ContainerName),
+) -> Result<Option<OwnNetwork>> {
+    let found = named(runtime, name).await?.and_then(|it| own(store, runtime, &it));
+    Ok(found.filter(|(own, kind)| is_of(own, kind, room)).map(|it| it.0))
+}
+
+fn is_of(own: &OwnNetwork, kind: &str, room: &ContainerName) -> bool {
+    kind == OF_ROOM && own.room.as_deref() == Some(room.as_str())
+}
+
+/// The lock of networks is held.
+async fn make(
+    runtime: &dyn ContainerRuntime,
+    store: &Store,
+    (name, internal): (&NetworkName, bool),
+    whose: [(&str, String); 2],
+) -> Result<OwnNetwork> {
     let mut labels = BTreeMap::from([
         ("managed", "true".to_owned()),
         ("id", random_hex::<16>()),
-        ("kind", NAMED.to_owned()),
-        ("name", new.name.to_string()),
-        ("session", new.session.clone()),
+        ("name", name.to_string()),
         ("created", now().to_string()),
     ])
     .into_iter()
+    .chain(whose)
     .map(|(name, value)| (store.signer().key(name), value))
     .collect();
     store.signer().sign(runtime.kind(), &mut labels);
     let labels = labels.into_iter().collect();
-    let act = NetworkAct::Create { name: new.name.clone(), labels, reach: true, internal: new.internal };
-    let made = match runtime.network(act).await {
+    let made = match runtime.network(NetworkAct::Create { name: name.clone(), labels, reach: true, internal }).await {
         // Somebody else was faster.
-        Err(Engine::NetworkTaken(_)) => return Err(taken(false, Vec::new())),
+        Err(Engine::NetworkTaken(_)) => {
+            return Err(Error::NetworkTaken { name: name.clone(), ours: false, differs: Vec::new() });
+        }
         made => made?.pop(),
     };
     let made = made.and_then(|it| own(store, runtime, &it));
     let (own, _) = made.ok_or(Engine::Unreadable { verb: "network create", detail: "no network of ours".into() })?;
-    store.unbury_network(&new.name)?;
-    Ok((own, true))
+    store.unbury_network(name)?;
+    Ok(own)
 }
 
 /// The network of ours of that name, or nothing when there is none.
@@ -107,7 +187,7 @@ pub async fn find_network(
     }
 }
 
-/// Removes a network that [`find_network`] found, and remembers that it was ours.
+/// Removes a network that [`find_network`] or [`find_room_network`] found, and remembers that it was ours.
 ///
 /// # Errors
 /// [`Error::InUse`] while containers are on it; nothing is done then.
@@ -125,20 +205,20 @@ pub async fn destroy_network(runtime: &dyn ContainerRuntime, store: &Store, netw
 }
 
 /// The networks of ours on the preferred engine and on every engine that a record names, but for the one that lone
-/// containers share. Oldest first.
+/// containers share and those of rooms. Oldest first.
 ///
 /// # Errors
 /// When one of these engines does not answer.
 pub async fn networks(engines: &dyn Engines, store: &Store) -> Result<Vec<OwnNetwork>> {
     let mut all = Vec::new();
     for runtime in asked(engines, &store.records()?).await? {
-        all.extend(networks_on(&*runtime, store).await?);
+        all.extend(networks_on(&*runtime, store).await?.into_iter().filter(|it| it.room.is_none()));
     }
     all.sort_by(|a, b| (&a.created, &a.name).cmp(&(&b.created, &b.name)));
     Ok(all)
 }
 
-/// The same on one engine.
+/// The same on one engine, with those of rooms.
 pub(crate) async fn networks_on(runtime: &dyn ContainerRuntime, store: &Store) -> Result<Vec<OwnNetwork>> {
     let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
     let found = runtime.network(NetworkAct::List(managed)).await?;
@@ -165,7 +245,7 @@ pub async fn drop_networks(
 ) -> Result<Vec<String>> {
     let mut gone = Vec::new();
     for runtime in asked(engines, &store.records()?).await? {
-        let unused = |it: &OwnNetwork| it.containers.is_empty() && it.project.is_none() && of(it);
+        let unused = |it: &OwnNetwork| it.containers.is_empty() && it.project.is_none() && it.room.is_none() && of(it);
         for network in networks_on(&*runtime, store).await?.into_iter().filter(unused) {
             match destroy_network(&*runtime, store, &network).await {
                 Ok(()) => gone.push(network.name),
@@ -190,7 +270,7 @@ fn own(store: &Store, runtime: &dyn ContainerRuntime, network: &Network) -> Opti
         return None;
     }
     let kind = label("kind")?;
-    if kind == NAMED && label("name").is_none() {
+    if matches!(kind, NAMED | OF_ROOM) && label("name").is_none() {
         return None;
     }
     let project = label("compose_project").and_then(|it| ProjectName::parse(it).ok());
@@ -202,6 +282,9 @@ fn own(store: &Store, runtime: &dyn ContainerRuntime, network: &Network) -> Opti
         session: label("session").map(str::to_owned),
         project,
         containers: Vec::new(),
+        gateways: network.gateways.clone(),
+        subnets: network.subnets.clone(),
+        room: label(ROOM).filter(|_| kind == OF_ROOM).map(str::to_owned),
     };
     Some((own, kind.to_owned()))
 }
@@ -220,9 +303,26 @@ async fn members(runtime: &dyn ContainerRuntime) -> Result<BTreeMap<String, Vec<
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::{FakeRuntime, LabelNamespace};
+    use std::sync::Arc;
+
+    use async_trait::async_trait;
+    use coracle_runtime::{EngineKind, FakeRuntime, LabelNamespace};
 
     use super::*;
+
+    /// One engine for all.
+    struct One(FakeRuntime);
+
+    #[async_trait]
+    impl Engines for One {
+        async fn of(&self, _: EngineKind, _: &str) -> Result<Arc<dyn ContainerRuntime>> {
+            Ok(Arc::new(self.0.clone()))
+        }
+
+        async fn preferred(&self) -> Result<Arc<dyn ContainerRuntime>> {
+            Ok(Arc::new(self.0.clone()))
+        }
+    }
 
     fn store(dir: &std::path::Path) -> Store {
         Store::open(dir, LabelNamespace::parse("coracle").unwrap()).unwrap()
@@ -244,6 +344,40 @@ mod tests {
         destroy_network(&fake, &store, &made).await.unwrap();
         assert_eq!(find_network(&fake, &store, &team(false).name).await.unwrap(), None);
         assert!(store.network_destroyed(&team(false).name).unwrap());
+    }
+
+    #[tokio::test]
+    async fn the_network_of_a_room_is_that_rooms_and_nobody_elses() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, fake) = (store(dir.path()), FakeRuntime::new());
+        let name = |it: &str| ContainerName::parse(it).unwrap();
+        let of = |room: &str| RoomNetwork { name: team(true).name, room: name(room), internal: true };
+        let (one, team) = (of("sbx-1"), team(true));
+        // What somebody asked for by that name is not what a room gets.
+        let (asked, _) = create_network(&fake, &store, &team).await.unwrap();
+        let err = ensure_room_network(&fake, &store, &one).await.unwrap_err();
+        assert!(matches!(&err, Error::NetworkTaken { ours: true, differs, .. } if differs == &["kind"]), "{err:?}");
+        assert_eq!(find_room_network(&fake, &store, (&one.name, &one.room)).await.unwrap(), None);
+        destroy_network(&fake, &store, &asked).await.unwrap();
+
+        let made = ensure_room_network(&fake, &store, &one).await.unwrap();
+        assert_eq!(ensure_room_network(&fake, &store, &one).await.unwrap(), made);
+        assert_eq!(find_room_network(&fake, &store, (&one.name, &one.room)).await.unwrap(), Some(made.clone()));
+        for taken in [
+            ensure_room_network(&fake, &store, &of("sbx-2")).await.map(drop),
+            ensure_room_network(&fake, &store, &RoomNetwork { internal: false, ..one.clone() }).await.map(drop),
+            create_network(&fake, &store, &team).await.map(drop),
+        ] {
+            assert!(matches!(taken, Err(Error::NetworkTaken { ours: true, .. })), "{taken:?}");
+        }
+        assert_eq!(find_room_network(&fake, &store, (&one.name, &name("sbx-2"))).await.unwrap(), None);
+        assert!(matches!(find_network(&fake, &store, &one.name).await, Err(Error::Belongs { .. })));
+        // A session that may use every other session's may still not use this.
+        assert_eq!((made.session.as_deref(), made.room.as_deref()), (None, Some("sbx-1")));
+        let engines = One(fake.clone());
+        assert_eq!(networks(&engines, &store).await.unwrap(), []);
+        assert_eq!(drop_networks(&engines, &store, |_| true).await.unwrap(), [""; 0]);
+        assert_eq!(networks_on(&fake, &store).await.unwrap(), [made], "it can be pruned");
     }
 
     #[tokio::test]

@@ -21,7 +21,7 @@ use crate::reap::in_use;
 use crate::record::{Record, State};
 use crate::{
     EndReason, Ending, Engines, Error, Found, Links, Listed, Removing, Result, RoomRole, RoomTerms, Rooms, SAVE_TIME,
-    Store, StoreError, asked, destroy, destroy_network, list, reconcile,
+    Store, StoreError, Tell, asked, destroy, destroy_network, list, reconcile,
 };
 
 /// Something of ours.
@@ -138,7 +138,12 @@ pub async fn prunable(
 ///
 /// # Errors
 /// Those of its removal.
-pub async fn prune(engines: &dyn Engines, store: &Store, removing: &Removing<'_>, thing: &Thing) -> Result<()> {
+pub async fn prune(
+    engines: &dyn Engines,
+    store: &Store,
+    (removing, tell): (&Removing<'_>, &Tell<'_>),
+    thing: &Thing,
+) -> Result<()> {
     match &thing.way {
         Way::Stays => {}
         Way::Heal(id) => {
@@ -157,8 +162,8 @@ pub async fn prune(engines: &dyn Engines, store: &Store, removing: &Removing<'_>
         Way::Room(session, role) => {
             let rooms = Rooms::new(store.clone(), removing.links.clone(), RoomTerms::default());
             let Removing { saving, grace, .. } = *removing;
-            let reason = EndReason::Command;
-            let ending = Ending { saving, reader: None, grace, within: SAVE_TIME, tell: &|_| {}, reason };
+            let reason = EndReason::LeaseExpired;
+            let ending = Ending { saving, reader: None, grace, within: SAVE_TIME, tell, reason };
             rooms.end_room(engines, (session, *role), &ending).await?;
         }
         Way::Directory(path) => {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use coracle_runtime::Inside;
+use coracle_runtime::{Inside, JobId};
 use tokio::time::timeout;
 
 use crate::lease::{Moment, Terms, Verdict, verdict};
@@ -74,12 +74,13 @@ pub(crate) async fn in_use(store: &Store, links: &Links, found: &mut Found) -> b
     }
     let Some(container) = found.container.as_ref().filter(|it| it.running()) else { return false };
     let id = container.id.clone();
-    if container.execs > 0 {
+    // A link of ours that somebody keeps is nobody who is in it.
+    if container.execs > links.execs(&id) {
         return true;
     }
     let ask = async {
         match links.inside(store, found).await? {
-            Inside::Guest(link) => Ok::<_, crate::Error>(link.jobs().await?.iter().any(|it| it.ended_ms.is_none())),
+            Inside::Guest(link) => Ok::<_, crate::Error>(link.jobs().await?.iter().any(busies)),
             Inside::Plain(..) => Ok(false),
         }
     };
@@ -87,6 +88,11 @@ pub(crate) async fn in_use(store: &Store, links: &Links, found: &mut Found) -> b
     // A link that is held may be an exec itself, and would pass for somebody the next time.
     links.forget(&id);
     !idle
+}
+
+/// A job that keeps its container: what the container was made to run would keep it for ever.
+fn busies(job: &coracle_runtime::link::wire::Job) -> bool {
+    job.ended_ms.is_none() && job.job != JobId::main().as_str()
 }
 
 impl Store {

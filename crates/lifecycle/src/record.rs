@@ -14,6 +14,8 @@ use sha2::{Digest, Sha256};
 
 use crate::guest::GuestRecord;
 use crate::lease::Lease;
+use crate::network::now;
+use crate::review::Watched;
 
 /// The version of the format.
 const SCHEMA: u32 = 1;
@@ -49,6 +51,8 @@ pub enum Role {
     Run,
     /// The workflows of a sandbox.
     Sandbox,
+    /// Somebody else's, which the person lets be used.
+    Adopted,
 }
 
 impl Role {
@@ -62,6 +66,7 @@ impl Role {
             Self::Workspace => "workspace",
             Self::Run => "run",
             Self::Sandbox => "sandbox",
+            Self::Adopted => "adopted",
         }
     }
 }
@@ -108,6 +113,19 @@ pub struct MadeFrom {
     pub name: SnapshotName,
     /// It was made for this container alone and goes with it.
     pub own: bool,
+}
+
+/// The program that a container was made to run, as far as it can be started again: no value of its environment is secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MainProgram {
+    /// Its words.
+    pub words: Vec<String>,
+    /// As whom.
+    pub user: Ids,
+    /// Where.
+    pub workdir: ContainerPath,
+    /// All of its environment that is no secret.
+    pub env: BTreeMap<String, String>,
 }
 
 /// A background job that was started: told as lost when the run of the guest that knew it is over.
@@ -190,6 +208,9 @@ pub struct Record {
     /// The guest that is its PID 1; missing when it has none.
     #[serde(default)]
     pub guest: Option<GuestRecord>,
+    /// What it was made to run.
+    #[serde(default)]
+    pub main: Option<MainProgram>,
     /// The newest background jobs.
     #[serde(default)]
     pub jobs: Vec<RecordedJob>,
@@ -222,6 +243,9 @@ pub struct Record {
     /// Files that we put beneath its binds, to be taken away with it.
     #[serde(default)]
     pub placeholders: Vec<PathBuf>,
+    /// Protected paths beneath its binds, as they were when it was made.
+    #[serde(default)]
+    pub watched: Vec<Watched>,
     /// What was done when it was made.
     pub provisioning_report: Value,
     /// Keyed digests of what was asked for, by field.
@@ -255,6 +279,20 @@ impl Record {
     #[must_use]
     pub fn schema() -> u32 {
         SCHEMA
+    }
+
+    /// Notes the run of the guest that has the job `main`: there is one at a time.
+    pub fn main_began(&mut self, run: String) {
+        let began_ms = u64::try_from(now().as_millisecond()).unwrap_or(0);
+        self.has_main(RecordedJob { job: JobId::main(), run, began_ms });
+    }
+
+    /// Puts the job `main` where it was, or behind the others.
+    pub(crate) fn has_main(&mut self, main: RecordedJob) {
+        match self.jobs.iter_mut().find(|it| it.job == main.job) {
+            Some(was) => *was = main,
+            None => self.jobs.push(main),
+        }
     }
 
     /// The file's bytes, with the sum of all the rest.
@@ -344,6 +382,7 @@ pub(crate) mod tests {
             env_plain: [("A".to_owned(), "b".to_owned())].into(),
             held: Held::default(),
             guest: None,
+            main: None,
             jobs: vec![],
             networks: vec![],
             compose_project: None,
@@ -355,6 +394,7 @@ pub(crate) mod tests {
             owner: None,
             lease: Lease::default(),
             placeholders: vec![],
+            watched: vec![],
             provisioning_report: Value::Array(vec![]),
             asked: BTreeMap::new(),
             answer: Map::new(),

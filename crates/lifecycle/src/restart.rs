@@ -14,11 +14,21 @@ use crate::{Error, Found, Links, Result, Store};
 /// # Errors
 /// [`Error::Refused`] under the rule `mount.changed`; then the container is stopped.
 pub async fn restart(mut found: Found, store: &Store, links: &Links) -> Result<Found> {
-    let id = found.present()?.id.clone();
     let mounts = found.record.mounts.iter().map(held).collect::<Result<Vec<_>>>()?;
+    store.lend_link(&found.record)?;
+    let started = started(&mut found, (store, links), &mounts).await;
+    if started.is_err() {
+        // Nobody was met who would need it, and commands may not have it.
+        store.take_link_back(&found.record)?;
+    }
+    started.map(|()| found)
+}
+
+async fn started(found: &mut Found, (store, links): (&Store, &Links), mounts: &[Mount]) -> Result<()> {
+    let id = found.present()?.id.clone();
     found.runtime.start(&id).await?;
     let container = found.runtime.inspect(&(&id).into()).await?;
-    if let Err(changed) = unchanged(&mounts, &container) {
+    if let Err(changed) = unchanged(mounts, &container) {
         found.runtime.stop(&id, std::time::Duration::ZERO).await?;
         return Err(changed);
     }
@@ -28,7 +38,7 @@ pub async fn restart(mut found: Found, store: &Store, links: &Links) -> Result<F
         store.update(&found.record)?;
     }
     found.container = Some(container);
-    Ok(found)
+    Ok(())
 }
 
 fn held(mount: &crate::RecordedMount) -> Result<Mount> {

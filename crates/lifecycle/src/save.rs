@@ -24,6 +24,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use self::inside::Inside;
+pub(crate) use self::inside::end_commands;
 pub use self::manifest::{Bundle, Item, Kind as SavedKind, LeftOut, Manifest, Names, Omission, Part, What};
 use self::outside::Outside;
 pub use self::restore::{Commits, Restored, SAVED_REFS, Target};

@@ -131,16 +131,18 @@ pub(crate) fn service(store: &Store, runtime: &dyn ContainerRuntime, it: &Contai
         env_keys: Vec::new(),
         env_plain: BTreeMap::new(),
         guest: None,
+        main: None,
         jobs: Vec::new(),
         networks: Vec::new(),
         placeholders: Vec::new(),
+        watched: Vec::new(),
         snapshot: None,
         ..owner
     }))
 }
 
 /// The user of an image, where it is told in numbers; a name is looked up by whoever can.
-fn numbers(user: &str) -> Option<Ids> {
+pub(crate) fn numbers(user: &str) -> Option<Ids> {
     match user {
         "" | "root" | "0" => Some(Ids::ROOT),
         _ => Ids::parse(user).ok(),

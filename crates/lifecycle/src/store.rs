@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::labels::Signer;
-use coracle_runtime::{ContainerName, EngineKind, LabelNamespace, Secret};
+use coracle_runtime::{ContainerName, EngineKind, JobId, LabelNamespace, Secret};
 
 use crate::record::Record;
 use crate::{Lock, Result};
@@ -184,7 +184,10 @@ impl Store {
         match self.load(&record.name)? {
             Loaded::Record(now) if now.record_id == record.record_id => {
                 let (guest, held) = (record.guest.clone(), record.held.clone());
-                Ok(self.save(&Record { guest, held, ..*now })?)
+                let mut now = Record { guest, held, ..*now };
+                let main = record.jobs.iter().find(|it| it.job == JobId::main());
+                main.into_iter().for_each(|it| now.has_main(it.clone()));
+                Ok(self.save(&now)?)
             }
             _ => Ok(()),
         }
@@ -369,6 +372,21 @@ mod tests {
         store.forget(&it.name).unwrap();
         assert!(matches!(store.load(&it.name), Ok(Loaded::Missing)));
         assert!(!dir.path().join("containers/web").exists());
+    }
+
+    #[test]
+    fn the_main_program_of_a_new_guest_takes_the_place_of_that_of_the_old_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path());
+        let mut it = record("web");
+        it.main_began("first".into());
+        let other = crate::RecordedJob { job: JobId::random(), run: "first".into(), began_ms: 1 };
+        store.save(&crate::Record { jobs: [it.jobs.clone(), vec![other.clone()]].concat(), ..it.clone() }).unwrap();
+        it.main_began("second".into());
+        store.update(&it).unwrap();
+        let Loaded::Record(now) = store.load(&it.name).unwrap() else { panic!("it was saved") };
+        let runs: Vec<_> = now.jobs.iter().map(|it| (it.job.clone(), it.run.as_str())).collect();
+        assert_eq!(runs, [(JobId::main(), "second"), (other.job, "first")]);
     }
 
     #[test]

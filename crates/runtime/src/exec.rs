@@ -78,6 +78,8 @@ pub enum AtLimit {
 /// One command in a container.
 #[derive(Debug)]
 pub struct Exec {
+    /// Its id, where it has to have a certain one: one that the guest knows already is refused. Only with a guest.
+    pub job: Option<JobId>,
     /// What to run.
     pub command: Command,
     /// As whom.
@@ -91,6 +93,9 @@ pub struct Exec {
     /// The program reads it once from its descriptor 3, which nothing else can open: at most 16 KiB. Only with a guest,
     /// and not for a script.
     pub secret: Option<Secret>,
+    /// Names of secret files ([`SecretFile`](crate::link::SecretFile)) that are there for it alone: gone when it has
+    /// ended, or does not begin. Only with a guest.
+    pub files: Vec<String>,
     /// Data for the command; none is an end of file at once.
     pub stdin: Option<Input>,
     /// When to end it.
@@ -113,12 +118,14 @@ impl Exec {
     #[must_use]
     pub fn new(command: Command, user: Ids, workdir: ContainerPath) -> Self {
         Self {
+            job: None,
             command,
             user,
             workdir,
             env: BTreeMap::new(),
             bare: false,
             secret: None,
+            files: Vec::new(),
             stdin: None,
             limits: ExecLimits::default(),
             at_limit: AtLimit::End,

@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::{ContainerId, Health, ImageId, ImageRef, Limits, Protocol};
@@ -248,6 +249,10 @@ pub struct Network {
     pub labels: BTreeMap<String, String>,
     /// No way out.
     pub internal: bool,
+    /// Addresses by which its members see the host, where the engine tells them.
+    pub gateways: Vec<IpAddr>,
+    /// Where its members' addresses are from, where the engine tells that.
+    pub subnets: Vec<IpNet>,
 }
 
 #[cfg(test)]

@@ -57,6 +57,7 @@ pub use git_url::{GitRules, GitUrl, InvalidGitUrl};
 pub use heard::{EngineCall, Hear, Heard};
 pub use info::{Container, EngineInfo, EngineKind, Image, ImageConfig, MountPoint, Network, PublishedPort, Status};
 pub use inside::Inside;
+pub use ipnet::IpNet;
 pub use link::{Link, LinkSettings, SocketAt, Transport};
 pub use name::{
     ContainerId, ContainerName, Handle, ImageId, ImageRef, InvalidName, JobId, LabelNamespace, NetworkName,
@@ -66,7 +67,7 @@ pub use path::{ContainerPath, InvalidPath};
 pub use policy::{Admitted, PatternSet, Placed, Policy, Problem, Refused, admit};
 pub use process::{ProcessId, boot_id};
 pub use protect::{is_acted_on, leads_to_protected, mounts_over};
-pub use redact::Redactor;
+pub use redact::{Redactor, Sieve};
 pub use secret::Secret;
 pub use size::{ByteSize, InvalidSize};
 pub use spec::{

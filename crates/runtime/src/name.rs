@@ -137,8 +137,8 @@ checked! {
     /// The id of a command that the guest remembers.
     JobId,
     "a job id",
-    "8 lower-case hex digits",
-    |it| it.len() == 8 && is_hex(it)
+    "8 lower-case hex digits, or `main`",
+    |it| it == MAIN || (it.len() == 8 && is_hex(it))
 }
 checked! {
     /// The first part of our labels and names, `coracle` unless configured.
@@ -179,11 +179,20 @@ impl RecordId {
     }
 }
 
+/// The id of the job that a container was made to run.
+const MAIN: &str = "main";
+
 impl JobId {
     /// A new one.
     #[must_use]
     pub fn random() -> Self {
         Self(random_hex::<4>())
+    }
+
+    /// That of the program that a container was made to run.
+    #[must_use]
+    pub fn main() -> Self {
+        Self(MAIN.to_owned())
     }
 }
 

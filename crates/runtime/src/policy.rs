@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::{Access, ByteSize, ContainerPath, CreateSpec, GuestOn, ImageId, ImageRef, Mount, NetworkAsk, NetworkOn};
+use crate::{
+    Access, ByteSize, Capabilities, ContainerPath, CreateSpec, GuestOn, ImageId, ImageRef, Mount, NetworkAsk, NetworkOn,
+};
 
 /// What the person allows. The agent's arguments can narrow it and never widen it.
 #[derive(Clone, Debug)]
@@ -42,6 +44,8 @@ pub struct Policy {
     pub allow_root: bool,
     /// A network with a way out may be used.
     pub open_network: bool,
+    /// Nobody is root inside, PID 1 neither, nothing but volumes and memory is written, and there is no network.
+    pub strict: bool,
     /// Images that may be named.
     pub images: PatternSet,
 }
@@ -256,6 +260,9 @@ pub fn admit(spec: CreateSpec, policy: &Policy) -> Result<Admitted, Refused> {
     problems.extend(port_problems(&spec, policy));
     problems.extend(limit_problems(&spec, policy));
     problems.extend(network_problems(&spec, policy));
+    if policy.strict {
+        problems.extend(shape_problems(&spec));
+    }
     if spec.gpu && !policy.allow_gpu {
         problems.push(problem("gpu", Some("security.allow_gpu"), "true".into(), "GPUs are not granted"));
     }
@@ -291,6 +298,7 @@ impl Policy {
             allow_gpu: true,
             allow_root: true,
             open_network: true,
+            strict: false,
             images: PatternSet::new(&["*".into()]).expect("a plain pattern"),
         }
     }
@@ -407,6 +415,22 @@ fn network_problems(spec: &CreateSpec, policy: &Policy) -> Vec<Problem> {
     problems
 }
 
+/// What makes a container another one than `strict` has (security.md 3.2), whatever single settings grant.
+fn shape_problems(spec: &CreateSpec) -> Vec<Problem> {
+    let refused = [
+        (spec.capabilities != Capabilities::None || spec.exec_user.is_root(), "root.init", "PID 1 would be root"),
+        (!spec.read_only, "root.files", "the image's files could be written"),
+        (spec.network != NetworkAsk::None, "network.open", "it would have a network"),
+        (!spec.ports.is_empty(), "port.open", "it would have ports, and there is no network"),
+        (spec.gpu, "gpu", "it would have a device of the host"),
+    ];
+    let told = refused.into_iter().filter(|it| it.0);
+    told.map(|(_, rule, why)| {
+        problem(rule, Some("policy"), "strict".into(), &format!("{why}: `strict` has none of it"))
+    })
+    .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -430,6 +454,7 @@ mod tests {
             allow_gpu: false,
             allow_root: false,
             open_network: true,
+            strict: false,
             images: PatternSet::new(&["docker.io/library/*".into(), "mine:*".into()]).unwrap(),
         }
     }
@@ -446,6 +471,22 @@ mod tests {
     #[test]
     fn a_modest_request_is_admitted() {
         assert_eq!(rules(spec()), [""; 0]);
+    }
+
+    #[test]
+    fn strict_makes_nothing_of_another_shape() {
+        let policy = Policy { strict: true, allow_root: true, allow_gpu: true, ..policy() };
+        let rules = |spec: CreateSpec| -> Vec<&'static str> {
+            admit(spec, &policy).err().map_or_else(Vec::new, |it| it.problems.iter().map(|it| it.rule).collect())
+        };
+        let fits =
+            || CreateSpec { capabilities: Capabilities::None, read_only: true, network: NetworkAsk::None, ..spec() };
+        assert_eq!(rules(fits()), [""; 0]);
+        assert_eq!(rules(spec()), ["root.init", "root.files", "network.open"]);
+        assert_eq!(rules(CreateSpec { exec_user: Ids::ROOT, ..fits() }), ["root.init"]);
+        assert_eq!(rules(CreateSpec { capabilities: Capabilities::Guest, ..fits() }), ["root.init"]);
+        let ports = vec![Port { container: 80, host: None, protocol: Protocol::Tcp }];
+        assert_eq!(rules(CreateSpec { ports, gpu: true, ..fits() }), ["port.open", "gpu"]);
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub struct CreateSpec {
     pub name: ContainerName,
     /// The image as asked for.
     pub image: ImageRef,
-    /// Who will run commands in it. PID 1 is root inside whatever this says.
+    /// Who will run commands in it. PID 1 is root inside, but with [`Capabilities::None`] that user, too.
     pub exec_user: Ids,
     /// Binds, in the order they are mounted.
     pub mounts: Vec<Mount>,
@@ -45,6 +45,8 @@ pub struct CreateSpec {
     pub add_hosts: Vec<HostEntry>,
     /// Its guest ends it when nobody was connected and no command ran for so long.
     pub lifeline: Option<Duration>,
+    /// The health check of its image runs: by the engine, and as root.
+    pub image_health: bool,
     /// Our labels and the caller's.
     pub labels: BTreeMap<String, String>,
 }
@@ -69,8 +71,15 @@ impl CreateSpec {
             gpu: false,
             add_hosts: Vec::new(),
             lifeline: None,
+            image_health: false,
             labels: BTreeMap::new(),
         }
+    }
+
+    /// Nobody inside is root: PID 1 is who runs commands.
+    #[must_use]
+    pub fn is_rootless_inside(&self) -> bool {
+        self.capabilities == Capabilities::None
     }
 
     /// Its host name inside: the name in lower case, `_` and `.` as `-`.
@@ -102,7 +111,7 @@ pub struct VolumeMount {
     pub access: Access,
 }
 
-/// A directory in memory, root's, empty at each start. Programs in it can be run.
+/// A directory in memory, PID 1's, empty at each start. Programs in it can be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tmpfs {
     /// Where it appears.

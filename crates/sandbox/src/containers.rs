@@ -2,9 +2,11 @@
 
 use std::any::Any;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use coracle_runtime::IpNet;
 use coracle_runtime::link::Link;
 
 use crate::provider::spec_pending;
@@ -33,7 +35,16 @@ pub trait Containers: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// Something of it could not be removed; the next call goes on.
-    async fn remove(&self) -> Result<()>;
+    async fn remove(&self, because: Because) -> Result<()>;
+}
+
+/// Why a sandbox goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Because {
+    /// Somebody said so, or its last workflow went.
+    Asked,
+    /// It was there for as long as it may.
+    Old,
 }
 
 /// A container that runs.
@@ -51,8 +62,28 @@ pub struct Held {
     pub recreated: Option<String>,
     /// It is as earlier settings wanted it, since somebody is in it.
     pub spec_pending: bool,
+    /// The network that the container is alone on with this host, if it is on one.
+    pub between: Option<Between>,
     /// As long as this is held, somebody is in it.
     pub in_use: Arc<dyn Any + Send + Sync>,
+}
+
+/// A network on which there are a container and this host, and nobody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Between {
+    /// The address of this host.
+    pub gateway: IpAddr,
+    /// Where the container's is from.
+    pub subnet: IpNet,
+}
+
+impl Between {
+    /// Whether a connection from there is the container's: programs of this host come from the gateway, and containers of
+    /// other networks from elsewhere.
+    #[must_use]
+    pub fn is_container(&self, peer: IpAddr) -> bool {
+        peer != self.gateway && self.subnet.contains(&peer)
+    }
 }
 
 impl Held {

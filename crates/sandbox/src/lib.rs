@@ -37,7 +37,7 @@ pub use container::{
     SandboxRecord, Transport,
 };
 #[cfg(feature = "host")]
-pub use containers::{Containers, Held, Look};
+pub use containers::{Because, Between, Containers, Held, Look};
 pub use failure::{Code, Failure, Result, Warning};
 pub use key::{Domain, SandboxKey};
 pub use names::{ProfileName, WorkflowId};

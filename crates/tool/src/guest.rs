@@ -21,8 +21,12 @@ use crate::failure::Failure;
 /// Of an unpacked guest, at most.
 const MAX_BYTES: u64 = 32 << 20;
 
-/// Permission bits of a guest that is in place: whoever a container runs as may start it, nobody may change it.
-const MODE: u32 = 0o555;
+/// Permission bits of a guest that is in place: whoever a container runs as may start it, nobody may change it. Where it is
+/// root's nobody else may read it either: a program that cannot be read is started with a memory that nobody gets at, and
+/// does not have to ask for that when it may be too late. Whoever is not root has to read the file itself.
+fn mode() -> u32 {
+    if rustix::process::geteuid().is_root() { 0o111 } else { 0o555 }
+}
 
 /// What a guest is called before it is whole.
 const UNFINISHED: &str = ".unfinished-";
@@ -188,7 +192,8 @@ impl GuestFile {
             return Ok(None);
         };
         let meta = file.metadata()?;
-        let ours = meta.is_file() && meta.uid() == rustix::process::geteuid().as_raw() && meta.mode() & 0o7777 == MODE;
+        let ours =
+            meta.is_file() && meta.uid() == rustix::process::geteuid().as_raw() && meta.mode() & 0o7777 == mode();
         if !ours || meta.len() > MAX_BYTES {
             return Ok(None);
         }
@@ -210,7 +215,7 @@ impl GuestFile {
         remove_abandoned(dir)?;
         let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(dir)?;
         file.write_all(&self.bytes()?)?;
-        file.as_file().set_permissions(Permissions::from_mode(MODE))?;
+        file.as_file().set_permissions(Permissions::from_mode(mode()))?;
         file.as_file().sync_all()?;
         let file = file.persist(path)?;
         File::open(dir)?.sync_all()?;
@@ -268,7 +273,7 @@ mod tests {
 
     fn is_right(path: &Path) -> bool {
         let meta = fs::symlink_metadata(path).unwrap();
-        meta.is_file() && meta.mode() & 0o7777 == 0o555 && fs::read(path).unwrap() == CONTENT
+        meta.is_file() && meta.mode() & 0o7777 == mode() && fs::read(path).unwrap() == CONTENT
     }
 
     #[test]
@@ -314,7 +319,7 @@ mod tests {
     fn replace(path: &Path, content: &[u8]) {
         fs::remove_file(path).unwrap();
         fs::write(path, content).unwrap();
-        fs::set_permissions(path, Permissions::from_mode(MODE)).unwrap();
+        fs::set_permissions(path, Permissions::from_mode(mode())).unwrap();
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod preflight;
 mod progress;
 mod proxied;
 mod reach;
+mod redacted;
 mod render;
 mod resolve;
 mod sandbox;
@@ -34,6 +35,7 @@ pub mod schema;
 mod session;
 pub mod setup;
 mod state;
+mod strict;
 pub mod tools;
 mod upkeep;
 

@@ -10,7 +10,7 @@ use coracle_runtime::{Access, ContainerPath, EngineKind, Ids, Link, Mount, Polic
 use coracle_sandbox::proxy::EgressPolicy;
 use coracle_sandbox::{AtStart, Transport};
 
-use crate::config::{Egress, ProxyNetwork, ProxyTransport};
+use crate::config::{Config, Egress, NetworkGrant, ProxyNetwork, ProxyTransport, WorkspaceMode};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::guest;
@@ -25,7 +25,9 @@ pub(crate) fn policy(cx: &Context, network: ProxyNetwork, egress: &Egress) -> Re
     if network == ProxyNetwork::None {
         return Ok(None);
     }
-    open(cx, "not even to the names of a list")?;
+    if cx.config.security.network == NetworkGrant::None {
+        return Err(no_way_out("not even to the names of a list"));
+    }
     Ok(Some(EgressPolicy::parse(&egress.allow)?))
 }
 
@@ -34,16 +36,39 @@ pub(crate) fn open(cx: &Context, what: &str) -> Result<(), Failure> {
     if cx.policy()?.open_network {
         return Ok(());
     }
-    let message = format!("`security.network` allows no container a way out, {what}");
-    Err(Failure::new(Code::PolicyDenied, message).detail("rule", "network.open"))
+    Err(no_way_out(what))
 }
 
-/// How containers reach their proxy.
+fn no_way_out(what: &str) -> Failure {
+    let message = format!("`security.network` allows no container a way out, {what}");
+    Failure::new(Code::PolicyDenied, message).detail("rule", "network.open").detail("setting", "security.network")
+}
+
+/// How the person wants them to reach it: the directory of a socket is a bind, which is not for containers that see nothing
+/// of the host.
+pub(crate) fn wanted(config: &Config) -> ProxyTransport {
+    let binds = config.workspace.mode == WorkspaceMode::Bind && !config.is_strict();
+    match config.proxy.transport {
+        ProxyTransport::Auto if !binds => ProxyTransport::Link,
+        named => named,
+    }
+}
+
+/// How sandboxes reach theirs.
+pub(crate) async fn transport_of_sandboxes(cx: &Context) -> Result<Transport, Failure> {
+    match cx.config.proxy.transport {
+        ProxyTransport::Tcp => Ok(Transport::Tcp),
+        _ => transport(cx).await,
+    }
+}
+
+/// How containers of sessions reach their proxy.
 pub(crate) async fn transport(cx: &Context) -> Result<Transport, Failure> {
-    Ok(match cx.config.proxy.transport {
+    Ok(match wanted(&cx.config) {
         ProxyTransport::Unix => Transport::Unix,
         ProxyTransport::Link => Transport::Link,
-        ProxyTransport::Auto => {
+        // A session's container is on no network but the one that its own settings say.
+        ProxyTransport::Auto | ProxyTransport::Tcp => {
             let runtime = cx.runtime().await?;
             let files = guest::shares_files(&*runtime);
             if files && shares_kernel(runtime.kind(), std::env::consts::OS) { Transport::Unix } else { Transport::Link }
@@ -108,6 +133,21 @@ impl AtStart for HostCertificates {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn no_socket_is_bound_where_nothing_of_the_host_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let by = async |text: &str| {
+            let mut cx = Context::for_tests(dir.path());
+            let own = Config::read(text, false).unwrap();
+            let config = Config { engine: cx.config.engine, ..own };
+            cx.config = std::sync::Arc::new(config);
+            transport(&cx).await.unwrap()
+        };
+        assert_eq!(by("").await, Transport::Unix);
+        assert_eq!(by("workspace.mode = \"copy\"").await, Transport::Link);
+        assert_eq!(by("policy = \"strict\"").await, Transport::Link);
+    }
 
     #[test]
     fn a_socket_leads_inside_only_where_the_kernel_is_the_same() {

@@ -5,7 +5,7 @@ use coracle_lifecycle::{
     Found, Record, Role, Session, at_hand, find, guided_session, restart, session as plain_session,
 };
 use coracle_provision::UserAsk;
-use coracle_runtime::{Handle, Ids, Inside};
+use coracle_runtime::{Handle, Ids, Inside, Problem, Refused};
 use serde::Serialize;
 
 use crate::config::CrossSession;
@@ -16,7 +16,9 @@ use crate::session;
 /// What is to be done with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// Commands, copies, a look.
+    /// A look.
+    Look,
+    /// Commands, copies.
     Use,
     /// To make others of it.
     Keep,
@@ -41,6 +43,7 @@ impl Warning {
 pub(crate) async fn reach(cx: &Context, handle: &Handle, act: Act) -> Result<Found, Failure> {
     let found = find(cx, &cx.store()?, handle).await?;
     allowed(cx, &found.record.session, found.record.name.as_str(), act)?;
+    shaped(cx, &found.record, act)?;
     touched(cx, &found.record);
     Ok(found)
 }
@@ -52,7 +55,7 @@ pub(crate) async fn reach_running(cx: &Context, handle: &Handle) -> Result<(Foun
     if container.running() {
         return Ok((with_user(found).await?, Vec::new()));
     }
-    if !found.record.persistent {
+    if !found.record.persistent || found.record.role == Role::Adopted {
         let stopped = coracle_runtime::Error::NotRunning {
             status: container.status,
             exit_code: container.exit_code,
@@ -61,13 +64,26 @@ pub(crate) async fn reach_running(cx: &Context, handle: &Handle) -> Result<(Foun
         };
         return Err(Failure::from(stopped).known("container", &found.record.name));
     }
-    let found = restart(found, &cx.store()?, cx.links()).await?;
-    Ok((found, vec![Warning::new("restarted", "the container had stopped and was started again")]))
+    let (found, lost) = start_again(cx, found).await?;
+    let restarted = Warning::new("restarted", "the container had stopped and was started again");
+    Ok((found, [restarted].into_iter().chain(lost).collect()))
 }
 
-/// Commands in a service run as the image's user: one that is told by name is looked up in the service's own files.
+/// Starts a container that stopped, gives its guest what the one before had, and runs again what it was made to run. Answers
+/// what cannot be had again.
+pub(crate) async fn start_again(cx: &Context, found: Found) -> Result<(Found, Option<Warning>), Failure> {
+    let store = cx.store()?;
+    let mut found = restart(found, &store, cx.links()).await?;
+    let warning = match cx.links().inside(&store, &mut found).await? {
+        Inside::Guest(link) => session::ensure(cx, &store, &mut found.record, &link).await?,
+        Inside::Plain(..) => None,
+    };
+    Ok((found, warning))
+}
+
+/// Commands in a service, or in what was adopted, run as the image's user: one that is told by name is looked up in the service's own files.
 async fn with_user(mut found: Found) -> Result<Found, Failure> {
-    let named = found.record.user_name.clone().filter(|_| found.record.role == Role::Service);
+    let named = found.record.user_name.clone().filter(|_| matches!(found.record.role, Role::Service | Role::Adopted));
     let (None, Some(name)) = (found.record.exec_user, named) else { return Ok(found) };
     let user = UserAsk::parse(&name)?;
     let id = &found.present()?.id;
@@ -76,13 +92,15 @@ async fn with_user(mut found: Found) -> Result<Found, Failure> {
     Ok(found)
 }
 
-/// A service has no guest that keeps set-id files off the host. Where root inside is root outside, one may have a writable
+/// Such a container has no guest that keeps set-id files off the host. Where root inside is root outside, one may have a writable
 /// directory of the host because it does not run as root, and then no command in it does.
 fn root_may_enter(found: &Found) -> Result<(), Failure> {
-    let service = found.record.role == Role::Service && found.record.exec_user != Some(Ids::ROOT);
+    let plain = matches!(found.record.role, Role::Service | Role::Adopted);
+    let service = plain && found.record.exec_user != Some(Ids::ROOT);
     let writes = found.container.iter().flat_map(|it| &it.mounts).any(|it| it.writable);
     if service && writes && !found.runtime.endpoint().rootless {
-        let message = "a service that writes to mounts and does not run as root is not entered as root";
+        let message =
+            "a container without a guest that writes to mounts and does not run as root is not entered as root";
         return Err(crate::ops::root_refused("root.exec", message));
     }
     Ok(())
@@ -106,6 +124,7 @@ pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -
     let store = cx.store()?;
     if let Some((mut record, link)) = at_hand(&store, cx.links(), handle).await? {
         allowed(cx, &record.session, record.name.as_str(), Act::Use)?;
+        shaped(cx, &record, Act::Use)?;
         touched(cx, &record);
         let warnings = session::ensure(cx, &store, &mut record, &link).await?.into_iter().collect();
         let session = guided_session(&record, as_root)?;
@@ -154,7 +173,7 @@ pub(crate) fn allowed(cx: &Context, session: &str, name: &str, act: Act) -> Resu
     let may = match cx.cross_session() {
         _ if session == cx.session.as_str() => true,
         CrossSession::All => true,
-        CrossSession::Use => act == Act::Use,
+        CrossSession::Use => matches!(act, Act::Look | Act::Use),
         CrossSession::None => false,
     };
     if may {
@@ -163,10 +182,77 @@ pub(crate) fn allowed(cx: &Context, session: &str, name: &str, act: Act) -> Resu
     Err(other_session(session, name))
 }
 
+/// Under `strict` nothing runs in a container that `standard` made, in which PID 1 is root, and it is not started again. It
+/// can be looked at, and ended.
+pub(crate) fn shaped(cx: &Context, record: &Record, act: Act) -> Result<(), Failure> {
+    let nobody_is_root = record.guest.as_ref().is_some_and(|it| it.own.is_some());
+    if nobody_is_root || !cx.config.is_strict() || matches!(act, Act::Look | Act::Destroy) {
+        return Ok(());
+    }
+    let name = record.name.to_string();
+    let message = format!("`{name}` was made under `policy = \"standard\"`, and root is inside");
+    let problem = Problem { rule: "root.init", setting: Some("policy"), value: name, message };
+    let failure = Failure::from(Refused { problems: vec![problem] });
+    Err(failure.hint("`destroy` ends it, and saves its work; `status` and `list` show it"))
+}
+
 fn other_session(session: &str, name: &str) -> Failure {
     Failure::new(Code::OtherSession, format!("`{name}` belongs to session `{session}`"))
         .detail("session", session)
         .detail("setting", "security.cross_session")
         .detail("rule", "session.other")
         .hint("use one of your own; only the person can change `security.cross_session`")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Map, Value, json};
+
+    use coracle_runtime::FakeRuntime;
+
+    use crate::config::{Config, Preset};
+    use crate::{Context, Host, Input, Mouth, Options, answer, ops};
+
+    async fn call(cx: &Context, operation: &str, more: Value) -> Map<String, Value> {
+        let mut call = json!({ "operation": operation, "container": "usual" });
+        call.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
+        answer(ops::ALL, cx, Input::Text(call.to_string().into())).await
+    }
+
+    #[tokio::test]
+    async fn strict_runs_nothing_in_a_container_that_standard_made_and_shows_and_ends_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let fake = FakeRuntime::new();
+        let open = || {
+            Context::open(Host::below(dir.path()), &Options::default(), Mouth::Call).unwrap().with_fake(fake.clone())
+        };
+        let usual = open();
+        let create = json!({
+            "operation": "create", "name": "usual", "image": coracle_runtime::fake::LOCAL_IMAGE, "mount_cwd": false,
+        });
+        let made = answer(ops::ALL, &usual, Input::Text(create.to_string().into())).await;
+        assert_eq!(made["success"], true, "{made:#?}");
+        let config = Arc::new(Config { policy: Preset::Strict, ..(*usual.config).clone() });
+        // Its link is held by the one, and asked for by the other.
+        for mut strict in [usual.clone(), open()] {
+            strict.config = config.clone();
+            for (operation, more) in [
+                ("exec", json!({ "command": "true" })),
+                ("exec_background", json!({ "command": "true" })),
+                ("exec_interactive_hint", json!({})),
+                ("snapshot", json!({ "name": "kept" })),
+            ] {
+                let refused = call(&strict, operation, more).await;
+                assert_eq!(refused["code"], "policy_denied", "{operation}: {refused:#?}");
+                assert_eq!(refused["details"]["rule"], "root.init", "{operation}: {refused:#?}");
+                assert!(refused["hint"].as_str().unwrap().contains("destroy"));
+            }
+            assert_eq!(call(&strict, "status", json!({})).await["success"], true);
+        }
+        let mut strict = usual;
+        strict.config = config;
+        assert_eq!(call(&strict, "destroy", json!({})).await["success"], true);
+    }
 }

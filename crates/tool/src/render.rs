@@ -73,6 +73,31 @@ pub(crate) fn sandboxes(verb: &str, answer: &Value) -> String {
     }
 }
 
+/// The answer of `coracle start` or `coracle adopt`.
+pub(crate) fn yours(verb: &str, answer: &Value) -> String {
+    let name = text(answer, "container");
+    if verb == "start" {
+        return if answer["started"] == true { format!("{name} runs again") } else { format!("{name} runs already") };
+    }
+    let mounts: Vec<String> =
+        list_of(answer, "writes_to").iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    let mounts = if mounts.is_empty() { String::new() } else { format!("; it can write to {}", mounts.join(", ")) };
+    format!(
+        "{name} can be used now, by everybody who may use your session{mounts}; `coracle destroy {name}` only forgets it"
+    )
+}
+
+/// The answer of `coracle audit verify`.
+pub(crate) fn audit(answer: &Value) -> String {
+    let [lines, files, torn] = ["lines", "files", "torn"].map(|it| answer[it].as_u64().unwrap_or(0));
+    if lines == 0 {
+        return "nothing has been done yet".to_owned();
+    }
+    let torn = if torn == 0 { String::new() } else { format!(", {torn} more were left unfinished") };
+    let (first, last) = (text(answer, "first"), text(answer, "last"));
+    format!("the trail is whole: {lines} lines in {files} files, from {first} to {last}{torn}")
+}
+
 /// The answer of `coracle images trust`.
 pub(crate) fn trusted(answer: &Value) -> String {
     let (image, id, before) = (text(answer, "image"), text(answer, "id"), text(answer, "before"));

@@ -15,10 +15,11 @@ use coracle_images::profile::Purpose;
 use coracle_lifecycle::{Draft, Role, fresh_name};
 use coracle_provision::UserAsk;
 use coracle_runtime::{
-    Access, ContainerName, ContainerPath, CreateSpec, HostEntry, Ids, ImageRef, Limits, Mount, NetworkAsk, Port,
+    Access, Command, ContainerName, ContainerPath, CreateSpec, HostEntry, Ids, ImageRef, Limits, Mount, NetworkAsk,
+    Port,
 };
 
-use crate::config::Config;
+use crate::config::{Config, WorkspaceMode};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::ops::create::{Create, OriginSeen};
@@ -44,13 +45,26 @@ pub(crate) struct Request {
     pub(crate) unmounted: Option<String>,
     /// A host directory is bound at the work directory.
     pub(crate) bound: bool,
+    /// The working directory's files are copied to the work directory (`workspace.mode`).
+    pub(crate) copied: bool,
     /// Where commands run was said, so nothing that is tried changes it.
     pub(crate) workdir_given: bool,
     pub(crate) chosen: Chosen,
+    /// The program that it runs.
+    pub(crate) main: Option<MainAsk>,
     /// `env` of the call.
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) provisioning: Provisioning,
     pub(crate) stack: StackAsk,
+}
+
+/// The program that a container runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum MainAsk {
+    /// What its image starts, as the image's user.
+    Image,
+    /// These words, as the exec user.
+    Words(Vec<String>),
 }
 
 /// What a container is made from, as far as it is known when everything else is decided.
@@ -81,7 +95,7 @@ pub(crate) fn create(args: &Create, basis: Basis, cx: &Context) -> Result<Reques
     let chosen = profile::choose(args, basis, cx)?;
     // What a snapshot has at the work directory is not to vanish behind a mount that its container did not have.
     let mounted = origin.as_ref().map_or(chosen.tried.is_none(), |it| it.mount_cwd);
-    let (mounts, mount_cwd, unmounted) = mounts(args, (&workdir, mounted), cx)?;
+    let Mounted { mounts, cwd: mount_cwd, copied, unmounted } = mounts(args, (&workdir, mounted), cx)?;
     let env = env::resolve(&args.env)?;
     let name = match args.name.clone() {
         Some(name) if name.as_str().len() == 1 => return Err(too_short(&name)),
@@ -131,12 +145,24 @@ pub(crate) fn create(args: &Create, basis: Basis, cx: &Context) -> Result<Reques
         user,
         unmounted,
         bound,
+        copied,
         workdir_given: args.workdir.is_some(),
         chosen,
+        main: main_program(args)?,
         env,
         provisioning,
         stack,
     })
+}
+
+fn main_program(args: &Create) -> Result<Option<MainAsk>, Failure> {
+    match args.main.as_ref().map(|it| &it.0) {
+        None => Ok(None),
+        Some(Command::Argv(words)) => Ok(Some(MainAsk::Words(words.clone()))),
+        Some(Command::Shell(text)) if text == "image" => Ok(Some(MainAsk::Image)),
+        Some(Command::Shell(_)) => Err(Failure::invalid("main", "`image`, or a list of words")
+            .hint("for a script give `/bin/sh`, `-c` and its text")),
+    }
 }
 
 /// Docker makes no container with a name of one character, and a name means the same on every engine.
@@ -161,16 +187,26 @@ fn default_user(mounts: &[Mount], cx: &Context) -> UserAsk {
     UserAsk::Ids(ids)
 }
 
+/// What of the host a container sees, or gets.
+#[derive(Default)]
+struct Mounted {
+    mounts: Vec<Mount>,
+    /// The working directory is among them.
+    cwd: bool,
+    /// Its files are copied in instead.
+    copied: bool,
+    /// Why it is neither, though nobody said so.
+    unmounted: Option<String>,
+}
+
 /// The working directory and what else was asked for.
-fn mounts(
-    args: &Create,
-    (workdir, by_default): (&ContainerPath, bool),
-    cx: &Context,
-) -> Result<(Vec<Mount>, bool, Option<String>), Failure> {
-    let (mut mounts, mut unmounted) = (Vec::new(), None);
+fn mounts(args: &Create, (workdir, by_default): (&ContainerPath, bool), cx: &Context) -> Result<Mounted, Failure> {
+    let Mounted { mut mounts, mut copied, mut unmounted, .. } = Mounted::default();
     let asked = args.mount_cwd;
     if asked.unwrap_or(by_default) {
-        match mountable(&cx.config.working_dir(&cx.host), cx) {
+        let (dir, copies) = (cx.config.working_dir(&cx.host), cx.config.workspace.mode == WorkspaceMode::Copy);
+        match if copies { copyable(&dir, cx) } else { mountable(&dir, cx) } {
+            Ok(_) if copies => copied = true,
             Ok(host) => mounts.push(Mount { host, at: workdir.clone(), access: Access::ReadWrite }),
             Err(failure) if asked == Some(true) => return Err(failure),
             Err(failure) => unmounted = Some(failure.message),
@@ -192,7 +228,7 @@ fn mounts(
     if targets.windows(2).any(|it| it[0] == it[1]) {
         return Err(Failure::invalid("mounts", "two mounts have the same path in the container"));
     }
-    Ok((mounts, mount_cwd, unmounted))
+    Ok(Mounted { mounts, cwd: mount_cwd, copied, unmounted })
 }
 
 /// Where nothing of the host may appear, and no command runs.

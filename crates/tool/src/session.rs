@@ -12,7 +12,7 @@ use coracle_runtime::{ContainerPath, Link, Redactor, Secret};
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::ops::create::{Asked, Person};
+use crate::ops::create::{Asked, Person, start_main};
 use crate::reach::Warning;
 use crate::resolve::Wanted;
 
@@ -56,6 +56,14 @@ pub(crate) async fn ensure(
         return Ok(None);
     }
     let missing = give_again(cx, record, link).await?;
+    if let Some(main) = &record.main {
+        match start_main(link, main).await {
+            Ok(()) => record.main_began(run.clone()),
+            Err(failure) => {
+                tracing::warn!(container = %record.name, "its main program did not start again: {}", failure.message);
+            }
+        }
+    }
     record.held.run = Some(run);
     record.held.missing = missing;
     store.update(record)?;

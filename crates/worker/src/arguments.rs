@@ -2,13 +2,15 @@
 
 use std::path::PathBuf;
 
+use coracle_sandbox::protocol::RunLimits;
+
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// Requests are taken one after the other.
     Serve,
     /// One run.
-    Once(Once),
+    Once(Box<Once>),
 }
 
 /// One run, as its words say it.
@@ -30,12 +32,17 @@ pub struct Once {
     pub schema: Option<String>,
     /// Names of the tools that are given.
     pub tools: Option<Vec<String>>,
+    /// When it is ended.
+    pub limits: RunLimits,
+    /// Echoed in every message.
+    pub session_id: Option<String>,
 }
 
 /// How it is used.
 pub const USAGE: &str = "usage: worker agentic --prompt-file F --model M --cwd D \
      [--instructions T | --instructions-file F] [--schema F] [--tools a,b]\n       \
      worker generate --prompt-file F --model M [--instructions T | --instructions-file F] [--schema F]\n       \
+     both: [--max-turns N] [--wall-seconds N] [--max-total-tokens N] [--session-id S]\n       \
      worker serve";
 
 /// Reads the words behind the program's name.
@@ -66,6 +73,10 @@ pub fn parse(words: &[String]) -> Result<Asked, String> {
                 let names = value.split(',').filter(|it| !it.is_empty()).map(str::to_owned).collect();
                 once.tools.replace(names).is_some()
             }
+            "--max-turns" => once.limits.max_turns.replace(number(name, &value)?).is_some(),
+            "--wall-seconds" => once.limits.wall_seconds.replace(number(name, &value)?).is_some(),
+            "--max-total-tokens" => once.limits.max_total_tokens.replace(number(name, &value)?).is_some(),
+            "--session-id" => once.session_id.replace(value).is_some(),
             other => return Err(format!("no option `{}`", other.escape_debug())),
         };
         if twice {
@@ -80,7 +91,11 @@ pub fn parse(words: &[String]) -> Result<Asked, String> {
     }
     once.prompt_file = prompt.ok_or("`--prompt-file` is required")?;
     once.model = model.filter(|it| !it.is_empty()).ok_or("`--model` is required")?;
-    Ok(Asked::Once(once))
+    Ok(Asked::Once(Box::new(once)))
+}
+
+fn number(name: &str, value: &str) -> Result<u64, String> {
+    value.parse().map_err(|_| format!("`{name}` is not a number"))
 }
 
 #[cfg(test)]
@@ -106,6 +121,7 @@ mod tests {
             ("generate --model m", "`--prompt-file` is required"),
             ("generate --prompt-file p --model m --cwd /", "no option `--cwd`"),
             ("generate --prompt-file p --model", "`--model` needs a value"),
+            ("generate --prompt-file p --model m --max-turns many", "`--max-turns` is not a number"),
             ("generate --prompt-file p --model m --model m", "`--model` stands twice"),
             (
                 "generate --prompt-file p --model m --instructions a --instructions-file b",

@@ -83,7 +83,7 @@ async fn work(asked: Asked, private: Private) -> Result<()> {
     let (input, output) = (tokio::fs::File::from_std(private.input), tokio::fs::File::from_std(private.output));
     match asked {
         Asked::Serve => serve(&worker, input, output, quit).await,
-        Asked::Once(asked) => once(&worker, &request(asked)?, output, quit).await,
+        Asked::Once(asked) => once(&worker, &request(*asked)?, output, quit).await,
     }
 }
 
@@ -99,6 +99,8 @@ fn request(asked: Once) -> Result<WorkerRequest> {
         instructions,
         schema_path: asked.schema,
         tools: asked.tools,
+        limits: Some(asked.limits),
+        session_id: asked.session_id,
         ..WorkerRequest::new(if asked.agentic { Mode::Agentic } else { Mode::Generate }, &"0".repeat(32))
     };
     if request.prompt.as_ref().is_none_or(|it| it.trim().is_empty()) {

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -72,6 +73,8 @@ pub struct Session {
     pub env: BTreeMap<String, String>,
     /// What all of it may use.
     pub memory: ByteSize,
+    /// The directory of this host that it sees as `/code`, and cannot write; where there is none, its PID 1 writes there.
+    pub code: Option<PathBuf>,
     /// This replaced another, and nobody was told yet. Whoever gets it tells.
     pub news: Option<Recreated>,
     /// What else there is to tell with the next result.

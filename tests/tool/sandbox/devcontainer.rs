@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Bench, WITH_GIT, call, calls, ran, says, with_bench};
+use crate::servers::registry::Registry;
 
 const AUTO: &str = "\n[sandbox]\ndevcontainer = \"auto\"\n";
 
@@ -200,6 +201,95 @@ async fn x03_an_image_that_is_nowhere_is_told_and_nothing_is_made() {
         assert_eq!(answer["code"], "pull_failed", "{answer:#}");
         assert_eq!(bench.sandboxes().await, [""; 0]);
         ran("x03", bench.tool.case.engine());
+    })
+    .await;
+}
+
+/// A feature's layer: what it is, and its script.
+fn layer(about: &Value, script: &str) -> Vec<u8> {
+    let mut tar = tar::Builder::new(Vec::new());
+    for (name, text) in [("./devcontainer-feature.json", about.to_string()), ("./install.sh", script.to_owned())] {
+        let mut header = tar::Header::new_gnu();
+        header.set_mode(0o644);
+        header.set_size(text.len() as u64);
+        tar.append_data(&mut header, name, text.as_bytes()).unwrap();
+    }
+    tar.into_inner().unwrap()
+}
+
+#[tokio::test]
+async fn x65_a_feature_of_a_registry_is_fetched_and_is_the_same_one_from_then_on() {
+    let registry = Registry::start().await;
+    let about = |id: &str, after: &str| {
+        json!({ "id": id, "version": "1.0.0", "installsAfter": [after],
+            "options": { "greeting": { "type": "string", "default": "hello" } } })
+    };
+    let (first, second) = (registry.name("team/first"), registry.name("team/second"));
+    let says = |what: &str| {
+        format!("#!/bin/sh\necho {what} $GREETING $_REMOTE_USER $_REMOTE_USER_HOME $_CONTAINER_USER >> /order\n")
+    };
+    // By their names the second would come last.
+    let of_first = registry.push("team/first", "1", &layer(&about("first", &second), &says("first"))).await;
+    let of_second =
+        registry.push("team/second", "1", &layer(&about("second", "elsewhere.io/x"), &says("second"))).await;
+    let asks = format!("{AUTO}features_allow = [\"{}\"]\n", registry.name("team/*"));
+    with_bench(&asks, async |bench| {
+        // Another engine's turn may have left another one.
+        registry.push("team/first", "1", &layer(&about("first", &second), &says("first"))).await;
+        let text = json!({ "image": WITH_GIT, "remoteUser": "agent",
+            "features": { format!("{first}:1"): {}, format!("{second}:1"): { "greeting": "hi $HOME" } } });
+        let base = branch(bench, "registry", &[(".devcontainer.json", &text.to_string())]).await;
+        let id = bench.id("fetched");
+        let made = created(bench, &id, &base).await;
+        let told = &made["devcontainer"];
+        assert_eq!(
+            told["features"],
+            json!([format!("{first}:1@{of_first}"), format!("{second}:1@{of_second}")]),
+            "{made:#}"
+        );
+        let order = bench.inside("10002:10002", "cat /order").await;
+        let lines: Vec<_> = order.lines().collect();
+        assert_eq!(lines.len(), 2, "{order}");
+        assert!(
+            lines[0].starts_with("second hi $HOME agent ") && lines[1].starts_with("first hello agent "),
+            "{order}"
+        );
+
+        // Another one takes its place: for what begins from now on, and not for what is there.
+        let image = told["image"].as_str().unwrap().to_owned();
+        let newer = registry.push("team/first", "1", &layer(&about("first", &second), &says("newer"))).await;
+        assert_ne!(newer, of_first);
+        let container = bench.container().await;
+        assert!(bench.tool.engine(&["rm", "-f", &container]).await.0);
+        bench.tool.engine(&["rmi", "-f", &image]).await;
+        let again = created(bench, &id, &base).await;
+        assert_eq!(
+            (&again["devcontainer"]["image"], &again["devcontainer"]["features"]),
+            (&json!(image), &told["features"])
+        );
+        assert!(bench.inside("10002:10002", "cat /order").await.contains("first hello"));
+        let other = created(bench, &bench.id("newer"), &base).await;
+        assert_ne!(other["devcontainer"]["image"], json!(image));
+        assert!(other["devcontainer"]["features"].to_string().contains(&newer), "{other:#}");
+        bench.worktree(&["remove", &id]).await;
+
+        // What is not there, is none, needs another one, or is on no list.
+        registry.push("team/odd", "1", b"nothing").await;
+        registry.push("team/needs", "1", &layer(&json!({ "id": "needs", "dependsOn": { "x.io/y:1": {} } }), "")).await;
+        let cases = [
+            (format!("{first}:7"), "fetch_failed"),
+            (format!("{first}@sha256:{}", "0".repeat(64)), "fetch_failed"),
+            (registry.name("team/odd:1"), "devcontainer_invalid"),
+            (registry.name("team/needs:1"), "devcontainer_refused"),
+            (registry.name("other/first:1"), "devcontainer_refused"),
+        ];
+        for (number, (name, code)) in cases.into_iter().enumerate() {
+            let text = json!({ "image": WITH_GIT, "features": { &name: {} } }).to_string();
+            let base = branch(bench, &format!("none-{number}"), &[(".devcontainer.json", &text)]).await;
+            let answer = bench.tries(&["create", &bench.url(), "--workflow", "refused", "--base", &base]).await;
+            assert_eq!(answer["code"], code, "{name}: {answer:#}");
+        }
+        ran("x65", bench.tool.case.engine());
     })
     .await;
 }

@@ -56,3 +56,48 @@ async fn x59_models_git_and_names_are_the_same_by_each_transport() {
     })
     .await;
 }
+
+/// Networks of sandboxes of this state directory.
+async fn networks(bench: &Bench<'_>) -> Vec<String> {
+    let listed = bench.tool.engine(&["network", "ls", "--format", "{{.Name}}"]).await.1;
+    let keys = std::fs::read_dir(bench.tool.state().join("sandboxes")).into_iter().flatten().flatten();
+    let keys: Vec<String> = keys.map(|it| it.file_name().to_string_lossy().into_owned()).collect();
+    listed.lines().filter(|it| keys.iter().any(|key| it.contains(key.as_str()))).map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn x59_x08_by_a_network_there_is_no_sandbox_where_that_leads_to_more_than_the_proxy() {
+    with_bench("", async |bench| {
+        bench.configures("[worker]", "[proxy]\ntransport = \"tcp\"\n\n[worker]");
+        for _ in 0..2 {
+            let refused = bench.tries(&["create", &bench.url(), "--workflow", "walled"]).await;
+            assert_eq!(refused["code"], "egress_not_enforced", "{refused:#}");
+            let hint = refused["hint"].as_str().unwrap_or_default();
+            assert!(hint.contains("link") && hint.contains("unix"), "{refused:#}");
+            assert_eq!((bench.sandboxes().await, networks(bench).await), (vec![], vec![]), "nothing is left");
+        }
+        // Where the person wants no wall it does all that the others do.
+        bench.configures("[proxy]", "[sandbox]\nnetwork = \"bridge\"\n\n[proxy]");
+        let id = bench.id("netted");
+        bench.created(&id).await;
+        assert_eq!(networks(bench).await.len(), 1);
+        let tries = TRIES.split("wget").next().unwrap().replace("BRANCH", &id);
+        bench.model.then([calls([call("shell_execute", json!({ "command": ["sh", "-c", tries] }))]), says("tried")]);
+        let (ended_well, events) = bench.works(&id, "Try it.").await;
+        assert!(ended_well, "{events:#?}");
+        let output = events[2]["output"].as_str().unwrap();
+        for expected in ["fetched 0", "pushed 0", "refused 1"] {
+            assert!(output.contains(expected), "{expected}: {output}");
+        }
+        // The process that comes next listens where the container was told.
+        let before = bench.container().await;
+        let again = bench.created(&id).await;
+        assert_eq!((&again["created"], bench.container().await), (&json!(false), before), "{again:#}");
+        assert_eq!(bench.inside("0:0", "ls -d /.coracle/proxy 2>/dev/null").await, "");
+        bench.worktree(&["remove", &id]).await;
+        assert_eq!(networks(bench).await, [""; 0], "it is gone with its container");
+        ran("x59", bench.tool.case.engine());
+        ran("x08", bench.tool.case.engine());
+    })
+    .await;
+}

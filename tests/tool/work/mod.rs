@@ -7,6 +7,7 @@ mod mounts;
 mod network;
 mod sessions;
 mod shell;
+mod strict;
 mod told;
 mod trust;
 

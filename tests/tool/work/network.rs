@@ -5,9 +5,11 @@ use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, TcpListener, ToSocketAddrs, UdpSocket};
 use std::time::{Duration, Instant};
 
+use coracle_runtime::ProcessId;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
-use super::{Agent, with_real_agent};
+use super::{Agent, with_agent, with_real_agent};
 use crate::engines::ran;
 use crate::tool::eventually;
 use crate::tool::mcp::Client;
@@ -151,6 +153,33 @@ async fn a_way_out_is_taken_over_when_the_process_that_kept_it_is_killed() {
         let other = agent.fetched(&format!("http://{ip}:{}/", port ^ 1)).await;
         assert!(other["stdout"].as_str().is_some_and(|it| it.contains("403")), "{other:#}");
         assert_eq!(agent.container("workspace"), Some(before), "in the same container");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_room_that_is_pruned_says_so_and_leaves_no_way_out() {
+    with_agent("[workspace]\nnetwork = \"proxy\"\n\n[workspace.egress]\nallow = [\"pypi\"]\n", async |agent| {
+        agent.sh("true").await;
+        let dir = agent.tool.state().join("sessions").join("agent-1");
+        assert!(dir.join("proxy").is_dir() && agent.container("workspace").is_some());
+        // Its process died long ago.
+        let file = dir.join("workspace.json");
+        let mut record: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        record["expires_at"] = "2001-01-01T00:00:00Z".into();
+        let dead = ProcessId { pid: u32::MAX, ..ProcessId::current() };
+        record["owner"] = serde_json::to_value(dead).unwrap();
+        record.as_object_mut().unwrap().remove("sum");
+        record["sum"] = hex::encode(Sha256::digest(record.to_string())).into();
+        std::fs::write(&file, record.to_string()).unwrap();
+        let prune = json!({ "operation": "prune", "kinds": ["containers"], "dry_run": false });
+        let pruned = agent.tool.call(prune).await;
+        let items = pruned["items"].as_array().unwrap();
+        assert!(items.iter().any(|it| it["removed"] == true && it["name"] == record["name"]), "{pruned:#}");
+        assert_eq!((agent.container("workspace"), dir.join("proxy").exists()), (None, false));
+        let told = std::fs::read_to_string(dir.join("events.jsonl")).unwrap();
+        let ended = told.lines().map(|it| serde_json::from_str::<Value>(it).unwrap()).find(|it| it["event"] == "ended");
+        assert_eq!(ended.unwrap()["reason"], "lease_expired", "{told}");
     })
     .await;
 }

@@ -198,6 +198,8 @@ impl ContainerRuntime for Script {
             name: (*name).to_owned(),
             labels: labels(*project),
             internal: false,
+            gateways: Vec::new(),
+            subnets: Vec::new(),
         };
         Ok(self.networks.iter().map(network).collect())
     }

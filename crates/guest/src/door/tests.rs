@@ -28,6 +28,7 @@ fn exec(cwd: &str, secret: u32) -> Exec {
         env: 0,
         secret,
         bare: false,
+        files: Vec::new(),
         inside: false,
         user: Who::Name("root".into()),
         cwd: cwd.into(),

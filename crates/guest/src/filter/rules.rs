@@ -35,6 +35,13 @@ pub(super) enum When {
         value: u32,
         pointer: u32,
     },
+    /// The same, and also when the pointer is not null and `other` is not 0.
+    SetsOrOther {
+        argument: u32,
+        value: u32,
+        pointer: u32,
+        other: u32,
+    },
 }
 
 const fn never(call: c_long, errno: i32) -> Rule {
@@ -69,6 +76,21 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         call: libc::SYS_prlimit64,
         when: When::Sets { argument: 1, value: MARK as u32, pointer: 2 },
+        then: Then::Refuse(EPERM),
+    },
+];
+
+/// For where the worker, PID 1 and all commands are one user. A row here stands for one of the same call above.
+pub(super) const OF_OTHERS: &[Rule] = &[
+    never(libc::SYS_ptrace, EPERM),
+    never(libc::SYS_process_vm_readv, EPERM),
+    never(libc::SYS_process_vm_writev, EPERM),
+    never(libc::SYS_pidfd_getfd, EPERM),
+    never(libc::SYS_process_madvise, EPERM),
+    // Nor sets limits of PID 1 or the worker.
+    Rule {
+        call: libc::SYS_prlimit64,
+        when: When::SetsOrOther { argument: 1, value: MARK as u32, pointer: 2, other: 0 },
         then: Then::Refuse(EPERM),
     },
 ];

@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep_until};
 use super::pipe::Pipe;
 use super::{Ended, Job, Order, now_ms};
 use crate::machine::{Exit, Machine, Process};
+use crate::secrets::Lent;
 use crate::wire::{Life, Limits, State, Stream};
 
 /// After a command ended, its pipes are given this long to fall silent: what it left behind may hold them.
@@ -34,6 +35,8 @@ pub(super) struct Attendant {
     silence: Option<Duration>,
     /// Who waited last is gone, and when that ends the command.
     orphaned: Option<(u64, Instant)>,
+    /// Files that it alone has.
+    lent: Option<Lent>,
 }
 
 /// Its own process ended, and its pipes are still open.
@@ -69,7 +72,12 @@ enum Why {
 }
 
 impl Attendant {
-    pub(super) fn new(job: Arc<Job>, process: Process, machine: Arc<dyn Machine>, limits: &Limits) -> Self {
+    pub(super) fn new(
+        job: Arc<Job>,
+        (process, lent): (Process, Lent),
+        machine: Arc<dyn Machine>,
+        limits: &Limits,
+    ) -> Self {
         Self {
             total: limits.total_ms.map(|it| job.began + Duration::from_millis(it)),
             silence: limits.silence_ms.map(Duration::from_millis),
@@ -77,6 +85,7 @@ impl Attendant {
             stderr: Pipe::new(process.stderr),
             exit: Some(process.exit),
             orphaned: None,
+            lent: Some(lent),
             job,
             oom_before: machine.oom_kills(),
             machine,
@@ -93,6 +102,8 @@ impl Attendant {
         };
         let left = if tree_ended == Some(true) { 0 } else { self.machine.count(self.job.mark).await };
         let oom = exit != Some(Exit::Code(0)) && self.machine.oom_kills() > self.oom_before;
+        // Before anybody is told of its end.
+        drop(self.lent.take());
         self.job.finish(Ended { state, exit, left, tree_ended, oom, at: Instant::now(), at_ms: now_ms() });
         // What is left behind may go on printing.
         while self.read_on().await {}

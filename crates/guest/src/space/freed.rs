@@ -6,7 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use tokio::runtime::Handle;
 
 /// A file without a name is freed at its last close, and the file system may take as long over that as over a write. So
-/// this keeps it open until the act is over, and closes it on a thread of its own.
+/// this keeps it open until the act is over, and closes it on a thread of its own. Whoever drops this is nobody else's user:
+/// the thread may be a new one, which has the identity of its maker for good.
 #[derive(Debug, Default)]
 pub(super) struct Freed(Mutex<Option<OwnedFd>>);
 

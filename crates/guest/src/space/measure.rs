@@ -1,5 +1,9 @@
 //! How much a workspace holds.
 
+use std::collections::HashSet;
+
+use rustix::fs::FileType;
+
 use super::place::look_at;
 use super::walk::Walk;
 use super::{Tried, Work};
@@ -8,14 +12,24 @@ use crate::wire::space::{Bounds, Done};
 /// What `st_blocks` counts in, whatever the file system has.
 const BLOCK: u64 = 512;
 
+/// Files with several names that are remembered; of more each name counts.
+const MAX_LINKED: usize = 1 << 20;
+
 impl Work<'_> {
-    /// Counts what lies on the disk, so that a file with holes is as large as it is there. What is mounted is not of the
+    /// Counts what lies on the disk once, whatever names it has, so that a file with holes is as large as it is there. What is mounted is not of the
     /// workspace, and not counted.
     pub(super) fn measure(&self, bounds: Bounds) -> Tried<Done> {
         let mut walk = Walk::begin(self.root.dir(), None, bounds, self.stop)?;
-        let mut bytes = 0_u64;
+        let (mut bytes, mut linked) = (0_u64, HashSet::new());
         while let Some(met) = walk.next(&|_, _| true) {
             if let Ok(Some(there)) = look_at(&met.dir, &met.name) {
+                let stat = &there.stat;
+                let several = stat.st_nlink > 1
+                    && FileType::from_raw_mode(stat.st_mode) != FileType::Directory
+                    && linked.len() < MAX_LINKED;
+                if several && !linked.insert((stat.st_dev, stat.st_ino)) {
+                    continue;
+                }
                 bytes = bytes.saturating_add(u64::try_from(there.stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK));
             }
         }

@@ -1,6 +1,7 @@
 //! Acts on a directory of this machine, as whoever runs the tests.
 
 mod changes;
+mod identity;
 mod search;
 mod staged;
 mod tricks;
@@ -20,6 +21,7 @@ struct World {
     memory: Memory,
     locks: Locks,
     stop: Stop,
+    freed: Freed,
 }
 
 impl World {
@@ -27,7 +29,7 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("ws")).unwrap();
         fs::write(dir.path().join("secret"), "a secret").unwrap();
-        Self { dir, memory: Memory::default(), locks: Locks::default(), stop: Stop::default() }
+        Self { dir, memory: Memory::default(), locks: Locks::default(), stop: Stop::default(), freed: Freed::default() }
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -50,7 +52,7 @@ impl World {
 
     fn work(&self) -> Work<'_> {
         let root = Root::open(self.dir.path(), "/ws").unwrap().unwrap();
-        Work { root, memory: &self.memory, locks: &self.locks, stop: &self.stop, freed: Freed::default() }
+        Work { root, memory: &self.memory, locks: &self.locks, stop: &self.stop, freed: &self.freed }
     }
 
     fn act(&self, act: Act) -> Done {

@@ -65,6 +65,11 @@ impl Work<'_> {
             let stat = fstat(&file)?;
             return self.tell(write.path, place, (file, stat), write.tool).map(|it| Written { changed: false, ..it });
         }
+        // What is longer nothing here could read or change again.
+        let before = if append { u64::try_from(stat.st_size).unwrap_or(u64::MAX) } else { 0 };
+        if before.saturating_add(content.len() as u64) > MAX_CONTENT {
+            return Err(TroubleCode::TooLarge.into());
+        }
         let made = self.replace(place, (mode, true), |fresh| {
             if append {
                 io::copy(&mut &file, fresh)?;

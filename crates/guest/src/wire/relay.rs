@@ -1,5 +1,7 @@
 //! The ways out of a container: to the host's proxy, and the tries whether there is any other.
 
+use std::net::SocketAddr;
+
 use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
@@ -33,6 +35,9 @@ pub struct Relay {
     /// Connections get to the host by its channels, [`Ask::Outlet`], and else by [`API_SOCKET`] and [`EGRESS_SOCKET`].
     #[serde(default)]
     pub by_link: bool,
+    /// Where the host listens on a network that both are on: for [`API_PORT`], then for [`EGRESS_PORT`]. In the place of both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<[SocketAddr; 2]>,
 }
 
 /// Tries what can be reached.

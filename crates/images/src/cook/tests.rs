@@ -159,3 +159,31 @@ async fn all_commands_together_have_a_limit_and_can_be_cancelled() {
     let ended = cook(&world.link, &setup(&["sleep 30", "true"]), &cooking(60_000, &cancel), &tell).await.unwrap();
     assert_eq!(shown(&ended), ["running `sleep 30`: cancelled"]);
 }
+
+#[tokio::test]
+async fn directories_are_given_away_at_last_and_tell_recipes_apart() {
+    let world = World::of(FakeRuntime::new()).await;
+    let owned = vec![Owned { uid: 1000, gid: 1000, path: "/workspace".into() }];
+    let recipe = Recipe { owned, ..Recipe::default() };
+    assert!(!recipe.is_empty() && recipe.sum() != Recipe::default().sum());
+    let cooked = world.cook(&recipe, OnFailure::Stop).await;
+    assert!(cooked.whole(), "{cooked:?}");
+    assert_eq!(shown(&cooked), ["giving /workspace to 1000:1000: ok"]);
+    assert!(world.fake.root(&world.id).unwrap().join("workspace").is_dir());
+}
+
+#[tokio::test]
+async fn a_directory_that_is_another_users_cannot_be_given() {
+    if std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) != 0 {
+        return; // only root may make one
+    }
+    let world = World::of(FakeRuntime::new()).await;
+    let dir = world.fake.root(&world.id).unwrap().join("workspace");
+    std::fs::create_dir(&dir).unwrap();
+    let owned = Owned { uid: 1000, gid: 1000, path: "/workspace".into() };
+    let recipe = Recipe { owned: vec![owned], ..Recipe::default() };
+    assert!(world.cook(&recipe, OnFailure::Stop).await.whole());
+    std::os::unix::fs::lchown(&dir, Some(33), Some(33)).unwrap();
+    let cooked = world.cook(&recipe, OnFailure::Stop).await;
+    assert_eq!(cooked.fault().unwrap(), "giving /workspace to 1000:1000: /workspace is another user's in the image");
+}

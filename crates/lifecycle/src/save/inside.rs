@@ -8,7 +8,7 @@ use coracle_runtime::archive::{Writer, plain_name};
 use coracle_runtime::link::wire::space::{Act, Bounds, Done};
 use coracle_runtime::link::wire::{At, FaultCode, Kind as FileKind, State as JobState, Walked, Who};
 use coracle_runtime::link::{Link, Walk};
-use coracle_runtime::{Baseline, ContainerPath, Error as Engine, JobId};
+use coracle_runtime::{Baseline, ContainerPath, Error as Engine, Ids, JobId};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
@@ -45,13 +45,27 @@ struct Sight {
     more: bool,
 }
 
+/// Ends all that runs.
+pub(crate) async fn end_commands(link: &Link, grace: Duration) -> coracle_runtime::Result<()> {
+    let jobs = link.jobs().await?;
+    let mut ending = JoinSet::new();
+    for job in jobs.iter().filter(|it| it.end.state == JobState::Running) {
+        let link = link.clone();
+        let Ok(id) = JobId::parse(&job.job) else { continue };
+        ending.spawn(async move { link.cancel(&id, grace).await });
+    }
+    // One that cannot be ended writes on; what it wrote so far is saved all the same.
+    while ending.join_next().await.is_some() {}
+    Ok(())
+}
+
 impl Inside<'_> {
     /// Ends what runs, and saves what would be lost.
     pub(super) async fn save(&self, shelf: &mut Shelf) -> Result<(), Failed> {
         let roots = Roots::of(self.record);
         let nowhere = |trouble| Failed { path: self.record.workdir.to_string(), trouble };
         let sight = async {
-            self.end_commands().await?;
+            end_commands(self.link, self.grace).await?;
             self.look(&roots).await
         };
         let sight = timeout_at(self.until, sight).await.map_err(|_| nowhere(Trouble::TooSlow))?.map_err(nowhere)?;
@@ -67,19 +81,6 @@ impl Inside<'_> {
             }
         }
         self.files(shelf, sight).await.map_err(nowhere)
-    }
-
-    async fn end_commands(&self) -> Result<(), Trouble> {
-        let jobs = self.link.jobs().await?;
-        let mut ending = JoinSet::new();
-        for job in jobs.iter().filter(|it| it.end.state == JobState::Running) {
-            let (link, grace) = (self.link.clone(), self.grace);
-            let Ok(id) = JobId::parse(&job.job) else { continue };
-            ending.spawn(async move { link.cancel(&id, grace).await });
-        }
-        // One that cannot be ended writes on; what it wrote so far is saved all the same.
-        while ending.join_next().await.is_some() {}
-        Ok(())
     }
 
     /// All at once, so that it takes as long as the longest.
@@ -446,9 +447,10 @@ impl Inside<'_> {
         }
     }
 
-    /// As root, who can read what a setup command left there.
+    /// As PID 1: as root it can read what a setup command left there.
     fn at(&self, path: &str) -> At {
-        At { user: Who::Ids { uid: 0, gid: Some(0) }, path: path.to_owned(), follow: false }
+        let Ids { uid, gid } = self.record.guest.as_ref().and_then(|it| it.own).unwrap_or(Ids::ROOT);
+        At { user: Who::Ids { uid, gid: Some(gid) }, path: path.to_owned(), follow: false }
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Component;
 use std::sync::Arc;
 
 use coracle_runtime::{
-    Container, ContainerName, ContainerPath, ContainerRuntime, Handle, LabelFilter, MountPoint, Volume, VolumeAct,
+    Container, ContainerName, ContainerPath, ContainerRuntime, Handle, Ids, LabelFilter, MountPoint, Volume, VolumeAct,
     VolumeName,
 };
 use jiff::Timestamp;
@@ -67,7 +67,10 @@ impl Rooms {
         }
         for volume in runtime.volume(VolumeAct::List(its)).await? {
             if let Some(name) = self.own_volume(&**runtime, &volume) {
-                return self.adopted(self.of_volume(runtime, key, name)).map(Some);
+                let says = |name: &str| volume.labels.get(&signer.key(name)).map(String::as_str);
+                let room = self.of_volume(runtime, key, name);
+                let user = says("exec_user").and_then(|it| Ids::parse(it).ok()).unwrap_or(room.user);
+                return self.adopted(RoomRecord { user, rootless: says("rootless") == Some("true"), ..room }).map(Some);
             }
         }
         Ok(None)
@@ -162,6 +165,7 @@ impl Rooms {
             image_id: record.image_id.clone(),
             workdir: record.workdir.clone(),
             user: record.exec_user?,
+            rootless: record.guest.as_ref().is_some_and(|it| it.own.is_some()),
             filled: record.filled.or(Some(record.created)),
             started_at: record.created,
             owner: record.owner,
@@ -198,7 +202,8 @@ impl Rooms {
             begun: Some(used.clone()),
             image_id: None,
             spec_hash: String::new(),
-            user: coracle_runtime::Ids { uid: 65534, gid: 65534 },
+            user: Ids { uid: 65534, gid: 65534 },
+            rootless: false,
             restarts: Vec::new(),
             refused_until: None,
             lost: Some(Loss { reason: Reason::Vanished, exit_code: None }),

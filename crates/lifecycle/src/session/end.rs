@@ -174,7 +174,7 @@ impl Rooms {
             }
         }
         let Some(there) = self.lifecycle_record(runtime, record).await? else { return Ok(Vec::new()) };
-        let removing = Removing { links: &self.links, saving, grace: ending.grace };
+        let removing = Removing { links: &self.links, saving, grace: ending.grace, adopted_too: false };
         Ok(destroy(runtime, &self.store, &there, &removing).await?.saved)
     }
 
@@ -199,7 +199,7 @@ impl Rooms {
             exec_user: record.user,
             read_only: true,
             network: NetworkAsk::None,
-            capabilities: Capabilities::Guest,
+            capabilities: if policy.strict { Capabilities::None } else { Capabilities::Guest },
             ..CreateSpec::new(name, reference)
         };
         let plan = Blueprint {
@@ -218,7 +218,16 @@ impl Rooms {
             tool_version: String::new(),
         };
         let (session, hash) = (record.session.clone(), record.spec_hash.clone());
-        let ask = RoomAsk { session: &session, role: record.role, spec_hash: &hash, owner: None, tell: &|_| {} };
+        let (user, rootless) = (record.user, plan.spec.is_rootless_inside());
+        let ask = RoomAsk {
+            session: &session,
+            role: record.role,
+            spec_hash: &hash,
+            user,
+            rootless,
+            owner: None,
+            tell: &|_| {},
+        };
         Ok(Box::pin(self.container(Parts { runtime, ask, plan }, record)).await?.0)
     }
 

@@ -78,7 +78,7 @@ impl Rooms {
         }
         let Some(there) = room.seen().there.clone() else { return Ok(None) };
         let busy = || room.calls.load(Ordering::Relaxed) > 0;
-        if there.spec_hash != ask.spec_hash && !busy() {
+        if there.spec_hash != ask.spec_hash && (!busy() || there.view.rootless != ask.rootless) {
             return Ok(None);
         }
         let using = Using::new(room.clone());
@@ -129,7 +129,9 @@ impl Rooms {
                 return Err(Error::NotManaged { kind: Kind::Container, name }.into());
             }
             Look::Answers(link) => {
-                if record.spec_hash == ask.spec_hash || self.somebody_is_in(room, &link).await {
+                // One in which root is, where nobody is to be, is not kept for who is in it.
+                let alike = record.rootless == ask.rootless;
+                if record.spec_hash == ask.spec_hash || alike && self.somebody_is_in(room, &link).await {
                     record.lost = None;
                     return self.use_it(room, ask, (record, link), false);
                 }
@@ -144,6 +146,7 @@ impl Rooms {
             Look::Restarted(_) => record.lost = Some(Loss { reason: Reason::SpecChanged, exit_code: None }),
             Look::Lost(loss) => record.lost = Some(loss),
         }
+        self.same_owner(&*runtime, &record, &ask).await?;
         self.forget(room, record.container_id.as_ref());
         self.clear_container(&*runtime, &mut record).await?;
         self.refuse_loop(&mut record)?;
@@ -152,6 +155,24 @@ impl Rooms {
         let next = record.generation.saturating_add(u32::from(record.filled.is_some()));
         let runtime = engines.heard(plain, RoomTag { generation: next, ..record.tag() });
         Box::pin(self.replace(&runtime, room, ask, (record, plan))).await
+    }
+
+    /// Before anything is removed: files that neither the next container's user could write, nor its PID 1 give away, stay
+    /// with the container that they were made in.
+    async fn same_owner(
+        &self,
+        runtime: &dyn ContainerRuntime,
+        record: &RoomRecord,
+        ask: &RoomAsk<'_>,
+    ) -> Result<(), RoomError> {
+        let nobody_gives = record.rootless || ask.rootless;
+        if record.user == ask.user || !nobody_gives || record.filled.is_none() {
+            return Ok(());
+        }
+        match self.volume_is_there(runtime, &record.volume).await? {
+            true => Err(RoomError::OtherUser { session: record.session.clone(), before: record.user, now: ask.user }),
+            false => Ok(()),
+        }
     }
 
     /// The container is somebody else's, whatever the record says: there is none.
@@ -218,7 +239,7 @@ impl Rooms {
         self.store.save_room(record)?;
         if let Some(there) = self.lifecycle_record(runtime, record).await? {
             let grace = std::time::Duration::from_secs(2);
-            let removing = Removing { links: &self.links, saving: Saving::Discard, grace };
+            let removing = Removing { links: &self.links, saving: Saving::Discard, grace, adopted_too: false };
             destroy(runtime, &self.store, &there, &removing).await?;
         }
         (record.container_id, record.name) = (None, None);

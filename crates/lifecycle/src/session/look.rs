@@ -58,7 +58,7 @@ impl Rooms {
         let (mut restarted, again_if_ended) = (false, room.role.is_started_again() && !container.oom_killed);
         let container = match container.status {
             Status::Running => container,
-            Status::Paused | Status::Created => match again(runtime, &container).await {
+            Status::Paused | Status::Created => match self.again(runtime, &container).await {
                 Ok(container) => container,
                 Err(err @ Engine::Unavailable { .. }) => return Err(err.into()),
                 Err(err) => {
@@ -66,7 +66,7 @@ impl Rooms {
                     return Ok(Look::lost(Reason::Crashed, None));
                 }
             },
-            Status::Exited if again_if_ended => match again(runtime, &container).await {
+            Status::Exited if again_if_ended => match self.again(runtime, &container).await {
                 Ok(container) => {
                     restarted = true;
                     container
@@ -102,6 +102,33 @@ impl Rooms {
         }
     }
 
+    async fn again(&self, runtime: &dyn ContainerRuntime, container: &Container) -> Result<Container, Engine> {
+        // What only stands still has commands in it, which are to have no directory of the host.
+        let fresh = matches!(container.status, Status::Created | Status::Exited);
+        let record = record_of(&self.store, runtime, container).filter(|_| fresh);
+        if let Some(record) = &record
+            && let Err(err) = self.store.lend_link(record)
+        {
+            tracing::debug!(container = container.name, %err, "its guest will be met another way");
+        }
+        let again = async {
+            runtime.start(&container.id).await?;
+            runtime.inspect(&Handle::from(&container.id)).await
+        };
+        let again = again.await;
+        if let (Err(_), Some(record)) = (&again, &record) {
+            self.take_back(record);
+        }
+        again
+    }
+
+    /// Nobody was met who would need the link's directory.
+    fn take_back(&self, record: &Record) {
+        if let Err(err) = self.store.take_link_back(record) {
+            tracing::warn!(container = %record.name, %err, "its link's directory stays lent");
+        }
+    }
+
     async fn met(&self, runtime: &dyn ContainerRuntime, container: &Container) -> Option<Link> {
         let mut record = record_of(&self.store, runtime, container)?;
         let meeting = async {
@@ -122,15 +149,13 @@ impl Rooms {
                     tracing::debug!(container = container.name, %err, "its PID 1 is not noted");
                 }
             }
-            None => self.links.forget(&container.id),
+            None => {
+                self.links.forget(&container.id);
+                self.take_back(&record);
+            }
         }
         link
     }
-}
-
-async fn again(runtime: &dyn ContainerRuntime, container: &Container) -> Result<Container, Engine> {
-    runtime.start(&container.id).await?;
-    runtime.inspect(&Handle::from(&container.id)).await
 }
 
 /// Whether a container is proven to be of that room.

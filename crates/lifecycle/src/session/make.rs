@@ -66,6 +66,7 @@ impl Rooms {
             image_id: Some(plan.image.id.clone()),
             spec_hash: ask.spec_hash.to_owned(),
             user: plan.user(),
+            rootless: plan.spec.is_rootless_inside(),
             restarts: Vec::new(),
             refused_until: None,
             lost: None,
@@ -115,6 +116,7 @@ impl Rooms {
         record.env.clone_from(&plan.env);
         record.image_id = Some(plan.image.id.clone());
         record.user = plan.user();
+        record.rootless = plan.spec.is_rootless_inside();
         record.volume_at.clone_from(&plan.volume_at);
         ask.spec_hash.clone_into(&mut record.spec_hash);
         if !there {
@@ -243,6 +245,8 @@ impl Rooms {
             ("session", record.session.to_string()),
             ("name", record.volume.to_string()),
             ("created", Timestamp::now().to_string()),
+            ("exec_user", record.user.to_string()),
+            ("rootless", record.rootless.to_string()),
         ];
         let mut labels: BTreeMap<_, _> = own.into_iter().map(|(name, value)| (signer.key(name), value)).collect();
         signer.sign(runtime.kind(), &mut labels);

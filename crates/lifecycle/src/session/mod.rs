@@ -198,6 +198,10 @@ pub struct RoomAsk<'a> {
     pub role: RoomRole,
     /// A digest of all that the person's settings say of it: a container of another one is replaced.
     pub spec_hash: &'a str,
+    /// Who runs commands in it.
+    pub user: Ids,
+    /// Nobody in it is root, and PID 1 is that user. A container that is otherwise is not used, whoever is in it.
+    pub rootless: bool,
     /// The process whose end is the end of the session, if there is one.
     pub owner: Option<&'a ProcessId>,
     /// Hears of what is done.
@@ -311,6 +315,16 @@ pub enum RoomError {
     /// It could not be made.
     #[error("the container could not be made: {0}")]
     NotMade(#[source] Error),
+    /// What is in its volume is another user's, and nobody inside could give it away.
+    #[error("the files of `{session}` are those of the user {before} inside, and its containers would run as {now}")]
+    OtherUser {
+        /// The session.
+        session: ContainerName,
+        /// Whose they are.
+        before: Ids,
+        /// Who would run commands now.
+        now: Ids,
+    },
     /// The caller could not say what it is made of.
     #[error("{0}")]
     Plan(#[source] BoxError),

@@ -46,6 +46,12 @@ pub struct RoomView {
     /// The image itself.
     #[serde(skip)]
     pub image_id: Option<ImageId>,
+    /// Who runs commands in it.
+    #[serde(skip)]
+    pub user: Ids,
+    /// Nobody in it is root.
+    #[serde(skip)]
+    pub rootless: bool,
 }
 
 /// One file in the state directory.
@@ -75,6 +81,9 @@ pub(crate) struct RoomRecord {
     pub(crate) image_id: Option<ImageId>,
     pub(crate) spec_hash: String,
     pub(crate) user: Ids,
+    /// Nobody in it is root, and PID 1 is that user.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) rootless: bool,
     /// When containers were replaced that had failed.
     pub(crate) restarts: Vec<Timestamp>,
     /// Replacements are refused until then.
@@ -141,6 +150,8 @@ impl RoomRecord {
             last_used_at: self.last_used_at,
             generation: self.generation,
             image_id: self.image_id.clone(),
+            user: self.user,
+            rootless: self.rootless,
         }
     }
 

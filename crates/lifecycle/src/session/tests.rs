@@ -42,6 +42,8 @@ struct Process<'a> {
     rooms: Rooms,
     spec_hash: &'a str,
     owner: Option<ProcessId>,
+    /// Nobody is root in what it asks for, and this is who is there.
+    user: Option<Ids>,
 }
 
 fn session() -> ContainerName {
@@ -49,6 +51,16 @@ fn session() -> ContainerName {
 }
 
 const WS: RoomRole = RoomRole::Workspace;
+
+/// As whom a test can write: root may be anybody.
+fn user() -> Ids {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    if uid == 0 { Ids { uid: 65534, gid: 65534 } } else { Ids { uid, gid } }
+}
+
+fn ask<'a>(session: &'a ContainerName, tell: &'a Tell<'a>) -> RoomAsk<'a> {
+    RoomAsk { session, role: WS, spec_hash: "a", user: user(), rootless: false, owner: None, tell }
+}
 
 impl Bench {
     fn new() -> Self {
@@ -63,7 +75,7 @@ impl Bench {
     fn process(&self) -> Process<'_> {
         let links = Links::new(LinkSettings::default());
         let rooms = Rooms::new(self.store(), links, RoomTerms::default());
-        Process { bench: self, rooms, spec_hash: "a", owner: Some(ProcessId::current()) }
+        Process { bench: self, rooms, spec_hash: "a", owner: Some(ProcessId::current()), user: None }
     }
 
     async fn plan(&self) -> Result<Blueprint, BoxError> {
@@ -71,11 +83,8 @@ impl Bench {
         let image = ImageRef::parse(LOCAL_IMAGE)?;
         let found = self.fake.image(ImageAct::Find(vec![image.clone()])).await?;
         let at = |path: &str| ContainerPath::parse(path).unwrap();
-        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        // As whom a test can write: root may be anybody.
-        let exec_user = if uid == 0 { Ids { uid: 65534, gid: 65534 } } else { Ids { uid, gid } };
         let spec = CreateSpec {
-            exec_user,
+            exec_user: user(),
             read_only: true,
             tmpfs: vec![Tmpfs { at: at("/home/agent"), size: ByteSize::mib(1), mode: 0o700 }],
             network: NetworkAsk::None,
@@ -145,8 +154,16 @@ impl Process<'_> {
 
     async fn ensure_of(&self, session: &ContainerName, role: RoomRole) -> Result<Ready, RoomError> {
         let tell = self.bench.tell();
-        let ask = RoomAsk { session, role, spec_hash: self.spec_hash, owner: self.owner.as_ref(), tell: &tell };
-        self.rooms.ensure(&self.bench.engines(), ask, |_| self.bench.plan()).await
+        let (owner, rootless) = (self.owner.as_ref(), self.user.is_some());
+        let user = self.user.unwrap_or_else(user);
+        let ask = RoomAsk { session, role, spec_hash: self.spec_hash, user, rootless, owner, tell: &tell };
+        let plan = async |_| {
+            let mut plan = self.bench.plan().await?;
+            plan.spec.exec_user = user;
+            plan.spec.capabilities = if rootless { Capabilities::None } else { Capabilities::Guest };
+            Ok(plan)
+        };
+        self.rooms.ensure(&self.bench.engines(), ask, plan).await
     }
 
     async fn room(&self) -> Ready {
@@ -341,6 +358,102 @@ async fn other_settings_make_another_one_when_nobody_is_in_it() {
 }
 
 #[tokio::test]
+async fn one_with_root_is_replaced_where_nobody_is_to_be_root_whoever_is_in_it() {
+    let bench = Bench::new();
+    let here = bench.process();
+    let first = here.room().await;
+    assert!(!first.room.rootless);
+    let (rooms, strict) = (here.rooms.clone(), Some(user()));
+    let strict = Process { spec_hash: "b", rooms, user: strict, ..bench.process() };
+    let second = strict.room().await;
+    assert_ne!(id(&second), id(&first), "a call is in it");
+    assert_eq!((second.room.rootless, second.room.user, second.spec_pending), (true, user(), false));
+    assert_eq!(news(&second), Some((Reason::SpecChanged, 1, 2, false)));
+    // Another process, which has seen neither.
+    let third = bench.process().room().await;
+    assert_eq!((third.room.rootless, news(&third)), (false, Some((Reason::SpecChanged, 2, 3, false))));
+}
+
+#[tokio::test]
+async fn files_that_nobody_could_give_away_stay_with_their_container() {
+    let bench = Bench::new();
+    let here = bench.process();
+    let first = here.room().await;
+    let stranger = Some(Ids { uid: 1001, gid: 1001 });
+    let strict = Process { spec_hash: "b", rooms: here.rooms.clone(), user: stranger, ..bench.process() };
+    for lost in [false, true] {
+        if lost {
+            bench.fake.crash(id(&first));
+        }
+        let refused = strict.ensure().await.unwrap_err();
+        let RoomError::OtherUser { before, now, .. } = refused else { panic!("{refused:?}") };
+        assert_eq!((before, Some(now)), (user(), stranger));
+        assert_eq!(bench.left().await, (1, 1, 1, 1), "nothing was removed");
+    }
+    // Where nothing is left of them, nobody misses them.
+    bench.fake.disappear(id(&first));
+    for volume in bench.fake.volume(VolumeAct::List(LabelFilter::default())).await.unwrap() {
+        bench.fake.volume(VolumeAct::Remove(volume.name)).await.unwrap();
+    }
+    assert!(!matches!(strict.ensure().await, Err(RoomError::OtherUser { .. })));
+}
+
+#[tokio::test]
+async fn a_room_of_which_only_the_engine_knows_is_still_one_without_root() {
+    let bench = Bench::new();
+    let here = Process { user: Some(user()), ..bench.process() };
+    let first = id(&here.room().await).clone();
+    for volume_only in [false, true] {
+        std::fs::remove_file(bench.file()).unwrap();
+        for record in bench.store().records().unwrap() {
+            bench.store().forget(&record.name).unwrap();
+        }
+        if volume_only {
+            bench.fake.disappear(&first);
+        }
+        let again = bench.process();
+        assert!(again.rooms.recall(&bench.engines(), (&session(), WS)).await.unwrap());
+        let room = bench.store().rooms().unwrap().remove(0);
+        assert_eq!((room.rootless, room.user), (true, user()), "{volume_only}");
+        let owns = bench.store().records().unwrap().iter().map(|it| it.guest.clone().unwrap().own).collect::<Vec<_>>();
+        assert_eq!(owns, if volume_only { vec![] } else { vec![Some(user())] });
+    }
+}
+
+#[tokio::test]
+async fn a_links_directory_is_not_lent_while_commands_live_nor_when_nobody_was_met() {
+    if !rustix::process::geteuid().is_root() {
+        return; // whoever is not root lends nothing
+    }
+    type Fault = fn(&FakeRuntime, &ContainerId);
+    let faults: [Fault; 2] = [
+        |fake, id| {
+            fake.pause(id);
+            fake.fail_next(Verb::Start);
+        },
+        |fake, id| {
+            fake.crash(id);
+            fake.fail_next(Verb::Start);
+        },
+    ];
+    for fault in faults {
+        let bench = Bench::new();
+        let here = Process { user: Some(user()), ..bench.process() };
+        let first = here.ensure_of(&session(), RoomRole::Sandbox).await.unwrap();
+        let lent = || {
+            let record = bench.store().records().unwrap().remove(0);
+            std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(bench.store().link_dir(&record)).unwrap()) != 0
+        };
+        assert!(!lent());
+        fault(&bench.fake, id(&first));
+        let room = bench.store().rooms().unwrap().remove(0);
+        let looked = here.rooms.look(&bench.fake, &room).await.unwrap();
+        assert!(matches!(looked, look::Look::Lost(_)), "{looked:?}");
+        assert!(!lent());
+    }
+}
+
+#[tokio::test]
 async fn one_that_is_not_ours_is_not_touched() {
     let bench = Bench::new();
     let here = bench.process();
@@ -410,7 +523,7 @@ async fn w04_a_volume_that_the_user_cannot_write_is_no_room() {
     let here = bench.process();
     let tell = bench.tell();
     let session = session();
-    let ask = RoomAsk { session: &session, role: WS, spec_hash: "a", owner: None, tell: &tell };
+    let ask = ask(&session, &tell);
     let engines = bench.engines();
     let made = here.rooms.ensure(&engines, ask, async |_| {
         let mut plan = bench.plan().await?;
@@ -614,7 +727,7 @@ async fn what_fills_a_volume_runs_once_and_its_failure_is_that_of_the_call() {
     let fills = Arc::new(AtomicU32::new(0));
     let ensure = async |fails: bool| {
         let (tell, session, fills) = (bench.tell(), session(), fills.clone());
-        let ask = RoomAsk { session: &session, role: WS, spec_hash: "a", owner: None, tell: &tell };
+        let ask = ask(&session, &tell);
         let plan = async |_| {
             let fill = move |_: Link| {
                 fills.fetch_add(1, Ordering::Relaxed);

@@ -95,7 +95,7 @@ const ASIDE_NAME: &str = "ca-certificates.crt";
 /// When it cannot be written.
 pub async fn bundle_aside(link: &Link, additions: &Additions, user: Ids) -> coracle_runtime::Result<()> {
     let mut bundle = Vec::new();
-    for at in BUNDLES.iter().map(|it| at(Ids::ROOT, &path(it))) {
+    for at in BUNDLES.iter().map(|it| at(user, &path(it))) {
         if let Ok((_, content)) = link.get(at, 0, MAX_BUNDLE).await {
             bundle = content;
             break;

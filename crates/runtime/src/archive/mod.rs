@@ -10,7 +10,7 @@ use std::io;
 
 use serde::Serialize;
 
-pub use read::{plain_name, unpack};
+pub use read::{plain_name, unpack, unpack_beneath};
 pub use write::{Growing, Writer};
 
 /// Bounds of one transfer.

@@ -17,7 +17,19 @@ use super::{Error, Limits, MAX_DEPTH, Moved, io_error, stays_inside};
 /// # Errors
 /// [`Error`] when a bound is reached, the archive is cut, or a file cannot be written.
 pub fn unpack(tar: File, into: &Dir, name: &str, limits: Limits) -> Result<Moved, Error> {
-    let mut it = Unpack { into, name, limits, moved: Moved::default(), links: Vec::new(), dirs: Vec::new() };
+    unpacked((tar, 1), into, name, limits)
+}
+
+/// The same for an archive of what lies in a directory: its names are beneath `name` as they are.
+///
+/// # Errors
+/// As [`unpack`].
+pub fn unpack_beneath(tar: File, into: &Dir, name: &str, limits: Limits) -> Result<Moved, Error> {
+    unpacked((tar, 0), into, name, limits)
+}
+
+fn unpacked((tar, strip): (File, usize), into: &Dir, name: &str, limits: Limits) -> Result<Moved, Error> {
+    let mut it = Unpack { into, name, strip, limits, moved: Moved::default(), links: Vec::new(), dirs: Vec::new() };
     let mut archive = tar::Archive::new(io::BufReader::new(tar));
     for entry in archive.entries().map_err(io_error("the archive"))? {
         it.entry(&mut entry.map_err(io_error("the archive"))?)?;
@@ -28,6 +40,8 @@ pub fn unpack(tar: File, into: &Dir, name: &str, limits: Limits) -> Result<Moved
 struct Unpack<'a> {
     into: &'a Dir,
     name: &'a str,
+    /// Parts of each name that are left out.
+    strip: usize,
     limits: Limits,
     moved: Moved,
     /// Path and target of symbolic links.
@@ -39,7 +53,7 @@ struct Unpack<'a> {
 impl Unpack<'_> {
     fn entry<R: io::Read>(&mut self, entry: &mut tar::Entry<'_, R>) -> Result<(), Error> {
         let told = entry.path().map_err(io_error("the archive"))?.into_owned();
-        let Some(inner) = within(&told) else {
+        let Some(inner) = within(&told, self.strip) else {
             self.moved.skip(&told.to_string_lossy(), "its name leaves the tree");
             return self.moved.count(&self.limits, 0);
         };
@@ -103,7 +117,7 @@ impl Unpack<'_> {
 
     fn hard_link<R: io::Read>(&mut self, entry: &tar::Entry<'_, R>, path: &str) -> Result<(), Error> {
         let target = entry.link_name().map_err(io_error(path))?.unwrap_or_default().into_owned();
-        let source = within(&target).map(|inner| format!("{}/{inner}", self.name));
+        let source = within(&target, self.strip).map(|inner| format!("{}/{inner}", self.name));
         self.make_parent(path)?;
         match source.map(|source| self.into.hard_link(&source, self.into, path)) {
             Some(Ok(())) => self.moved.files += 1,
@@ -137,10 +151,10 @@ impl Unpack<'_> {
     }
 }
 
-/// The path below the archive's first part, or `None` when it is no plain relative path.
-fn within(told: &Path) -> Option<String> {
+/// The path below the archive's first parts, or `None` when it is no plain relative path.
+fn within(told: &Path, strip: usize) -> Option<String> {
     let parts = plain_parts(told)?;
-    (!parts.is_empty()).then(|| parts[1..].join("/"))
+    (parts.len() >= strip).then(|| parts[strip..].join("/"))
 }
 
 /// A name of an archive, without its dots, or `None` when it is no plain relative path: absolute, climbing, too deep, or

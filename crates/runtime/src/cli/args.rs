@@ -137,7 +137,8 @@ pub(super) struct Facts {
 /// The whole table of containers.md 4.6.
 pub(super) fn create(dialect: Dialect, facts: Facts, placed: &Placed) -> Words {
     let spec = placed.spec();
-    let it = Words::verb("create --pull=never --workdir=/ --user=0:0");
+    let own = spec.is_rootless_inside().then_some(spec.exec_user);
+    let it = Words::verb("create --pull=never --workdir=/").flag("user", own.unwrap_or(Ids::ROOT));
     let it = match placed.guest() {
         Some(guest) => with_guest(it, dialect, guest, placed),
         None => it.word("--init").word("--entrypoint=sleep"),
@@ -146,14 +147,16 @@ pub(super) fn create(dialect: Dialect, facts: Facts, placed: &Placed) -> Words {
     let it = privileges(it, dialect, facts, spec);
     let it = limits(it, facts, spec);
     let it = root(it, dialect, spec.read_only);
-    let it = spec.tmpfs.iter().fold(it, |it, tmpfs| it.flag("tmpfs", in_memory(dialect, tmpfs)));
-    let it = spec.volumes.iter().fold(it, |it, mount| volume(it, dialect, mount));
+    let it = spec.tmpfs.iter().fold(it, |it, tmpfs| it.flag("tmpfs", in_memory(dialect, tmpfs, own)));
+    let it = spec.volumes.iter().fold(it, |it, mount| volume(it, dialect, mount, own.is_some()));
     let it = spec
         .mounts
         .iter()
         .fold(it, |it, mount| bind(it, dialect, (mount.host.real(), mount.at.as_str()), mount.access));
     let it = network(it, facts, placed);
-    let it = it.words(["--ipc=private", "--cgroupns=private", "--restart=no", "--no-healthcheck", "--log-driver=none"]);
+    let it = it.words(["--ipc=private", "--cgroupns=private", "--restart=no"]);
+    let it = if spec.image_health { it } else { it.word("--no-healthcheck") };
+    let it = it.word("--log-driver=none");
     let it = it.words(["--stop-signal=SIGTERM", "--stop-timeout=10"]);
     let it = match dialect {
         Dialect::Docker | Dialect::Apple => it,
@@ -174,10 +177,12 @@ fn init(it: Words, spec: &CreateSpec) -> Words {
 /// The guest as PID 1, where it finds its sockets, and a place in memory for what must not reach a disk.
 fn with_guest(it: Words, dialect: Dialect, guest: &GuestOn, placed: &Placed) -> Words {
     let it = it.flag("entrypoint", format_args!("{GUEST_DIR}/guest"));
+    let (spec, of_guest) = (placed.spec(), "rw,noexec,nosuid,nodev");
+    let own = spec.is_rootless_inside().then_some(spec.exec_user);
     // What is too much for its memory goes beside it, which has to be writable.
-    let spill = placed.spec().read_only.then(|| format!("{GUEST_DIR}:rw,noexec,nosuid,nodev,size=64m,mode=0755"));
-    let run = format!("{GUEST_DIR}/run:rw,noexec,nosuid,nodev,size=16m,mode=0755");
-    let it = it.flags("tmpfs", spill.into_iter().chain([run]).map(|options| empty(dialect, options)));
+    let spill = spec.read_only.then(|| format!("{GUEST_DIR}:{of_guest},size=64m,mode=0755"));
+    let run = format!("{GUEST_DIR}/run:{of_guest},size=16m,mode=0{}", if own.is_some() { "700" } else { "755" });
+    let it = it.flags("tmpfs", spill.into_iter().chain([run]).map(|options| empty(dialect, options, own)));
     let GuestOn::Bound { program, link } = guest else { return it };
     let it = bind(it, dialect, (program, &format!("{GUEST_DIR}/guest")), Access::ReadOnly);
     let it = bind(it, dialect, (link, &format!("{GUEST_DIR}/link")), Access::ReadWrite);
@@ -211,10 +216,13 @@ fn named(capabilities: Capabilities) -> &'static [&'static str] {
 }
 
 /// Podman copies what the image has at its place into a tmpfs, and puts some of its own over a root that is read-only.
-fn empty(dialect: Dialect, tmpfs: String) -> String {
-    match dialect {
-        Dialect::Docker | Dialect::Apple => tmpfs,
-        Dialect::Podman => format!("{tmpfs},notmpcopyup"),
+/// One that is not to be root's is given to PID 1.
+fn empty(dialect: Dialect, tmpfs: String, owner: Option<Ids>) -> String {
+    match (dialect, owner) {
+        (Dialect::Docker | Dialect::Apple, None) => tmpfs,
+        (Dialect::Docker | Dialect::Apple, Some(Ids { uid, gid })) => format!("{tmpfs},uid={uid},gid={gid}"),
+        (Dialect::Podman, None) => format!("{tmpfs},notmpcopyup"),
+        (Dialect::Podman, Some(_)) => format!("{tmpfs},notmpcopyup,U"),
     }
 }
 
@@ -226,20 +234,25 @@ fn root(it: Words, dialect: Dialect, read_only: bool) -> Words {
     }
 }
 
-fn in_memory(dialect: Dialect, Tmpfs { at, size, mode }: &Tmpfs) -> String {
-    empty(dialect, format!("{at}:rw,exec,nosuid,nodev,size={},mode={mode:04o}", size.0))
+fn in_memory(dialect: Dialect, Tmpfs { at, size, mode }: &Tmpfs, owner: Option<Ids>) -> String {
+    empty(dialect, format!("{at}:rw,exec,nosuid,nodev,size={},mode={mode:04o}", size.0), owner)
 }
 
-fn volume(it: Words, dialect: Dialect, VolumeMount { name, at, access }: &VolumeMount) -> Words {
+/// Where nobody inside could give a new volume to who is to write there, it takes the owner of the image's directory:
+/// that comes with a copy of what is in it.
+fn volume(it: Words, dialect: Dialect, VolumeMount { name, at, access }: &VolumeMount, as_in_image: bool) -> Words {
+    let as_in_image = as_in_image && *access == Access::ReadWrite;
     match dialect {
         Dialect::Docker | Dialect::Apple => {
             let readonly = if *access == Access::ReadOnly { ",readonly" } else { "" };
+            let nocopy = if as_in_image { "" } else { ",volume-nocopy" };
             let target = csv(&format!("target={at}"));
-            it.flag("mount", format_args!("type=volume,source={name},{target},volume-nocopy{readonly}"))
+            it.flag("mount", format_args!("type=volume,source={name},{target}{nocopy}{readonly}"))
         }
         Dialect::Podman => {
             let access = if *access == Access::ReadOnly { "ro" } else { "rw" };
-            it.flag("volume", format_args!("{name}:{at}:{access},nocopy,nosuid,nodev"))
+            let copy = if as_in_image { "copy" } else { "nocopy" };
+            it.flag("volume", format_args!("{name}:{at}:{access},{copy},nosuid,nodev"))
         }
     }
 }
@@ -337,7 +350,8 @@ pub(super) fn connect(dialect: Dialect, id: &ContainerId) -> Words {
         return apple::connect(id);
     }
     let guest = format!("{GUEST_DIR}/guest");
-    on("exec --interactive --user=0:0 --workdir=/", [id.as_str(), &guest, "connect"])
+    // As the container's own user, who is PID 1's.
+    on("exec --interactive --workdir=/", [id.as_str(), &guest, "connect"])
 }
 
 /// A verb on one container.

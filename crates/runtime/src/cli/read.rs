@@ -356,11 +356,40 @@ struct NetworkJson {
     labels: Option<BTreeMap<String, String>>,
     #[serde(default, alias = "Internal")]
     internal: bool,
+    /// Docker's.
+    #[serde(default, rename = "IPAM")]
+    ipam: Option<IpamJson>,
+    /// Podman's.
+    #[serde(default)]
+    subnets: Option<Vec<SubnetJson>>,
+}
+
+#[derive(Deserialize)]
+struct IpamJson {
+    #[serde(rename = "Config")]
+    config: Option<Vec<SubnetJson>>,
+}
+
+#[derive(Deserialize)]
+struct SubnetJson {
+    #[serde(default, alias = "Gateway")]
+    gateway: Option<String>,
+    #[serde(default, alias = "Subnet")]
+    subnet: Option<String>,
 }
 
 impl NetworkJson {
     fn read(self) -> Network {
-        Network { id: self.id, name: self.name, labels: self.labels.unwrap_or_default(), internal: self.internal }
+        let told = || self.subnets.iter().chain(self.ipam.iter().filter_map(|it| it.config.as_ref())).flatten();
+        Network {
+            // Some versions of Docker write it with the length of its subnet.
+            gateways: told().filter_map(|it| it.gateway.as_ref()?.split('/').next()?.parse().ok()).collect(),
+            subnets: told().filter_map(|it| it.subnet.as_ref()?.parse().ok()).collect(),
+            id: self.id,
+            name: self.name,
+            labels: self.labels.unwrap_or_default(),
+            internal: self.internal,
+        }
     }
 }
 
@@ -421,6 +450,20 @@ mod tests {
         assert_eq!(docker, podman);
         assert_eq!(docker.config, ImageConfig { cmd: vec!["x".into()], ..ImageConfig::default() });
         assert_eq!(image(&"b".repeat(64), r#"{"Volumes":{"/data":{}}}"#).volumes, ["/data"]);
+    }
+
+    #[test]
+    fn both_engines_tell_the_same_addresses_of_a_network() {
+        let docker = br#"[{"Id":"a","Name":"n","Labels":{},"Internal":true,
+            "IPAM":{"Driver":"default","Config":[{"Subnet":"172.18.0.0/16","Gateway":"172.18.0.1/16"}]}}]"#;
+        let podman = br#"[{"id":"a","name":"n","labels":{},"internal":true,
+            "subnets":[{"subnet":"172.18.0.0/16","gateway":"172.18.0.1"}]}]"#;
+        let [docker, podman] = [&docker[..], podman].map(|it| read_networks(it).unwrap().remove(0));
+        assert_eq!(docker, podman);
+        assert!(docker.subnets[0].contains(&docker.gateways[0]));
+        assert_eq!(docker.subnets[0].prefix_len(), 16);
+        let none = read_networks(br#"[{"Id":"a","Name":"none","IPAM":{"Config":[{"Subnet":"odd"}]}}]"#).unwrap();
+        assert!(none[0].subnets.is_empty() && none[0].gateways.is_empty());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Cursor};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -182,11 +183,15 @@ impl Machine for Played {
         let shell = "/bin/sh".to_owned();
         let Settle { uid, gid, .. } = ask;
         let workdir = self.files.root().join(ask.workdir.trim_start_matches('/'));
-        if workdir.symlink_metadata().is_ok_and(|it| it.is_dir()) {
+        let there = workdir.symlink_metadata().ok().filter(std::fs::Metadata::is_dir);
+        let another = there.as_ref().is_some_and(|it| ![0, uid].contains(&it.uid()));
+        if there.is_some() && !another {
             // Who may not give it away works in it as whom the test runs.
             let _ = std::os::unix::fs::lchown(workdir, Some(uid), Some(gid));
         }
-        Ok(Settled { name: name.into(), home: home.into(), shell, uid, gid, readable: true, writable: true })
+        let writable =
+            !another || there.is_some_and(|it| it.mode() & 0o002 != 0) || !rustix::process::geteuid().is_root();
+        Ok(Settled { name: name.into(), home: home.into(), shell, uid, gid, readable: true, writable })
     }
 
     fn oom_kills(&self) -> u64 {

@@ -1,5 +1,9 @@
 //! Networks of the fake engine.
 
+use std::net::{IpAddr, Ipv4Addr};
+
+use ipnet::IpNet;
+
 use super::{State, Verb, random_id, refused};
 use crate::{Error, Network, NetworkAct, NetworkName, NetworkOn, Result};
 
@@ -7,9 +11,24 @@ use crate::{Error, Network, NetworkAct, NetworkName, NetworkOn, Result};
 const PREDEFINED: [&str; 3] = ["bridge", "host", "none"];
 
 pub(super) fn predefined() -> Vec<Network> {
-    let network =
-        |name: &str| Network { id: random_id(), name: name.into(), labels: Default::default(), internal: false };
+    let network = |name: &str| Network {
+        id: random_id(),
+        name: name.into(),
+        labels: Default::default(),
+        internal: false,
+        gateways: gateways(),
+        subnets: subnets(),
+    };
     PREDEFINED.into_iter().map(network).collect()
+}
+
+/// The fake's containers are on this host.
+pub(super) fn gateways() -> Vec<IpAddr> {
+    vec![Ipv4Addr::LOCALHOST.into()]
+}
+
+pub(super) fn subnets() -> Vec<IpNet> {
+    vec![IpNet::new_assert(Ipv4Addr::LOCALHOST.into(), 8)]
 }
 
 impl State {
@@ -34,7 +53,14 @@ impl State {
             return Err(Error::NetworkTaken(name.clone()));
         }
         let labels = labels.into_iter().collect();
-        let network = Network { id: random_id(), name: name.to_string(), labels, internal };
+        let network = Network {
+            id: random_id(),
+            name: name.to_string(),
+            labels,
+            internal,
+            gateways: gateways(),
+            subnets: subnets(),
+        };
         self.networks.push(network.clone());
         Ok(vec![network])
     }

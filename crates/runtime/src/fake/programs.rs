@@ -72,7 +72,7 @@ pub(super) fn start(
     exec.env = env.filter_map(|it| it.split_once('=').map(|it| (it.0.to_owned(), it.1.to_owned()))).collect();
     let stdin = if plan.stdin { Stdin::Open } else { Stdin::Empty };
     let mut it = invocation(&exec, workdir, image_env, mark);
-    for variable in plan.session.variables() {
+    for variable in plan.session.variables().iter().filter(|_| !plan.bare) {
         let mut parts = variable.splitn(2, |byte| *byte == b'=');
         let name = String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned();
         // What the command itself says wins, and nobody gets the mark off.

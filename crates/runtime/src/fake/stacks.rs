@@ -84,7 +84,8 @@ impl State {
         for (name, network) in parts("networks") {
             let (name, labels) = around(&stack.project, &name, &network);
             let internal = network["internal"].as_bool().unwrap_or(false);
-            self.networks.push(Network { id: random_id(), name, labels, internal });
+            let (gateways, subnets) = (super::networks::gateways(), super::networks::subnets());
+            self.networks.push(Network { id: random_id(), name, labels, internal, gateways, subnets });
         }
         for (name, volume) in parts("volumes") {
             let (name, labels) = around(&stack.project, &name, &volume);

@@ -49,7 +49,7 @@ impl Order {
         let before = bytes.len();
         bytes.extend_from_slice(secret(exec, shell)?);
         let length = |bytes: usize| u32::try_from(bytes).expect("a command is at most 8 MiB");
-        let job = JobId::random();
+        let job = exec.job.clone().unwrap_or_else(JobId::random);
         let head = wire::Exec {
             job: job.to_string(),
             shell,
@@ -57,6 +57,7 @@ impl Order {
             env: length(before - words),
             secret: length(bytes.len() - before),
             bare: exec.bare,
+            files: exec.files.clone(),
             inside: false,
             user: who(exec.user),
             cwd: exec.workdir.to_string(),

@@ -30,7 +30,7 @@ mod walk;
 mod whole;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 pub use coracle_guest::wire;
@@ -59,6 +59,18 @@ pub struct LinkSettings {
 /// A connection to the guest of one container. A clone is the same connection.
 #[derive(Clone)]
 pub struct Link(Arc<Shared>);
+
+/// A handle that keeps nothing connected.
+#[derive(Clone, Debug)]
+pub struct WeakLink(Weak<Shared>);
+
+impl WeakLink {
+    /// The link, if anybody still has it.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Link> {
+        self.0.upgrade().map(Link)
+    }
+}
 
 struct Shared {
     dial: Arc<dyn Dial>,
@@ -110,6 +122,12 @@ impl Link {
     #[must_use]
     pub fn peer(&self) -> Option<ProcessId> {
         self.current().and_then(|it| it.peer.clone())
+    }
+
+    /// A handle that keeps it from nothing.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakLink {
+        WeakLink(Arc::downgrade(&self.0))
     }
 
     /// Whether it is a handle to the same link.

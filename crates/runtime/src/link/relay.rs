@@ -1,5 +1,6 @@
 //! The ways out of a container: its relays to the proxy, and whether there is any other.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use coracle_guest::wire::relay::{MAX_TOKEN, Probe, Probed, Relay};
@@ -18,11 +19,19 @@ pub enum Way {
     Sockets,
     /// By [outlets](Link::outlet) of the link.
     Link,
+    /// By a network that host and container are both on.
+    Tcp {
+        /// Where the host listens for models and repositories.
+        api: SocketAddr,
+        /// And for names outside.
+        egress: SocketAddr,
+    },
 }
 
 impl Link {
     /// Has the guest listen on 127.0.0.1:3128 and 127.0.0.1:3129 inside, and relay what comes there to the sockets of the
-    /// proxy that are bound at `/.coracle/proxy`, or to [outlets](Self::outlet), each connection with this token before it.
+    /// proxy that are bound at `/.coracle/proxy`, to [outlets](Self::outlet), or to addresses of the host, each connection with
+    /// this token before it.
     /// Said again it replaces the token, the way, and `git_config`, the text of `/.coracle/run/gitconfig`, unless that is
     /// empty. Gone with the guest.
     ///
@@ -37,7 +46,11 @@ impl Link {
         payload.extend_from_slice(token);
         payload.extend_from_slice(git_config.as_bytes());
         let token = u32::try_from(token.len()).unwrap_or_default();
-        self.tell("relay", &payload, |bytes| Ask::Relay(Relay { token, bytes, by_link: way == Way::Link })).await
+        let at = match way {
+            Way::Tcp { api, egress } => Some([api, egress]),
+            Way::Sockets | Way::Link => None,
+        };
+        self.tell("relay", &payload, |bytes| Ask::Relay(Relay { token, bytes, by_link: way == Way::Link, at })).await
     }
 
     /// What can be reached from inside, directly and by the relays.

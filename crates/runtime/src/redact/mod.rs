@@ -1,5 +1,6 @@
 //! Takes secrets out of what we write: errors, reports, logs, audit (security.md 4.7, containers.md 1.7).
 
+mod edges;
 mod tokens;
 
 use std::fmt;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use coracle_guest::forms::{self, MIN_BYTES};
 
+pub use self::edges::Sieve;
 use crate::Secret;
 
 /// Takes live secrets out of a text, in the forms that programs write them in.
@@ -20,6 +22,8 @@ pub struct Redactor {
     finder: Option<AhoCorasick>,
     /// The name of the value that each of the finder's patterns stands for.
     names: Arc<[Arc<str>]>,
+    /// What is looked for: values that were cut are not found by the finder.
+    patterns: Arc<[Vec<u8>]>,
 }
 
 impl Redactor {
@@ -44,7 +48,7 @@ impl Redactor {
         let mut builder = AhoCorasick::builder();
         let builder = builder.kind(Some(AhoCorasickKind::NoncontiguousNFA));
         let finder = builder.build(&patterns).expect("an environment is far smaller than 2 GiB");
-        Self { finder: Some(finder), names: names.into() }
+        Self { finder: Some(finder), names: names.into(), patterns: patterns.into() }
     }
 
     /// The text with `[redacted:NAME]` for every value, and `://[redacted]@` for every user part of a URL.
@@ -76,13 +80,17 @@ impl Redactor {
 
     /// Where values stand, in order. Those that overlap are one, by the name of the longest: no end of one is left.
     fn found(&self, text: &str) -> Vec<(Range<usize>, Arc<str>)> {
+        // A value that is no text may begin or end within a character.
+        self.found_in(text.as_bytes(), |it| text.floor_char_boundary(it.start)..text.ceil_char_boundary(it.end))
+    }
+
+    fn found_in(&self, bytes: &[u8], widen: impl Fn(Range<usize>) -> Range<usize>) -> Vec<(Range<usize>, Arc<str>)> {
         let Some(finder) = &self.finder else { return vec![] };
-        let mut all: Vec<_> = finder.find_overlapping_iter(text).map(|it| (it.range(), it.pattern())).collect();
+        let mut all: Vec<_> = finder.find_overlapping_iter(bytes).map(|it| (it.range(), it.pattern())).collect();
         all.sort_by_key(|(range, _)| (range.start, std::cmp::Reverse(range.end)));
         let mut merged: Vec<(Range<usize>, usize, Arc<str>)> = vec![];
         for (range, pattern) in all {
-            // A value that is no text may begin or end within a character.
-            let whole = text.floor_char_boundary(range.start)..text.ceil_char_boundary(range.end);
+            let whole = widen(range.clone());
             match merged.last_mut() {
                 Some((last, longest, name)) if whole.start < last.end => {
                     last.end = last.end.max(whole.end);

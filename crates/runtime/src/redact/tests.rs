@@ -164,3 +164,54 @@ proptest! {
         let _ = it.clean_strictly(&format!("{text}{shown}{text}"));
     }
 }
+
+mod edges {
+    use proptest::prelude::*;
+
+    use crate::{Redactor, Secret};
+
+    fn redactor() -> Redactor {
+        Redactor::new(vec![("KEY".to_owned(), Secret::from("hunter2hunter2"))])
+    }
+
+    fn in_pieces(text: &[u8], cuts: &[usize]) -> Vec<u8> {
+        let mut sieve = redactor().sieve();
+        let (mut out, mut from) = (vec![], 0);
+        let mut cuts: Vec<_> = cuts.iter().map(|it| it % (text.len() + 1)).collect();
+        cuts.sort_unstable();
+        for cut in cuts.into_iter().chain([text.len()]) {
+            out.extend(sieve.push(&text[from..cut]));
+            from = cut;
+        }
+        out.extend(sieve.end());
+        out
+    }
+
+    #[test]
+    fn a_value_is_found_across_what_was_cut() {
+        let it = redactor();
+        let text = b"the key is hunter2hunter2, twice: hunter2hunter2.";
+        for cut in 0..text.len() {
+            let (start, end) = (&text[..cut], &text[cut..]);
+            let joined = [it.clean_between(&[], start, end), it.clean_between(start, end, &[])].concat();
+            assert!(!joined.windows(7).any(|it| it == b"hunter2"), "{}", String::from_utf8_lossy(&joined));
+        }
+        assert_eq!(
+            (it.unfinished(b"x hunter2hu"), it.unfinished(b"x hun"), it.unfinished(b"x hunter2hunter2")),
+            (9, 0, 14)
+        );
+        assert_eq!((it.left_over(b"r2hunter2 x"), it.left_over(b"er2 x"), it.left_over(b"xx")), (9, 0, 0));
+        assert!(Redactor::default().is_empty() && it.longest() >= 14);
+    }
+
+    proptest! {
+        #[test]
+        fn a_stream_is_the_same_however_it_comes(
+            parts in proptest::collection::vec(prop_oneof!["hunter2hunter2", "hunter2", "[a-z ]{0,9}", "hunt"], 0..12),
+            cuts in proptest::collection::vec(0usize..200, 0..8),
+        ) {
+            let text = parts.concat().into_bytes();
+            prop_assert_eq!(in_pieces(&text, &cuts), redactor().clean_between(&[], &text, &[]));
+        }
+    }
+}

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::Sandbox;
 use super::gate::Gate;
 use crate::provider::Forward;
-use crate::{AGENT, Code, Failure, Result};
+use crate::{Code, Failure, Result};
 
 /// What connects inside.
 const GUEST: &str = "/.coracle/guest";
@@ -97,7 +97,7 @@ async fn lead(sandbox: &Sandbox, gate: &Arc<Gate>, stream: TcpStream, port: u16)
         keep_bytes: KEPT,
         // All of it is passed on here, so that nobody asks for it later.
         passes_on: Some(usize::MAX),
-        ..Exec::new(Command::Argv(words.into()), AGENT, ContainerPath::root())
+        ..Exec::new(Command::Argv(words.into()), sandbox.agent(), ContainerPath::root())
     };
     let sending = async {
         let _ = copy(&mut from, &mut input).await;

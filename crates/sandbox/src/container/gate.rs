@@ -4,9 +4,14 @@
 //! sandbox: another one may know a key that this one does not. With the last use every way out is gone, until the next one.
 //!
 //! By the link of the container only who has one is a way out, so a process whose own broke leaves its place to another.
+//!
+//! By a network of the container's own the proxy listens at the address by which the container sees this host. The ports are
+//! remembered: the process that comes next takes the same, since the container was told of them. Who listens where no such
+//! network is any more leaves its place to another.
 
 use std::fmt;
 use std::fs::{File, TryLockError};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -17,7 +22,7 @@ use tokio::time::Instant;
 
 use super::record::SandboxDir;
 use crate::proxy::{Grants, Listening, Metered, Observer, Outlets, Proxy, ProxySettings, Tokens};
-use crate::{Failure, Result, files};
+use crate::{Between, Code, Failure, Result, files};
 
 /// How often it is looked whether the one that listens has ended, or has no link. What a container that was just started
 /// tries first takes 2 s at most, and has to find somebody by then.
@@ -25,6 +30,9 @@ const LOOKS: Duration = Duration::from_millis(250);
 
 /// A link that broke is mostly made anew by a call that is under way.
 const LINKLESS: Duration = Duration::from_secs(1);
+
+/// What else there is where an engine's network does not do.
+pub(super) const OTHER_WAYS: &str = "set `proxy.transport` to \"link\" or \"unix\", or leave it out";
 
 /// The way out of a sandbox.
 pub struct Gate {
@@ -44,6 +52,8 @@ pub enum Transport {
     Unix,
     /// By the link to its guest: nothing listens anywhere, and nothing of the host has to be seen inside.
     Link,
+    /// By a network that it is alone on with this host.
+    Tcp,
 }
 
 #[derive(Default)]
@@ -56,6 +66,8 @@ struct Kept {
     link: Option<Link>,
     /// Since when there is none.
     cut: Option<Instant>,
+    /// The container's network, where that is the way.
+    at: Option<Between>,
 }
 
 /// As long as this is there, this process is the one that listens.
@@ -102,6 +114,46 @@ impl Gate {
         if kept.uses > 0 { self.listen(&mut kept) } else { Ok(()) }
     }
 
+    /// The container that runs is on that network with this host.
+    ///
+    /// # Errors
+    /// `proxy_unreachable`: this process is to listen there, and cannot.
+    pub(super) fn reached_at(&self, at: Between) -> Result<()> {
+        let mut kept = self.kept();
+        if kept.at.replace(at) != Some(at) {
+            kept.listens = None;
+        }
+        if kept.uses > 0 { self.listen(&mut kept) } else { Ok(()) }
+    }
+
+    /// Where somebody listens on the container's network: this process, or the one that came first.
+    pub(super) fn places(&self) -> Option<[SocketAddr; 2]> {
+        let at = self.address()?;
+        let places: Option<[SocketAddr; 2]> = files::read(&self.remembered()).ok().flatten();
+        places.filter(|all| all.iter().all(|it| it.ip() == at))
+    }
+
+    /// That address of this host.
+    pub(super) fn address(&self) -> Option<IpAddr> {
+        self.kept().at.map(|it| it.gateway)
+    }
+
+    fn remembered(&self) -> PathBuf {
+        self.dir.root().join("proxy-at.json")
+    }
+
+    fn listen_at(&self, proxy: &Proxy, between: Between) -> Result<Listening> {
+        let at = between.gateway;
+        let before: Option<[SocketAddr; 2]> = files::read(&self.remembered()).ok().flatten();
+        let ports = before.filter(|all| all.iter().all(|it| it.ip() == at)).map(|all| all.map(|it| it.port()));
+        let (listening, places) = Listening::at(proxy, between, ports).map_err(|err| {
+            let message = format!("The proxy cannot listen at {at}, which is the engine's gateway: {err}.");
+            Failure::new(Code::ProxyUnreachable, message).hint(OTHER_WAYS)
+        })?;
+        files::write(&self.remembered(), &places)?;
+        Ok(listening)
+    }
+
     /// Sees to it that somebody listens as long as the answer is held: this process, unless another one does, whose place it
     /// takes when that ends.
     ///
@@ -125,8 +177,11 @@ impl Gate {
             && let Some(mine) = self.take()?
         {
             let proxy = self.proxy()?;
-            let open = || Listening::open(&proxy, &self.dir.sockets()).map_err(Failure::internal);
-            let listening = (self.transport == Transport::Unix).then(open).transpose()?;
+            let listening = match (self.transport, kept.at) {
+                (Transport::Unix, _) => Some(Listening::open(&proxy, &self.dir.sockets()).map_err(Failure::internal)?),
+                (Transport::Tcp, Some(at)) => Some(self.listen_at(&proxy, at)?),
+                _ => None,
+            };
             let outlets = kept.link.as_ref().map(|it| Outlets::open(&proxy, it));
             kept.listens = Some(Listens { proxy, _listening: listening, outlets, _mine: mine });
         }
@@ -135,7 +190,12 @@ impl Gate {
 
     /// Whether the container reaches this process, if it listens.
     fn has_a_way(&self, kept: &Kept) -> bool {
-        self.transport == Transport::Unix || kept.link.as_ref().is_some_and(|it| it.transport().is_some())
+        match self.transport {
+            Transport::Unix => true,
+            Transport::Link => kept.link.as_ref().is_some_and(|it| it.transport().is_some()),
+            // Its network may be gone, and another one be made by another process.
+            Transport::Tcp => kept.at.is_some_and(|it| is_here(it.gateway)),
+        }
     }
 
     /// Whether it stays as it is, as long as it is used.
@@ -186,7 +246,7 @@ impl Gate {
     pub fn close(&self) {
         let mut kept = self.kept();
         self.note_of(&kept);
-        (kept.listens, kept.link) = (None, None);
+        (kept.listens, kept.link, kept.at) = (None, None, None);
     }
 
     fn meter(&self) -> PathBuf {
@@ -224,6 +284,11 @@ impl Gate {
     }
 }
 
+/// Whether this host has that address. Nothing is sent.
+fn is_here(at: IpAddr) -> bool {
+    UdpSocket::bind((at, 0)).is_ok()
+}
+
 /// Looks until this process listens and goes on with it, or nobody uses the sandbox any more.
 async fn look(gate: Weak<Gate>) {
     loop {
@@ -256,83 +321,10 @@ impl Drop for InUse {
         kept.uses -= 1;
         if kept.uses == 0 {
             self.0.note_of(&kept);
-            (kept.listens, kept.link) = (None, None);
+            (kept.listens, kept.link, kept.at) = (None, None, None);
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use async_trait::async_trait;
-    use coracle_runtime::link::{Dial, Dialled};
-    use coracle_runtime::{Error, LinkSettings};
-    use tokio::time::sleep;
-
-    use super::*;
-    use crate::{Domain, ProfileName, SandboxKey};
-
-    /// A container that is gone.
-    #[derive(Debug)]
-    struct Nowhere;
-
-    #[async_trait]
-    impl Dial for Nowhere {
-        async fn dial(&self) -> coracle_runtime::Result<Dialled> {
-            Err(Error::GuestFailed { reason: "nobody is there".into() })
-        }
-    }
-
-    fn nowhere() -> Link {
-        Link::new(Arc::new(Nowhere), LinkSettings::default())
-    }
-
-    /// Two processes with one sandbox.
-    fn two(state: &tempfile::TempDir, transport: Transport) -> [Arc<Gate>; 2] {
-        let profile = ProfileName::parse("default").unwrap();
-        let key = SandboxKey::of(&profile, &Domain::Named("a".into()), "local");
-        let dir = SandboxDir::open(state.path(), &key).unwrap();
-        let grants = || Grants::new(profile.clone(), Tokens::default());
-        [(); 2].map(|()| Arc::new(Gate::new(dir.clone(), grants(), None).by(transport)))
-    }
-
-    fn listens(gate: &Gate) -> bool {
-        gate.kept().listens.is_some()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn who_has_no_link_keeps_nobody_out() {
-        let state = tempfile::tempdir().unwrap();
-        let [one, other] = two(&state, Transport::Link);
-        let _used = (one.open().unwrap(), other.open().unwrap());
-        assert!(!listens(&one), "no container is there yet");
-        one.reached_by(&nowhere()).unwrap();
-        other.reached_by(&nowhere()).unwrap();
-        assert!(listens(&one) && !listens(&other));
-        sleep(LINKLESS / 2).await;
-        assert!(listens(&one), "it may be made anew");
-        sleep(LINKLESS).await;
-        assert!(!listens(&one) && !listens(&other));
-        other.reached_by(&nowhere()).unwrap();
-        assert!(listens(&other));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn by_sockets_the_first_one_listens_and_the_next_one_takes_its_place() {
-        let state = tempfile::tempdir().unwrap();
-        let [one, other] = two(&state, Transport::Unix);
-        let (used, _other) = (one.open().unwrap(), other.open().unwrap());
-        sleep(2 * LINKLESS).await;
-        assert!(listens(&one) && !listens(&other));
-        drop(used);
-        sleep(2 * LOOKS).await;
-        assert!(listens(&other));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_link_opens_nothing_that_nobody_uses() {
-        let state = tempfile::tempdir().unwrap();
-        let [one, _] = two(&state, Transport::Link);
-        one.reached_by(&nowhere()).unwrap();
-        assert!(!listens(&one));
-    }
-}
+mod tests;

@@ -23,7 +23,7 @@ pub use self::prepare::{AtStart, Preparing};
 pub use self::provider::ContainerSandboxProvider;
 pub use self::readying::Readying;
 pub use self::record::{Claim, Prepared, SandboxDir, SandboxRecord};
-use crate::{Code, Containers, Held, Look, Result, TokenHash, fresh_token};
+use crate::{Because, Code, Containers, Held, Look, Result, TokenHash, fresh_token};
 
 /// A sandbox: its container, and what is remembered of it.
 #[derive(Clone, Debug)]
@@ -58,9 +58,14 @@ impl Sandbox {
         self.0.readying.preparing.agent
     }
 
+    /// Who workers in it are.
+    pub(super) fn worker(&self) -> Ids {
+        self.0.readying.preparing.worker
+    }
+
     /// What its container must not reach; none where nothing keeps it in.
-    pub(super) fn wall(&self) -> Option<&[std::net::IpAddr]> {
-        self.0.readying.preparing.wall()
+    pub(super) fn wall(&self) -> Option<Vec<std::net::IpAddr>> {
+        self.0.readying.wall()
     }
 
     /// Its container, ready for use. Its proxy has to listen already.
@@ -95,17 +100,30 @@ impl Sandbox {
         let proven = it.readying.prove(&held.link, &held.id).await;
         if let Err(failure) = proven {
             drop(held);
-            if let Err(err) = it.containers.discard().await {
-                tracing::warn!(key = %it.readying.dir.key(), %err, "a container that is not ready stays");
-            }
+            self.discard().await;
             return Err(failure);
         }
         Ok(held)
     }
 
+    async fn discard(&self) {
+        let it = &*self.0;
+        if let Err(err) = it.containers.discard().await {
+            tracing::warn!(key = %it.readying.dir.key(), %err, "a container that is not ready stays");
+        }
+    }
+
     async fn met(&self) -> Result<Held> {
         let held = self.0.containers.ensure().await?;
         self.0.readying.met(&held.link)?;
+        if let Err(failure) = self.0.readying.met_at(&held) {
+            // It is on a network by which nobody reaches it, and will be. Whoever is in it came another way, or before.
+            if !held.spec_pending && !is_busy(&held).await {
+                drop(held);
+                self.discard().await;
+            }
+            return Err(failure);
+        }
         Ok(held)
     }
 
@@ -156,12 +174,12 @@ impl Sandbox {
     ///
     /// # Errors
     /// `teardown_incomplete`; the next call finishes.
-    pub async fn remove(&self) -> Result<()> {
+    pub async fn remove(&self, because: Because) -> Result<()> {
         let it = &*self.0;
         let _mine = it.door.lock().await;
         // First nobody gets in any more.
         it.readying.dir.change(|record| record.ready = None).await?;
-        it.containers.remove().await.map_err(|err| crate::Failure {
+        it.containers.remove(because).await.map_err(|err| crate::Failure {
             code: Code::TeardownIncomplete,
             retryable: true,
             message: format!("The sandbox could not be removed whole: {}", err.message),
@@ -176,7 +194,15 @@ impl Sandbox {
     }
 }
 
+/// Whether something runs in it. One that does not answer is of no use to anybody.
+async fn is_busy(held: &Held) -> bool {
+    held.link.jobs().await.is_ok_and(|it| it.iter().any(|it| it.ended_ms.is_none()))
+}
+
 /// Whether a failure tells of the container, and not of who asked.
 fn is_of_the_container(code: &Code) -> bool {
     matches!(code, Code::SandboxNotReady | Code::EgressNotEnforced)
 }
+
+#[cfg(test)]
+mod tests;

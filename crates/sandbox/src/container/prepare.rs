@@ -16,16 +16,22 @@ use tokio::time::timeout;
 
 use super::record::Prepared;
 use crate::proxy::self_test;
-use crate::{AGENT, Code, Failure, Result, TokenHash, fresh_token};
+use crate::{AGENT, Code, Failure, Result, TokenHash, WORKER, fresh_token};
 
 /// A container that is not ready by then never is.
 const WITHIN: Duration = Duration::from_secs(30);
+
+/// Why a network of its own is mostly not enough.
+const NOT_KEPT_IN: &str = "on this engine a container without a way out still reaches this host by the gateway of its network: \
+     set `proxy.transport` to \"link\" or \"unix\", or leave it out";
 
 /// How a container is made ready.
 #[derive(Clone, Debug)]
 pub struct Preparing {
     /// Who owns the files inside and runs every command.
     pub agent: Ids,
+    /// Who workers are; the agent, where nobody inside is root.
+    pub worker: Ids,
     /// How connections get from its relays to the proxy.
     pub way: Way,
     /// The text of `/.coracle/run/gitconfig`.
@@ -62,7 +68,8 @@ impl Preparing {
 impl Default for Preparing {
     fn default() -> Self {
         let (way, git_config, env, gateways) = (Way::Sockets, String::new(), BTreeMap::new(), Vec::new());
-        Self { agent: AGENT, way, git_config, env, home: None, also: None, open: false, gateways }
+        let (agent, worker) = (AGENT, WORKER);
+        Self { agent, worker, way, git_config, env, home: None, also: None, open: false, gateways }
     }
 }
 
@@ -77,7 +84,12 @@ pub(super) async fn prepare(
         let run = at.step("guest", link.run_id()).await?;
         let net = TokenHash::of(token.reveal());
         let (container, walled) = (id.to_owned(), preparing.wall().is_some());
-        note(Prepared { container, run, at: Timestamp::now(), net, llm: Vec::new(), proven: false, walled }).await?;
+        let told = match preparing.way {
+            Way::Tcp { api, egress } => Some([api, egress]),
+            Way::Sockets | Way::Link => None,
+        };
+        note(Prepared { container, run, at: Timestamp::now(), net, llm: Vec::new(), proven: false, walled, told })
+            .await?;
         at.step("relays", link.relay(preparing.way, &token, &preparing.git_config)).await?;
         if let Some(home) = &preparing.home {
             let Ids { uid, gid } = preparing.agent;
@@ -91,6 +103,7 @@ pub(super) async fn prepare(
         }
         at.begins("proxy");
         self_test(link, preparing.wall()).await.map_err(|it| match it.code {
+            Code::EgressNotEnforced if told.is_some() => it.hint(NOT_KEPT_IN),
             Code::EgressNotEnforced => it,
             _ => not_ready("proxy", it.message.trim_end_matches('.')).detail("seen", it.details),
         })

@@ -15,12 +15,12 @@ use tokio_util::sync::CancellationToken;
 use super::Sandbox;
 use super::forward::forward;
 use super::gate::{Gate, InUse};
-use crate::driver::{LinkWorker, WorkerStart};
+use crate::driver::{LinkOnce, LinkWorker, WorkerStart};
 use crate::provider::{
     ExecCall, ExecStream, ExecUser, Forward, Frame, Metered, SandboxCapabilities, SandboxHealth, SandboxInfo,
     SandboxProvider, SandboxState, Teardown, TeardownReport, WorkerCall, WorkerProcess, WriteOpts,
 };
-use crate::{Code, Failure, Held, Look, Result, WORKER, Warning};
+use crate::{Because, Code, Failure, Held, Look, Result, Warning};
 
 /// Where programs inside begin, and where nothing of theirs lies outside.
 const ROOT: &str = "/workspace";
@@ -45,22 +45,29 @@ pub struct ContainerSandboxProvider {
     env: BTreeMap<String, String>,
     /// What a model is told of the network.
     network: String,
-    /// Owns the files, and runs every command.
     /// The directory of this host that the root is, where it is one.
     shared: Option<PathBuf>,
+    /// Each run has a worker of its own.
+    one_shot: bool,
 }
 
 impl ContainerSandboxProvider {
     /// One for that sandbox and its way out.
     #[must_use]
     pub fn new(sandbox: Sandbox, gate: Arc<Gate>, env: BTreeMap<String, String>, network: String) -> Self {
-        Self { sandbox, gate, open: Mutex::default(), env, network, shared: None }
+        Self { sandbox, gate, open: Mutex::default(), env, network, shared: None, one_shot: false }
     }
 
     /// Its root is a directory of this host.
     #[must_use]
     pub fn shared(self, dir: PathBuf) -> Self {
         Self { shared: Some(dir), ..self }
+    }
+
+    /// Each run has a worker of its own, which ends with it: nothing of one run is in the memory of the next.
+    #[must_use]
+    pub fn one_shot(self) -> Self {
+        Self { one_shot: true, ..self }
     }
 
     /// As [`SandboxProvider::forward`], from that port of 127.0.0.1.
@@ -143,22 +150,32 @@ impl SandboxProvider for ContainerSandboxProvider {
     }
 
     async fn spawn_worker(&self, call: WorkerCall) -> Result<Box<dyn WorkerProcess>> {
-        if !matches!(call, WorkerCall::Serve) {
-            return Err(Failure::new(Code::Unsupported, "A worker of this sandbox serves until it is closed."));
-        }
         let held = self.held().await?;
         let root = ContainerPath::parse(ROOT).map_err(Failure::internal)?;
-        let let_in = held.link.let_worker_in(WORKER, self.sandbox.agent(), &root).await;
+        let let_in = held.link.let_worker_in(self.sandbox.worker(), self.sandbox.agent(), &root).await;
         let_in.map_err(|err| Failure::new(Code::WorkerDied, format!("The worker is not let in: {err}.")))?;
         let token = self.sandbox.admit_worker().await?;
         let start = WorkerStart {
             program: ContainerPath::parse(WorkerStart::PROGRAM).map_err(Failure::internal)?,
-            user: WORKER,
+            user: self.sandbox.worker(),
             proxy_url: crate::proxy::LLM_URL.to_owned(),
             network: self.network.clone(),
             token: token.clone(),
         };
-        let worker = LinkWorker::spawn(&held.link, start);
+        let worker: Result<Box<dyn WorkerProcess>> = match call {
+            WorkerCall::Serve => Ok(Box::new(LinkWorker::spawn(&held.link, start))),
+            WorkerCall::Once(request) => match LinkOnce::spawn(&held.link, start, &request).await {
+                Ok(worker) => Ok(Box::new(worker)),
+                Err(failure) => Err(failure),
+            },
+        };
+        let worker = match worker {
+            Ok(worker) => worker,
+            Err(failure) => {
+                self.sandbox.dismiss_worker(&token).await?;
+                return Err(failure);
+            }
+        };
         Ok(Box::new(Admitted { worker, _held: held, sandbox: self.sandbox.clone(), gate: self.gate.clone(), token }))
     }
 
@@ -171,7 +188,7 @@ impl SandboxProvider for ContainerSandboxProvider {
     }
 
     fn capabilities(&self) -> SandboxCapabilities {
-        SandboxCapabilities { persistent_worker: true, egress_enforced: self.sandbox.wall().is_some() }
+        SandboxCapabilities { persistent_worker: !self.one_shot, egress_enforced: self.sandbox.wall().is_some() }
     }
 
     async fn health_check(&self) -> SandboxHealth {
@@ -185,7 +202,7 @@ impl SandboxProvider for ContainerSandboxProvider {
             && let Ok(held) = self.held().await
         {
             (rtt, generation) = (pinged(&held.link, self.sandbox.agent()).await, held.generation.into());
-            proxy_ok = crate::proxy::self_test(&held.link, self.sandbox.wall()).await.is_ok();
+            proxy_ok = crate::proxy::self_test(&held.link, self.sandbox.wall().as_deref()).await.is_ok();
         }
         SandboxHealth { state, guest_rtt: rtt, generation, proxy_ok, egress_enforced: self.sandbox.wall().is_some() }
     }
@@ -203,7 +220,7 @@ impl SandboxProvider for ContainerSandboxProvider {
     async fn teardown(&self, _: Teardown) -> TeardownReport {
         // Work is saved worktree by worktree, by who knows them.
         self.gate.close();
-        match self.sandbox.remove().await {
+        match self.sandbox.remove(Because::Asked).await {
             Ok(()) => {
                 TeardownReport { removed: vec![self.sandbox.dir().key().to_string()], ..TeardownReport::default() }
             }
@@ -274,7 +291,7 @@ fn lost(err: &coracle_runtime::Error) -> Failure {
 /// A worker with a token of its own, which is worth nothing once the worker is gone.
 #[derive(Debug)]
 struct Admitted {
-    worker: LinkWorker,
+    worker: Box<dyn WorkerProcess>,
     _held: Held,
     sandbox: Sandbox,
     gate: Arc<Gate>,

@@ -1,13 +1,19 @@
 //! Each start of a container is made ready once, and it is remembered that it is.
 
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use coracle_runtime::link::{Link, Way};
 
-use super::gate::Gate;
+use super::gate::{Gate, OTHER_WAYS};
 use super::prepare::{Preparing, not_ready, prepare};
 use super::record::{Prepared, SandboxDir, SandboxRecord};
-use crate::{ProfileName, Result};
+use crate::{Code, Failure, Held, ProfileName, Result};
+
+/// Looks for whoever listens, and the time between two.
+const LOOKS: u32 = 40;
+const LOOK: Duration = Duration::from_millis(50);
 
 /// What makes the starts of one container ready.
 #[derive(Clone, Debug)]
@@ -17,19 +23,68 @@ pub struct Readying {
     pub(super) preparing: Preparing,
     /// What keeps the proxy, where it is reached by the container's own link.
     by_link: Option<Arc<Gate>>,
+    /// The same where it is reached by a network.
+    by_tcp: Option<Arc<Gate>>,
+}
+
+/// It is on no network that leads to its proxy.
+fn nowhere(spec_pending: bool) -> Failure {
+    if spec_pending {
+        let message =
+            "The sandbox is on no network of its own: it was made with another `proxy.transport`, and is in use.";
+        return Failure::new(Code::ProxyUnreachable, message)
+            .hint("wait until nothing runs in it, or set `proxy.transport` as it was");
+    }
+    let message = "The engine names no gateway of the sandbox's network, or not where its addresses are from.";
+    Failure::new(Code::ProxyUnreachable, message).hint(OTHER_WAYS)
 }
 
 impl Readying {
     /// The one that is remembered in that directory.
     #[must_use]
     pub fn new(dir: SandboxDir, profile: ProfileName, preparing: Preparing) -> Self {
-        Self { dir, profile, preparing, by_link: None }
+        Self { dir, profile, preparing, by_link: None, by_tcp: None }
     }
 
     /// Its proxy is reached by the container's own link.
     #[must_use]
     pub fn by_link(self, gate: Arc<Gate>) -> Self {
         Self { by_link: Some(gate), preparing: Preparing { way: Way::Link, ..self.preparing }, ..self }
+    }
+
+    /// Its proxy is reached by a network that the container is alone on with this host.
+    #[must_use]
+    pub fn by_tcp(self, gate: Arc<Gate>) -> Self {
+        Self { by_tcp: Some(gate), ..self }
+    }
+
+    /// The container that runs is on that network with this host.
+    pub(super) fn met_at(&self, held: &Held) -> Result<()> {
+        let Some(gate) = &self.by_tcp else { return Ok(()) };
+        gate.reached_at(held.between.ok_or_else(|| nowhere(held.spec_pending))?)
+    }
+
+    /// What must not be reached beside what nobody may reach; none where nothing keeps it in.
+    pub(super) fn wall(&self) -> Option<Vec<IpAddr>> {
+        let own = self.by_tcp.as_ref().and_then(|it| it.address());
+        Some(self.preparing.wall()?.iter().copied().chain(own).collect())
+    }
+
+    /// How the container is made ready now.
+    async fn preparing(&self) -> Result<Preparing> {
+        let Some(gate) = &self.by_tcp else { return Ok(self.preparing.clone()) };
+        // Another process may be about to listen.
+        let mut looks = 0;
+        let [api, egress] = loop {
+            match gate.places() {
+                Some(places) => break places,
+                None if looks == LOOKS => return Err(not_ready("proxy", "nobody listens for it")),
+                None => looks += 1,
+            }
+            tokio::time::sleep(LOOK).await;
+        };
+        let gateways = self.wall().unwrap_or_default();
+        Ok(Preparing { way: Way::Tcp { api, egress }, gateways, ..self.preparing.clone() })
     }
 
     /// The container that runs is reached by that link.
@@ -59,7 +114,8 @@ impl Readying {
         let (key, profile) = (self.dir.key().clone(), self.profile.clone());
         let remember = |ready| self.dir.save(&SandboxRecord { key: key.clone(), profile: profile.clone(), ready });
         let mut given = None;
-        let prepared = prepare((link, id), &self.preparing, async |prepared| {
+        let preparing = self.preparing().await?;
+        let prepared = prepare((link, id), &preparing, async |prepared| {
             given = Some(prepared.clone());
             remember(Some(prepared))
         });
@@ -76,6 +132,8 @@ impl Readying {
         let Some(ready) = self.dir.record()?.and_then(|it| it.ready).filter(|it| it.proven) else { return Ok(false) };
         let run = link.run_id().await.map_err(|err| not_ready("guest", err))?;
         // The person may have put up a wall since, and a container in which something runs is still the same one.
-        Ok(ready.holds((id, &run), self.preparing.wall().is_some()))
+        // And what it was told of where the proxy is has to be so still.
+        let told = self.by_tcp.as_ref().is_none_or(|it| ready.told.is_some() && ready.told == it.places());
+        Ok(told && ready.holds((id, &run), self.preparing.wall().is_some()))
     }
 }

@@ -1,5 +1,6 @@
 //! What the host remembers of a sandbox: which start of its container is ready, and the tokens of that.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -46,6 +47,9 @@ pub struct Prepared {
     /// The tests looked for a way past the proxy. One of an open network was not asked for that, and says nothing of it.
     #[serde(default)]
     pub walled: bool,
+    /// Where its relays lead, if that is by a network.
+    #[serde(default)]
+    pub told: Option<[SocketAddr; 2]>,
 }
 
 impl Prepared {
@@ -249,6 +253,7 @@ mod tests {
             llm: vec![],
             proven: true,
             walled: true,
+            told: None,
         };
         SandboxRecord { key, profile, ready: Some(ready) }
     }

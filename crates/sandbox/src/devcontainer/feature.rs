@@ -7,16 +7,26 @@ use serde_json::Value;
 
 use super::properties::{invalid, line_of, variable};
 use super::refusal::Refusal;
+use super::registry::Artifact;
 use super::{Variables, context, ignored, json};
 use crate::{Result, Warning};
 
 /// A feature that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feature {
-    /// As it is written: `./x`, or `registry/namespace/id@sha256:…`.
+    /// As it is written: `./x`, or `registry/namespace/id:tag`.
     pub name: String,
     /// What it is told.
     pub options: BTreeMap<String, String>,
+}
+
+/// Where a feature lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In that directory of the repository.
+    Repository(String),
+    /// In a registry.
+    Registry(Artifact),
 }
 
 impl Feature {
@@ -34,29 +44,63 @@ impl Feature {
         Ok(Self { name: name.to_owned(), options })
     }
 
-    /// Its directory in the repository, if that is where it lies. `dir` is the file's.
+    /// Where it lies. `dir` is the file's.
     ///
     /// # Errors
     /// One that lies outside, or comes from elsewhere and is not on the person's list.
-    pub fn local(&self, dir: &str, allowed: &PatternSet) -> Result<Option<String>, Refusal> {
+    pub fn place(&self, dir: &str, allowed: &PatternSet) -> Result<Place, Refusal> {
         let refuse = |message: &str| {
             let property = format!("features.{}", self.name);
             Err(Refusal::new(property, "devcontainer.feature", message).unless("sandbox.features_allow"))
         };
         if self.name.starts_with("./") || self.name.starts_with("../") {
             return match context::relative(dir, &self.name) {
-                Some(path) if !path.is_empty() && !context::is_kept_out(&path) => Ok(Some(path)),
+                Some(path) if !path.is_empty() && !context::is_kept_out(&path) => Ok(Place::Repository(path)),
                 _ => refuse("it lies outside the repository"),
             };
         }
         if !allowed.matches(&self.name) {
             return refuse("it is not on the list");
         }
-        match self.name.split_once("@sha256:") {
-            Some((_, digest)) if digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit()) => Ok(None),
-            _ => refuse("it is named without `@sha256:…`, so another one could take its place"),
-        }
+        Artifact::parse(&self.name).map(Place::Registry).or_else(refuse)
     }
+
+    /// It in whatever version.
+    fn id(&self) -> &str {
+        unversioned(&self.name)
+    }
+}
+
+/// A name without its tag and its digest.
+fn unversioned(name: &str) -> &str {
+    let name = name.split_once('@').map_or(name, |it| it.0);
+    match name.rsplit_once(':') {
+        Some((before, tag)) if !tag.contains('/') => before,
+        _ => name,
+    }
+}
+
+/// Features in the order in which they are put on an image: as they come, but each behind those that it says it comes
+/// after, if these are there. Answers their numbers.
+///
+/// # Errors
+/// `devcontainer_invalid` where some wait for each other.
+pub fn in_order(all: &[(&Feature, &FeatureFile)]) -> Result<Vec<usize>> {
+    let mut left: Vec<usize> = (0..all.len()).collect();
+    let mut ordered = Vec::new();
+    while !left.is_empty() {
+        let waits = |it: usize| {
+            let after = all[it].1.after.iter().map(|it| unversioned(it));
+            after.into_iter().any(|id| left.iter().any(|other| *other != it && all[*other].0.id() == id))
+        };
+        let Some(next) = left.iter().position(|it| !waits(*it)) else {
+            let names: Vec<_> = left.iter().map(|it| all[*it].0.name.as_str()).collect();
+            let message = format!("features come after each other in a circle: {}", names.join(", "));
+            return Err(invalid(None, &message).detail("property", "features"));
+        };
+        ordered.push(left.remove(next));
+    }
+    Ok(ordered)
 }
 
 /// `devcontainer-feature.json`.
@@ -66,6 +110,8 @@ pub struct FeatureFile {
     pub defaults: BTreeMap<String, String>,
     /// What the image has in its environment from then on.
     pub env: BTreeMap<String, String>,
+    /// Features behind which it comes, if they are there.
+    pub after: Vec<String>,
     /// What has no effect here.
     pub warnings: Vec<Warning>,
 }
@@ -110,8 +156,22 @@ pub fn feature_file(name: &str, bytes: &[u8]) -> Result<FeatureFile> {
                     ));
                 }
             }
+            "installsAfter" => {
+                let names = value.as_array().into_iter().flatten().filter_map(Value::as_str);
+                file.after = names.map(str::to_owned).collect();
+            }
+            "dependsOn" => {
+                let names: Vec<_> = value.as_object().into_iter().flatten().map(|it| it.0.as_str()).collect();
+                if !names.is_empty() {
+                    let message = format!(
+                        "it needs other features, which are put on no image by themselves: name {} in the file as well",
+                        names.join(", ")
+                    );
+                    refusals.push(Refusal::new(format!("features.{name}.dependsOn"), "devcontainer.feature", message));
+                }
+            }
             "id" | "version" | "name" | "description" | "documentationURL" | "licenseURL" | "keywords"
-            | "installsAfter" | "customizations" | "legacyIds" | "deprecated" => {}
+            | "customizations" | "legacyIds" | "deprecated" => {}
             other => file
                 .warnings
                 .push(ignored(format!("`{}` of the feature `{name}` has no effect here", other.escape_debug()))),
@@ -162,20 +222,56 @@ impl FeatureFile {
 mod tests {
     use super::*;
 
+    fn named(name: &str) -> Feature {
+        Feature { name: name.into(), options: BTreeMap::new() }
+    }
+
     #[test]
-    fn features_lie_in_the_repository_or_are_on_the_list_by_their_digest() {
-        let digest = "a".repeat(64);
-        let allowed = PatternSet::new(&["ghcr.io/devcontainers/features/go*".to_owned()]).unwrap();
-        let told = |name: &str| {
-            let feature = Feature { name: name.into(), options: BTreeMap::new() };
-            feature.local(".devcontainer", &allowed).map_err(|it| it.message)
-        };
-        assert_eq!(told("./tool"), Ok(Some(".devcontainer/tool".into())));
-        assert_eq!(told("../shared/tool"), Ok(Some("shared/tool".into())));
-        assert_eq!(told(&format!("ghcr.io/devcontainers/features/go@sha256:{digest}")), Ok(None));
-        assert!(told("ghcr.io/devcontainers/features/go:1").unwrap_err().contains("@sha256"));
+    fn features_lie_in_the_repository_or_are_on_the_list() {
+        let allowed = PatternSet::new(&["ghcr.io/devcontainers/features/go*".to_owned(), "go*".into()]).unwrap();
+        let told = |name: &str| named(name).place(".devcontainer", &allowed).map_err(|it| it.message);
+        assert_eq!(told("./tool"), Ok(Place::Repository(".devcontainer/tool".into())));
+        assert_eq!(told("../shared/tool"), Ok(Place::Repository("shared/tool".into())));
+        for version in ["", ":1", &format!("@sha256:{}", "a".repeat(64))] {
+            let name = format!("ghcr.io/devcontainers/features/go{version}");
+            assert_eq!(told(&name), Ok(Place::Registry(Artifact::parse(&name).unwrap())), "{name}");
+        }
         assert!(told("ghcr.io/devcontainers/features/node:1").unwrap_err().contains("list"));
         assert!(told("../../outside").unwrap_err().contains("outside"));
+        assert!(told("go").unwrap_err().contains("registry"));
+    }
+
+    #[test]
+    fn each_comes_behind_those_that_it_names_and_a_circle_is_told() {
+        let file = |after: &[&str]| {
+            let after = after.iter().map(|it| (*it).to_owned()).collect();
+            FeatureFile { after, ..FeatureFile::default() }
+        };
+        let order = |all: &[(&str, &[&str])]| {
+            let all: Vec<_> = all.iter().map(|(name, after)| (named(name), file(after))).collect();
+            let all: Vec<_> = all.iter().map(|(feature, file)| (feature, file)).collect();
+            in_order(&all)
+        };
+        assert_eq!(order(&[("./a", &[]), ("./b", &[])]).unwrap(), [0, 1]);
+        let last = [
+            ("r.io/a:1", &["r.io/c", "r.io/nowhere"][..]),
+            ("r.io/b@sha256:x", &[]),
+            ("r.io:80/c", &[]),
+            ("r.io/c:2", &[]),
+        ];
+        assert_eq!(order(&last).unwrap(), [1, 2, 3, 0]);
+        let circle = order(&[("r.io/a", &["r.io/b:1"][..]), ("r.io/b", &["r.io/a"])]).unwrap_err();
+        assert_eq!(circle.code, crate::Code::DevcontainerInvalid);
+        assert!(circle.message.contains("circle"), "{}", circle.message);
+        let needs = feature_file("./t", br#"{ "dependsOn": { "r.io/a:1": {} } }"#).unwrap_err();
+        assert_eq!(
+            (needs.code, &needs.details["property"]),
+            (crate::Code::DevcontainerRefused, &"features../t.dependsOn".into())
+        );
+        assert_eq!(
+            feature_file("./t", br#"{ "installsAfter": ["r.io/a"], "dependsOn": {} }"#).unwrap().after,
+            ["r.io/a"]
+        );
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod json;
 mod mounts;
 mod properties;
 mod refusal;
+mod registry;
 mod variables;
 
 use std::collections::BTreeMap;
@@ -23,11 +24,12 @@ use serde::{Deserialize, Serialize};
 
 pub use self::context::{is_kept_out, relative};
 pub use self::dockerfile::{Dockerfile, dockerfile};
-pub use self::feature::{Feature, FeatureFile, feature_file, variable_of};
+pub use self::feature::{Feature, FeatureFile, Place, feature_file, in_order, variable_of};
 pub use self::hooks::{CommandRan, RunAs, run};
 pub use self::mounts::{Kind as MountKind, MountAsk};
 pub use self::properties::read;
 pub use self::refusal::{Refusal, refused};
+pub use self::registry::{Artifact, Manifest, Registries};
 pub use self::variables::Variables;
 use crate::Warning;
 

@@ -5,6 +5,7 @@
 //! **Invariant:** when nobody listens to a run any more it is cancelled inside, and its worker is done or closed.
 //! **Invariant:** nothing is repeated by itself: a run that broke off may have changed files.
 
+mod once;
 mod process;
 mod run;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub use self::once::LinkOnce;
 pub use self::process::{LinkWorker, WorkerStart};
 use self::run::{Run, Step};
 use crate::protocol::{Mode, RunLimits, Usage, WorkerRequest};

@@ -22,7 +22,7 @@ use crate::{Code, Failure, Result};
 const PIPE: usize = 256 << 10;
 
 /// Pieces of output that wait to be looked at.
-const WAITING: usize = 16;
+pub(super) const WAITING: usize = 16;
 
 /// Bytes of what a worker logs that a failure tells, from its end.
 const LOG: usize = 2 << 10;
@@ -31,7 +31,7 @@ const LOG: usize = 2 << 10;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// After that time a worker that got KILL is not waited for.
-const GONE: Duration = Duration::from_secs(15);
+pub(super) const GONE: Duration = Duration::from_secs(15);
 
 /// How a worker is started.
 #[derive(Debug)]
@@ -55,8 +55,9 @@ impl WorkerStart {
     /// The socket at which the guest serves it.
     pub const SOCKET: &str = "/.coracle/run/worker.sock";
 
-    fn exec(self) -> Exec {
-        let words = [self.program.as_str(), "serve"].map(str::to_owned);
+    /// It with these words behind its name.
+    pub(super) fn exec(self, words: Vec<String>) -> Exec {
+        let words = std::iter::once(self.program.to_string()).chain(words).collect();
         let env = [
             ("LLM_PROXY_URL", self.proxy_url),
             ("CORACLE_GUEST_SOCKET", Self::SOCKET.to_owned()),
@@ -72,7 +73,7 @@ impl WorkerStart {
             keep_bytes: LOG,
             // All of it is read here, so that nobody asks for it later.
             passes_on: Some(usize::MAX),
-            ..Exec::new(Command::Argv(words.to_vec()), self.user, ContainerPath::root())
+            ..Exec::new(Command::Argv(words), self.user, ContainerPath::root())
         }
     }
 }
@@ -112,7 +113,7 @@ impl LinkWorker {
             stdin: Some(Input::Stream(Box::new(theirs))),
             live: Some(live),
             cancel: cancel.clone(),
-            ..start.exec()
+            ..start.exec(vec!["serve".to_owned()])
         };
         let link = link.clone();
         let ended = Some(tokio::spawn(async move { link.exec(exec).await }));
@@ -123,18 +124,22 @@ impl LinkWorker {
         let within = self.lines.is_within();
         let Some(ended) = self.ended.take() else { return Ok(None) };
         self.broken = true;
-        match ended.await.map_err(Failure::internal)? {
-            Ok(output) if output.exit == Exit::Code(0) && !within => Ok(None),
-            Ok(output) => Err(died(&output)),
-            Err(err @ (Error::GuestLost { .. } | Error::NotRunning { .. } | Error::NoSuchContainer(_))) => {
-                Err(Failure::new(Code::SandboxLost, format!("The sandbox was lost: {err}.")))
-            }
-            Err(err) => Err(Failure::new(Code::WorkerDied, format!("The worker cannot be run: {err}."))),
-        }
+        let output = ended.await.map_err(Failure::internal)?.map_err(|err| lost(&err))?;
+        if output.exit == Exit::Code(0) && !within { Ok(None) } else { Err(died(&output)) }
     }
 }
 
-fn died(output: &ExecOutput) -> Failure {
+/// Why there is no end to be told.
+pub(super) fn lost(err: &Error) -> Failure {
+    match err {
+        Error::GuestLost { .. } | Error::NotRunning { .. } | Error::NoSuchContainer(_) => {
+            Failure::new(Code::SandboxLost, format!("The sandbox was lost: {err}."))
+        }
+        err => Failure::new(Code::WorkerDied, format!("The worker cannot be run: {err}.")),
+    }
+}
+
+pub(super) fn died(output: &ExecOutput) -> Failure {
     let how = match output.exit {
         Exit::Code(code) => format!("exit code {code}"),
         Exit::TimedOut(_) | Exit::Cancelled | Exit::Running(_) => "it was ended".to_owned(),

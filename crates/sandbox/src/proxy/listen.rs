@@ -1,16 +1,22 @@
-//! The sockets of one container.
+//! Where the proxy of one container listens: at sockets that it sees, or at an address of a network that is its alone.
 
 use std::fs::Permissions;
+use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
-use tokio::net::UnixListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Port, Proxy};
+use crate::Between;
 
 /// Their names, as the container's guest knows them.
 const SOCKETS: [(&str, Port); 2] = [("api.sock", Port::Api), ("egress.sock", Port::Egress)];
@@ -22,6 +28,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Listening {
     sockets: Vec<PathBuf>,
+    /// Free when this is dropped, and not only when a task has seen it: who comes next takes the same.
+    _ports: Vec<Arc<TcpListener>>,
     _stop: DropGuard,
 }
 
@@ -50,10 +58,59 @@ impl Listening {
         }
         for (listener, port) in listeners {
             let (proxy, stop) = (proxy.clone(), stop.clone());
-            tokio::spawn(async move { stop.run_until_cancelled(accept(proxy, port, listener)).await });
+            let next = async move || listener.accept().await.map(|it| it.0);
+            tokio::spawn(async move { stop.run_until_cancelled(accept(proxy, port, next)).await });
         }
-        Ok(Self { sockets, _stop: stop.drop_guard() })
+        Ok(Self { sockets, _ports: Vec::new(), _stop: stop.drop_guard() })
     }
+
+    /// Listens at this host's address on a network, for models and repositories and then for names outside: at those ports
+    /// if they are free, else at others. Answers where. Who is not the network's container is not listened to, so that
+    /// nobody else can try tokens until the listener closes.
+    ///
+    /// # Errors
+    /// When the address is none of this host's, or is all of them.
+    pub fn at(proxy: &Proxy, between: Between, ports: Option<[u16; 2]>) -> io::Result<(Self, [SocketAddr; 2])> {
+        let ip = between.gateway;
+        if ip.is_unspecified() {
+            return Err(io::Error::other("a proxy listens for one container, and not at every address"));
+        }
+        let bound = |port: u16| -> io::Result<TcpListener> {
+            let listener = std::net::TcpListener::bind((ip, port))?;
+            listener.set_nonblocking(true)?;
+            TcpListener::from_std(listener)
+        };
+        let [api, egress] = ports.unwrap_or_default();
+        let both = |api, egress| Ok::<_, io::Error>([bound(api)?, bound(egress)?]);
+        let listeners = match both(api, egress) {
+            Err(err) if err.kind() == io::ErrorKind::AddrInUse && ports.is_some() => both(0, 0),
+            listeners => listeners,
+        }?;
+        let at = [listeners[0].local_addr()?, listeners[1].local_addr()?];
+        let stop = CancellationToken::new();
+        let listeners = listeners.map(Arc::new);
+        for (listener, port) in listeners.iter().zip([Port::Api, Port::Egress]) {
+            let (proxy, stop, listener) = (proxy.clone(), stop.clone(), Arc::downgrade(listener));
+            let next = async move || loop {
+                let (stream, peer) = accepted(&listener).await?;
+                if between.is_container(peer.ip()) {
+                    let _ = stream.set_nodelay(true);
+                    return Ok(stream);
+                }
+            };
+            tokio::spawn(async move { stop.run_until_cancelled(accept(proxy, port, next)).await });
+        }
+        Ok((Self { sockets: Vec::new(), _ports: Vec::from(listeners), _stop: stop.drop_guard() }, at))
+    }
+}
+
+/// The next connection. Nobody keeps the port by waiting for one.
+async fn accepted(listener: &Weak<TcpListener>) -> io::Result<(TcpStream, SocketAddr)> {
+    poll_fn(|cx| match listener.upgrade() {
+        Some(listener) => listener.poll_accept(cx),
+        None => Poll::Pending,
+    })
+    .await
 }
 
 impl Drop for Listening {
@@ -65,18 +122,59 @@ impl Drop for Listening {
 }
 
 /// Connections end with it: the set aborts what is in it.
-async fn accept(proxy: Proxy, port: Port, listener: UnixListener) {
+async fn accept<S>(proxy: Proxy, port: Port, next: impl AsyncFn() -> io::Result<S>)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let mut served = JoinSet::new();
     loop {
         while served.try_join_next().is_some() {}
-        match listener.accept().await {
+        match next().await {
             // Closed at once: who tries tokens learns nothing more.
             Ok(_) if proxy.0.abuse.is_closed() => {}
-            Ok((stream, _)) => {
+            Ok(stream) => {
                 let proxy = proxy.clone();
                 served.spawn(async move { proxy.serve(port, stream).await });
             }
             Err(_) => tokio::time::sleep(PAUSE).await,
         }
+    }
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpSocket;
+
+    use super::*;
+    use crate::ProfileName;
+    use crate::proxy::{Grants, ProxySettings, Tokens};
+
+    /// What is heard by whoever tries a token from that address.
+    async fn tried(from: [u8; 4], at: SocketAddr) -> String {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((from, 0).into()).unwrap();
+        let Ok(mut stream) = socket.connect(at).await else { return String::new() };
+        let _ = stream.write_all(b"CORACLE/1 guess\nGET /proxy/v1/health HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        let mut heard = Vec::new();
+        let _ = stream.read_to_end(&mut heard).await;
+        String::from_utf8(heard).unwrap()
+    }
+
+    #[tokio::test]
+    async fn who_is_not_the_networks_container_cannot_close_its_proxy() {
+        let proxy = Proxy::new(ProxySettings::new("k")).unwrap();
+        proxy.grant(Some(Grants::new(ProfileName::parse("default").unwrap(), Tokens::default())));
+        let between = Between { gateway: [127, 0, 0, 1].into(), subnet: "127.0.0.0/30".parse().unwrap() };
+        let (_listening, [at, _]) = Listening::at(&proxy, between, None).unwrap();
+        for _ in 0..25 {
+            // A program of this host, and a container of another network.
+            for stranger in [[127, 0, 0, 1], [127, 0, 0, 9]] {
+                assert_eq!(tried(stranger, at).await, "");
+            }
+        }
+        assert!(!proxy.0.abuse.is_closed());
+        assert!(tried([127, 0, 0, 2], at).await.contains("token_invalid"), "the container is heard");
     }
 }

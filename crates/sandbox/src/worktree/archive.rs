@@ -33,9 +33,15 @@ pub(super) async fn pack(at: &Inside, (dir, top): (&str, &str), file: &Path, max
         if more {
             return Err(full(coracle_runtime::archive::Error::TooMany(MAX_ENTRIES)));
         }
-        for entry in entries {
+        let twice = |name: &str| entries.iter().filter(|it| it.name == name).count() > 1;
+        let marked: Vec<bool> = entries.iter().map(|it| it.name.contains(MARK) && twice(&it.name)).collect();
+        for (entry, twice) in entries.into_iter().zip(marked) {
             let name = name_of(&below, &entry)?;
             let (packed, inside) = (format!("{top}/{name}"), format!("{dir}/{name}"));
+            // It may be called just that, and then it is found under that name; of two only one is.
+            if entry.name.contains(MARK) && (twice || at.stat(&inside).await?.is_none()) {
+                return Err(unkept(&name));
+            }
             match entry.kind {
                 Kind::Dir => {
                     writer.dir(&packed, entry.mode & 0o777).map_err(full)?;
@@ -67,13 +73,21 @@ async fn add(at: &Inside, writer: &mut Writer, (packed, inside): (&str, &str)) -
     growing.end().map(drop).map_err(full)
 }
 
-/// Below the directory. A name that is no plain text is asked for under another one, and would be lost.
+/// Below the directory.
 fn name_of(below: &str, entry: &Entry) -> Result<String> {
     let name = if below.is_empty() { entry.name.clone() } else { format!("{below}/{}", entry.name) };
     match plain_name(Path::new(&entry.name)) {
-        Some(plain) if plain == entry.name && !plain.contains(['/', '\u{fffd}']) => Ok(name),
-        _ => Err(Failure::new(Code::SaveFailed, format!("`{}` has a name that cannot be kept", name.escape_debug()))),
+        Some(plain) if plain == entry.name && !plain.contains('/') => Ok(name),
+        _ => Err(unkept(&name)),
     }
+}
+
+/// What is no text is told with this in the place of what cannot be shown, and cannot be asked for.
+const MARK: char = '\u{fffd}';
+
+fn unkept(name: &str) -> Failure {
+    let failure = Failure::new(Code::SaveFailed, format!("`{}` has a name that cannot be kept", name.escape_debug()));
+    failure.hint("rename it inside: its name is no UTF-8").detail("path", name)
 }
 
 fn full(err: impl std::fmt::Display) -> Failure {

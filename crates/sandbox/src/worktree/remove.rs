@@ -178,17 +178,25 @@ impl WorktreeManager {
     }
 
     async fn save_bundle(&self, at: &Inside, workflow: &Workflow, ask: &RemoveAsk, work: &Work) -> Result<SavedWork> {
-        let mut save = Save::begin(&ask.save_to, &self.mirrors, &format!("{}.bundle", workflow.id))?;
         let branch = format!("refs/heads/{}", workflow.branch);
+        let tip = at.repo().commit(&branch).await?;
+        let tree = at.repo().printed(&["rev-parse", &format!("{}^{{tree}}", work.reference)]).await?;
+        let state = json!([work.head, tip, String::from_utf8_lossy(&tree).trim()]);
+        let path = at.tree_path(&workflow.id);
+        if let Some(saved) = saved_before(&ask.save_to, &path, |item| item["state"] == state) {
+            // Whoever saved it was cut short before it was removed.
+            return Ok(SavedWork { files: work.files.len() as u64, ..saved });
+        }
+        let mut save = Save::begin(&ask.save_to, &self.mirrors, &format!("{}.bundle", workflow.id))?;
         let mut refs = vec![work.reference.as_str()];
-        if branch != work.reference && at.repo().commit(&branch).await?.is_some() {
+        if branch != work.reference && tip.is_some() {
             refs.push(&branch);
         }
         let kind = self.bundle_of(at, &refs, &save.file).await?;
         save.item = json!({ "head": null, "branch": workflow.branch, "bundle": kind, "base_commit": workflow.base_commit,
-            "commit": work.head, "salvage": work.reference,
+            "commit": work.head, "salvage": work.reference, "state": state,
             "changed": work.files.iter().take(MAX_NAMES).map(|it| &it.path).collect::<Vec<_>>() });
-        save.finish(&at.tree_path(&workflow.id), ("git", work.files.len() as u64), self.settings.save_max)
+        save.finish(&path, ("git", work.files.len() as u64), self.settings.save_max)
     }
 
     /// Writes references to a bundle: what the remote has not of them (`new`), or all of it (`whole`), since what the
@@ -329,6 +337,9 @@ impl<'a> Save<'a> {
         if bytes > max_bytes {
             return Err(Failure::new(Code::SaveFailed, format!("There are more than {max_bytes} bytes to save.")));
         }
+        if let Some(saved) = saved_before(self.to, path, |item| item["parts"][0]["sha256"] == sha256.as_str()) {
+            return Ok(SavedWork { files, ..saved });
+        }
         let what = if kind == "git" { "bundle" } else { "archive" };
         let name = self.file.file_name().map(|it| it.to_string_lossy().into_owned());
         let part = json!({ "file": name, "what": what, "bytes": bytes, "sha256": sha256 });
@@ -344,6 +355,19 @@ impl<'a> Save<'a> {
         manifest.insert("items".into(), json!([item]));
         Ok(SavedWork { location: self.place(manifest)?, kind, bytes, files })
     }
+}
+
+/// A finished save of a place, if it is the one that is meant and all of it is there.
+pub(super) fn saved_before(to: &SaveTo, path: &ContainerPath, is_it: impl Fn(&Value) -> bool) -> Option<SavedWork> {
+    std::fs::read_dir(&to.dir).ok()?.flatten().find_map(|entry| {
+        let manifest: Value = crate::files::read(&entry.path().join("manifest.json")).ok()??;
+        let item = manifest["items"].as_array()?.iter().find(|it| it["path"] == json!(path) && is_it(it))?;
+        let part = &item["parts"][0];
+        let (file, bytes) = (entry.path().join(part["file"].as_str()?), part["bytes"].as_u64()?);
+        let kind = if item["kind"] == "git" { "git" } else { "tree" };
+        let whole = sum(&file).is_ok_and(|(_, sha256)| part["sha256"] == sha256.as_str());
+        whole.then(|| SavedWork { location: entry.path(), kind, bytes, files: item["files"].as_u64().unwrap_or(0) })
+    })
 }
 
 fn no_place(err: impl std::fmt::Display) -> Failure {

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::WorktreeManager;
 use super::inside::Inside;
-use super::remove::{RemoveAsk, Save, SavedWork, not_saved};
+use super::remove::{RemoveAsk, Save, SavedWork, not_saved, saved_before};
 use super::setup::{MAX_ENTRIES, entries};
 use super::shared::ORPHANS;
 use crate::{Code, Failure, Result, WorkflowId};
@@ -75,10 +75,16 @@ impl WorktreeManager {
     }
 
     async fn save_refs(&self, at: &Inside, ask: &RemoveAsk) -> Result<SavedWork> {
+        let words = ["for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/tags", "refs/stash"];
+        let state = json!(String::from_utf8_lossy(&at.repo().printed(&words).await?));
+        let path = at.path("repo.git")?;
+        if let Some(saved) = saved_before(&ask.save_to, &path, |item| item["state"] == state) {
+            return Ok(saved);
+        }
         let mut save = Save::begin(&ask.save_to, &self.mirrors, "repository.bundle")?;
         let kind = self.bundle_of(at, &OWN, &save.file).await?;
-        save.item = json!({ "head": null, "bundle": kind });
-        save.finish(&at.path("repo.git")?, ("git", 0), self.settings.save_max)
+        save.item = json!({ "head": null, "bundle": kind, "state": state });
+        save.finish(&path, ("git", 0), self.settings.save_max)
     }
 
     async fn save_dir(&self, at: &Inside, dir: &str, ask: &RemoveAsk) -> Result<SavedWork> {

@@ -5,11 +5,13 @@
 
 mod line;
 mod trail;
+mod verify;
 
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
+pub(crate) use self::verify::{Broken, Verified, verify};
 use crate::context::{Context, Mouth};
 use crate::failure::Failure;
 

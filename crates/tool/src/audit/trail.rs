@@ -9,13 +9,13 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 /// The longest line, with its end.
-const MAX_LINE: usize = 4096;
+pub(super) const MAX_LINE: usize = 4096;
 
 /// A file that is larger is followed by another.
 const MAX_FILE: u64 = 16 << 20;
 
 /// That many files are kept.
-const KEPT: usize = 16;
+pub(super) const KEPT: usize = 16;
 
 /// A directory of such files.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ impl Trail {
     }
 }
 
-fn append(dir: &Path, line: Map<String, Value>, durable: bool) -> io::Result<()> {
+pub(super) fn append(dir: &Path, line: Map<String, Value>, durable: bool) -> io::Result<()> {
     let lock = private().write(true).open(dir.join("lock"))?;
     lock.lock()?;
     let files = files(dir)?;
@@ -52,7 +52,7 @@ fn append(dir: &Path, line: Map<String, Value>, durable: bool) -> io::Result<()>
     if durable { file.sync_data() } else { Ok(()) }
 }
 
-fn private() -> OpenOptions {
+pub(super) fn private() -> OpenOptions {
     let mut options = File::options();
     options.create(true).mode(0o600);
     options
@@ -97,7 +97,7 @@ fn written(mut line: Map<String, Value>, before: &Last) -> String {
 }
 
 /// All files, oldest first.
-fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
+pub(super) fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in dir.read_dir()? {
         let path = entry?.path();

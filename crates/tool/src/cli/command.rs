@@ -52,7 +52,7 @@ pub(super) fn command(table: &[Entry], words: &[OsString]) -> Command {
     };
     let others =
         [shell(), workspace(words), run(), worktree(words), worker(), sandbox(), saved(), setup(), call(), mcp()];
-    for command in table.iter().map(row).chain(others) {
+    for command in table.iter().map(row).chain(others).chain([start(), adopt(), audit()]) {
         let word = command.get_name().to_owned();
         root = root.subcommand(command.display_order(help::order(&word)).after_help(help::examples(&word)));
     }
@@ -109,6 +109,26 @@ fn saved() -> Command {
     let restore = Command::new("restore").about("Put saved work back").args([save, into.required(true), json()]);
     let about = "Show and restore the work that was saved when containers were removed";
     Command::new("saved").about(about).subcommand_required(true).subcommands([list, restore])
+}
+
+fn start() -> Command {
+    of_container("start", "Start a container of yours that has stopped")
+}
+
+fn adopt() -> Command {
+    of_container("adopt", "Let a running container that Coracle did not make be used like one that it did")
+}
+
+fn of_container(word: &'static str, about: &'static str) -> Command {
+    let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
+    let name = Arg::new("name").value_name("CONTAINER").required(true).help("Its name, or an id of at least 12 digits");
+    Command::new(word).about(about).args([name, json])
+}
+
+fn audit() -> Command {
+    let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
+    let verify = Command::new("verify").about("Check that no line was changed or taken away").arg(json);
+    Command::new("audit").about("The trail of what was done").subcommand_required(true).subcommand(verify)
 }
 
 fn setup() -> Command {

@@ -1,5 +1,6 @@
 //! The command line: every operation as a subcommand, and what only a person does.
 
+mod audit;
 mod collect;
 mod command;
 mod help;
@@ -16,6 +17,7 @@ mod tool;
 mod trust;
 mod worker;
 mod wrong;
+mod yours;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -115,6 +117,8 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
             code(setup::run(matches.get_flag("yes"), &host, &mut out).await)
         }
         "saved" => saved::run(matches, host, &options).await,
+        "audit" => audit::run(matches, host, &options).await,
+        "start" | "adopt" => yours::run(name, matches, host, &options).await,
         "workspace" => tool::workspace(matches, host, &options).await,
         "run" => match matches.subcommand() {
             Some((command::PACKAGES, matches)) => packages::run(matches, host, &options).await,
@@ -162,6 +166,15 @@ fn open(host: Host, options: &Options) -> Result<Context, Failure> {
     mouth::log(&cx);
     mouth::cancel_on_signals(cx.cancel.clone()).map_err(Failure::internal)?;
     Ok(cx)
+}
+
+/// The same, where nothing can be done with a configuration that is wrong.
+fn open_configured(host: Host, options: &Options) -> Result<Context, Failure> {
+    let cx = open(host, options)?;
+    match cx.config_fault.as_deref() {
+        Some(fault) => Err(fault.clone()),
+        None => Ok(cx),
+    }
 }
 
 async fn operation(

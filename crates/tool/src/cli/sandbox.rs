@@ -41,10 +41,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
 
 async fn done(verb: &str, matches: &ArgMatches, host: Host, options: &Options) -> Result<Map<String, Value>, Failure> {
     let tells = host.stderr_is_terminal;
-    let cx = super::open(host, options)?;
-    if let Some(fault) = cx.config_fault.as_deref() {
-        return Err(fault.clone());
-    }
+    let cx = super::open_configured(host, options)?;
     match verb {
         "list" => {
             let rows = sandbox::overview(&cx).await?;

@@ -18,10 +18,7 @@ use crate::render;
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
     let Some((verb, matches)) = matches.subcommand() else { return ExitCode::from(super::NOT_UNDERSTOOD) };
     let done = async {
-        let cx = super::open(host, options)?;
-        if let Some(fault) = cx.config_fault.as_deref() {
-            return Err(fault.clone());
-        }
+        let cx = super::open_configured(host, options)?;
         match verb {
             "list" => list(&cx, matches),
             _ => restore(&cx, matches).await,

@@ -17,10 +17,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
     if !host.stdin_is_terminal {
         return Err(Failure::new(Code::InvalidInput, "`shell` needs a terminal").hint("use `coracle exec` in a script"));
     }
-    let cx = super::open(host, options)?;
-    if let Some(fault) = cx.config_fault.as_deref() {
-        return Err(fault.clone());
-    }
+    let cx = super::open_configured(host, options)?;
     let name = matches.get_one::<String>("name").cloned().unwrap_or_default();
     let handle = Handle::parse(&name).map_err(|err| Failure::name("container", err))?;
     let found = find(&cx, &cx.store()?, &handle).await?;

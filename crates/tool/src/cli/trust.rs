@@ -26,10 +26,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
 
 async fn trust(matches: &ArgMatches, host: Host, options: &Options) -> Result<Map<String, Value>, Failure> {
     let name = matches.get_one::<String>("name").cloned().unwrap_or_default();
-    let cx = super::open(host, options)?;
-    if let Some(fault) = cx.config_fault.as_deref() {
-        return Err(fault.clone());
-    }
+    let cx = super::open_configured(host, options)?;
     let intent =
         audit::intent(&cx, "images_trust", &Map::from_iter([("image".to_owned(), name.clone().into())])).await?;
     let result = tools::trust(&cx, &name).await;

@@ -8,7 +8,7 @@ use clap::ArgMatches;
 use coracle_sandbox::{ProfileName, WorkflowId};
 use serde_json::Value;
 
-use super::{open, told};
+use super::told;
 use crate::context::{Context, Options};
 use crate::failure::Failure;
 use crate::host::Host;
@@ -22,10 +22,7 @@ const MAX_PROMPT: u64 = 16 << 20;
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
     let Some((_, matches)) = matches.subcommand() else { return ExitCode::from(super::NOT_UNDERSTOOD) };
     let done = async {
-        let cx = open(host, options)?;
-        if let Some(fault) = cx.config_fault.as_deref() {
-            return Err(fault.clone());
-        }
+        let cx = super::open_configured(host, options)?;
         let (profile, id, task) = asked(&cx, matches)?;
         let home = cx.homes().of(&cx, &profile, &id).await?;
         sandbox::work(&cx, &home, (&profile, &id), task, |event| render::print(&event.to_string())).await

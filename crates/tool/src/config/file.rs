@@ -7,7 +7,7 @@ use coracle_provision::env::EnvRules;
 use coracle_runtime::PatternSet;
 use serde_json::json;
 
-use super::{Config, Preset};
+use super::{Config, Preset, strict};
 use crate::failure::Failure;
 use crate::host::Host;
 
@@ -38,6 +38,8 @@ impl Config {
     /// `config_invalid`, with key and line.
     pub fn read(text: &str, json: bool) -> Result<Self, Failure> {
         let config: Self = if json { from_json(text)? } else { from_toml(text)? };
+        // Read whole before: what is wrong is told with the line of the person's own text.
+        let config = if config.policy == Preset::Strict { with_strict_defaults(text, json)? } else { config };
         let faults = config.faults();
         let Some((key, message)) = faults.first() else { return Ok(config) };
         let problem = |(key, message): &(&str, String)| json!({ "field": key, "message": message });
@@ -53,8 +55,9 @@ impl Config {
                 faults.push((key, message.to_owned()));
             }
         };
-        let strict = "`strict` is not in this release; leave `policy` out, or say `standard`";
-        refuse(self.policy == Preset::Strict, "policy", strict);
+        if self.policy == Preset::Strict {
+            strict::faults(self).into_iter().for_each(|(key, why)| refuse(true, key, why));
+        }
         let size = "must be at least 16m";
         refuse(self.workspace.memory.0 < 16 << 20, "workspace.memory", size);
         refuse(self.run_code.memory.0 < 16 << 20, "run_code.memory", size);
@@ -135,9 +138,6 @@ impl Config {
         for fault in self.run_code.preload.iter().filter_map(super::Preload::fault) {
             refuse(true, "run_code.preload", fault);
         }
-        // Also for when `strict` itself is no longer refused: there is no way to keep a program of the host in.
-        let isolated = "is not for `strict`: nothing keeps the snippets in";
-        refuse(self.policy == Preset::Strict && self.run_code.preload.is_some(), "run_code.preload", isolated);
         for fault in self.workspace.mounts.iter().filter_map(super::HostMount::fault) {
             refuse(true, "workspace.mounts", &fault);
         }
@@ -199,6 +199,18 @@ fn from_toml(text: &str) -> Result<Config, Failure> {
         let (key, at) = (err.path().to_string(), line(err.inner()));
         let at = at.or_else(|| line_of(text, &key));
         invalid(&key, at, err.inner().message())
+    })
+}
+
+fn with_strict_defaults(text: &str, json: bool) -> Result<Config, Failure> {
+    let unread = |why: String| invalid("", None, &why);
+    let own = match json {
+        true => serde_json::from_str(text).map_err(|err| unread(err.to_string()))?,
+        false => toml::from_str(text).map_err(|err| unread(err.message().to_owned()))?,
+    };
+    serde_path_to_error::deserialize(strict::beneath(own)).map_err(|err| {
+        let key = err.path().to_string();
+        invalid(&key, line_of(text, &key), &err.inner().to_string())
     })
 }
 
@@ -267,10 +279,9 @@ mod tests {
         assert_snapshot!(check("[exec]\n\ntimeout = \"soon\"\n"), @r#"the configuration cannot be used, `exec.timeout` in line 3: invalid value: string "soon", expected seconds as a number, or text such as `90s`, `10m`, `24h`, `7d` | "exec.timeout" 3"#);
         assert_snapshot!(check("[security]\nimages = [\"[\"]\n"), @r#"the configuration cannot be used, `security.images` in line 2: `[` is not a pattern | "security.images" 2"#);
         assert_snapshot!(check("engine = \"warp\"\n"), @r#"the configuration cannot be used, `engine` in line 1: unknown variant `warp`, expected one of `auto`, `docker`, `podman`, `container`, `fake` | "engine" 1"#);
-        assert_snapshot!(check("policy = \"strict\"\n"), @r#"the configuration cannot be used, `policy` in line 1: `strict` is not in this release; leave `policy` out, or say `standard` | "policy" 1"#);
         assert_snapshot!(check("x ="), @r#"the configuration cannot be used, line 1: string values must be quoted, expected literal string | "" 1"#);
         assert_snapshot!(check("{\"exec\": {\n\"max_parallel\": 0}}"), @r#"the configuration cannot be used, `exec.max_parallel` in line 2: must be at least 1 | "exec.max_parallel" 2"#);
-        assert_snapshot!(check("{\"exec\": {\n\"grce\": 1}}"), @r#"the configuration cannot be used, `exec.grce` in line 2: unknown field `grce`, expected one of `timeout`, `timeout_max`, `silence_timeout`, `grace`, `inline`, `inline_mcp`, `keep_bytes`, `keep_total`, `keep_for`, `max_parallel` at line 2 column 6 | "exec.grce" 2"#);
+        assert_snapshot!(check("{\"exec\": {\n\"grce\": 1}}"), @r#"the configuration cannot be used, `exec.grce` in line 2: unknown field `grce`, expected one of `timeout`, `timeout_max`, `silence_timeout`, `grace`, `inline`, `inline_mcp`, `keep_bytes`, `keep_total`, `keep_for`, `max_parallel`, `redact` at line 2 column 6 | "exec.grce" 2"#);
         assert_snapshot!(check("[workspace]\nroot = \"here\""), @r#"the configuration cannot be used, `workspace.root` in line 2: must be absolute, or begin with `~/` | "workspace.root" 2"#);
     }
 

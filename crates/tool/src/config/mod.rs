@@ -7,6 +7,7 @@ mod mounts;
 mod passthrough;
 mod policy;
 mod sandbox;
+mod strict;
 mod words;
 mod workspace;
 
@@ -28,14 +29,14 @@ pub use self::sandbox::{
     ProxyNetwork, ProxyTransport, Sandbox, SandboxNetwork, Worker, Worktree, WorktreeMode,
 };
 pub use self::words::{CrossSession, Engine, Fallback, Guest, Level, NetworkGrant, Preset, SnapshotSecrets};
-pub use self::workspace::{EnvKeyCase, PathCharset, Preload, RunCode, TimeoutAction, Workspace};
+pub use self::workspace::{EnvKeyCase, PathCharset, Preload, RunCode, TimeoutAction, Workspace, WorkspaceMode};
 use crate::args::Seconds;
 
-/// The whole file, with the defaults of `standard`.
+/// The whole file. What is missing has the default of `standard`, or that of `strict` where the file says so.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The preset that the defaults come from.
+    /// The preset that the defaults come from, and how much is kept in.
     pub policy: Preset,
     /// Which engine makes containers.
     pub engine: Engine,
@@ -125,6 +126,14 @@ impl Default for Config {
             lifecycle: Lifecycle::default(),
             log: Log::default(),
         }
+    }
+}
+
+impl Config {
+    /// Nobody is root inside, and nothing of the host is in reach.
+    #[must_use]
+    pub fn is_strict(&self) -> bool {
+        self.policy == Preset::Strict
     }
 }
 
@@ -271,6 +280,8 @@ pub struct Exec {
     pub keep_for: Seconds,
     /// Commands at once.
     pub max_parallel: u32,
+    /// Live secrets are taken out of what commands and jobs print.
+    pub redact: bool,
 }
 
 impl Default for Exec {
@@ -286,6 +297,7 @@ impl Default for Exec {
             keep_total: ByteSize::mib(512),
             keep_for: Seconds::new(3600),
             max_parallel: 64,
+            redact: false,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use coracle_runtime::{ByteSize, Limits, PatternSet, Policy};
 
-use super::{Config, NetworkGrant};
+use super::{Config, NetworkGrant, WorkspaceMode};
 use crate::host::Host;
 use crate::state::StateDir;
 
@@ -17,7 +17,7 @@ pub fn policy(config: &Config, host: &Host, state: &StateDir) -> Policy {
         home: host.home.clone(),
         denied: denied(host, state),
         scratch: state.scratch(),
-        binds: true,
+        binds: config.workspace.mode == WorkspaceMode::Bind,
         memory_max: security.memory_max,
         cpus_max: (security.cpus_max > 0.0).then_some(security.cpus_max),
         pids_max: security.pids_max,
@@ -28,12 +28,16 @@ pub fn policy(config: &Config, host: &Host, state: &StateDir) -> Policy {
         allow_gpu: security.allow_gpu,
         allow_root: security.allow_root,
         open_network: security.network == NetworkGrant::Open,
+        strict: config.is_strict(),
         // Patterns were tried when the file was read; one that fails all the same allows nothing.
         images: PatternSet::new(&security.images).unwrap_or_default(),
     }
 }
 
 fn allow_roots(config: &Config, host: &Host, state: &StateDir) -> Vec<PathBuf> {
+    if config.is_strict() {
+        return config.workspace.allow_roots.clone();
+    }
     let working = config.working_dir(host);
     let wide = working == host.home || working.parent().is_none();
     let working = (!wide).then_some(working);

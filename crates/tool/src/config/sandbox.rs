@@ -308,6 +308,8 @@ pub enum ProxyTransport {
     Unix,
     /// By the link to its guest.
     Link,
+    /// By a network of a sandbox's own. Where that leads to more of this host than the proxy, there is no sandbox.
+    Tcp,
 }
 
 impl Default for Proxy {

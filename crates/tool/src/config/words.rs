@@ -17,7 +17,7 @@ words! {
         /// Binds, root inside, a bridge.
         #[default]
         Standard,
-        /// Not in this release: refused when the file is read.
+        /// Copies, one user without privileges, no network.
         Strict,
     }
 }
@@ -75,6 +75,8 @@ words! {
         /// A bridge with a way out may be used.
         #[default]
         Open,
+        /// No bridge; names that are listed may be reached by the proxy on this host.
+        Proxy,
         /// Loopback only.
         None,
     }

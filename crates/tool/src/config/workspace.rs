@@ -18,6 +18,8 @@ use crate::tools::Toolset;
 pub struct Workspace {
     /// The working directory; the one we were started in when missing.
     pub root: Option<PathBuf>,
+    /// How directories of the host come into containers.
+    pub mode: WorkspaceMode,
     /// Further directories that may be mounted and copied from and to.
     pub allow_roots: Vec<PathBuf>,
     /// Paths in a bind that are mounted read-only over it.
@@ -62,6 +64,17 @@ pub struct Workspace {
     pub event_previews: bool,
 }
 
+/// How directories of the host come into containers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WorkspaceMode {
+    /// They are there themselves.
+    #[default]
+    Bind,
+    /// Their files are copied in, once.
+    Copy,
+}
+
 /// Which characters paths may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -87,6 +100,7 @@ impl Default for Workspace {
         let owned = |all: &[&str]| all.iter().map(|it| (*it).to_owned()).collect();
         Self {
             root: None,
+            mode: WorkspaceMode::Bind,
             allow_roots: Vec::new(),
             protected: owned(DEFAULT_PROTECTED),
             mounts: Vec::new(),

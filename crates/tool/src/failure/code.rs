@@ -66,6 +66,7 @@ pub enum Code {
     ComposeFailed,
     Unhealthy,
     SaveFailed,
+    AuditBroken,
     CleanupFailed,
     Partial,
     Cancelled,

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::Name;
 use crate::context::Context;
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
 use crate::op::Operation;
+use crate::proxied;
 use crate::reach::{Act, allowed};
 
 /// Make a network on which containers find each other by name. Put them on it with `network` of `create`.
@@ -38,12 +39,59 @@ impl Operation for CreateNetwork {
     type Answer = Made;
 
     async fn run(self, cx: &Context) -> Result<Made, Failure> {
-        let ready = super::preflight::ensure_ready(cx).await?;
         let (session, internal) = (cx.session.to_string(), self.internal.unwrap_or(false));
+        if !internal {
+            leads_out(cx)?;
+        }
+        let ready = super::preflight::ensure_ready(cx).await?;
         let new = NewNetwork { name: self.name, session, internal };
         let (network, created) = coracle_lifecycle::create_network(&*ready.runtime, &cx.store()?, &new).await?;
         allowed(cx, network.session.as_deref().unwrap_or_default(), &network.name, Act::Use)?;
         let detail = if created { "Created" } else { "It exists already" };
         Ok(Made { network: network.name, network_id: network.id, created, internal: network.internal, detail })
+    }
+}
+
+/// A bridge with a way out is not made where nobody could be given it.
+fn leads_out(cx: &Context) -> Result<(), Failure> {
+    if cx.config.is_strict() {
+        let message = "`policy = \"strict\"` gives no container a way out, and this network would be one";
+        return Err(Failure::new(Code::PolicyDenied, message)
+            .detail("rule", "network.open")
+            .detail("setting", "policy")
+            .hint("say `internal: true`"));
+    }
+    proxied::open(cx, "and this network would be one").map_err(|failure| failure.hint("say `internal: true`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use crate::config::{Config, NetworkGrant, Preset};
+    use crate::{Context, Input, answer, ops};
+
+    #[tokio::test]
+    async fn a_network_with_a_way_out_is_made_only_where_the_person_allows_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let usual = Context::for_tests(dir.path());
+        let make = async |change: fn(&mut Config), internal: bool| {
+            let mut config = (*usual.config).clone();
+            change(&mut config);
+            let mut cx = usual.clone();
+            cx.config = Arc::new(config);
+            let call = json!({ "operation": "create_network", "name": "n", "internal": internal });
+            let answer = answer(ops::ALL, &cx, Input::Text(call.to_string().into())).await;
+            answer.get("details").map_or(Value::Null, |it| it["rule"].clone())
+        };
+        let closed: fn(&mut Config) = |it| it.security.network = NetworkGrant::Proxy;
+        let strict: fn(&mut Config) = |it| it.policy = Preset::Strict;
+        for change in [closed, strict] {
+            assert_eq!(make(change, false).await, "network.open");
+        }
+        assert_eq!(make(closed, true).await, Value::Null);
+        assert_eq!(make(|_| {}, true).await, Value::Null);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use coracle_lifecycle::{Error, Record, Role, Saved, Store, at_hand, reconcile};
+use coracle_lifecycle::{Destroyed as Removed, Error, Finding, Record, Review, Role, Saved, Store, at_hand, reconcile};
 use coracle_runtime::{ContainerName, ContainerRuntime, Handle, ProjectName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
 use crate::ops::removing;
-use crate::reach::{Act, allowed, reach};
+use crate::reach::{Act, Warning, allowed, reach};
 
 /// Remove a container with all that only it used. Work that only it has is saved on the host first. A second time
 /// succeeds quietly.
@@ -41,8 +41,15 @@ pub(crate) struct Destroyed {
     detail: &'static str,
     already_gone: bool,
     saved: Vec<Saved>,
+    /// What to look at in directories of the host that it could write.
+    review: Vec<Finding>,
     compose_project: Option<ProjectName>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<Warning>,
 }
+
+/// What became of one that was adopted.
+pub(super) const FORGOTTEN: &str = "Forgotten: it was adopted, and is left as it is";
 
 impl Operation for Destroy {
     const NAME: &'static str = "destroy";
@@ -59,7 +66,7 @@ impl Operation for Destroy {
                 let unknown = matches!(failure.code, crate::failure::Code::NotFound | crate::failure::Code::NotManaged);
                 // One that was ours is gone for good, also when a stranger took its name since.
                 return match gone.filter(|_| unknown) {
-                    Some(container) => Ok(answer(container, true, (Vec::new(), None))),
+                    Some(container) => Ok(answer(container, None, Removed::gone())),
                     None => Err(failure),
                 };
             }
@@ -67,7 +74,7 @@ impl Operation for Destroy {
         let record = with_its_stack(&store, record, self.compose_project.as_ref())?;
         let done = coracle_lifecycle::destroy(&*runtime, &store, &record, &removing).await;
         let done = done.map_err(|err| Failure::from(err).known("container", &record.name))?;
-        Ok(answer(record.name, done.already_gone, (done.saved, record.compose_project)))
+        Ok(answer(record.name, record.compose_project, done))
     }
 }
 
@@ -108,10 +115,21 @@ fn with_its_stack(store: &Store, record: Record, asked: Option<&ProjectName>) ->
     }
 }
 
-fn answer(
-    container: ContainerName,
-    already_gone: bool,
-    (saved, compose_project): (Vec<Saved>, Option<ProjectName>),
-) -> Destroyed {
-    Destroyed { container, detail: "Destroyed", already_gone, saved, compose_project }
+fn answer(container: ContainerName, compose_project: Option<ProjectName>, removed: Removed) -> Destroyed {
+    let Removed { already_gone, saved, review, forgotten } = removed;
+    let detail = if forgotten { FORGOTTEN } else { "Destroyed" };
+    let warnings = to_review(&review).into_iter().collect();
+    let review = review.findings;
+    Destroyed { container, detail, already_gone, saved, review, compose_project, warnings }
+}
+
+/// Somebody has to look before the host acts on it.
+pub(crate) fn to_review(review: &Review) -> Option<Warning> {
+    let places = review.findings.len();
+    if places == 0 && !review.more {
+        return None;
+    }
+    let more = if review.more { "; not all could be looked through, or there are more" } else { "" };
+    let message = format!("{places} places in directories of the host are to be looked at by the person{more}");
+    Some(Warning::new("review", message))
 }

@@ -1,6 +1,8 @@
 //! `destroy_all`: the containers of this session, or of all.
 
-use coracle_lifecycle::{Listed, OwnNetwork, Removing, Saved, Store, drop_networks, list, reconcile};
+use coracle_lifecycle::{
+    Destroyed, Finding, Listed, OwnNetwork, Removing, Review, Saved, Store, drop_networks, list, reconcile,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +10,9 @@ use crate::config::CrossSession;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
+use crate::ops::destroy::{FORGOTTEN, to_review};
 use crate::ops::removing;
+use crate::reach::Warning;
 
 /// Remove all containers of this session. Work that only they have is saved on the host first.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -42,6 +46,8 @@ pub(crate) struct AllDestroyed {
     destroyed: usize,
     results: Vec<One>,
     networks_removed: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<Warning>,
 }
 
 #[derive(Debug, Serialize)]
@@ -51,8 +57,15 @@ struct One {
     detail: &'static str,
     kept: bool,
     saved: Vec<Saved>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    review: Vec<Finding>,
     error: Option<String>,
     code: Option<Code>,
+    /// It was adopted, and is left as it is.
+    #[serde(skip)]
+    forgotten: bool,
+    #[serde(skip)]
+    warning: Option<Warning>,
 }
 
 impl Operation for DestroyAll {
@@ -97,14 +110,15 @@ pub(super) async fn all(
     for it in listed.into_iter().filter(|it| meant(it)) {
         let kept = it.record.persistent && !persistent_too;
         results.push(match kept {
-            true => one(&it, "Kept: persistent", true, Ok(Vec::new())),
+            true => One { detail: "Kept: persistent", kept: true, ..one(&it, Ok(Destroyed::gone())) },
             false => destroy(cx, &store, &it, removing).await,
         });
     }
-    let destroyed = results.iter().filter(|it| it.success && !it.kept).count();
+    let destroyed = results.iter().filter(|it| it.success && !it.kept && !it.forgotten).count();
+    let warnings: Vec<_> = results.iter().filter_map(|it| it.warning.clone()).collect();
     let failed = results.iter().filter(|it| !it.success).count();
     let networks_removed = drop_networks(cx, &store, unused).await?;
-    let answer = AllDestroyed { destroyed, results, networks_removed };
+    let answer = AllDestroyed { destroyed, results, networks_removed, warnings };
     if failed == 0 {
         return Ok(answer);
     }
@@ -113,30 +127,79 @@ pub(super) async fn all(
         .known("destroyed", answer.destroyed)
         .known("results", &answer.results)
         .known("networks_removed", &answer.networks_removed)
+        .known("warnings", &answer.warnings)
         .hint("`results` say why; the next call goes on from there"))
 }
 
 async fn destroy(cx: &Context, store: &Store, it: &Listed, removing: &Removing<'_>) -> One {
     let done = async {
         let runtime = cx.runtime_for(it.record.engine, &it.record.endpoint)?;
-        Ok::<_, Failure>(coracle_lifecycle::destroy(&*runtime, store, &it.record, removing).await?.saved)
+        Ok::<_, Failure>(coracle_lifecycle::destroy(&*runtime, store, &it.record, removing).await?)
     };
-    let done = done.await;
-    one(it, if done.is_ok() { "Destroyed" } else { "Not destroyed" }, false, done)
+    one(it, done.await)
 }
 
-fn one(it: &Listed, detail: &'static str, kept: bool, done: Result<Vec<Saved>, Failure>) -> One {
-    let (saved, failure) = match done {
-        Ok(saved) => (saved, None),
-        Err(failure) => (Vec::new(), Some(failure)),
+fn one(it: &Listed, done: Result<Destroyed, Failure>) -> One {
+    let name = it.record.name.to_string();
+    let (detail, Destroyed { saved, review, forgotten, .. }, failure) = match done {
+        Ok(done) if done.forgotten => (FORGOTTEN, done, None),
+        Ok(done) => ("Destroyed", done, None),
+        Err(failure) => ("Not destroyed", Destroyed::gone(), Some(failure)),
     };
     One {
         success: failure.is_none(),
-        container: it.record.name.to_string(),
+        warning: of(&name, &review),
+        container: name,
         detail,
-        kept,
+        kept: false,
         saved,
+        review: review.findings,
         code: failure.as_ref().map(|it| it.code),
         error: failure.map(|it| it.message),
+        forgotten,
+    }
+}
+
+/// Of several it says whose.
+fn of(name: &str, review: &Review) -> Option<Warning> {
+    let warning = to_review(review)?;
+    Some(Warning::new(warning.code, format!("`{name}`: {}", warning.message)))
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::fake::LOCAL_IMAGE;
+    use coracle_runtime::{
+        ContainerName, ContainerRuntime as _, FakeRuntime, Handle, ImageAct, ImageRef, NetworkOn, admit,
+    };
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::op::{Input, answer};
+
+    #[tokio::test]
+    async fn what_was_adopted_is_forgotten_and_not_counted() {
+        let (dir, fake) = (tempfile::tempdir().unwrap(), FakeRuntime::new());
+        let cx = Context::for_tests(dir.path()).with_fake(fake.clone());
+        let image = ImageRef::parse(LOCAL_IMAGE).unwrap();
+        let found = fake.image(ImageAct::Find(vec![image.clone()])).await.unwrap();
+        let spec = crate::resolve::bare(ContainerName::parse("theirs").unwrap(), image);
+        let spec = admit(spec, &cx.policy().unwrap()).unwrap().on(found[0].id.clone(), NetworkOn::EngineDefault);
+        let id = fake.create(&spec).await.unwrap();
+        fake.start(&id).await.unwrap();
+        let handle = Handle::parse("theirs").unwrap();
+        coracle_lifecycle::adopt(&cx, &cx.store().unwrap(), &handle, cx.session.as_str()).await.unwrap();
+        let call = json!({ "operation": "destroy_all", "confirm": true, "include_persistent": true });
+        let Value::Object(call) = call else { panic!("a call is an object") };
+        let all = Value::Object(answer(crate::ops::ALL, &cx, Input::Object(call)).await);
+        assert_eq!((&all["destroyed"], &all["results"][0]["detail"]), (&0.into(), &FORGOTTEN.into()), "{all:#}");
+        assert!(fake.inspect(&handle).await.unwrap().running());
+    }
+
+    #[test]
+    fn a_review_that_was_cut_is_said_with_the_name() {
+        assert!(of("web", &Review::default()).is_none());
+        let cut = of("web", &Review { more: true, ..Review::default() }).unwrap();
+        assert!(cut.code == "review" && cut.message.starts_with("`web`: 0 places"), "{}", cut.message);
     }
 }

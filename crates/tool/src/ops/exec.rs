@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coracle_runtime::{
     AtLimit, ByteSize, Capture, ContainerPath, Exec as RuntimeExec, ExecLimits, ExecOutput, Exit, Handle, Ids, Input,
-    Inside, JobId, LimitKind,
+    Inside, JobId, LimitKind, Redactor,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,7 @@ use crate::context::{Context, Mouth};
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
 use crate::reach::{Act, Reached, Warning, reach_inside};
+use crate::redacted;
 use crate::resolve::{no_secret, plain_env};
 
 /// Run a command in a container and wait for it. A command that fails or is ended at a limit is a successful call: see
@@ -113,6 +114,7 @@ impl Operation for Exec {
         let as_root = self.as_root.unwrap_or(false);
         let Reached { record, inside, session, mut warnings } = reach_inside(cx, &self.container, as_root).await?;
         self.check_plain(&inside, &env)?;
+        let redactor = Box::pin(redacted::redactor(cx, &record, &inside, &env)).await?;
         let mut exec: RuntimeExec = session.exec(self.command.0.clone());
         if let Some(workdir) = &self.workdir {
             exec.workdir = session.workdir.join(workdir)?;
@@ -123,12 +125,15 @@ impl Operation for Exec {
         exec.at_limit = if self.on_timeout == Some(OnTimeout::Keep) { AtLimit::Keep } else { AtLimit::End };
         exec.keep_bytes = usize::try_from(self.max_output(cx).0).unwrap_or(usize::MAX);
         exec.cancel = cx.cancel.clone();
-        exec.live = cx.progress.live();
+        exec.live = redacted::live(cx.progress.live(), &redactor);
         let workdir = exec.workdir.clone();
         let _place = cx.place().await?;
         let output = match inside.exec(exec).await {
             Ok(output) => output,
-            Err(err) => return Err(failed(lost_with_container(cx, &self.container, err).await, record.name.as_str())),
+            Err(err) => {
+                let err = lost_with_container(cx, &self.container, err).await;
+                return Err(failed(err, record.name.as_str(), &redactor));
+            }
         };
         if output.exit == Exit::Cancelled {
             return Err(Failure::cancelled().known("container", &record.name).detail("tree_ended", output.tree_ended));
@@ -138,7 +143,7 @@ impl Operation for Exec {
         }
         warnings.extend(noteworthy(&output));
         let encoding = self.encoding.unwrap_or_default();
-        Ok(Ran { workdir, warnings, ..ran(&output, encoding, record.name.to_string(), session.user) })
+        Ok(Ran { workdir, warnings, ..ran(&output, encoding, (record.name.to_string(), session.user), &redactor) })
     }
 }
 
@@ -241,11 +246,12 @@ impl Exec {
 }
 
 /// What a command had printed when its container ended is still the caller's.
-fn failed(err: coracle_runtime::Error, container: &str) -> Failure {
+fn failed(err: coracle_runtime::Error, container: &str, redactor: &Redactor) -> Failure {
     let so_far = match &err {
         coracle_runtime::Error::NotRunning { output: Some(output), .. }
         | coracle_runtime::Error::GuestLost { output: Some(output), .. } => {
-            Some((shown(&output.stdout, Encoding::Text, None), shown(&output.stderr, Encoding::Text, None)))
+            let text = |it: &Capture| shown(it, Encoding::Text, None, redactor);
+            Some((text(&output.stdout), text(&output.stderr)))
         }
         _ => None,
     };
@@ -256,7 +262,7 @@ fn failed(err: coracle_runtime::Error, container: &str) -> Failure {
     }
 }
 
-fn ran(output: &ExecOutput, encoding: Encoding, container: String, user: Ids) -> Ran {
+fn ran(output: &ExecOutput, encoding: Encoding, (container, user): (String, Ids), redactor: &Redactor) -> Ran {
     let (code, kind) = match output.exit {
         Exit::Code(code) => (Some(code), None),
         // What `timeout` of coreutils exits with; `timed_out` tells it from a command's own 124.
@@ -268,8 +274,8 @@ fn ran(output: &ExecOutput, encoding: Encoding, container: String, user: Ids) ->
     Ran {
         returncode: code,
         exit_code: code,
-        stdout: shown(&output.stdout, encoding, job.map(|it| (it, "stdout"))),
-        stderr: shown(&output.stderr, encoding, job.map(|it| (it, "stderr"))),
+        stdout: shown(&output.stdout, encoding, job.map(|it| (it, "stdout")), redactor),
+        stderr: shown(&output.stderr, encoding, job.map(|it| (it, "stderr")), redactor),
         timed_out: kind.is_some(),
         timeout_kind: kind,
         signal: output.signal.map(coracle_jobs::signal_name).filter(|_| kind.is_none()),
@@ -291,24 +297,29 @@ fn ran(output: &ExecOutput, encoding: Encoding, container: String, user: Ids) ->
 
 /// A stream as it is answered: whole, or both ends with a line between them that counts what is missing. Base64 gives
 /// the start alone, since two ends would not decode as one.
-fn shown(capture: &Capture, encoding: Encoding, kept: Option<(&JobId, &str)>) -> String {
-    match (encoding, capture.left_out()) {
-        (Encoding::Text, 0) => capture.text(),
-        (Encoding::Text, left_out) => {
-            let (head, tail) = (whole_start(capture.head()), capture.tail());
-            let tail = whole_end(&tail);
-            let rest = kept.map_or_else(String::new, |(job, stream)| {
-                format!("; job_read job_id={job} stream={stream} offset={}", head.len())
-            });
-            format!(
-                "{}\n[… {left_out} bytes left out{rest} …]\n{}",
-                String::from_utf8_lossy(head),
-                String::from_utf8_lossy(tail)
-            )
-        }
-        (Encoding::Base64, 0) => STANDARD.encode(capture.bytes()),
-        (Encoding::Base64, _) => STANDARD.encode(capture.head()),
+fn shown(capture: &Capture, encoding: Encoding, kept: Option<(&JobId, &str)>, redactor: &Redactor) -> String {
+    let (left_out, tail) = (capture.left_out(), capture.tail());
+    let clean = |bytes: &[u8]| redactor.clean_between(&[], bytes, &[]);
+    if left_out == 0 {
+        let whole = clean(&capture.bytes());
+        return match encoding {
+            Encoding::Text => String::from_utf8_lossy(&whole).into_owned(),
+            Encoding::Base64 => STANDARD.encode(whole),
+        };
     }
+    // Half a secret is one, too.
+    let head = &capture.head()[..capture.head().len() - redactor.unfinished(capture.head())];
+    if encoding == Encoding::Base64 {
+        return STANDARD.encode(clean(head));
+    }
+    let (head, tail) = (whole_start(head), whole_end(&tail));
+    let tail = &tail[redactor.left_over(tail)..];
+    let rest = kept.map_or_else(String::new, |(job, stream)| {
+        format!("; job_read job_id={job} stream={stream} offset={}", head.len())
+    });
+    let (head, tail) = (clean(head), clean(tail));
+    let (head, tail) = (String::from_utf8_lossy(&head), String::from_utf8_lossy(&tail));
+    format!("{head}\n[… {left_out} bytes left out{rest} …]\n{tail}")
 }
 
 /// Without the character that was cut at the end.
@@ -335,17 +346,17 @@ mod tests {
 
     #[test]
     fn a_stream_within_its_limit_is_given_whole() {
-        assert_eq!(shown(&capture(10, b"a\xffb"), Encoding::Text, None), "a\u{fffd}b");
-        assert_eq!(shown(&capture(10, b"a\xffb"), Encoding::Base64, None), "Yf9i");
+        assert_eq!(shown(&capture(10, b"a\xffb"), Encoding::Text, None, &Redactor::default()), "a\u{fffd}b");
+        assert_eq!(shown(&capture(10, b"a\xffb"), Encoding::Base64, None, &Redactor::default()), "Yf9i");
     }
 
     #[test]
     fn a_cut_stream_has_both_ends_cut_between_characters() {
         let text = "ä".repeat(50);
         let cut = capture(10, text.as_bytes());
-        assert_eq!(shown(&cut, Encoding::Text, None), "ää\n[… 90 bytes left out …]\nää");
+        assert_eq!(shown(&cut, Encoding::Text, None, &Redactor::default()), "ää\n[… 90 bytes left out …]\nää");
         let job = JobId::parse("0a1b2c3d").unwrap();
         let rest = "; job_read job_id=0a1b2c3d stream=stderr offset=4 …]";
-        assert!(shown(&cut, Encoding::Text, Some((&job, "stderr"))).contains(rest));
+        assert!(shown(&cut, Encoding::Text, Some((&job, "stderr")), &Redactor::default()).contains(rest));
     }
 }

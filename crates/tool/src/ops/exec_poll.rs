@@ -11,6 +11,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
 use crate::reach::Warning;
+use crate::redacted;
 
 /// Look at a job: its state and the last lines that it printed. To wait for it, call `job_wait`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -57,6 +58,7 @@ impl Operation for ExecPoll {
             );
         }
         let guided = guided(cx, &self.container, false).await?;
+        let redactor = guided.redactor(cx).await?;
         let lines = self.lines.unwrap_or(cx.config.jobs.poll_lines);
         let Polled { job, tail } = {
             let asked = coracle_jobs::poll(&guided.link, &self.job_id, lines).await;
@@ -64,7 +66,7 @@ impl Operation for ExecPoll {
         };
         Ok(Seen {
             running: job.running(),
-            output: String::from_utf8_lossy(&tail.bytes).into_owned(),
+            output: redacted::clean_text(&redactor, &tail.bytes),
             exit_code: job.exit_code,
             state: job.state,
             signal: signal(&job),

@@ -1,15 +1,17 @@
 //! What the operations on jobs share.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use coracle_jobs::{Job, State};
 use coracle_lifecycle::{Record, RecordedJob, Session};
-use coracle_runtime::{Handle, JobId, Link};
+use coracle_runtime::{Handle, JobId, Link, Redactor};
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::reach::{Reached, Warning, reach_inside};
+use crate::redacted;
 
 /// A container whose guest remembers jobs.
 pub(super) struct Guided {
@@ -38,10 +40,16 @@ pub(super) async fn running(cx: &Context, record: &Record) -> usize {
         coracle_jobs::list(&link).await.ok()
     };
     let jobs = tokio::time::timeout(SOON, ask).await.ok().flatten().unwrap_or_default();
-    jobs.iter().filter(|it| it.running() && !it.foreground).count()
+    // What a container was made to run is no work of somebody's.
+    jobs.iter().filter(|it| it.running() && !it.foreground && it.id != JobId::main()).count()
 }
 
 impl Guided {
+    /// What is taken out of the output of its jobs.
+    pub(super) async fn redactor(&self, cx: &Context) -> Result<Redactor, Failure> {
+        Box::pin(redacted::of_link(cx, &self.record, &self.link, &BTreeMap::new())).await
+    }
+
     /// What became of a job, or that it is lost: the record knows it from an earlier run of the guest.
     pub(super) async fn or_lost<T>(
         &self,

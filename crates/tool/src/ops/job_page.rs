@@ -3,13 +3,14 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coracle_jobs::{Format, Found, From, MAX_PAGE, Match, Page, Part, Read, Search};
-use coracle_runtime::{ByteSize, JobId, Link};
+use coracle_runtime::{ByteSize, JobId, Link, Redactor};
 use serde::Serialize;
 
 use super::job::Encoding;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::reach::Warning;
+use crate::redacted;
 
 /// What is asked of kept output, as the caller gave it.
 #[derive(Clone, Debug)]
@@ -70,16 +71,23 @@ impl JobPage {
     ///
     /// # Errors
     /// What is asked for makes no sense, or nobody has that job.
-    pub(crate) async fn read(&self, cx: &Context, link: &Link) -> Result<Output, Failure> {
+    pub(crate) async fn read(&self, cx: &Context, link: &Link, redactor: &Redactor) -> Result<Output, Failure> {
         match self.resolve()? {
             Ask::Page(read) => {
                 let encoding = self.encoding.unwrap_or_default();
-                let read = cx.unless_cancelled(async { Ok(coracle_jobs::read(link, read).await?) }).await?;
+                let of = (&self.job_id, self.part());
+                let read = async { redacted::page(redactor, link, of, coracle_jobs::read(link, read).await?).await };
+                let read = cx.unless_cancelled(read).await?;
                 Ok(page(self, &read, encoding))
             }
             Ask::Matches(search) => {
                 let found = cx.unless_cancelled(async { Ok(coracle_jobs::search(link, search).await?) }).await;
-                Ok(matches(self, found.map_err(|failure| failure.detail("field", "pattern"))?))
+                let mut found = found.map_err(|failure| failure.detail("field", "pattern"))?;
+                for it in &mut found.matches {
+                    let lines = it.before.iter_mut().chain(&mut it.after).chain([&mut it.text]);
+                    lines.for_each(|line| *line = redacted::clean_text(redactor, line.as_bytes()));
+                }
+                Ok(matches(self, found))
             }
         }
     }

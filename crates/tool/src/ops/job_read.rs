@@ -5,7 +5,7 @@ use coracle_runtime::{ByteSize, Handle, JobId};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::job::{Encoding, Guided, guided};
+use super::job::{Encoding, guided};
 use super::job_page::{JobPage, Output};
 use crate::args::{Name, Size};
 use crate::context::Context;
@@ -59,9 +59,10 @@ impl Operation for JobRead {
     async fn run(self, cx: &Context) -> Result<Output, Failure> {
         let page = self.page();
         page.check()?;
-        let Guided { link, warnings, .. } = guided(cx, &self.container, false).await?;
-        let mut output = page.read(cx, &link).await?;
-        output.warnings = warnings;
+        let guided = guided(cx, &self.container, false).await?;
+        let redactor = guided.redactor(cx).await?;
+        let mut output = page.read(cx, &guided.link, &redactor).await?;
+        output.warnings = guided.warnings;
         Ok(output)
     }
 }

@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
 use crate::reach::Warning;
+use crate::redacted;
 
 /// Wait until a job ends, or until what `until` says, in one call: no polling. That `timeout` is over is a successful
 /// call too, and does not end the job: see `reason`.
@@ -161,6 +162,7 @@ impl Operation for JobWait {
     async fn run(self, cx: &Context) -> Result<Answer, Failure> {
         let wait = self.resolve(&cx.config)?;
         let guided = guided(cx, &self.container, false).await?;
+        let redactor = guided.redactor(cx).await?;
         let waiting = async {
             let asked = coracle_jobs::wait(&guided.link, wait).await;
             guided.or_lost(&self.job_id, asked, long_gone).await
@@ -172,8 +174,12 @@ impl Operation for JobWait {
             running: job.running(),
             state: job.state,
             exit_code: job.exit_code,
-            r#match: found.map(|it| Line { offset: it.offset, line: it.line, text: it.text }),
-            output: String::from_utf8_lossy(&tail.bytes).into_owned(),
+            r#match: found.map(|it| Line {
+                offset: it.offset,
+                line: it.line,
+                text: redacted::clean_text(&redactor, it.text.as_bytes()),
+            }),
+            output: redacted::clean_text(&redactor, &tail.bytes),
             next_offset: tail.next,
             waited_ms: millis(waited),
             job_id: job.id,

@@ -125,7 +125,7 @@ pub(crate) fn removing<'a>(cx: &'a Context, discard: bool, force: bool) -> Resul
     let limits = SaveLimits { max_bytes: cx.config.lifecycle.save_max.0, time: SAVE_TIME };
     let saving = if discard { Saving::Discard } else { Saving::Keep(limits) };
     let grace = if force { Duration::ZERO } else { cx.config.exec.grace.0 };
-    Ok(Removing { links: cx.links(), saving, grace })
+    Ok(Removing { links: cx.links(), saving, grace, adopted_too: force && cx.mouth == Mouth::Cli })
 }
 
 /// Root inside is the person's to grant.

@@ -13,6 +13,7 @@ use crate::config::CrossSession;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
+use crate::tools;
 
 /// Remove what of ours nothing needs any more: containers whose session is dead or whose time is over, what was left half
 /// made, networks, volumes and images that nothing uses. Without `dry_run: false` it is only told.
@@ -133,7 +134,7 @@ impl Pruning<'_> {
         let wanted = |it: Prunable| self.wants(kind(it));
         let temp_dirs = [cx.host.temp_dir.clone(), cx.state()?.scratch()];
         let lease = (&terms, &Moment::now());
-        let removing = super::removing(cx, false, false)?;
+        let (removing, tell) = (super::removing(cx, false, false)?, tools::teller(cx));
         let found = prunable(cx, &store, cx.links(), lease, (wanted, &temp_dirs)).await?;
         let kept: Vec<_> = found.kept.into_iter().filter(|it| self.sees(it)).collect();
         for it in kept {
@@ -153,7 +154,7 @@ impl Pruning<'_> {
             }
             let removed = match self.answer.dry_run {
                 true => None,
-                false => Some(coracle_lifecycle::prune(cx, &store, &removing, &it).await),
+                false => Some(coracle_lifecycle::prune(cx, &store, (&removing, &*tell), &it).await),
             };
             let (kind, done) = (kind(it.kind), matches!(removed, Some(Ok(()))));
             let error = removed.and_then(Result::err).map(|err: Error| Failure::from(err).message);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use coracle_compose::Service;
-use coracle_lifecycle::{GuestRecord, Record, Role};
+use coracle_lifecycle::{Finding, GuestRecord, Record, Role, compared};
 use coracle_runtime::{
     Container, ContainerPath, ContainerRuntime, Handle, Ids, LinkSettings, ProjectName, PublishedPort, Usage,
 };
@@ -17,7 +17,7 @@ use crate::args::Name;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
-use crate::reach::{Act, reach};
+use crate::reach::{Act, Warning, reach};
 
 /// A guest that has not answered by then is lost.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -61,6 +61,8 @@ pub(crate) struct Known {
     jobs_running: usize,
     /// Variables that were lost when the container was started anew.
     env_missing: Vec<String>,
+    /// Protected paths in directories of the host that are not what they were.
+    review: Vec<Finding>,
     session: String,
     expires_at: Option<String>,
     compose_project: Option<ProjectName>,
@@ -68,6 +70,8 @@ pub(crate) struct Known {
     compose_services: Option<Vec<Service>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     health: Option<HealthAnswer>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<Warning>,
 }
 
 /// How it stands, by those who know.
@@ -85,15 +89,10 @@ impl Operation for StatusOf {
     type Answer = Known;
 
     async fn run(self, cx: &Context) -> Result<Known, Failure> {
-        let found = reach(cx, &self.container, Act::Use).await?;
+        let found = reach(cx, &self.container, Act::Look).await?;
         let (runtime, record, container) = (found.runtime, found.record, found.container);
-        let mut metadata = serde_json::to_value(&record).map_err(Failure::internal)?;
-        if let Value::Object(fields) = &mut metadata {
-            for inner in ["env_plain", "held", "asked", "answer"] {
-                fields.remove(inner);
-            }
-        }
-        let metadata = (record.role == Role::Primary).then_some(metadata);
+        let metadata = metadata(&record)?;
+        let metadata = matches!(record.role, Role::Primary | Role::Adopted).then_some(metadata);
         let compose_services = match &record.compose_project {
             Some(project) => Some(coracle_compose::services(&*runtime, project).await?),
             None => None,
@@ -114,6 +113,9 @@ impl Operation for StatusOf {
         };
         let (jobs_running, usage, health) = tokio::join!(running(cx, &record), usage, health);
         let expires_at = super::expiry(cx, &record);
+        let watched = record.clone();
+        let review = tokio::task::spawn_blocking(move || compared(&watched)).await.map_err(Failure::internal)?;
+        let warnings = super::destroy::to_review(&review).into_iter().collect();
         Ok(Known {
             status: super::list::status(there),
             running: there.is_some_and(coracle_runtime::Container::running),
@@ -135,13 +137,29 @@ impl Operation for StatusOf {
             usage,
             jobs_running,
             env_missing: record.held.missing,
+            review: review.findings,
             session: record.session,
             expires_at,
             compose_project: record.compose_project,
             compose_services,
             health,
+            warnings,
         })
     }
+}
+
+/// The record without what is for us alone, and without values of variables.
+fn metadata(record: &Record) -> Result<Value, Failure> {
+    let mut metadata = serde_json::to_value(record).map_err(Failure::internal)?;
+    if let Value::Object(fields) = &mut metadata {
+        for inner in ["env_plain", "held", "asked", "answer", "watched"] {
+            fields.remove(inner);
+        }
+        if let Some(Value::Object(main)) = fields.get_mut("main") {
+            main.remove("env");
+        }
+    }
+    Ok(metadata)
 }
 
 async fn health(

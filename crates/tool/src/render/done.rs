@@ -31,13 +31,21 @@ fn copied(answer: &Value, to: &str, marks: &Marks) -> String {
 
 /// One container.
 pub(super) fn destroyed(answer: &Value) -> String {
-    let gone = if answer["already_gone"] == true { "was gone already" } else { "destroyed" };
+    let gone = became(answer);
     let mut lines = vec![format!("{NAME}{}{NAME:#} {gone}", text(answer, "container"))];
     lines.extend(super::saved::lines(answer));
     for entry in list_of(answer, "review") {
         lines.push(format!("  {DOUBTFUL}review{DOUBTFUL:#} {} ({})", text(entry, "path"), text(entry, "change")));
     }
     lines.join("\n")
+}
+
+fn became(answer: &Value) -> &'static str {
+    match text(answer, "detail").as_str() {
+        _ if answer["already_gone"] == true => "was gone already",
+        detail if detail.starts_with("Forgotten") => "is forgotten: it was adopted, and is left as it is",
+        _ => "destroyed",
+    }
 }
 
 /// One that became ready.
@@ -69,7 +77,7 @@ pub(super) fn all_destroyed(answer: &Value, marks: &Marks) -> String {
     }
     let line = |it: &Value| {
         let status = if it["kept"] == true { "skipped" } else { "success" };
-        let what = if it["kept"] == true { "kept: it is persistent" } else { "destroyed" };
+        let what = if it["kept"] == true { "kept: it is persistent" } else { became(it) };
         let line = format!("{} {NAME}{}{NAME:#} {what}", marks.of_status(status), text(it, "container"));
         [line].into_iter().chain(super::saved::lines(it)).collect::<Vec<_>>().join("\n")
     };
@@ -131,10 +139,12 @@ mod tests {
     fn ends_are_told() {
         assert_snapshot!(bare(&super::destroyed(&json!({ "container": "web", "already_gone": false }))), @"web destroyed");
         assert_snapshot!(bare(&super::destroyed(&json!({ "container": "web", "already_gone": true }))), @"web was gone already");
-        let all = json!({ "results": [{ "container": "a", "kept": false }, { "container": "b", "kept": true }] });
+        let all = json!({ "results": [{ "container": "a", "kept": false }, { "container": "b", "kept": true },
+            { "container": "c", "kept": false, "detail": "Forgotten: it was adopted, and is left as it is" }] });
         assert_snapshot!(bare(&super::all_destroyed(&all, &Marks::of(true))), @r"
         ✓ a destroyed
         – b kept: it is persistent
+        ✓ c is forgotten: it was adopted, and is left as it is
         ");
         assert_snapshot!(super::all_destroyed(&json!({ "results": [] }), &Marks::of(true)), @"no containers to destroy");
         let ended = json!({ "timeout_kind": "silence", "duration_ms": 1204, "tree_ended": true });

@@ -32,6 +32,7 @@ pub(super) fn of_one(answer: &Value, marks: &Marks, now: Timestamp) -> String {
         ("uses", usage(&answer["usage"])),
         ("jobs", jobs(&answer["jobs_running"])),
         ("health", health(&answer["health"])),
+        ("review", list_of(answer, "review").iter().map(changed).collect::<Vec<_>>().join(", ")),
     ]));
     let report = list_of(metadata, "provisioning_report").iter();
     let wrong = report.filter(|it| it["status"] == "failed" || it["status"] == "partial");
@@ -77,6 +78,10 @@ fn health(health: &Value) -> String {
         word => format!(", image {word}"),
     };
     format!("guest {}{image}", text(health, "guest"))
+}
+
+fn changed(it: &Value) -> String {
+    format!("{} ({})", text(it, "path"), text(it, "change"))
 }
 
 fn mount(it: &Value) -> String {

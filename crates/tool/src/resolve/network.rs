@@ -8,7 +8,7 @@ use crate::failure::Failure;
 /// Without a word it is `bridge`, or `none` where the person grants no way out.
 pub(crate) fn resolve(asked: Option<&str>, config: &Config) -> Result<NetworkAsk, Failure> {
     match asked {
-        None if config.security.network == NetworkGrant::None => Ok(NetworkAsk::None),
+        None if config.security.network != NetworkGrant::Open => Ok(NetworkAsk::None),
         None | Some("bridge") => Ok(NetworkAsk::Bridge),
         Some("none") => Ok(NetworkAsk::None),
         Some("host") => Ok(NetworkAsk::Host),

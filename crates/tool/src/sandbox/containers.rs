@@ -10,8 +10,9 @@ use coracle_lifecycle::{EndReason, Ending, Reason, RoomAsk, RoomError, RoomRole,
 use coracle_runtime::ContainerName;
 use coracle_sandbox as sandbox;
 use coracle_sandbox::worktree::{SaveTo, SharedDir};
-use coracle_sandbox::{Containers, Held, Look, SandboxDir, SandboxKey};
+use coracle_sandbox::{Because, Containers, Held, Look, SandboxDir, SandboxKey};
 
+use super::own_network::OwnNetwork;
 use super::plan::Plan;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -31,6 +32,8 @@ pub(crate) struct SandboxContainers {
     sockets: PathBuf,
     /// Its files on this host, where they are shared.
     shared: Option<SharedDir>,
+    /// The network that it is alone on, where its proxy is reached by one.
+    network: OwnNetwork,
 }
 
 impl fmt::Debug for SandboxContainers {
@@ -42,7 +45,8 @@ impl fmt::Debug for SandboxContainers {
 impl SandboxContainers {
     pub(super) fn new(cx: &Context, dir: &SandboxDir, plan: Plan, shared: Option<SharedDir>) -> Result<Self, Failure> {
         let session = session_of(dir.key())?;
-        Ok(Self { cx: cx.clone(), rooms: cx.rooms()?, session, plan, sockets: dir.sockets(), shared })
+        let network = OwnNetwork::of(cx, dir, &session)?;
+        Ok(Self { cx: cx.clone(), rooms: cx.rooms()?, session, plan, sockets: dir.sockets(), shared, network })
     }
 
     /// Where work of this container is saved.
@@ -63,20 +67,47 @@ impl SandboxContainers {
             None => None,
         };
         let hash = self.plan.hash(shared.as_deref());
-        let plan = |_| async move { self.plan.blueprint(&self.cx, &self.sockets).await.map_err(Into::into) };
+        let own = self.plan.internal();
+        let plan = |_| async move {
+            let network = match own {
+                Some(internal) => Some(self.network.ensure(&self.cx, internal).await?),
+                None => None,
+            };
+            self.plan.blueprint(&self.cx, (&self.sockets, network)).await.map_err(Into::into)
+        };
         // No process is its owner: it ends when it is told to, or is not used for long.
-        let ask =
-            RoomAsk { session: &self.session, role: RoomRole::Sandbox, spec_hash: &hash, owner: None, tell: &*tell };
+        let ask = RoomAsk {
+            session: &self.session,
+            role: RoomRole::Sandbox,
+            spec_hash: &hash,
+            user: self.plan.agent().0,
+            rootless: self.cx.config.is_strict(),
+            owner: None,
+            tell: &*tell,
+        };
         let ready = match self.rooms.ensure(&self.cx, ask, plan).await {
             // A removal was begun, when all was saved, and whoever began it is dead: it is finished first.
             Err(RoomError::Ended(_)) => {
-                Box::pin(self.take_away()).await?;
+                Box::pin(self.take_away(Because::Asked)).await?;
                 self.rooms.ensure(&self.cx, ask, plan).await
             }
             ready => ready,
         };
-        let ready = ready.map_err(room_failure)?;
+        let ready = match ready {
+            Ok(ready) => ready,
+            Err(err) => {
+                if own.is_some() {
+                    self.drop_network().await;
+                }
+                return Err(room_failure(err));
+            }
+        };
+        let between = match &ready.room.container_id {
+            Some(id) if own.is_some() => self.network.between(&self.cx, (id.clone(), ready.room.generation)).await?,
+            _ => None,
+        };
         Ok(Held {
+            between,
             link: ready.link.clone(),
             id: ready.room.container_id.as_ref().map(ToString::to_string).unwrap_or_default(),
             image_id: ready.room.image_id.as_ref().map(ToString::to_string),
@@ -87,10 +118,21 @@ impl SandboxContainers {
         })
     }
 
+    /// No container is on it any more.
+    async fn drop_network(&self) {
+        if let Err(err) = self.network.remove(&self.cx).await {
+            tracing::warn!(session = %self.session, err = err.message, "the network of a sandbox stays");
+        }
+    }
+
     /// Takes container and volume away.
-    async fn take_away(&self) -> Result<(), Failure> {
+    async fn take_away(&self, because: Because) -> Result<(), Failure> {
         let tell = tools::teller(&self.cx);
-        let (grace, reason) = (self.cx.config.exec.grace.0, EndReason::Command);
+        let reason = match because {
+            Because::Asked => EndReason::Command,
+            Because::Old => EndReason::Lifetime,
+        };
+        let grace = self.cx.config.exec.grace.0;
         let ending = Ending { saving: Saving::Discard, reader: None, grace, within: WITHIN, tell: &*tell, reason };
         let ended = self.rooms.end(&self.cx, &self.session, &ending).await;
         // Its key may be wanted again, by the same workflow.
@@ -98,7 +140,8 @@ impl SandboxContainers {
         let mut ended = ended.map_err(room_failure)?;
         match ended.failed.pop() {
             Some((.., err)) => Err(room_failure(err)),
-            None => Ok(()),
+            // The setting may have been another one when it was made.
+            None => self.network.remove(&self.cx).await,
         }
     }
 }
@@ -124,11 +167,12 @@ impl Containers for SandboxContainers {
     async fn discard(&self) -> sandbox::Result<()> {
         let key = (&self.session, RoomRole::Sandbox);
         let discarded = self.rooms.discard(&self.cx, key, (None, Reason::NotReady)).await;
-        discarded.map_err(|err| of_failure(room_failure(err)))
+        discarded.map_err(|err| of_failure(room_failure(err)))?;
+        self.network.remove(&self.cx).await.map_err(of_failure)
     }
 
-    async fn remove(&self) -> sandbox::Result<()> {
-        self.take_away().await.map_err(of_failure)
+    async fn remove(&self, because: Because) -> sandbox::Result<()> {
+        self.take_away(because).await.map_err(of_failure)
     }
 }
 

@@ -12,8 +12,8 @@ use coracle_sandbox::driver::SandboxDriver;
 use coracle_sandbox::proxy::{GitRules, PROXY_ENV, ROUTES_ENV};
 use coracle_sandbox::worktree::{Inside, RemoveAsk, SaveTo, SavedWork, SharedDir, Worktree, WorktreeSettings};
 use coracle_sandbox::{
-    AtStart, Claim, ContainerSandboxProvider, Domain, Gate, Held, InUse, Look, Preparing, ProfileName, Readying,
-    Sandbox, SandboxDir, SandboxKey, Transport, Warning, WorkflowId, WorktreeManager,
+    AtStart, Because, Claim, ContainerSandboxProvider, Domain, Gate, Held, InUse, Look, Preparing, ProfileName,
+    Readying, Sandbox, SandboxDir, SandboxKey, Transport, WORKER, Warning, WorkflowId, WorktreeManager,
 };
 use serde_json::Value;
 use tokio::sync::Mutex;
@@ -114,7 +114,7 @@ impl Homes {
         if let Some(home) = homes.get(&key) {
             return Ok(home.clone());
         }
-        let transport = proxied::transport(cx).await?;
+        let transport = proxied::transport_of_sandboxes(cx).await?;
         let home = Arc::new(Home::new(cx, key.clone(), profile, transport)?);
         homes.insert(key, home.clone());
         Ok(home)
@@ -193,9 +193,15 @@ impl Home {
         env.entry("LANG".into()).or_insert_with(|| "C.UTF-8".into());
         let also = trusted.map(|it| Arc::new(it) as Arc<dyn AtStart>);
         let (home, env_of_all) = (Some(home), env.clone());
-        let preparing = Preparing { agent, git_config, env: env_of_all, home, also, open, ..Preparing::default() };
+        let worker = if cx.config.is_strict() { agent } else { WORKER };
+        let preparing =
+            Preparing { agent, worker, git_config, env: env_of_all, home, also, open, ..Preparing::default() };
         let readying = Readying::new(dir, profile.clone(), preparing);
-        let readying = if transport == Transport::Link { readying.by_link(gate.clone()) } else { readying };
+        let readying = match transport {
+            Transport::Unix => readying,
+            Transport::Link => readying.by_link(gate.clone()),
+            Transport::Tcp => readying.by_tcp(gate.clone()),
+        };
         let sandbox = Sandbox::new(Arc::new(containers.clone()), readying);
         let network = network(&cx.config.sandbox);
         Ok(Self { key, sandbox, worktrees, gate, told: (env, network), plan, containers, shared, repository, worn })
@@ -254,13 +260,18 @@ impl Home {
     pub(crate) async fn leave(&self, inside: Option<(&Open, &RemoveAsk)>) -> Result<Left, Failure> {
         // Decided and done under one lock: who begins meanwhile waits, and finds no sandbox.
         match self.sandbox.dir().end().await? {
-            Some(alone) => self.leave_alone(&alone, inside).await,
+            Some(alone) => self.leave_alone(&alone, inside, Because::Asked).await,
             None => Ok(Left::default()),
         }
     }
 
     /// As [`leave`](Self::leave), for who holds [`SandboxDir::end`] already.
-    pub(crate) async fn leave_alone(&self, _: &Claim, inside: Option<(&Open, &RemoveAsk)>) -> Result<Left, Failure> {
+    pub(crate) async fn leave_alone(
+        &self,
+        _: &Claim,
+        inside: Option<(&Open, &RemoveAsk)>,
+        because: Because,
+    ) -> Result<Left, Failure> {
         if !self.worktrees.remembered(self.key.as_str())?.is_empty() {
             return Ok(Left::default());
         }
@@ -273,7 +284,7 @@ impl Home {
             None => Vec::new(),
         };
         self.gate.close();
-        self.sandbox.remove().await?;
+        self.sandbox.remove(because).await?;
         devcontainer::forget(self.sandbox.dir())?;
         let kept = match &self.shared {
             Some(dir) => dir.remove().await?,

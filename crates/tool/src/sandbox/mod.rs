@@ -7,6 +7,7 @@ mod grants;
 mod home;
 mod key;
 mod known;
+mod own_network;
 mod plan;
 mod runs;
 mod source;

@@ -9,7 +9,7 @@ use coracle_lifecycle::{Blueprint, GuestProgram};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{
     Access, ByteSize, Capabilities, ContainerName, ContainerPath, CreateSpec, Ids, ImageRef, Limits, Mount, NetworkAsk,
-    PatternSet, Policy, Refused, Tmpfs,
+    NetworkName, PatternSet, Policy, Refused, Tmpfs, Ulimits,
 };
 use coracle_sandbox::Transport;
 use coracle_sandbox::devcontainer::{MountAsk, MountKind};
@@ -21,13 +21,16 @@ use crate::config::{Config, SandboxNetwork, SandboxProfile};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::ops::preflight::{Ready, ensure_ready};
-use crate::{guest, proxied, resolve, tools};
+use crate::{guest, proxied, resolve, strict, tools};
 
 /// Where files lie inside.
 const ROOT: &str = "/workspace";
 
 /// The agent's home, which is the volume's where files are the host's.
 const HOME: &str = "/home/agent";
+
+/// Of each process, where nobody inside is root.
+const ULIMITS: Ulimits = Ulimits { nofile: None, core: Some(0) };
 
 /// What decides what a container is: another one is made when it changes.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +49,8 @@ pub(super) struct Plan {
     network: SandboxNetwork,
     transport: Transport,
     worn: Handed,
+    /// Nobody inside is root.
+    strict: bool,
 }
 
 /// A directory of the host, and where it appears.
@@ -84,7 +89,10 @@ impl Plan {
             image: worn.map(|it| it.image().clone()).or_else(|| profile.image.clone()),
             limits: Limits { memory: Some(own.memory), cpus: Some(own.cpus), pids: Some(own.pids) },
             // Files of the host are their owner's, whoever a file of the repository names.
-            agent: shared.map_or(agent.ids, SharedDir::agent),
+            agent: match config.is_strict() {
+                true => strict::USER,
+                false => shared.map_or(agent.ids, SharedDir::agent),
+            },
             home: if shared.is_some() { HOME.to_owned() } else { agent.home },
             protected: protected(config, shared.is_some(), &binds),
             shared: shared.map(|it| it.path().to_owned()),
@@ -93,6 +101,7 @@ impl Plan {
             network: own.network,
             transport,
             worn: Handed(worn.cloned()),
+            strict: config.is_strict(),
         }
     }
 
@@ -107,7 +116,12 @@ impl Plan {
         hex::encode(Sha256::digest(format!("{self:?}{}", shared.unwrap_or_default())))
     }
 
-    fn spec(&self, image: ImageRef, sockets: &Path) -> Result<CreateSpec, Failure> {
+    /// Whether it is alone on a network of its own, and whether that has no way out.
+    pub(super) fn internal(&self) -> Option<bool> {
+        (self.transport == Transport::Tcp).then_some(self.network != SandboxNetwork::Bridge)
+    }
+
+    fn spec(&self, image: ImageRef, (sockets, network): (&Path, Option<NetworkName>)) -> Result<CreateSpec, Failure> {
         let place = ContainerPath::parse;
         let by_sockets = self.transport == Transport::Unix;
         let mut mounts: Vec<_> = by_sockets.then(|| proxied::mount(sockets)).transpose()?.into_iter().collect();
@@ -122,13 +136,23 @@ impl Plan {
         mounts.extend(binds);
         let tmpfs = |at| Tmpfs { at, size: ByteSize::mib(1024), mode: 0o1777 };
         let memory = self.memory.iter().filter(|it| it.as_str() != "/tmp").cloned();
+        let (capabilities, home) = match self.strict {
+            true => (Capabilities::None, Some(Tmpfs { mode: 0o700, ..tmpfs(place(HOME)?) })),
+            false => (Capabilities::Guest, None),
+        };
         Ok(CreateSpec {
             exec_user: self.agent,
-            network: if self.network == SandboxNetwork::Bridge { NetworkAsk::Bridge } else { NetworkAsk::None },
+            network: match network {
+                Some(own) => NetworkAsk::Named(own),
+                None if self.network == SandboxNetwork::Bridge => NetworkAsk::Bridge,
+                None => NetworkAsk::None,
+            },
             limits: self.limits,
-            tmpfs: [place("/tmp")?].into_iter().chain(memory).map(tmpfs).collect(),
+            tmpfs: [place("/tmp")?].into_iter().chain(memory).map(tmpfs).chain(home).collect(),
             mounts,
-            capabilities: Capabilities::Guest,
+            read_only: self.strict,
+            ulimits: if self.strict { ULIMITS } else { Ulimits::default() },
+            capabilities,
             // The sandbox gives it a name of its own.
             ..CreateSpec::new(ContainerName::parse("sandbox")?, image)
         })
@@ -138,13 +162,24 @@ impl Plan {
     pub(super) async fn image(&self, cx: &Context, ready: &Ready) -> Result<tools::Imaged, Failure> {
         match &self.worn.0 {
             Some(worn) => devcontainer::image_of(cx, ready, worn).await,
+            None if self.strict => {
+                let plain = tools::sandbox_image(cx, ready, self.image.as_ref()).await?;
+                strict::owned(cx, ready, &plain, &[ROOT]).await
+            }
             None => tools::sandbox_image(cx, ready, self.image.as_ref()).await,
         }
     }
 
-    /// All that a container needs. `sockets` is the directory of its own proxy.
-    pub(super) async fn blueprint(&self, cx: &Context, sockets: &Path) -> Result<Blueprint, Failure> {
+    /// All that a container needs: the directory of its own proxy's sockets, or the network by which it reaches that.
+    pub(super) async fn blueprint(
+        &self,
+        cx: &Context,
+        (sockets, network): (&Path, Option<NetworkName>),
+    ) -> Result<Blueprint, Failure> {
         let ready = ensure_ready(cx).await?;
+        if self.strict {
+            strict::check(&ready, &self.limits)?;
+        }
         let tools::Imaged { image, reference } = self.image(cx, &ready).await?;
         let Some(program) = guest::program(cx, &*ready.runtime, &image)? else {
             let message = "a sandbox needs the guest, and this container gets none";
@@ -153,7 +188,7 @@ impl Plan {
         };
         let worker = guest::worker(cx, &*ready.runtime, &image)?;
         Ok(Blueprint {
-            spec: self.spec(ImageRef::parse(&reference)?, sockets)?,
+            spec: self.spec(ImageRef::parse(&reference)?, (sockets, network))?,
             policy: self.policy(cx, sockets)?,
             image,
             reference,
@@ -179,6 +214,8 @@ impl Plan {
         if self.transport == Transport::Unix {
             proxied::admit(&mut policy, sockets);
         }
+        // What leads to nobody but the proxy is no way out; whether that is so is tried before it is used.
+        policy.open_network |= self.internal() == Some(true);
         if self.worn.0.as_ref().is_some_and(|it| it.is_built()) {
             // What it was made of was on the list.
             policy.images = PatternSet::new(&["*".to_owned()]).unwrap_or_default();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use coracle_lifecycle::{Moment, RoomRole};
 use coracle_sandbox::provider::TeardownReport;
 use coracle_sandbox::worktree::{RemoveAsk, SavedWork};
-use coracle_sandbox::{Claim, Code, Look, Warning, WorkflowId};
+use coracle_sandbox::{Because, Claim, Code, Look, Warning, WorkflowId};
 use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt as _};
 
@@ -144,7 +144,8 @@ async fn end(cx: &Context, it: &Known, why: Why<'_>, report: &mut TeardownReport
     cx.progress.message(format!("removing sandbox {key}")).await;
     let inside = inside.as_ref().map(|(open, ask)| (open, ask));
     let left = match &alone.nobody_begins {
-        Some(held) => home.leave_alone(held, inside).await?,
+        // Only who is old is held so.
+        Some(held) => home.leave_alone(held, inside, Because::Old).await?,
         None => home.leave(inside).await?,
     };
     report.saved.extend(left.saved.iter().map(place));

@@ -13,7 +13,8 @@ use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::ops::create::{Dish, Kitchen, Packages, Spoiled, trusted_certificates};
 use crate::ops::preflight::{Ready, ensure_ready};
-use crate::resolve::Chosen;
+use crate::resolve::{Chosen, Wanted};
+use crate::strict;
 
 /// An image, and the name it was found under.
 pub(crate) struct Imaged {
@@ -29,6 +30,10 @@ pub(super) async fn imaged(cx: &Context, ready: &Ready, role: Role, image: &Imag
         let made_elsewhere = role == Role::Run && store.trust_labels(ready.runtime.kind(), &found).is_err();
         if !made_elsewhere {
             if role == Role::Run {
+                // Before it is held to its id: what is refused leaves no trace.
+                if cx.config.is_strict() {
+                    strict::check_made_here(&store, ready.runtime.kind(), image, &found)?;
+                }
                 pins(cx, ready)?.check(image, &found.id)?;
             }
             return Ok(Imaged { image: found, reference: reference.to_string() });
@@ -151,12 +156,26 @@ async fn kept(
     Ok(Imaged { reference: image.to_string(), ..cooked })
 }
 
-async fn cooked(cx: &Context, (ready, store): (&Ready, &Store), profile: Profile) -> Result<Imaged, Failure> {
+async fn cooked(cx: &Context, on: (&Ready, &Store), profile: Profile) -> Result<Imaged, Failure> {
+    cook(cx, on, profile, Pull::Missing).await
+}
+
+/// Puts a recipe on its base, once. Who never pulls has the base, and the host's certificates with it.
+pub(crate) async fn cook(
+    cx: &Context,
+    (ready, store): (&Ready, &Store),
+    profile: Profile,
+    pull: Pull,
+) -> Result<Imaged, Failure> {
     let image = profile.image.clone();
     let chosen = chosen(profile);
-    let dish = Dish { chosen: &chosen, image: &image, named: false, pull: Pull::Missing };
+    let dish = Dish { chosen: &chosen, image: &image, named: false, pull };
     let mut bench: Option<Making<'_>> = None;
-    let kitchen = Kitchen::new(cx, (ready, store), dish, trusted_certificates(cx))?;
+    let certs = match pull {
+        Pull::Never => Wanted::No("the base has them".into()),
+        Pull::Missing | Pull::Always => trusted_certificates(cx),
+    };
+    let kitchen = Kitchen::new(cx, (ready, store), dish, certs)?;
     let made = cx.unless_cancelled(kitchen.cached(&mut bench)).await;
     if let Some(bench) = bench {
         for err in bench.undo().await {

@@ -70,6 +70,20 @@ pub(super) fn copied_from(mount: &HostMount, cx: &Context) -> Result<workspace::
     })
 }
 
+/// The working directory, as it is copied into a container that is asked for.
+pub(crate) fn working_dir(cx: &Context) -> Result<workspace::HostMount, Failure> {
+    let whole = HostMount {
+        host_path: cx.config.working_dir(&cx.host).display().to_string(),
+        mount_path: None,
+        include_glob: Vec::new(),
+        exclude_glob: Vec::new(),
+        max_bytes: None,
+        follow_symlinks: false,
+        mode: MountMode::Copy,
+    };
+    copied_from(&whole, cx)
+}
+
 fn place(mount: &HostMount) -> Result<String, Failure> {
     mount.place().map_err(|why| Failure::new(Code::MountInvalid, format!("mount_path: {why}")))
 }

@@ -21,7 +21,7 @@ use crate::config::{Config, ProxyNetwork, ProxyTransport};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::ops::preflight::{Ready, ensure_ready};
-use crate::{guest, proxied};
+use crate::{guest, proxied, strict};
 
 /// What a role's container is, as the person's settings have it.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +39,8 @@ pub(super) struct Plan {
     pub(super) bound: Vec<String>,
     /// It has a way out, and how the person wants it.
     pub(super) proxied: Option<ProxyTransport>,
+    /// Nobody inside is root.
+    pub(super) strict: bool,
 }
 
 /// The user of a workspace: nobody, whom every image knows.
@@ -81,7 +83,7 @@ impl Plan {
         env.extend(own.env.clone());
         Self {
             image: own.image.clone(),
-            user: NOBODY,
+            user: if config.is_strict() { strict::USER } else { NOBODY },
             workdir: "/workspace",
             volume_at: "/workspace",
             limits: Limits { memory: Some(own.memory), cpus: Some(own.cpus), pids: Some(own.pids) },
@@ -89,19 +91,21 @@ impl Plan {
             env,
             lifeline: own.lifeline.unless_zero(),
             bound: mounts::told(own),
-            proxied: (own.network == ProxyNetwork::Proxy).then_some(config.proxy.transport),
+            proxied: (own.network == ProxyNetwork::Proxy).then(|| proxied::wanted(config)),
+            strict: config.is_strict(),
         }
     }
 
     fn run(config: &Config) -> Self {
-        let own = &config.run_code;
+        let (own, strict) = (&config.run_code, config.is_strict());
         Self {
             image: own.image.clone(),
-            user: RUNNER,
+            user: if strict { strict::USER } else { RUNNER },
             workdir: "/code",
             volume_at: "/packages",
             limits: Limits { memory: Some(own.memory), cpus: Some(own.cpus), pids: Some(RUN_PIDS) },
-            tmpfs: vec![("/tmp", 128, 0o1777), ("/code", 16, 0o755)],
+            // Where nobody is root, the host writes the code.
+            tmpfs: [("/tmp", 128, 0o1777)].into_iter().chain((!strict).then_some(("/code", 16, 0o755))).collect(),
             env: variables(&[
                 ("HOME", "/tmp"),
                 ("LANG", "C.UTF-8"),
@@ -111,7 +115,8 @@ impl Plan {
             ]),
             lifeline: config.workspace.lifeline.unless_zero(),
             bound: Vec::new(),
-            proxied: (own.network == ProxyNetwork::Proxy).then_some(config.proxy.transport),
+            proxied: (own.network == ProxyNetwork::Proxy).then(|| proxied::wanted(config)),
+            strict,
         }
     }
 
@@ -134,7 +139,7 @@ impl Plan {
             read_only: true,
             ulimits: ULIMITS,
             lifeline: self.lifeline,
-            capabilities: Capabilities::Guest,
+            capabilities: if self.strict { Capabilities::None } else { Capabilities::Guest },
             ..CreateSpec::new(name, self.image.clone())
         })
     }
@@ -161,7 +166,15 @@ pub(super) async fn blueprint(
 ) -> Result<(Blueprint, Vec<Warning>), Failure> {
     let ready: Ready = ensure_ready(cx).await?;
     let plan = Plan::for_person(role, cx);
-    let Imaged { image, reference } = imaged(cx, &ready, role, &plan.image).await?;
+    if plan.strict {
+        strict::check(&ready, &plan.limits)?;
+    }
+    let found = imaged(cx, &ready, role, &plan.image).await?;
+    let mut warnings = warnings(&plan, (&found.image, &found.reference), &ready);
+    let told = strict::unmapped(cx, (ready.runtime.kind(), ready.runtime.endpoint().rootless));
+    warnings.extend(told.map(|(code, message)| Warning::new(code, message)));
+    let Imaged { image, reference } =
+        if plan.strict { strict::owned(cx, &ready, &found, &[plan.volume_at]).await? } else { found };
     let Some(program) = guest::program(cx, &*ready.runtime, &image)? else {
         return Err(Failure::new(
             Code::Unsupported,
@@ -170,12 +183,16 @@ pub(super) async fn blueprint(
         .detail("capability", "guest")
         .hint("leave `guest` out of the configuration, and use an image for an architecture of this release"));
     };
-    let warnings = warnings(&plan, (&image, &reference), &ready);
     let (mut mounts, volumes, fill) = match role {
         Role::Workspace => (mounts::bound(cx)?, Vec::new(), Some(mounts::fill(cx, plan.user))),
         Role::Run => (Vec::new(), packages::mounted(cx, &ready).await?.into_iter().collect(), None),
     };
     let mut policy = cx.policy()?;
+    if plan.strict && role == Role::Run {
+        let code = strict::code(cx)?;
+        strict::admit_code(&mut policy, &code);
+        mounts.push(code);
+    }
     if let Some(sockets) = sockets {
         mounts.push(proxied::mount(sockets)?);
         proxied::admit(&mut policy, sockets);

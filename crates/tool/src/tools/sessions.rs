@@ -45,6 +45,7 @@ struct Kept {
 struct Planned {
     hash: String,
     user: Ids,
+    rootless: bool,
     memory: ByteSize,
     /// Kept from the first call on: as long as this process holds it, the container has its way out.
     way_out: OnceCell<Option<WayOut>>,
@@ -55,7 +56,7 @@ impl SessionContainers {
         let planned = |role| {
             let plan = Plan::for_person(role, cx);
             let memory = plan.limits.memory.unwrap_or(ByteSize(0));
-            Planned { hash: plan.hash(), user: plan.user, memory, way_out: OnceCell::new() }
+            Planned { hash: plan.hash(), user: plan.user, rootless: plan.strict, memory, way_out: OnceCell::new() }
         };
         let plans = [planned(Role::Workspace), planned(Role::Run)];
         let owner = (cx.mouth == Mouth::Mcp).then(ProcessId::current);
@@ -93,7 +94,8 @@ impl Kept {
         (role, spec_hash): (RoomRole, &'a str),
         tell: &'a coracle_lifecycle::Tell<'static>,
     ) -> RoomAsk<'a> {
-        RoomAsk { session, role, spec_hash, owner: self.owner.as_ref(), tell }
+        let Planned { user, rootless, .. } = *self.planned(role);
+        RoomAsk { session, role, spec_hash, user, rootless, owner: self.owner.as_ref(), tell }
     }
 }
 
@@ -163,10 +165,13 @@ impl SessionContainers {
             link: ready.link.clone(),
             session_id: ready.room.session.to_string(),
             generation: ready.room.generation.into(),
-            user: planned.user,
+            user: ready.room.user,
             workdir: ready.room.workdir.clone(),
             env: ready.room.env.clone(),
             memory: planned.memory,
+            code: (ready.room.rootless && role == Role::Run)
+                .then(|| crate::strict::code_dir(cx, &cx.session))
+                .transpose()?,
             news: kept.news(&ready, room).as_ref().map(recreated),
             warnings: std::mem::take(&mut kept.untold()[place(room)]),
             in_use: Arc::new(ready),
@@ -272,6 +277,13 @@ pub(crate) fn room_failure(err: RoomError) -> Failure {
             let why = failure.code.word();
             Failure { code: Code::CreateFailed, ..failure }.detail("why", why)
         }
+        err @ RoomError::OtherUser { .. } => Failure::new(Code::Unsupported, err.to_string())
+            .detail("capability", "volume_owner")
+            .detail("setting", "policy")
+            .hint(
+                "go on with the `policy` that it was made with, or end it, which saves its files: \
+                   `coracle workspace end`, or `coracle sandbox remove`",
+            ),
         RoomError::Plan(err) | RoomError::Fill(err) => match err.downcast::<Failure>() {
             Ok(failure) => *failure,
             Err(err) => Failure::internal(err),

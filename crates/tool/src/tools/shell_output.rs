@@ -1,6 +1,6 @@
 //! `shell_output`: what a command of the workspace or a snippet printed, when its answer had no room for it.
 
-use coracle_runtime::{ByteSize, JobId, Link};
+use coracle_runtime::{ByteSize, JobId, Link, Redactor};
 use coracle_workspace::{Role, Workspace};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -75,7 +75,7 @@ impl ShellOutput {
 }
 
 async fn read(page: &JobPage, cx: &Context, link: &Link) -> Result<Map<String, Value>, Failure> {
-    let output = page.read(cx, link).await?;
+    let output = page.read(cx, link, &Redactor::default()).await?;
     match serde_json::to_value(output) {
         Ok(Value::Object(fields)) => Ok(fields),
         other => Err(Failure::internal(format!("kept output cannot be told: {other:?}"))),

@@ -124,7 +124,13 @@ fn asked(config: &Config, role: Role) -> (ProxyNetwork, &Egress) {
 
 /// A role's container has ended for good: nobody asks for its way out again.
 pub(super) fn forget(state: &Path, session: &ContainerName, role: RoomRole) {
-    let _ = std::fs::remove_dir_all(place(state, session, role));
+    let place = place(state, session, role);
+    let _ = std::fs::remove_dir_all(&place);
+    // And with the last of them what they lay in.
+    let _ = place.parent().map(std::fs::remove_dir);
+    if role == RoomRole::Run {
+        let _ = std::fs::remove_dir_all(state.join("sessions").join(session.as_str()).join("code"));
+    }
 }
 
 /// Below the session's own directory.

@@ -37,6 +37,7 @@ impl Sessions for Place {
             workdir: self.cwd.clone(),
             env: BTreeMap::new(),
             memory: self.memory,
+            code: None,
             news: None,
             warnings: Vec::new(),
             in_use: Arc::new(()),

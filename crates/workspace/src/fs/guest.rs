@@ -300,6 +300,14 @@ impl WorkspaceFs for GuestFs {
         }
         snapshot::restore(self, &tag).await
     }
+
+    async fn forget(&self, tag: &str) -> Result<()> {
+        let tag = Tag::parse(tag)?;
+        if self.read_only {
+            return Err(FsError::ReadOnly(self.root.to_string()));
+        }
+        snapshot::forget(self, &tag).await
+    }
 }
 
 /// A pattern for paths, without a slash at its start.

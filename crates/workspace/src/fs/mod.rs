@@ -109,7 +109,7 @@ pub trait WorkspaceFs: std::fmt::Debug + Send + Sync {
     /// [`FsError::NotDirectory`], [`FsError::Escape`], [`FsError::ReadOnly`], [`FsError::Denied`].
     async fn mkdir(&self, path: &str, parents: bool, exist_ok: bool) -> Result<()>;
 
-    /// Keeps all files and links as they are now under a tag, and tells the id of what is kept. No snapshot is ever freed.
+    /// Keeps all files and links as they are now under a tag, and tells the id of what is kept, until [`forget`](Self::forget).
     ///
     /// Kept are names, bytes, link targets and whether a file can be executed; ignored files as all others. Directories
     /// named `.git`, empty directories, pipes, sockets and devices are not. It lies outside of the workspace, in the
@@ -131,6 +131,13 @@ pub trait WorkspaceFs: std::fmt::Debug + Send + Sync {
     /// # Errors
     /// [`FsError::NotFound`] for an unknown tag, [`FsError::ReadOnly`], [`FsError::Unsupported`], [`FsError::Git`].
     async fn restore(&self, tag: &str) -> Result<()>;
+
+    /// Lets go of a tag. What no other snapshot keeps is freed with it if it was written at least a quarter of an hour ago,
+    /// else when another tag goes: a snapshot that is just being taken may need it.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] for an unknown tag, [`FsError::ReadOnly`], [`FsError::Unsupported`], [`FsError::Git`].
+    async fn forget(&self, tag: &str) -> Result<()>;
 }
 
 /// What a path leads to.

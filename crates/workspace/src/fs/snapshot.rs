@@ -87,6 +87,23 @@ async fn bring_back(git: &Git<'_>, tag: &Tag) -> Result<()> {
     cleaned.into_iter().try_for_each(|it| it.good().map(drop))
 }
 
+/// How old has to be what nothing keeps before it is freed: longer than any snapshot takes.
+const PRUNE: &str = "--prune=15.minutes.ago";
+
+/// Lets go of a tag, and frees what is kept by none.
+pub(super) async fn forget(fs: &GuestFs, tag: &Tag) -> Result<()> {
+    let git = Git::open(fs).await?;
+    let gone = async {
+        let commit = find(&git, tag).await?.ok_or_else(|| FsError::NotFound(tag.0.clone()))?;
+        git.printed("", &["update-ref", "--no-deref", "-d", &tag.reference(), &commit]).await?;
+        // That another one is at it is no fault: what is left goes with the next tag.
+        git.run("", &["gc", "--quiet", PRUNE]).await.map(drop)
+    };
+    let gone = gone.await;
+    git.close().await;
+    gone
+}
+
 async fn find(git: &Git<'_>, tag: &Tag) -> Result<Option<String>> {
     let commit = format!("{}^{{commit}}", tag.reference());
     let told = git.run("", &["rev-parse", "--verify", "--quiet", "--end-of-options", &commit]).await?;
@@ -108,8 +125,7 @@ struct Seen {
     bare: Vec<String>,
 }
 
-/// What there is. Git tells a repository within as one entry; its files are
-/// those of a work tree of their own.
+/// What there is. Git tells a repository within as one entry; its files are those of a work tree of their own.
 async fn files(git: &Git<'_>) -> Result<Seen> {
     let (mut seen, mut dirs, mut met) = (Seen::default(), vec![String::new()], 0);
     while let Some(dir) = dirs.pop() {

@@ -1,5 +1,6 @@
 //! `run_code`: a snippet in a container of its own (workspace.md 6).
 
+mod here;
 mod preload;
 mod told;
 
@@ -213,11 +214,16 @@ async fn run(workspace: &Workspace, run_id: &str, snippet: Snippet) -> Result<Ra
     let _place = workspace.runs().enter().await?;
     let session = workspace.begin(Role::Run).await?;
     let settings = &workspace.settings.run;
-    put(&session, &snippet).await?;
+    match &session.code {
+        Some(dir) => here::put(dir, run_id, &snippet)?,
+        None => put(&session, &snippet).await?,
+    }
     let output = execute(workspace, &session, &snippet).await;
     // The next snippet writes its own; one that stays is seen by nobody else.
-    let file = at(snippet.language);
-    let _ = session.link.remove(file, false).await;
+    match &session.code {
+        Some(dir) => here::remove(dir, snippet.language),
+        None => drop(session.link.remove(at(snippet.language), false).await),
+    }
     let output = output?;
     let left = output.left_running;
     if let Some(job) = output.job.as_ref().filter(|_| left > 0) {

@@ -121,13 +121,12 @@ fn the_least_lately_touched_is_forgotten_first() {
 
 #[tokio::test]
 async fn a_file_that_gave_way_is_open_until_the_act_is_over_and_no_longer() {
-    let world = World::new();
+    let mut world = World::new();
     world.file("a", "old");
-    let work = world.work();
     let write = write::Write { path: "a", how: How::Overwrite, executable: None, seen: false, tool: "write_file" };
-    work.write(&write, b"new").unwrap();
+    world.work().write(&write, b"new").unwrap();
     assert_eq!(open_without_a_name(&world), 1, "whoever waits for the act does not wait for its end");
-    drop(work);
+    drop(std::mem::take(&mut world.freed));
     let closed = async {
         while open_without_a_name(&world) > 0 {
             tokio::task::yield_now().await;
@@ -139,4 +138,36 @@ async fn a_file_that_gave_way_is_open_until_the_act_is_over_and_no_longer() {
 fn open_without_a_name(world: &World) -> usize {
     let ours = fs::read_dir("/proc/self/fd").unwrap().filter_map(|it| fs::read_link(it.unwrap().path()).ok());
     ours.filter(|it| it.starts_with(world.path("")) && it.to_string_lossy().ends_with(" (deleted)")).count()
+}
+
+#[test]
+fn nothing_grows_beyond_what_can_be_read_again() {
+    let world = World::new();
+    let almost = usize::try_from(crate::wire::space::MAX_CONTENT).unwrap() - 1;
+    world.file("a", "x".repeat(almost));
+    world.read("a").unwrap();
+    let append = |content: &str| {
+        let unseen = write::Write { path: "a", how: How::Append, executable: None, seen: false, tool: "t" };
+        world.work().write(&unseen, content.as_bytes()).map(|it| it.file.size)
+    };
+    assert_eq!(code(append("yy")), crate::wire::space::TroubleCode::TooLarge);
+    assert_eq!(append("y").unwrap(), crate::wire::space::MAX_CONTENT);
+    assert_eq!(code(append("y")), crate::wire::space::TroubleCode::TooLarge);
+}
+
+#[test]
+fn a_file_with_several_names_is_counted_once() {
+    let world = World::new();
+    world.file("dir/a", "x".repeat(100_000));
+    let measured = || match world.act(Act::Measure { bounds: ALL }) {
+        Done::Measured { bytes, complete: true } => bytes,
+        other => panic!("{other:?}"),
+    };
+    let before = measured();
+    for name in ["b", "c", "dir/d"] {
+        fs::hard_link(world.path("dir/a"), world.path(name)).unwrap();
+    }
+    assert!(measured() - before < 50_000, "{before} {}", measured());
+    world.file("e", "x".repeat(100_000));
+    assert!(measured() - before >= 100_000);
 }

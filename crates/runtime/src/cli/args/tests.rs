@@ -252,3 +252,52 @@ fn networks_are_parted_in_each_dialect() {
     assert!(words(Dialect::Docker, false).contains(&"--opt=com.docker.network.bridge.enable_icc=false".into()));
     assert!(words(Dialect::Podman, true).contains(&"--opt=isolate=true".into()));
 }
+
+#[test]
+fn where_nobody_is_root_pid_1_owns_what_it_writes_and_a_volume_is_as_the_image_has_it() {
+    let guest = GuestOn::Bound { program: "/s/guest/abc".into(), link: "/s/link/1".into() };
+    let image = ImageId::parse(format!("sha256:{}", "a".repeat(64))).unwrap();
+    let path = |it: &str| ContainerPath::parse(it).unwrap();
+    let volume = |name: &str, at: &str, access| {
+        let (name, at) = (VolumeName::parse(name).unwrap(), path(at));
+        VolumeMount { name, at, access }
+    };
+    let spec = CreateSpec {
+        exec_user: Ids { uid: 1000, gid: 1000 },
+        capabilities: Capabilities::None,
+        read_only: true,
+        network: crate::NetworkAsk::None,
+        tmpfs: vec![Tmpfs { at: path("/home/agent"), size: ByteSize::mib(1), mode: 0o700 }],
+        volumes: vec![volume("own", "/workspace", Access::ReadWrite), volume("base", "/base", Access::ReadOnly)],
+        ..spec()
+    };
+    let policy = Policy { strict: true, ..Policy::everything() };
+    let placed = admit(spec, &policy).unwrap().guided(Some(guest)).on(image, NetworkOn::None);
+    let words = |dialect| {
+        let words = create(dialect, Facts::default(), &placed).0;
+        let words = words.iter().map(|it| it.to_str().unwrap());
+        let told = ["--user", "--cap", "--read", "--tmpfs", "--mount=type=volume", "--volume=own", "--volume=base"];
+        words.filter(|it| told.iter().any(|told| it.starts_with(told))).collect::<Vec<_>>().join("\n")
+    };
+    assert_snapshot!(words(Dialect::Docker), @r"
+    --user=1000:1000
+    --tmpfs=/.coracle:rw,noexec,nosuid,nodev,size=64m,mode=0755,uid=1000,gid=1000
+    --tmpfs=/.coracle/run:rw,noexec,nosuid,nodev,size=16m,mode=0700,uid=1000,gid=1000
+    --cap-drop=ALL
+    --read-only
+    --tmpfs=/home/agent:rw,exec,nosuid,nodev,size=1048576,mode=0700,uid=1000,gid=1000
+    --mount=type=volume,source=own,target=/workspace
+    --mount=type=volume,source=base,target=/base,volume-nocopy,readonly
+    ");
+    assert_snapshot!(words(Dialect::Podman), @r"
+    --user=1000:1000
+    --tmpfs=/.coracle:rw,noexec,nosuid,nodev,size=64m,mode=0755,notmpcopyup,U
+    --tmpfs=/.coracle/run:rw,noexec,nosuid,nodev,size=16m,mode=0700,notmpcopyup,U
+    --cap-drop=ALL
+    --read-only
+    --read-only-tmpfs=false
+    --tmpfs=/home/agent:rw,exec,nosuid,nodev,size=1048576,mode=0700,notmpcopyup,U
+    --volume=own:/workspace:rw,copy,nosuid,nodev
+    --volume=base:/base:ro,nocopy,nosuid,nodev
+    ");
+}

@@ -300,7 +300,9 @@ pub(in crate::cli) fn networks(json: &[u8]) -> Result<Vec<Network>> {
     let read = |it: NamedJson| {
         let name = it.name("network list")?;
         let internal = it.configuration.mode == "hostOnly";
-        Ok(Network { id: it.id.unwrap_or_else(|| name.clone()), name, labels: it.configuration.labels, internal })
+        let (id, labels) = (it.id.unwrap_or_else(|| name.clone()), it.configuration.labels);
+        // Its networks are those of a machine of their own, where nothing of this host listens.
+        Ok(Network { id, name, labels, internal, gateways: Vec::new(), subnets: Vec::new() })
     };
     array::<NamedJson>("network list", json)?.into_iter().map(read).collect()
 }

@@ -6,15 +6,21 @@ use super::*;
 
 const DONE: Say = Say::Answer(Answer::Done);
 
+/// The channel of the first connection that a program inside makes.
+async fn connected(guest: &mut Guest) -> Option<u32> {
+    guest.greet("a run").await;
+    let Some(Frame { channel, head: Ask::Outlet(API_PORT), .. }) = guest.asked().await else { return None };
+    guest.say(channel, DONE, b"").await;
+    Some(channel)
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_connection_inside_is_a_stream_here_and_each_side_ends_by_itself() {
     let (tell, mut told) = mpsc::unbounded_channel();
     let link = link(move |_, mut guest| {
         let tell = tell.clone();
         async move {
-            guest.greet("a run").await;
-            let Some(Frame { channel, head: Ask::Outlet(API_PORT), .. }) = guest.asked().await else { return };
-            guest.say(channel, DONE, b"").await;
+            let Some(channel) = connected(&mut guest).await else { return };
             guest.say(channel, Say::Data { last: false }, b"CORACLE/1 token\nwhat").await;
             guest.say(channel, Say::Data { last: true }, b"").await;
             let mut answer = Vec::new();
@@ -73,9 +79,7 @@ fn never_closed(taken: u64) -> (Link, mpsc::UnboundedReceiver<()>) {
     let link = link(move |_, mut guest| {
         let tell = tell.clone();
         async move {
-            guest.greet("a run").await;
-            let Some(Frame { channel, head: Ask::Outlet(API_PORT), .. }) = guest.asked().await else { return };
-            guest.say(channel, DONE, b"").await;
+            let Some(channel) = connected(&mut guest).await else { return };
             guest.say(channel, Say::Data { last: false }, b"x\r\n\r\n").await;
             let mut left = taken;
             while let Some(Frame { head, payload, .. }) = guest.hear().await {

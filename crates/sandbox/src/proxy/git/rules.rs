@@ -47,16 +47,15 @@ pub struct GitSettings {
 }
 
 impl GitSettings {
-    /// With the host and the path of a repository for what nobody set. An address that is none of git's over http leaves
-    /// it as it is. Where the person set `repos` alone the host stays open: whoever names a source would choose it, and
-    /// with it what the patterns are about.
+    /// With the host and the path of a repository for what nobody set, each by itself. An address that is none of git's over
+    /// http leaves it as it is.
     #[must_use]
     pub fn or_own(mut self, url: &str) -> Self {
         let rules = coracle_runtime::GitRules { allow_private: self.allow_private, ssh: true };
         let Ok(url) = GitUrl::parse(url, rules) else { return self };
         let Some((host, path)) = own(&url) else { return self };
         let Ok(parsed) = GitHost::parse(&host, self.allow_private) else { return self };
-        if self.hosts.is_empty() && self.repos.is_empty() {
+        if self.hosts.is_empty() {
             self.hosts = vec![host];
         }
         if self.repos.is_empty() {
@@ -274,7 +273,7 @@ mod tests {
         }
         // What is set replaces it.
         let set = GitSettings { repos: vec!["github.com/o/*".into()], ..none() };
-        assert_eq!(of(set, "https://github.com/a/b"), pair("", "github.com/o/*"), "nor is its host");
+        assert_eq!(of(set, "https://github.com/a/b"), pair("github.com", "github.com/o/*"), "each by itself");
         let set = GitSettings { hosts: vec!["e.com".into()], ..none() };
         assert_eq!(of(set, "https://github.com/a/b"), pair("e.com", "github.com/a/b"));
     }

@@ -4,7 +4,9 @@ use coracle_compose::Service;
 use coracle_images::profile::Purpose;
 use coracle_lifecycle::{Found, hint};
 use coracle_provision::Report;
-use coracle_runtime::{Capability, Container, ContainerName, ContainerPath, Ids, Limits, ProjectName, PublishedPort};
+use coracle_runtime::{
+    Capability, Container, ContainerName, ContainerPath, Ids, JobId, Limits, ProjectName, PublishedPort,
+};
 use serde::Serialize;
 
 use super::image::{ImageSource, Imaged};
@@ -43,7 +45,7 @@ pub(crate) struct Created {
     ports: Vec<PublishedPort>,
     compose_project: Option<ProjectName>,
     compose_services: Option<Vec<Service>>,
-    main_job_id: Option<String>,
+    main_job_id: Option<JobId>,
     repo_path: Option<ContainerPath>,
     limits: LimitsAnswer,
     expires_at: Option<String>,
@@ -120,7 +122,7 @@ pub(super) fn answer(made: Made<'_>) -> Result<Created, Failure> {
         ports,
         compose_project: record.compose_project.clone(),
         compose_services: stacked.services,
-        main_job_id: None,
+        main_job_id: filled.main.then(JobId::main),
         repo_path: filled.repo_path,
         limits,
         expires_at,

@@ -83,6 +83,9 @@ pub(crate) struct Create {
     /// Commands that make the container ready, run in order as root in `workdir`. A failure is reported and does not
     /// stop the next.
     pub(crate) setup_commands: Option<Vec<Script>>,
+    /// A program that the container runs, as job `main`: `image` for what the image itself starts, as its user (for an image
+    /// that is a service), or a list of words.
+    pub(crate) main: Option<Script>,
     /// Who runs commands: a name, a uid, or `uid:gid`. The default is the person's uid when a host directory is mounted,
     /// else root.
     #[schemars(with = "Option<String>")]

@@ -11,8 +11,8 @@ use coracle_provision::certs;
 use coracle_provision::env::{Session, Source, Sources};
 use coracle_provision::{Item, Place, Status, Step};
 use coracle_runtime::{
-    ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Ids, NetworkAsk, Policy, Secret,
-    VolumeMount, admit, random_hex,
+    ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Ids, NetworkAsk, PatternSet, Policy,
+    Secret, VolumeMount, admit, random_hex,
 };
 
 use super::image::{Imaged, Kitchen};
@@ -59,7 +59,8 @@ pub(super) async fn cook<'a>(
         return Ok(Cooked::Spoiled(why.into()));
     };
     cx.progress.message(format!("making the image of `{}`", purpose(kitchen.dish.chosen))).await;
-    let (container, place) = at_work((cx, runtime, kitchen.store), bench, (base, Vec::new()), &program).await?;
+    let plain = spec(cx, base, &wanted.recipe_on(base));
+    let (container, place) = at_work((cx, runtime, kitchen.store), bench, (base, plain), &program).await?;
     let cooked = on_the_bench(kitchen, &place, (base, wanted)).await?;
     let cooked = match cooked.fault() {
         Some(why) => Cooked::Spoiled(Spoiled { why, log: cooked.log().map(str::to_owned) }),
@@ -74,17 +75,22 @@ pub(super) async fn cook<'a>(
     Ok(cooked)
 }
 
-/// A container on which something is cooked: as root, with a way out, and with nothing of the caller's but these volumes.
+/// A container on which something is cooked: as root, and with nothing of the caller's but what stands there.
 async fn at_work<'a>(
     (cx, runtime, store): (&Context, &'a dyn ContainerRuntime, &'a Store),
     bench: &mut Option<Making<'a>>,
-    (base, volumes): (&Base, Vec<VolumeMount>),
+    (base, spec): (&Base, CreateSpec),
     program: &GuestProgram,
 ) -> Result<(ContainerId, Place), Failure> {
     let draft = draft(cx)?;
-    let spec = CreateSpec { volumes, ..spec(cx, draft.name.clone(), base) };
+    let spec = CreateSpec { name: draft.name.clone(), ..spec };
     let making = bench.insert(begin(runtime, store, draft).await?);
-    let admitted = admit(spec, &Policy { allow_root: true, ..cx.policy()? })?;
+    let mut policy = Policy { allow_root: true, strict: false, ..cx.policy()? };
+    if store.signer().verify(runtime.kind(), &base.image.labels) {
+        // What it was made of was on the list.
+        policy.images = PatternSet::new(&["*".to_owned()]).unwrap_or_default();
+    }
+    let admitted = admit(spec, &policy)?;
     let container = making.make(admitted, (&base.image, base.reference.as_str()), Some(program)).await?;
     let link = making.meet(cx.links(), &container).await?;
     let place = session::place(cx, making.record(), &link)?;
@@ -106,7 +112,8 @@ pub(crate) async fn cook_into(
     };
     let mut bench = None;
     let cooked = cx.unless_cancelled(async {
-        let (container, place) = at_work((cx, runtime, store), &mut bench, (base, volumes), &program).await?;
+        let spec = CreateSpec { volumes, ..spec(cx, base, recipe) };
+        let (container, place) = at_work((cx, runtime, store), &mut bench, (base, spec), &program).await?;
         let trusted = match &trusted_certificates(cx) {
             Wanted::Yes(found) => certs::trust(&place, found).await.variables,
             Wanted::No(_) => BTreeMap::new(),
@@ -236,14 +243,17 @@ pub(crate) fn draft(cx: &Context) -> Result<Draft, Failure> {
     })
 }
 
-/// Nothing of the caller's: no mount, no variable, no label.
-fn spec(cx: &Context, name: ContainerName, base: &Base) -> CreateSpec {
-    let network = match cx.config.security.network {
-        NetworkGrant::Open => NetworkAsk::Bridge,
-        NetworkGrant::None => NetworkAsk::None,
-    };
+/// Nothing of the caller's: no mount, no variable, no label. What only gives directories away fetches nothing.
+fn spec(cx: &Context, base: &Base, recipe: &Recipe) -> CreateSpec {
+    let network = network(cx.config.security.network, recipe);
+    let name = ContainerName::parse("build").expect("letters are a name");
     let limits = cx.config.default_limits();
     CreateSpec { network, limits, exec_user: Ids::ROOT, ..CreateSpec::new(name, base.reference.clone()) }
+}
+
+fn network(grant: NetworkGrant, recipe: &Recipe) -> NetworkAsk {
+    let fetches = !recipe.packages.is_empty() || !recipe.setup.is_empty();
+    if fetches && grant == NetworkGrant::Open { NetworkAsk::Bridge } else { NetworkAsk::None }
 }
 
 /// What the commands of a recipe see: certificates, proxies, and the profile's own variables.
@@ -270,4 +280,25 @@ fn plain(session: &Session) -> BTreeMap<String, String> {
 fn proxy(value: &Secret) -> Option<String> {
     let text = String::from_utf8(value.reveal().to_vec()).ok()?;
     (!text.contains('@')).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_images::Owned;
+
+    use super::*;
+
+    #[test]
+    fn what_only_gives_directories_away_has_no_network() {
+        let owned = Owned { uid: 1000, gid: 1000, path: "/workspace".into() };
+        let gives = Recipe { owned: vec![owned], ..Recipe::default() };
+        let fetches = Recipe { setup: vec!["true".to_owned().into()], ..gives.clone() };
+        for (recipe, grant, expected) in [
+            (&gives, NetworkGrant::Open, NetworkAsk::None),
+            (&fetches, NetworkGrant::Open, NetworkAsk::Bridge),
+            (&fetches, NetworkGrant::Proxy, NetworkAsk::None),
+        ] {
+            assert_eq!(network(grant, recipe), expected, "{grant:?} {recipe:?}");
+        }
+    }
 }

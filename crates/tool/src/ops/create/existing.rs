@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::args::{Create, IfExists};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
-use crate::reach::{Act, allowed};
+use crate::reach::{Act, allowed, shaped};
 
 /// The answer of an earlier `create`, given again.
 #[derive(Debug, Serialize)]
@@ -32,6 +32,7 @@ pub(super) async fn reused(
     };
     let Some(container) = found.container.as_ref() else { return Ok(None) };
     allowed(cx, &found.record.session, name.as_str(), Act::Use)?;
+    shaped(cx, &found.record, Act::Use)?;
     let mut differs = differing(&found.record.asked, &asked(args, cx)?);
     if found.record.snapshot.as_ref() != snapshot {
         differs.push("snapshot".to_owned());

@@ -1,12 +1,14 @@
 //! From an image to a ready record. Whatever fails here is undone by the caller.
 
 use coracle_lifecycle::{Found, Making, Store, guided_session};
-use coracle_provision::{Prepared, Step, UserAsk, Workspace, accounts, prepare};
-use coracle_runtime::{Container, ContainerName, ContainerRuntime, CreateSpec, Ids, Inside, admit, random_hex};
+use coracle_provision::{Prepared, Status, Step, UserAsk, Workspace, accounts, prepare};
+use coracle_runtime::link::Link;
+use coracle_runtime::{Access, Container, ContainerName, ContainerRuntime, CreateSpec, Ids, Inside, admit, random_hex};
 use serde_json::{Map, Value};
 
 use super::answer::{Created, Made, answer};
 use super::image::{self, Imaged};
+use super::main_program;
 use super::origin::Had;
 use super::person::{Asked, Person};
 use super::provision::Filling;
@@ -17,8 +19,8 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::guest;
 use crate::ops::preflight::Ready;
-use crate::resolve::{self, Request};
-use crate::session;
+use crate::resolve::{self, MainAsk, Request};
+use crate::{session, tools};
 
 /// Makes the container and fills it.
 pub(super) async fn make<'a>(
@@ -38,6 +40,7 @@ pub(super) async fn make<'a>(
     };
     let (imaged, person) = tokio::join!(image, Person::look(cx, asked));
     let imaged = imaged?;
+    main_program::allowed(cx, request.main.as_ref(), &imaged.image)?;
     let mut reporting = Reporting::new(cx.progress.clone());
     reporting.add(image_step(&imaged, request)).await;
     let stacked = stack::bring_up(cx, (ready, store), making, stack).await?;
@@ -51,9 +54,13 @@ pub(super) async fn make<'a>(
     making.is_user(name, home, shell);
     reporting.add(user).await;
     reporting
-        .add(match &request.unmounted {
-            None => workspace,
-            Some(why) => Step::skipped("workspace", format!("the working directory is not mounted: {why}")),
+        .add(match (&request.unmounted, &inside) {
+            (None, Inside::Guest(link)) if request.copied => copied(cx, link, making).await?,
+            (None, Inside::Plain(..)) if request.copied => {
+                Step::flawed("workspace", Status::Failed, "nothing was copied in", "this container has no guest")
+            }
+            (None, _) => workspace,
+            (Some(why), _) => Step::skipped("workspace", format!("the working directory is not mounted: {why}")),
         })
         .await;
     let filled = match &inside {
@@ -75,6 +82,23 @@ pub(super) async fn make<'a>(
     let created = answer(Made { found, request, imaged, stacked, report, filled, ready, forked, expires_at })?;
     making.ready(told, kept(&created)?)?;
     Ok(created)
+}
+
+/// The files of the working directory, at the work directory.
+async fn copied(cx: &Context, link: &Link, making: &Making<'_>) -> Result<Step, Failure> {
+    cx.progress.message("copying the working directory in").await;
+    let (user, workdir) = (guided_session(making.record(), false)?.user, &making.record().workdir);
+    let mount = tools::working_dir(cx)?;
+    Ok(match coracle_workspace::copy_in(link, (user, workdir), vec![mount]).await {
+        Ok(baseline) => {
+            let detail = format!("{} files of the working directory were copied to {workdir}", baseline.files.len());
+            Step::success("workspace", detail, "each was written whole, and its SHA-256 taken")
+        }
+        Err(failure) => {
+            let failure = Failure::from(failure);
+            Step::flawed("workspace", Status::Failed, "nothing was copied in", failure.message)
+        }
+    })
 }
 
 /// The answer, for whoever asks for the same container again. The report is kept beside it.
@@ -121,7 +145,10 @@ async fn start(
     let exec_user = exec_user(cx, runtime, making, (request, imaged)).await?;
     cx.progress.message(format!("making {}", request.draft.name)).await;
     let network = stacked.network.clone().unwrap_or_else(|| request.spec.network.clone());
-    let spec = CreateSpec { exec_user, image: imaged.reference.clone(), network, ..request.spec.clone() };
+    let image = imaged.reference.clone();
+    let image_health = request.main == Some(MainAsk::Image)
+        && may_check(cx.config.security.allow_root, runtime.endpoint().rootless, &request.spec);
+    let spec = CreateSpec { exec_user, image, network, image_health, ..request.spec.clone() };
     let admitted = admit(spec, &cx.policy()?)?;
     let container = making.make(admitted, (&imaged.image, imaged.reference.as_str()), guest.as_ref()).await?;
     let inside = match &guest {
@@ -129,6 +156,12 @@ async fn start(
         None => Inside::Plain(ready.runtime.clone(), container.id.clone()),
     };
     Ok((container, inside))
+}
+
+/// The engine runs the check of an image as PID 1's user, which is root, and past the guest: so root has to be granted, and
+/// nothing would keep the check of a hostile image from leaving a set-id file of root's in a host directory.
+fn may_check(allow_root: bool, rootless: bool, spec: &CreateSpec) -> bool {
+    allow_root && (rootless || spec.mounts.iter().all(|it| it.access == Access::ReadOnly))
 }
 
 /// Numbers are taken as they are; a name or a bare uid is looked up in the image's own passwd file.
@@ -148,4 +181,32 @@ async fn exec_user(
     let known = accounts(runtime, &peek).await;
     runtime.remove(&peek).await?;
     Ok(known?.resolve(&request.user)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::host::fs::HostPath;
+    use coracle_runtime::{ContainerPath, ImageRef, Mount};
+
+    use super::*;
+
+    #[test]
+    fn the_check_of_an_image_runs_only_where_root_is_granted_and_leaves_nothing_on_the_host() {
+        let dir = tempfile::tempdir().unwrap();
+        let bound = |access| {
+            let name = ContainerName::parse("web").unwrap();
+            let mount =
+                Mount { host: HostPath::open(dir.path()).unwrap(), at: ContainerPath::parse("/w").unwrap(), access };
+            CreateSpec { mounts: vec![mount], ..CreateSpec::new(name, ImageRef::parse("redis").unwrap()) }
+        };
+        for (allow_root, rootless, access, may) in [
+            (true, false, Access::ReadOnly, true),
+            (true, true, Access::ReadWrite, true),
+            (true, false, Access::ReadWrite, false),
+            (false, false, Access::ReadOnly, false),
+            (false, true, Access::ReadOnly, false),
+        ] {
+            assert_eq!(may_check(allow_root, rootless, &bound(access)), may, "{allow_root} {rootless} {access:?}");
+        }
+    }
 }

@@ -7,6 +7,7 @@ mod bring;
 mod content;
 mod existing;
 mod image;
+mod main_program;
 mod make;
 mod origin;
 mod person;
@@ -31,6 +32,7 @@ pub(crate) use self::content::Content;
 use self::existing::Reused;
 pub(crate) use self::existing::asked;
 pub(crate) use self::image::{Dish, Kitchen, Packages, cache};
+pub(crate) use self::main_program::start as start_main;
 use self::origin::Had;
 pub(crate) use self::origin::{Origin, OriginField, OriginSeen, WithOrigin};
 pub(crate) use self::person::{Asked, Person, search_path, trusted_certificates, trusted_path};
@@ -40,6 +42,7 @@ use crate::op::Operation;
 use crate::ops::preflight::Ready;
 use crate::reach::{Act, allowed as allowed_to};
 use crate::resolve::{self, Basis, Request};
+use crate::strict;
 use crate::upkeep::upkeep;
 
 impl Operation for Create {
@@ -61,6 +64,9 @@ impl Create {
 /// Makes a container, from an image or from what takes its place.
 pub(super) async fn create(args: &Create, origin: Option<Origin>, cx: &Context) -> Result<Answered, Failure> {
     let begun = Instant::now();
+    if cx.config.is_strict() {
+        return Err(strict::no_create());
+    }
     // What a repository is for is found out only when all that needs no network is in order.
     let basis = match &origin {
         Some(origin) => Basis::Origin(origin.seen(cx)?),

@@ -23,6 +23,8 @@ pub(super) struct PutIn {
     pub(super) repo_path: Option<ContainerPath>,
     /// Variables of the session.
     pub(super) variables: usize,
+    /// The job that it was made to run has begun.
+    pub(super) main: bool,
 }
 
 /// A container with a guest that gets all that was asked for.
@@ -53,7 +55,8 @@ impl Filling<'_> {
         self.files().await?;
         self.settings().await;
         self.commands(repo_path.as_ref()).await;
-        Ok(PutIn { repo_path, variables: session.names().count() })
+        let main = self.main(making).await;
+        Ok(PutIn { repo_path, variables: session.names().count(), main })
     }
 
     async fn certificates(&mut self) -> BTreeMap<String, String> {
@@ -194,4 +197,4 @@ impl Filling<'_> {
 }
 
 /// Used when the image names no `PATH`.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

@@ -54,6 +54,11 @@ impl Reporting {
         self.redactor = redactor;
     }
 
+    /// Whether one of these values stands in a text.
+    pub(super) fn keeps_out(&self, text: &str) -> bool {
+        self.redactor.clean(text) != text
+    }
+
     /// For what commands print: their last line, now and then, as news.
     pub(super) fn live(&self) -> mpsc::Sender<Chunk> {
         let (sender, mut chunks) = mpsc::channel::<Chunk>(CHUNKS);

@@ -60,7 +60,10 @@ pub(super) async fn unguided(
         live: Some(reporting.live()),
     };
     reporting.add(setup(inside, &how).await).await;
-    Ok(PutIn { repo_path: None, variables: request.env.len() })
+    if request.main.is_some() {
+        reporting.add(needs_guest("main")).await;
+    }
+    Ok(PutIn { repo_path: None, variables: request.env.len(), main: false })
 }
 
 fn needs_guest(name: &'static str) -> Step {

@@ -116,7 +116,16 @@ async fn decided(
     let name = seen.name().to_owned();
     let variables = variables(cx, &home.key, (&seen.url, seen.local, &name), it.workflow);
     let file = read(&bytes, &variables).map_err(|err| err.detail("file", path.clone()))?;
-    let looking = Looking { cx, worktrees: &home.worktrees, seen, path: &path, variables: &variables };
+    let (none, remote_user) = (BTreeMap::new(), file.user.as_deref());
+    let looking = Looking {
+        cx,
+        worktrees: &home.worktrees,
+        seen,
+        path: &path,
+        variables: &variables,
+        remote_user,
+        digests: &none,
+    };
     let mut refusals = mount_problems(&file, &cx.policy()?);
     refusals.extend(protected_problems(&file, &cx.config));
     let recipe = recipe(looking, &file, profile.image.as_ref(), &mut refusals).await?;
@@ -139,6 +148,7 @@ async fn decided(
         workflow: it.workflow.clone(),
         image: reference,
         built,
+        features: recipe.digests(),
         image_env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect::<BTreeMap<_, _>>(),
         agent,
         kept_out: recipe.kept_out,

@@ -121,7 +121,7 @@ fn told(worn: &Worn) -> Told {
         commit: record.commit.clone(),
         image: record.image.to_string(),
         built: record.built,
-        features: file.features.iter().map(|it| it.name.clone()).collect(),
+        features: file.features.iter().map(|it| named(&it.name, record.features.get(&it.name))).collect(),
         user: format!("{} ({})", record.agent.name, record.agent.ids),
         workspace_folder: file.workspace_folder.as_ref().map(ToString::to_string),
         mounts: mounts.collect(),
@@ -131,6 +131,14 @@ fn told(worn: &Worn) -> Told {
         commands: Vec::new(),
         failed: None,
         warnings: record.warnings.clone(),
+    }
+}
+
+/// A feature, and which one it was if its registry could have given another.
+fn named(name: &str, digest: Option<&String>) -> String {
+    match digest.filter(|it| !name.ends_with(it.as_str())) {
+        Some(digest) => format!("{name}@{digest}"),
+        None => name.to_owned(),
     }
 }
 

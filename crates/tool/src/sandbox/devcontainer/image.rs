@@ -11,14 +11,14 @@ use coracle_runtime::archive::{Limits, Writer, unpack};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{EngineKind, Ids, Image, ImageAct, ImageBuild, ImageRef, PatternSet, Policy};
 use coracle_sandbox::devcontainer::{
-    Build, Devcontainer, Dockerfile, Feature, FeatureFile, Refusal, Variables, dockerfile, feature_file, is_kept_out,
-    relative,
+    Build, Devcontainer, Dockerfile, Place, Refusal, Variables, dockerfile, in_order, is_kept_out, relative,
 };
 use coracle_sandbox::worktree::{Seen, SeenFile, SeenKind};
 use coracle_sandbox::{Warning, WorktreeManager};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use super::features::{Files, Tool, of_registry, tool, with_features};
 use super::record::{Worn, alone};
 use crate::config::BuildNetwork;
 use crate::context::Context;
@@ -31,9 +31,6 @@ const MAX_TEXT: usize = 1 << 20;
 
 /// Of what a build sees.
 const MAX_CONTEXT: Limits = Limits { max_bytes: 1 << 30, max_entries: 100_000 };
-
-/// What runs a feature's script. Its options are in a file, so nothing of them is read by a shell that is no value.
-const INSTALL: &str = "set -a && . ./coracle.env && set +a && chmod 755 install.sh && ./install.sh && cd / && rm -rf";
 
 /// How an image comes to be, with all that can be refused behind it.
 #[derive(Debug)]
@@ -62,14 +59,15 @@ struct Plan {
     files: Vec<SeenFile>,
 }
 
-/// A feature that lies in the repository.
-#[derive(Debug)]
-struct Tool {
-    feature: Feature,
-    below: String,
-    files: Vec<SeenFile>,
-    file: FeatureFile,
-    told: BTreeMap<String, String>,
+impl Recipe {
+    /// Features of registries, and which they are.
+    pub(super) fn digests(&self) -> BTreeMap<String, String> {
+        let all = self.features.iter().filter_map(|it| match &it.files {
+            Files::Registry(fetched) => Some((it.feature.name.clone(), fetched.digest.clone())),
+            Files::Repository(..) => None,
+        });
+        all.collect()
+    }
 }
 
 /// Who looks at what.
@@ -81,6 +79,10 @@ pub(super) struct Looking<'a> {
     /// The file's path.
     pub(super) path: &'a str,
     pub(super) variables: &'a Variables,
+    /// Who runs commands, as the file says.
+    pub(super) remote_user: Option<&'a str>,
+    /// Features of registries that were fetched before, which are the same ones now.
+    pub(super) digests: &'a BTreeMap<String, String>,
 }
 
 /// An image that is there.
@@ -104,7 +106,16 @@ pub(crate) async fn image_of(cx: &Context, ready: &Ready, worn: &Worn) -> Result
     let worktrees = super::super::home::worktrees(cx)?;
     let seen = worktrees.see_again(&record.source, &record.commit).await?;
     let variables = record.variables(cx, &worn.key);
-    let looking = Looking { cx, worktrees: &worktrees, seen: &seen, path: &record.path, variables: &variables };
+    let (digests, remote_user) = (&record.features, worn.file.user.as_deref());
+    let looking = Looking {
+        cx,
+        worktrees: &worktrees,
+        seen: &seen,
+        path: &record.path,
+        variables: &variables,
+        remote_user,
+        digests,
+    };
     // It was granted before; a list that has become shorter counts all the same.
     let mut refusals = Vec::new();
     let recipe = recipe(looking, &worn.file, worn.usual.as_ref(), &mut refusals).await?;
@@ -136,13 +147,25 @@ pub(super) async fn recipe(
     refusals.extend(named.into_iter().filter_map(|it| image_problem(it, &policy)));
     let allowed = PatternSet::new(&it.cx.config.sandbox.features_allow).unwrap_or_default();
     let mut features = Vec::new();
+    let mut places = Vec::new();
     for feature in &file.features {
-        match feature.local(dir, &allowed) {
+        match feature.place(dir, &allowed) {
             Err(refusal) => refusals.push(refusal),
-            Ok(None) => return Err(not_fetched(feature)),
-            Ok(Some(below)) => features.push(tool(it, feature, below, &mut warnings).await?),
+            Ok(place) => places.push((feature, place)),
         }
     }
+    for (feature, place) in places {
+        match place {
+            Place::Repository(below) => features.push(tool(it, feature, below, &mut warnings).await?),
+            // Nobody is asked for what is not made.
+            Place::Registry(_) if !refusals.is_empty() => {}
+            Place::Registry(artifact) => features.push(of_registry(it, feature, &artifact, &mut warnings).await?),
+        }
+    }
+    let files: Vec<_> = features.iter().map(|it| (&it.feature, &it.file)).collect();
+    let order = in_order(&files)?;
+    let mut unordered: Vec<_> = features.into_iter().map(Some).collect();
+    let features = order.into_iter().filter_map(|it| unordered[it].take()).collect();
     // With refusals nothing is made, so it does not matter of what.
     let base = base.unwrap_or(Basis::Image(None));
     Ok(Recipe { base, features, kept_out, warnings })
@@ -153,11 +176,6 @@ fn image_problem((property, image): (&str, &ImageRef), policy: &Policy) -> Optio
     let refusal =
         || Refusal::new(property, "image", format!("image `{image}` is not on the list")).unless("security.images");
     (!allowed).then(refusal)
-}
-
-fn not_fetched(feature: &Feature) -> Failure {
-    let message = format!("the feature `{}` is in a registry, and this release fetches none from there", feature.name);
-    Failure::new(Code::Unsupported, message).hint("put its files into the repository, and name it `./NAME`")
 }
 
 /// What a Dockerfile sees and needs; nothing when it is refused.
@@ -198,7 +216,7 @@ async fn text(it: Looking<'_>, path: &str) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|_| missing(path, "is no text"))
 }
 
-async fn content(it: Looking<'_>, path: &str) -> Result<Vec<u8>, Failure> {
+pub(super) async fn content(it: Looking<'_>, path: &str) -> Result<Vec<u8>, Failure> {
     let files = it.worktrees.seen_files(it.seen, path).await?;
     let file = files.into_iter().find(|it| it.path == path && it.kind != SeenKind::Link);
     let file = file.ok_or_else(|| missing(path, "is no file of the repository"))?;
@@ -207,17 +225,6 @@ async fn content(it: Looking<'_>, path: &str) -> Result<Vec<u8>, Failure> {
 
 pub(super) fn missing(path: &str, why: &str) -> Failure {
     Failure::new(Code::DevcontainerInvalid, format!("`{}` {why}", path.escape_debug())).detail("path", path)
-}
-
-async fn tool(it: Looking<'_>, feature: &Feature, below: String, warnings: &mut Vec<Warning>) -> Result<Tool, Failure> {
-    let mut files = it.worktrees.seen_files(it.seen, &below).await?;
-    files.retain(|it| !is_kept_out(&it.path));
-    content(it, &format!("{below}/install.sh")).await?;
-    let about = format!("{below}/devcontainer-feature.json");
-    let mut file = feature_file(&feature.name, &content(it, &about).await?)?;
-    warnings.append(&mut file.warnings);
-    let told = file.told(feature, it.variables);
-    Ok(Tool { feature: feature.clone(), below, files, file, told })
 }
 
 /// Makes it, or finds it made before.
@@ -246,50 +253,12 @@ async fn built(it: Looking<'_>, ready: &Ready, plan: &Plan) -> Result<Made, Fail
     let trees = vec![("context".to_owned(), plan.below.as_str(), plan.files.as_slice())];
     let args = args.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let target = target.clone();
-    by_key(it, ready, Asked { parts, text: plan.text.clone(), args, target, trees, more: Vec::new() }).await
-}
-
-/// Each on top of the one before, as root; then whoever the image is for.
-async fn with_features(it: Looking<'_>, ready: &Ready, base: Made, tools: &[Tool]) -> Result<Made, Failure> {
-    let mut text = format!("FROM {}\nUSER 0:0\n", base.reference);
-    let mut parts = Vec::new();
-    let (mut trees, mut more) = (Vec::new(), Vec::new());
-    for (number, tool) in tools.iter().enumerate() {
-        let place = format!("/tmp/coracle-feature-{number}");
-        text += &format!("COPY {number} {place}\nRUN cd {place} && {INSTALL} {place}\n");
-        for (name, value) in &tool.file.env {
-            // Names are those of variables, values one line; in quotes both engines read these escapes as JSON does.
-            text += &format!("ENV {name}={}\n", json!(value));
-        }
-        let lines = tool.told.iter().map(|(name, value)| {
-            let value = shlex::try_quote(value).map_err(|_| missing(&tool.feature.name, "has an option with a NUL"))?;
-            Ok(format!("{name}={value}\n"))
-        });
-        let env = lines.collect::<Result<String, Failure>>()?;
-        parts.push(json!([tool.feature.name, env, tool.file.env, files_of(&tool.files, &tool.below)]));
-        trees.push((format!("context/{number}"), tool.below.as_str(), tool.files.as_slice()));
-        more.push((format!("context/{number}/coracle.env"), env));
-    }
-    text += &format!("USER {}\n", user_of(&base.image)?);
-    let parts = json!({ "base": base.image.id, "features": parts, "dockerfile": text });
-    by_key(it, ready, Asked { parts, text, args: Vec::new(), target: None, trees, more }).await
-}
-
-/// Whom an image is for, if the name is one word that a Dockerfile takes as it is.
-fn user_of(image: &Image) -> Result<&str, Failure> {
-    let odd = |c: char| c.is_control() || c.is_whitespace() || "$\\\"'".contains(c);
-    match image.config.user.as_str() {
-        "" => Ok("0:0"),
-        user if user.contains(odd) => {
-            let message = format!("the image is for the user `{}`, which is no name of one", user.escape_debug());
-            Err(Failure::new(Code::DevcontainerInvalid, message).detail("property", "features"))
-        }
-        user => Ok(user),
-    }
+    by_key(it, ready, Asked { parts, text: plan.text.clone(), args, target, trees, dirs: Vec::new(), more: Vec::new() })
+        .await
 }
 
 /// Path below the directory, what it is, and the sum over its content.
-fn files_of(files: &[SeenFile], below: &str) -> Value {
+pub(super) fn files_of(files: &[SeenFile], below: &str) -> Value {
     files.iter().map(|it| json!([it.path.strip_prefix(below), format!("{:?}", it.kind), it.oid])).collect()
 }
 
@@ -302,6 +271,10 @@ async fn lay_out(it: Looking<'_>, dir: &Path, asked: &Asked<'_>) -> Result<(), F
     for (into, below, files) in &asked.trees {
         it.worktrees.pack(it.seen, files, (below, into), &mut tar).await?;
     }
+    for (into, dir) in &asked.dirs {
+        let dir = HostPath::open(dir).map_err(Failure::internal)?;
+        tar.host(&dir, into).map_err(Failure::internal)?;
+    }
     for (path, text) in &asked.more {
         tar.file(path, 0o644, text.as_bytes()).map_err(Failure::internal)?;
     }
@@ -311,21 +284,23 @@ async fn lay_out(it: Looking<'_>, dir: &Path, asked: &Asked<'_>) -> Result<(), F
 }
 
 /// A build.
-struct Asked<'a> {
+pub(super) struct Asked<'a> {
     /// All that decides what comes of it.
-    parts: Value,
+    pub(super) parts: Value,
     /// The Dockerfile.
-    text: String,
-    args: Vec<(String, String)>,
-    target: Option<String>,
+    pub(super) text: String,
+    pub(super) args: Vec<(String, String)>,
+    pub(super) target: Option<String>,
     /// Files of the repository: where they go, and what of their paths is left out.
-    trees: Vec<(String, &'a str, &'a [SeenFile])>,
+    pub(super) trees: Vec<(String, &'a str, &'a [SeenFile])>,
+    /// Directories of this host: where they go.
+    pub(super) dirs: Vec<(String, &'a Path)>,
     /// Files of ours.
-    more: Vec<(String, String)>,
+    pub(super) more: Vec<(String, String)>,
 }
 
 /// The image of a key, built once.
-async fn by_key(it: Looking<'_>, ready: &Ready, asked: Asked<'_>) -> Result<Made, Failure> {
+pub(super) async fn by_key(it: Looking<'_>, ready: &Ready, asked: Asked<'_>) -> Result<Made, Failure> {
     let (cx, kind) = (it.cx, ready.runtime.kind());
     let offline = cx.config.sandbox.build_network == BuildNetwork::None || !cx.policy()?.open_network;
     let key = key(kind, &json!({ "parts": asked.parts, "offline": offline }));

@@ -6,6 +6,8 @@
 
 mod choose;
 mod enter;
+mod features;
+mod fetch;
 mod image;
 mod record;
 

@@ -37,6 +37,9 @@ pub(crate) struct Record {
     pub(super) image: ImageRef,
     /// It was made here.
     pub(super) built: bool,
+    /// Features of a registry, and which they were.
+    #[serde(default)]
+    pub(super) features: BTreeMap<String, String>,
     /// Its environment.
     pub(super) image_env: BTreeMap<String, String>,
     /// Who runs commands.

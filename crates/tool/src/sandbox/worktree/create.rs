@@ -2,7 +2,7 @@
 
 use coracle_runtime::random_hex;
 use coracle_sandbox::worktree::{CreateAsk, Repo, SetupAsk, Worktree};
-use coracle_sandbox::{Look, WorkflowId};
+use coracle_sandbox::{Look, Warning, WorkflowId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +13,7 @@ use crate::op::Operation;
 use crate::sandbox::devcontainer::{Beginning, Told, afresh, chosen};
 use crate::sandbox::expire;
 use crate::sandbox::home::Home;
+use crate::strict;
 
 /// Give a workflow a branch and a directory of its own, in a sandbox of its own: the repository is fetched to this host once,
 /// and what the sandbox lacks of it goes in. Said again for the same workflow it gives what is there.
@@ -94,6 +95,9 @@ async fn ready(
     let repository = cx.unless_cancelled(async { Ok(home.worktrees.setup_repo(&open.inside, &setup).await?) }).await?;
     let mut worktree = home.worktrees.create(&open.inside, &ask).await?;
     worktree.warnings.extend(open.warnings());
+    let engine = cx.runtime().await?;
+    let told = strict::unmapped(cx, (engine.kind(), engine.endpoint().rootless));
+    worktree.warnings.extend(told.map(|(code, message)| Warning::new(code, message)));
     let devcontainer = home.dress(cx, &open, &worktree).await?;
     Ok((repository, worktree, devcontainer))
 }

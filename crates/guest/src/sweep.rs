@@ -1,0 +1,148 @@
+//! Takes the set-id bits off files of root's in directories of the host, by a command of its own: the filter keeps
+//! commands from leaving any, and this is for what came there past it.
+
+use std::ffi::CStr;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, chmodat, fstat, openat, statat};
+
+/// What it ends with when there was more than it had time for.
+pub const CUT: u8 = 75;
+
+const SET_ID: u32 = 0o6000;
+
+/// Directories open at once.
+const DEPTH: usize = 128;
+
+/// Goes through directories for files of root's that changed since a time (milliseconds since 1970), and prints the path
+/// of each that had a bit, ended by a NUL. Whether there was time for all.
+///
+/// # Errors
+/// When the words are no times; when nobody reads.
+pub fn sweep(since_ms: &str, within_ms: &str, roots: &[&str]) -> io::Result<bool> {
+    let number = |it: &str| it.parse::<u64>().map_err(|_| io::Error::other("no time"));
+    let until = Instant::now() + Duration::from_millis(number(within_ms)?);
+    let mut sweep = Sweep { since_ms: number(since_ms)?, until, whole: true, swept: Vec::new() };
+    roots.iter().for_each(|root| sweep.root(root));
+    let mut out = io::stdout().lock();
+    for path in &sweep.swept {
+        out.write_all(path)?;
+        out.write_all(b"\0")?;
+    }
+    out.flush()?;
+    Ok(sweep.whole)
+}
+
+struct Sweep {
+    since_ms: u64,
+    until: Instant,
+    whole: bool,
+    swept: Vec<Vec<u8>>,
+}
+
+impl Sweep {
+    fn root(&mut self, root: &str) {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut levels: Vec<(Dir, PathBuf)> = Vec::new();
+        let open = |from: std::os::fd::BorrowedFd<'_>, name: &CStr| -> Option<Dir> {
+            Dir::new(openat(from, name, flags, Mode::empty()).ok()?).ok()
+        };
+        let Ok(fd) = openat(CWD, root, flags, Mode::empty()) else { return };
+        levels.extend(Dir::new(fd).ok().map(|it| (it, root.into())));
+        loop {
+            let room = levels.len() < DEPTH;
+            let Some((dir, at)) = levels.last_mut() else { return };
+            if Instant::now() >= self.until {
+                self.whole = false;
+                return;
+            }
+            let Some(Ok(entry)) = dir.read() else {
+                levels.pop();
+                continue;
+            };
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let path = at.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
+            let Ok(fd) = dir.fd() else { continue };
+            let Ok(seen) = statat(fd, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            match FileType::from_raw_mode(seen.st_mode) {
+                FileType::RegularFile if self.is_meant(&seen) && self.take_off(fd, name) => {
+                    self.swept.push(path.as_os_str().as_bytes().to_vec());
+                }
+                FileType::Directory => match room.then(|| open(fd, name)).flatten() {
+                    Some(below) => levels.push((below, path)),
+                    None => self.whole = false,
+                },
+                _ => {}
+            }
+        }
+    }
+
+    fn is_meant(&self, seen: &Stat) -> bool {
+        let changed_ms = i128::from(seen.st_ctime) * 1000 + i128::from(seen.st_ctime_nsec / 1_000_000);
+        seen.st_uid == 0 && seen.st_mode & SET_ID != 0 && changed_ms >= i128::from(self.since_ms)
+    }
+
+    /// By what was opened: the name may be another file's by then.
+    fn take_off(&self, dir: impl AsFd, name: &CStr) -> bool {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let Ok(file) = openat(dir, name, flags, Mode::empty()) else { return false };
+        let own = |file: &OwnedFd| format!("/proc/self/fd/{}", file.as_raw_fd());
+        match fstat(&file) {
+            Ok(seen) if self.is_meant(&seen) => {
+                let mode = Mode::from_raw_mode(seen.st_mode & 0o7777 & !SET_ID);
+                chmodat(CWD, own(&file), mode, AtFlags::empty()).is_ok()
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn mode(path: &std::path::Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn new_files_of_root_lose_their_bits_and_links_and_directories_are_left() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        let (inside, outside) = (dir.path().join("a/b/tool"), other.path().join("tool"));
+        for path in [&inside, &outside] {
+            fs::write(path, "x").unwrap();
+            fs::set_permissions(path, Permissions::from_mode(0o6711)).unwrap();
+        }
+        fs::set_permissions(dir.path().join("a"), Permissions::from_mode(0o2775)).unwrap();
+        std::os::unix::fs::symlink(&outside, dir.path().join("link")).unwrap();
+        std::os::unix::fs::symlink(other.path(), dir.path().join("linked")).unwrap();
+        let root = dir.path().to_str().unwrap();
+        let sweep = |since_ms| {
+            let until = Instant::now() + Duration::from_secs(5);
+            let mut sweep = Sweep { since_ms, until, whole: true, swept: Vec::new() };
+            sweep.root(root);
+            assert!(sweep.whole);
+            sweep.swept
+        };
+        assert_eq!(sweep(u64::MAX).len(), 0, "nothing is newer than the end of time");
+        assert_eq!(sweep(0), [inside.as_os_str().as_bytes()]);
+        assert_eq!((mode(&inside), mode(&outside), mode(&dir.path().join("a"))), (0o711, 0o6711, 0o2775));
+        let mut late = Sweep { since_ms: 0, until: Instant::now(), whole: true, swept: Vec::new() };
+        late.root(root);
+        assert!(!late.whole);
+    }
+}

@@ -1,0 +1,108 @@
+//! Containers of other origin that the person lets be used (containers.md 2.9).
+//!
+//! **Invariant:** one that was adopted is never removed, stopped or started by us, but by the person's own word.
+
+use std::collections::BTreeMap;
+
+use coracle_runtime::{Container, ContainerName, ContainerPath, ContainerRuntime, Handle, ProcessId, RecordId};
+use serde_json::{Map, Value};
+
+use crate::lease::{Lease, Moment};
+use crate::network::now;
+use crate::record::{Held, Record, Role, State};
+use crate::stack::numbers;
+use crate::store::Loaded;
+use crate::{Engines, Error, Found, Kind, Result, Store, find};
+
+/// Records a running container that is not proven ours, for a session. It has no guest, so commands run through the
+/// engine's own exec, as the user of its image.
+///
+/// # Errors
+/// [`Error::NotFound`]; [`Error::NameTaken`] for one that is ours, or whose name is; when it does not run.
+pub async fn adopt(engines: &dyn Engines, store: &Store, handle: &Handle, session: &str) -> Result<Found> {
+    match find(engines, store, handle).await {
+        Err(Error::NotManaged { .. }) => {}
+        Ok(found) => return Err(taken(found.record.name, found.container.as_ref())),
+        Err(err) => return Err(err),
+    }
+    let runtime = engines.preferred().await?;
+    let container = runtime.inspect(handle).await?;
+    if !container.running() {
+        let (status, exit_code, oom_killed) = (container.status, container.exit_code, container.oom_killed);
+        return Err(coracle_runtime::Error::NotRunning { status, exit_code, oom_killed, output: None }.into());
+    }
+    let unfit = || Error::NotManaged { kind: Kind::Container, name: container.name.clone() };
+    let name = ContainerName::parse(&container.name).map_err(|_| unfit())?;
+    let _lock = store.lock(&name).await?;
+    if !matches!(store.load(&name)?, Loaded::Missing)
+        || store.records()?.iter().any(|it| it.id.as_ref() == Some(&container.id))
+    {
+        return Err(taken(name, Some(&container)));
+    }
+    let record = record(&*runtime, store, (name, session), &container);
+    store.save(&record)?;
+    Ok(Found { runtime, record, container: Some(container) })
+}
+
+fn taken(name: ContainerName, container: Option<&Container>) -> Error {
+    Error::NameTaken { name, ours: true, running: container.map(Container::running) }
+}
+
+fn record(
+    runtime: &dyn ContainerRuntime,
+    store: &Store,
+    (name, session): (ContainerName, &str),
+    container: &Container,
+) -> Record {
+    let now = now();
+    Record {
+        schema: Record::schema(),
+        name,
+        container_id: Some(container.id.short().to_owned()),
+        id: Some(container.id.clone()),
+        record_id: RecordId::random(),
+        state: State::Ready,
+        role: Role::Adopted,
+        engine: runtime.kind(),
+        endpoint: runtime.endpoint().address,
+        namespace: store.signer().namespace().clone(),
+        session: session.to_owned(),
+        image: container.image.to_string(),
+        image_id: Some(container.image.clone()),
+        purpose: None,
+        created: now,
+        last_used: now,
+        persistent: true,
+        mounts: Vec::new(),
+        mount_cwd: false,
+        ports: container.ports.clone(),
+        workdir: ContainerPath::parse(&container.workdir).unwrap_or_else(|_| ContainerPath::root()),
+        home: None,
+        user_name: Some(container.user.clone()),
+        shell: None,
+        exec_user: numbers(&container.user),
+        env_keys: Vec::new(),
+        env_plain: BTreeMap::new(),
+        held: Held::default(),
+        guest: None,
+        main: None,
+        jobs: Vec::new(),
+        networks: Vec::new(),
+        compose_project: None,
+        compose_joined: false,
+        compose_file: None,
+        compose_network: None,
+        snapshot: None,
+        filled: None,
+        owner: None,
+        lease: Lease { used: Some(Moment::now()), ..Lease::default() },
+        placeholders: Vec::new(),
+        watched: Vec::new(),
+        provisioning_report: Value::Null,
+        asked: BTreeMap::new(),
+        answer: Map::new(),
+        maker: ProcessId::current(),
+        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        later: Map::new(),
+    }
+}

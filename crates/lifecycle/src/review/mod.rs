@@ -1,0 +1,187 @@
+//! What a person looks at before the host acts on a directory that a container could write (containers.md 4.10,
+//! security.md 5.3).
+//!
+//! What was protected is compared with what it was when the container was made. What could not be protected is looked for
+//! when the container is gone: only what changed since it was made, by a time that nothing inside can set. Names are taken
+//! in open directories, and no link is followed.
+
+mod bounds;
+mod index;
+mod print;
+mod sweep;
+mod walk;
+
+use std::path::{Path, PathBuf};
+
+use coracle_runtime::{Access, Mount};
+use serde::{Deserialize, Serialize, Serializer};
+
+use self::bounds::Bounds;
+use self::print::Print;
+pub(crate) use self::sweep::{Swept, take_off};
+use crate::Record;
+
+/// Places that are told.
+const MOST: usize = 200;
+
+/// A place that is to be looked at.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Finding {
+    /// Where it is on the host.
+    #[serde(serialize_with = "as_text")]
+    pub path: PathBuf,
+    /// Why.
+    pub change: Change,
+}
+
+/// What is to be looked at about a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// A protected path that was not there.
+    New,
+    /// One that has another content.
+    Changed,
+    /// One that something else stands in the place of.
+    Replaced,
+    /// A repository in the repository.
+    Repository,
+    /// What the index calls a submodule.
+    Submodule,
+    /// A file that says which programs git runs on content.
+    Gitattributes,
+    /// A file that names submodules.
+    Gitmodules,
+    /// A device.
+    Device,
+    /// A pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A link that leads out of the directory.
+    Link,
+    /// A file of root's in a directory of somebody else's.
+    Root,
+    /// A file of root's that had a set-id bit, or has one.
+    Setuid,
+}
+
+/// All that is to be looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Review {
+    /// The places, in their order.
+    pub findings: Vec<Finding>,
+    /// There are more, or not all could be looked through.
+    pub more: bool,
+}
+
+impl Review {
+    fn of(mut findings: Vec<Finding>, more: bool) -> Self {
+        findings.sort();
+        findings.dedup();
+        let more = more || findings.len() > MOST;
+        findings.truncate(MOST);
+        Self { findings, more }
+    }
+}
+
+fn as_text<S: Serializer>(path: &Path, into: S) -> Result<S::Ok, S::Error> {
+    into.serialize_str(&path.to_string_lossy())
+}
+
+/// A protected path of a bind as it was when its container was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watched {
+    /// The directory that is bound.
+    root: PathBuf,
+    /// Its path in there.
+    path: String,
+    /// Nothing, if it was not there.
+    was: Option<Print>,
+}
+
+/// Remembers what is protected beneath writable binds. What that would read too much of is known by its place alone.
+pub(crate) fn watch(mounts: &[Mount], protected: &[String]) -> Vec<Watched> {
+    let binds = mounts.iter().filter(|it| it.access == Access::ReadWrite && it.host.is_dir());
+    let paths = || protected.iter().map(String::as_str).chain([".git"]);
+    let each = binds.flat_map(|bind| paths().map(|path| (bind.host.real().to_owned(), path.to_owned())));
+    let mut bounds = Bounds::new();
+    let was = |(root, path): (PathBuf, String)| Watched { was: Print::of(&root, &path, &mut bounds).0, root, path };
+    each.map(was).collect()
+}
+
+/// Compares what is protected with what it was. What is gone can start nothing.
+#[must_use]
+pub fn compared(record: &Record) -> Review {
+    compared_within(record, &mut Bounds::new())
+}
+
+fn compared_within(record: &Record, bounds: &mut Bounds) -> Review {
+    let (mut findings, mut more) = (Vec::new(), false);
+    for Watched { root, path, was } in &record.watched {
+        let change = match was {
+            // What is new can be made as large as one likes, and nothing in it is compared.
+            None => Print::is_there(root, path).then_some(Change::New),
+            Some(was) => {
+                let (now, cut) = Print::of(root, path, bounds);
+                more |= cut || !was.was_read();
+                now.and_then(|now| was.change_to((&now, cut)))
+            }
+        };
+        findings.extend(change.map(|change| Finding { path: root.join(path), change }));
+    }
+    Review::of(findings, more)
+}
+
+/// The same, and what a walk through all that could be written finds. The container is gone.
+pub(crate) fn looked_through(record: &Record, swept: Swept) -> Review {
+    let mut bounds = Bounds::new();
+    let Review { mut findings, mut more } = compared_within(record, &mut bounds);
+    more |= swept.cut;
+    findings.extend(swept.paths.into_iter().map(|path| Finding { path, change: Change::Setuid }));
+    for root in writable(record) {
+        let (found, cut) = walk::walk(root, record.created, &mut bounds);
+        findings.extend(found);
+        more |= cut;
+    }
+    Review::of(findings, more)
+}
+
+/// Host directories that code inside could write to.
+pub(crate) fn writable(record: &Record) -> impl Iterator<Item = &Path> {
+    let writable = record.mounts.iter().filter(|it| it.mode == Access::ReadWrite);
+    writable.map(|it| it.host.as_path()).filter(|it| it.is_dir())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::record::tests::record;
+
+    #[test]
+    fn what_is_new_is_told_however_little_may_be_read_and_what_is_not_compared_is_said() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        fs::create_dir(root.join("was")).unwrap();
+        fs::write(root.join("was/a"), [b'x'; 100]).unwrap();
+        let watched = |path: &str| {
+            let was = Print::of(root, path, &mut Bounds::new()).0;
+            Watched { root: root.to_owned(), path: path.to_owned(), was }
+        };
+        let record = Record { watched: ["was", "large", "late"].map(watched).into(), ..record("web") };
+        fs::create_dir(root.join("large")).unwrap();
+        fs::write(root.join("large/b"), [b'x'; 1000]).unwrap();
+        fs::write(root.join("late"), "").unwrap();
+        let new = ["large", "late"].map(|it| Finding { path: root.join(it), change: Change::New });
+        let compared = |mut bounds| {
+            let review = compared_within(&record, &mut bounds);
+            (review.findings, review.more)
+        };
+        // Enough for what was there, and not for what is new.
+        assert_eq!(compared(Bounds { bytes: 500, ..Bounds::new() }), (new.to_vec(), false));
+        assert_eq!(compared(Bounds { bytes: 50, ..Bounds::new() }), (new.to_vec(), true));
+        assert_eq!(compared(Bounds { until: std::time::Instant::now(), ..Bounds::new() }), (new.to_vec(), true));
+    }
+}

@@ -1,0 +1,94 @@
+//! Values in bytes that come in pieces, or were cut.
+
+use super::Redactor;
+
+/// A cut value that shows less is not looked for: a few bytes alike are chance.
+const LEAST: usize = 4;
+
+impl Redactor {
+    /// Whether there is nothing to look for.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.finder.is_none()
+    }
+
+    /// Bytes of the longest form that is looked for.
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        self.patterns.iter().map(Vec::len).max().unwrap_or(0)
+    }
+
+    /// The bytes with `[redacted:NAME]` for every value. `before` and `after` is what stands around them, of which nothing is
+    /// given: a value that begins or ends there is one.
+    #[must_use]
+    pub fn clean_between(&self, before: &[u8], bytes: &[u8], after: &[u8]) -> Vec<u8> {
+        if self.is_empty() {
+            return bytes.to_vec();
+        }
+        let (begin, end) = (before.len(), before.len() + bytes.len());
+        let all = [before, bytes, after].concat();
+        let (mut kept, mut rest) = (Vec::with_capacity(bytes.len()), begin);
+        for (range, name) in self.found_in(&all, |it| it) {
+            if range.end <= begin || range.start >= end {
+                continue;
+            }
+            kept.extend_from_slice(&all[rest..range.start.max(begin)]);
+            kept.extend_from_slice(format!("[redacted:{name}]").as_bytes());
+            rest = range.end.min(end);
+        }
+        kept.extend_from_slice(&all[rest..end]);
+        kept
+    }
+
+    /// Bytes at the end that may be the beginning of a value, with a value that they begin in.
+    #[must_use]
+    pub fn unfinished(&self, bytes: &[u8]) -> usize {
+        self.unfinished_of(bytes, LEAST)
+    }
+
+    fn unfinished_of(&self, bytes: &[u8], least: usize) -> usize {
+        let part = |it: &[u8]| (least..it.len()).rev().find(|length| bytes.ends_with(&it[..*length]));
+        let end = bytes.len() - self.patterns.iter().filter_map(|it| part(it)).max().unwrap_or(0);
+        // A value is not parted from one that it overlaps with.
+        let parted = self.found_in(bytes, |it| it).into_iter().find(|(it, _)| it.start < end && it.end > end);
+        bytes.len() - parted.map_or(end, |(it, _)| it.start)
+    }
+
+    /// Bytes at the start that may be the end of a value, with a value that they end in.
+    #[must_use]
+    pub fn left_over(&self, bytes: &[u8]) -> usize {
+        let part = |it: &[u8]| (LEAST..it.len()).rev().find(|length| bytes.starts_with(&it[it.len() - length..]));
+        let begin = self.patterns.iter().filter_map(|it| part(it)).max().unwrap_or(0);
+        let parted = self.found_in(bytes, |it| it).into_iter().find(|(it, _)| it.start < begin && it.end > begin);
+        parted.map_or(begin, |(it, _)| it.end)
+    }
+
+    /// For what comes in pieces.
+    #[must_use]
+    pub fn sieve(&self) -> Sieve {
+        Sieve { redactor: self.clone(), held: Vec::new() }
+    }
+}
+
+/// Cleans a stream piece by piece: what may be the beginning of a value is held back until more comes.
+#[derive(Debug)]
+pub struct Sieve {
+    redactor: Redactor,
+    held: Vec<u8>,
+}
+
+impl Sieve {
+    /// What of it can be passed on.
+    pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
+        self.held.extend_from_slice(piece);
+        let safe = self.held.len() - self.redactor.unfinished_of(&self.held, 1);
+        let rest = self.held.split_off(safe);
+        let ready = std::mem::replace(&mut self.held, rest);
+        self.redactor.clean_between(&[], &ready, &[])
+    }
+
+    /// What was held back, since nothing more comes.
+    pub fn end(self) -> Vec<u8> {
+        self.redactor.clean_between(&[], &self.held, &[])
+    }
+}

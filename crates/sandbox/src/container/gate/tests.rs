@@ -1,0 +1,132 @@
+use async_trait::async_trait;
+use coracle_runtime::link::{Dial, Dialled};
+use coracle_runtime::{Error, LinkSettings};
+use tokio::time::sleep;
+
+use super::*;
+use crate::{Domain, ProfileName, SandboxKey};
+
+/// A container that is gone.
+#[derive(Debug)]
+struct Nowhere;
+
+#[async_trait]
+impl Dial for Nowhere {
+    async fn dial(&self) -> coracle_runtime::Result<Dialled> {
+        Err(Error::GuestFailed { reason: "nobody is there".into() })
+    }
+}
+
+fn nowhere() -> Link {
+    Link::new(Arc::new(Nowhere), LinkSettings::default())
+}
+
+/// Two processes with one sandbox.
+fn two(state: &tempfile::TempDir, transport: Transport) -> [Arc<Gate>; 2] {
+    let profile = ProfileName::parse("default").unwrap();
+    let key = SandboxKey::of(&profile, &Domain::Named("a".into()), "local");
+    let dir = SandboxDir::open(state.path(), &key).unwrap();
+    let grants = || Grants::new(profile.clone(), Tokens::default());
+    [(); 2].map(|()| Arc::new(Gate::new(dir.clone(), grants(), None).by(transport)))
+}
+
+fn loopback() -> Between {
+    Between { gateway: [127, 0, 0, 1].into(), subnet: "127.0.0.0/8".parse().unwrap() }
+}
+
+fn listens(gate: &Gate) -> bool {
+    gate.kept().listens.is_some()
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_no_link_keeps_nobody_out() {
+    let state = tempfile::tempdir().unwrap();
+    let [one, other] = two(&state, Transport::Link);
+    let _used = (one.open().unwrap(), other.open().unwrap());
+    assert!(!listens(&one), "no container is there yet");
+    one.reached_by(&nowhere()).unwrap();
+    other.reached_by(&nowhere()).unwrap();
+    assert!(listens(&one) && !listens(&other));
+    sleep(LINKLESS / 2).await;
+    assert!(listens(&one), "it may be made anew");
+    sleep(LINKLESS).await;
+    assert!(!listens(&one) && !listens(&other));
+    other.reached_by(&nowhere()).unwrap();
+    assert!(listens(&other));
+}
+
+#[tokio::test(start_paused = true)]
+async fn by_sockets_the_first_one_listens_and_the_next_one_takes_its_place() {
+    let state = tempfile::tempdir().unwrap();
+    let [one, other] = two(&state, Transport::Unix);
+    let (used, _other) = (one.open().unwrap(), other.open().unwrap());
+    sleep(2 * LINKLESS).await;
+    assert!(listens(&one) && !listens(&other));
+    drop(used);
+    sleep(2 * LOOKS).await;
+    assert!(listens(&other));
+}
+
+#[tokio::test]
+async fn on_a_network_the_next_one_listens_where_the_container_was_told() {
+    let state = tempfile::tempdir().unwrap();
+    let [one, other] = two(&state, Transport::Tcp);
+    let (here, elsewhere) = (loopback(), Between { gateway: [192, 0, 2, 1].into(), ..loopback() });
+    let used = one.open().unwrap();
+    assert_eq!((listens(&one), one.places()), (false, None), "no container is there yet");
+    one.reached_at(here).unwrap();
+    let places = one.places().unwrap();
+    assert!(listens(&one) && places.iter().all(|it| it.ip() == here.gateway && it.port() > 0));
+    let _other = other.open().unwrap();
+    other.reached_at(here).unwrap();
+    assert_eq!((listens(&other), other.places()), (false, Some(places)));
+    drop(used);
+    other.reached_at(here).unwrap();
+    assert_eq!((listens(&other), other.places()), (true, Some(places)));
+    assert_eq!(other.reached_at(elsewhere).unwrap_err().code, Code::ProxyUnreachable);
+    assert!(!listens(&other));
+    assert_eq!(other.places(), None, "what was told of another network does not count");
+    let everywhere = Between { gateway: [0, 0, 0, 0].into(), ..here };
+    assert_eq!(other.reached_at(everywhere).unwrap_err().code, Code::ProxyUnreachable);
+}
+
+#[tokio::test]
+async fn a_network_that_is_gone_is_not_listened_on_again() {
+    let state = tempfile::tempdir().unwrap();
+    let [one, other] = two(&state, Transport::Tcp);
+    let gone = Between { gateway: [192, 0, 2, 1].into(), ..loopback() };
+    let used = one.open().unwrap();
+    one.reached_at(gone).unwrap_err();
+    let again = one.open().expect("whoever made the container knows where it is now");
+    one.reached_at(loopback()).unwrap();
+    drop((used, again));
+    assert_eq!(one.address(), None, "nobody uses it");
+    let _used = one.open().unwrap();
+    assert!(!listens(&one), "another process may have made another network");
+    one.reached_at(loopback()).unwrap();
+    one.close();
+    assert_eq!((listens(&one), one.address()), (false, None));
+    drop(other);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_listens_where_no_network_is_any_more_keeps_nobody_out() {
+    let state = tempfile::tempdir().unwrap();
+    let [one, other] = two(&state, Transport::Tcp);
+    let _used = (one.open().unwrap(), other.open().unwrap());
+    one.reached_at(loopback()).unwrap();
+    other.reached_at(loopback()).unwrap();
+    sleep(2 * LINKLESS).await;
+    assert!(listens(&one) && !listens(&other));
+    one.kept().at = Some(Between { gateway: [192, 0, 2, 1].into(), ..loopback() });
+    sleep(2 * LINKLESS).await;
+    assert!(!listens(&one) && listens(&other));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_opens_nothing_that_nobody_uses() {
+    let state = tempfile::tempdir().unwrap();
+    let [one, _] = two(&state, Transport::Link);
+    one.reached_by(&nowhere()).unwrap();
+    assert!(!listens(&one));
+}

@@ -1,0 +1,95 @@
+//! What becomes of a container that nobody reaches.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use coracle_runtime::fake::{FakeRuntime, LOCAL_IMAGE, Reply};
+use coracle_runtime::link::{Link, LinkSettings};
+use coracle_runtime::{
+    Command, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Exec, Exit, GuestOn, Ids,
+    ImageAct, ImageRef, NetworkOn, Policy, admit,
+};
+
+use super::*;
+use crate::proxy::{Grants, Tokens};
+use crate::{Domain, Failure, ProfileName, SandboxKey};
+
+/// One that was made for another way to its proxy.
+#[derive(Debug)]
+struct OnNoNetwork {
+    link: Link,
+    spec_pending: bool,
+    discarded: AtomicU32,
+}
+
+#[async_trait]
+impl Containers for OnNoNetwork {
+    async fn ensure(&self) -> Result<Held> {
+        Ok(Held {
+            link: self.link.clone(),
+            id: "a".into(),
+            image_id: None,
+            generation: 1,
+            recreated: None,
+            spec_pending: self.spec_pending,
+            between: None,
+            in_use: Arc::new(()),
+        })
+    }
+
+    async fn look(&self) -> Result<Look> {
+        Ok(Look::Answers)
+    }
+
+    async fn discard(&self) -> Result<()> {
+        self.discarded.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn remove(&self, _: Because) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A container with a guest that answers.
+async fn guest(fake: &FakeRuntime) -> (ContainerId, Link) {
+    let image = ImageRef::parse(LOCAL_IMAGE).unwrap();
+    let found = fake.image(ImageAct::Find(vec![image.clone()])).await.unwrap();
+    let spec = CreateSpec::new(ContainerName::parse("c").unwrap(), image);
+    let guest = GuestOn::Bound { program: "/".into(), link: "/".into() };
+    let admitted = admit(spec, &Policy::everything()).unwrap().guided(Some(guest));
+    let placed = admitted.on(found[0].id.clone(), NetworkOn::None);
+    let id = fake.create(&placed).await.unwrap();
+    fake.start(&id).await.unwrap();
+    let link = fake.link(&id, None, LinkSettings::default()).await.unwrap();
+    (id, link)
+}
+
+/// The failure of a try to use it by a network, and whether it was discarded.
+async fn tried(link: &Link, spec_pending: bool) -> (Failure, bool) {
+    let state = tempfile::tempdir().unwrap();
+    let profile = ProfileName::parse("default").unwrap();
+    let dir = SandboxDir::open(state.path(), &SandboxKey::of(&profile, &Domain::Named("a".into()), "here")).unwrap();
+    let gate = Gate::new(dir.clone(), Grants::new(profile.clone(), Tokens::default()), None).by(Transport::Tcp);
+    let containers = Arc::new(OnNoNetwork { link: link.clone(), spec_pending, discarded: AtomicU32::new(0) });
+    let readying = Readying::new(dir, profile, Preparing::default()).by_tcp(Arc::new(gate));
+    let failure = Sandbox::new(containers.clone(), readying).ensure().await.unwrap_err();
+    (failure, containers.discarded.load(Ordering::Relaxed) > 0)
+}
+
+#[tokio::test]
+async fn another_way_to_the_proxy_takes_no_container_away_that_somebody_is_in() {
+    let fake = FakeRuntime::new();
+    let (_, link) = guest(&fake).await;
+    let (failure, discarded) = tried(&link, true).await;
+    assert_eq!((failure.code, discarded), (Code::ProxyUnreachable, false));
+    assert!(failure.hint.unwrap().contains("proxy.transport"));
+    let (failure, discarded) = tried(&link, false).await;
+    assert_eq!((failure.code, discarded), (Code::ProxyUnreachable, true), "it is of no use to anybody");
+
+    fake.replies("work", [Reply::new(Exit::Code(0), "", "").after(Duration::from_secs(3600))]);
+    let work = Exec::new(Command::Shell("work".into()), Ids::ROOT, ContainerPath::root());
+    link.start(work, None).await.unwrap();
+    assert!(!tried(&link, false).await.1, "somebody is in it");
+}

@@ -1,0 +1,406 @@
+//! Features that lie in a registry: an OCI artifact with one layer, fetched by the host.
+//!
+//! **Invariant:** nothing that a registry sends counts before its SHA-256 is the one that was asked for, or that the
+//! manifest names; and no more of it is taken than was said.
+//! **Invariant:** nothing of the person's is sent: a registry is asked as anybody would ask it.
+
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT, WWW_AUTHENTICATE};
+use reqwest::redirect::{Attempt, Policy};
+use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+
+use crate::{Code, Failure, Result};
+
+/// Bytes of a manifest, and of what hands out tokens.
+const MAX_TEXT: usize = 1 << 20;
+
+/// Bytes of a layer.
+const MAX_LAYER: usize = 64 << 20;
+
+/// One answer takes no longer, with all of its bytes.
+const WITHIN: Duration = Duration::from_secs(120);
+
+/// A registry that is not there is told soon.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Registries keep layers elsewhere.
+const REDIRECTS: usize = 5;
+
+/// What a manifest of one artifact is called.
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+
+/// Where an artifact lies: `registry/namespace/name`, and which of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Artifact {
+    registry: String,
+    repository: String,
+    /// A tag, or `sha256:…`.
+    reference: String,
+}
+
+/// An artifact as its registry has it now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manifest {
+    /// `sha256:…` of the manifest: it names exactly this artifact for ever.
+    pub digest: String,
+    /// `sha256:…` of its only layer.
+    pub layer: String,
+    size: usize,
+}
+
+impl Artifact {
+    /// Reads `host[:port]/path[:tag][@sha256:…]`; without either it is `:latest`.
+    ///
+    /// # Errors
+    /// Why it names none, as a fragment.
+    pub fn parse(name: &str) -> Result<Self, &'static str> {
+        let (named, digest) = name.split_once('@').map_or((name, None), |(named, digest)| (named, Some(digest)));
+        let (registry, path) = named.split_once('/').ok_or("it names no registry")?;
+        let (repository, tag) = path.split_once(':').map_or((path, "latest"), |it| it);
+        let (host, port) = registry.split_once(':').map_or((registry, None), |(host, port)| (host, Some(port)));
+        let is_host = host.contains('.') || host == "localhost" || port.is_some();
+        let plain = !host.is_empty() && host.bytes().all(|it| it.is_ascii_alphanumeric() || b".-".contains(&it));
+        if !is_host || !plain || port.is_some_and(|it| it.parse::<u16>().is_err()) {
+            return Err("it names no registry");
+        }
+        let word = |it: &str| {
+            let inner = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || b"._-".contains(&it);
+            let outer = |it: Option<u8>| it.is_some_and(|it| it.is_ascii_lowercase() || it.is_ascii_digit());
+            it.bytes().all(inner) && outer(it.bytes().next()) && outer(it.bytes().last())
+        };
+        if repository.len() > 255 || !repository.split('/').all(word) {
+            return Err("it names no artifact of a registry");
+        }
+        let is_tag = tag.len() <= 128
+            && tag.bytes().all(|it| it.is_ascii_alphanumeric() || b"_.-".contains(&it))
+            && tag.bytes().next().is_some_and(|it| it.is_ascii_alphanumeric() || it == b'_');
+        if !is_tag || digest.is_some_and(|it| !is_digest(it)) {
+            return Err("its version is neither a tag nor `@sha256:…`");
+        }
+        let reference = digest.unwrap_or(tag).to_owned();
+        Ok(Self { registry: registry.to_owned(), repository: repository.to_owned(), reference })
+    }
+
+    /// Exactly that one.
+    #[must_use]
+    pub fn at(&self, digest: &str) -> Self {
+        Self { reference: digest.to_owned(), ..self.clone() }
+    }
+
+    fn url(&self, rest: &str) -> String {
+        // As engines have it: on this very machine there is no certificate.
+        let scheme = if self.is_local() { "http" } else { "https" };
+        format!("{scheme}://{}/v2/{}/{rest}", self.registry, self.repository)
+    }
+
+    fn is_local(&self) -> bool {
+        let host = self.registry.rsplit_once(':').map_or(self.registry.as_str(), |it| it.0);
+        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|it| it.is_loopback())
+    }
+
+    fn failed(&self, why: impl std::fmt::Display) -> Failure {
+        let name = format!("{}/{}", self.registry, self.repository);
+        Failure::new(Code::FetchFailed, format!("`{name}` cannot be fetched: {why}.")).detail("registry", name)
+    }
+}
+
+/// `sha256:` and 64 hex digits.
+fn is_digest(text: &str) -> bool {
+    let digits = text.strip_prefix("sha256:").unwrap_or_default();
+    digits.len() == 64 && digits.bytes().all(|it| it.is_ascii_digit() || (b'a'..=b'f').contains(&it))
+}
+
+fn digest_of(bytes: &[u8]) -> String {
+    format!("sha256:{}", hex::encode(Sha256::digest(bytes)))
+}
+
+/// Speaks to registries.
+#[derive(Clone, Debug)]
+pub struct Registries {
+    secure: Client,
+    /// For registries of this machine.
+    local: Client,
+}
+
+impl Registries {
+    /// Nothing is asked yet.
+    ///
+    /// # Errors
+    /// When there is no TLS to be had.
+    pub fn new() -> Result<Self> {
+        // The first one in a process counts, and any will do.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let built = |local: bool| {
+            let redirects = move |it: Attempt<'_>| match it.previous().len() {
+                REDIRECTS.. => it.error("too many redirects"),
+                _ if local || it.url().scheme() == "https" => it.follow(),
+                _ => it.error("a redirect to a place without TLS"),
+            };
+            let it = Client::builder().no_proxy().referer(false).connect_timeout(CONNECT).timeout(WITHIN);
+            let it = it.redirect(Policy::custom(redirects));
+            it.build().map_err(|err| Failure::internal(err.without_url()))
+        };
+        Ok(Self { secure: built(false)?, local: built(true)? })
+    }
+
+    /// What an artifact is now.
+    ///
+    /// # Errors
+    /// `fetch_failed`: it is not there, or it is not what was asked for; `devcontainer_invalid` when it is no feature.
+    pub async fn manifest(&self, of: &Artifact) -> Result<Manifest> {
+        let bytes = self.get(of, &format!("manifests/{}", of.reference), MAX_TEXT).await?;
+        let digest = digest_of(&bytes);
+        if is_digest(&of.reference) && of.reference != digest {
+            return Err(of.failed(format!("what came is {digest}")));
+        }
+        let odd = |why: &str| {
+            let message = format!("`{}/{}` is no feature: {why}.", of.registry, of.repository);
+            Failure::new(Code::DevcontainerInvalid, message).detail("digest", digest.clone())
+        };
+        let told: Told = serde_json::from_slice(&bytes).map_err(|_| odd("its manifest cannot be read"))?;
+        let [layer] = told.layers.as_slice() else { return Err(odd("it has not exactly one layer")) };
+        if !is_digest(&layer.digest) {
+            return Err(odd("its layer is named by another digest than SHA-256"));
+        }
+        let size = usize::try_from(layer.size).ok().filter(|it| *it <= MAX_LAYER);
+        let size = size.ok_or_else(|| odd(&format!("its layer is larger than {} MiB", MAX_LAYER >> 20)))?;
+        Ok(Manifest { layer: layer.digest.clone(), size, digest })
+    }
+
+    /// The bytes of its layer, a tar.
+    ///
+    /// # Errors
+    /// `fetch_failed`.
+    pub async fn layer(&self, of: &Artifact, manifest: &Manifest) -> Result<Vec<u8>> {
+        let bytes = self.get(of, &format!("blobs/{}", manifest.layer), manifest.size).await?;
+        let digest = digest_of(&bytes);
+        if digest != manifest.layer {
+            return Err(of.failed(format!("the layer that came is {digest}, not {}", manifest.layer)));
+        }
+        Ok(bytes)
+    }
+
+    async fn get(&self, of: &Artifact, rest: &str, most: usize) -> Result<Vec<u8>> {
+        let url = of.url(rest);
+        let mut response = self.ask(of, &url, None).await?;
+        if response.status() == StatusCode::UNAUTHORIZED
+            && let Some(token) = self.token(of, &response).await?
+        {
+            response = self.ask(of, &url, Some(&token)).await?;
+        }
+        match response.status() {
+            StatusCode::OK => taken(of, response, most).await,
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                Err(of.failed("its registry gives it to nobody without a login"))
+            }
+            StatusCode::NOT_FOUND => Err(of.failed(format!("there is no `{}`", of.reference))),
+            status => Err(of.failed(format!("the registry answers {status}"))),
+        }
+    }
+
+    fn client(&self, of: &Artifact) -> &Client {
+        if of.is_local() { &self.local } else { &self.secure }
+    }
+
+    async fn ask(&self, of: &Artifact, url: &str, token: Option<&str>) -> Result<Response> {
+        let request = self.client(of).get(url).header(ACCEPT, MANIFEST);
+        let request = token.into_iter().fold(request, RequestBuilder::bearer_auth);
+        request.send().await.map_err(|err| of.failed(told(err)))
+    }
+
+    /// What anybody is given who asks where the registry says.
+    async fn token(&self, of: &Artifact, refused: &Response) -> Result<Option<String>> {
+        let asked = refused.headers().get(WWW_AUTHENTICATE).and_then(|it| it.to_str().ok()).and_then(bearer);
+        let Some((realm, service)) = asked else { return Ok(None) };
+        let scope = format!("repository:{}:pull", of.repository);
+        let service = service.iter().map(|it| ("service", it.as_str()));
+        let url = Url::parse_with_params(&realm, service.chain([("scope", scope.as_str())]));
+        let url = url.ok().filter(|it| of.is_local() || it.scheme() == "https");
+        let url = url.ok_or_else(|| of.failed("its registry names no place for tokens that has TLS"))?;
+        let response = self.ask(of, url.as_str(), None).await?;
+        if response.status() != StatusCode::OK {
+            return Ok(None);
+        }
+        let given: Given = serde_json::from_slice(&taken(of, response, MAX_TEXT).await?).unwrap_or_default();
+        Ok(given.token.or(given.access_token))
+    }
+}
+
+/// All bytes of an answer, if they are not too many.
+async fn taken(of: &Artifact, mut response: Response, most: usize) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while let Some(more) = response.chunk().await.map_err(|err| of.failed(told(err)))? {
+        if bytes.len() + more.len() > most {
+            return Err(of.failed(format!("more than {most} bytes came")));
+        }
+        bytes.extend_from_slice(&more);
+    }
+    Ok(bytes)
+}
+
+/// Why, to the innermost reason: the outer ones only say that something failed.
+fn told(err: reqwest::Error) -> String {
+    let err = err.without_url();
+    let mut inner: &dyn std::error::Error = &err;
+    while let Some(source) = inner.source() {
+        inner = source;
+    }
+    inner.to_string()
+}
+
+/// `Bearer realm="…",service="…",scope="…"`: where, and for what.
+fn bearer(header: &str) -> Option<(String, Option<String>)> {
+    let (kind, rest) = header.split_once(' ')?;
+    let values = |name: &str| {
+        let at = rest.find(&format!("{name}=\""))? + name.len() + 2;
+        rest[at..].split('"').next().map(str::to_owned)
+    };
+    kind.eq_ignore_ascii_case("bearer").then(|| Some((values("realm")?, values("service"))))?
+}
+
+#[derive(Deserialize)]
+struct Told {
+    #[serde(default)]
+    layers: Vec<Layer>,
+}
+
+#[derive(Deserialize)]
+struct Layer {
+    digest: String,
+    size: u64,
+}
+
+#[derive(Default, Deserialize)]
+struct Given {
+    token: Option<String>,
+    access_token: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[test]
+    fn a_name_says_which_registry_which_artifact_and_which_of_them() {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        let told = |name: &str| Artifact::parse(name).map(|it| (it.url(""), it.reference.clone()));
+        let there = |url: &str, reference: &str| Ok((url.to_owned(), reference.to_owned()));
+        let go = "https://ghcr.io/v2/devcontainers/features/go/";
+        assert_eq!(told("ghcr.io/devcontainers/features/go"), there(go, "latest"));
+        assert_eq!(told("ghcr.io/devcontainers/features/go:1.2"), there(go, "1.2"));
+        assert_eq!(told(&format!("ghcr.io/devcontainers/features/go:1@{digest}")), there(go, &digest));
+        assert_eq!(told("localhost:5000/go"), there("http://localhost:5000/v2/go/", "latest"));
+        assert_eq!(told("127.0.0.1:5000/a/go:1"), there("http://127.0.0.1:5000/v2/a/go/", "1"));
+        assert_eq!(told("10.0.0.1:5000/go"), there("https://10.0.0.1:5000/v2/go/", "latest"));
+        for odd in [
+            "go",
+            "features/go",
+            "ghcr.io/",
+            "ghcr.io/../x",
+            "ghcr.io/a//b",
+            "ghcr.io/A/b",
+            "ghcr.io/a b",
+            "ghcr.io/a?x=1",
+            "ghcr.io/a:",
+            "ghcr.io/a:1/2",
+            "ghcr.io:port/a",
+            "user@ghcr.io/a",
+            "https://ghcr.io/a",
+            "ghcr.io/a@sha256:1",
+            "ghcr.io/a@md5:00",
+        ] {
+            assert!(told(odd).is_err(), "{odd}");
+        }
+    }
+
+    /// A registry that answers each path as it is told, and wants a token where one is given.
+    async fn serves(answers: impl Fn(&str, &str) -> String + Send + 'static) -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap().to_string();
+        let own = at.clone();
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut heard = Vec::new();
+                while !heard.ends_with(b"\r\n\r\n") && stream.read_buf(&mut heard).await.unwrap_or(0) > 0 {}
+                let asked = String::from_utf8_lossy(&heard).to_ascii_lowercase();
+                let answer = answers(&asked, &own);
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        });
+        at
+    }
+
+    fn answer(status: &str, head: &str, body: &str) -> String {
+        format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n{head}\r\n{body}", body.len())
+    }
+
+    fn manifest(layer: &str, size: usize) -> String {
+        format!(r#"{{"layers":[{{"digest":"{layer}","size":{size}}}]}}"#)
+    }
+
+    #[tokio::test]
+    async fn a_token_that_anybody_gets_is_asked_for_and_a_layer_elsewhere_is_followed() {
+        let at = serves(|asked, own| match asked.lines().next().unwrap_or_default() {
+            it if it.starts_with("get /token?service=here&scope=repository%3aa%2fb%3apull") => {
+                answer("200 OK", "", r#"{"token":"t"}"#)
+            }
+            it if it.starts_with("get /elsewhere") => answer("200 OK", "", "layer"),
+            _ if !asked.contains("authorization: bearer t") => {
+                let head = format!("WWW-Authenticate: Bearer realm=\"http://{own}/token\",service=\"here\"\r\n");
+                answer("401 Unauthorized", &head, "")
+            }
+            it if it.contains("/manifests/1") => answer("200 OK", "", &manifest(&digest_of(b"layer"), 5)),
+            _ => answer("307 Temporary Redirect", &format!("Location: http://{own}/elsewhere\r\n"), ""),
+        });
+        let (registries, of) = (Registries::new().unwrap(), Artifact::parse(&format!("{}/a/b:1", at.await)).unwrap());
+        let found = registries.manifest(&of).await.unwrap();
+        assert_eq!(found.digest, digest_of(manifest(&digest_of(b"layer"), 5).as_bytes()));
+        assert_eq!(registries.layer(&of, &found).await.unwrap(), b"layer");
+        let other = registries.manifest(&of.at(&digest_of(b"other"))).await.unwrap_err();
+        assert_eq!(other.code, Code::FetchFailed);
+    }
+
+    #[tokio::test]
+    async fn what_is_not_what_was_said_does_not_count() {
+        let other = digest_of(b"other");
+        let told = [
+            manifest(&other, 5),
+            manifest(&digest_of(b"layer"), 4),
+            manifest(&digest_of(b"layer"), MAX_LAYER + 1),
+            manifest("md5:0", 5),
+            r#"{"layers":[]}"#.to_owned(),
+            "no".to_owned(),
+            r#"{"manifests":[]}"#.to_owned(),
+        ];
+        for (number, told) in told.into_iter().enumerate() {
+            let at = serves(move |asked, _| match asked {
+                it if it.contains("/manifests/") => answer("200 OK", "", &told),
+                _ => answer("200 OK", "", "layer"),
+            });
+            let (registries, of) = (Registries::new().unwrap(), Artifact::parse(&format!("{}/a:1", at.await)).unwrap());
+            let failure = match registries.manifest(&of).await {
+                Ok(found) => registries.layer(&of, &found).await.unwrap_err(),
+                Err(failure) => failure,
+            };
+            let expected = if number < 2 { Code::FetchFailed } else { Code::DevcontainerInvalid };
+            assert_eq!(failure.code, expected, "{number}: {failure}");
+        }
+        let nobody = Artifact::parse("127.0.0.1:9/a:1").unwrap();
+        assert_eq!(Registries::new().unwrap().manifest(&nobody).await.unwrap_err().code, Code::FetchFailed);
+    }
+
+    #[test]
+    fn where_a_token_is_given_is_read_from_what_the_registry_says() {
+        let header = r#"Bearer realm="https://ghcr.io/token",service="ghcr.io",scope="repository:a/b:pull""#;
+        assert_eq!(bearer(header), Some(("https://ghcr.io/token".into(), Some("ghcr.io".into()))));
+        assert_eq!(bearer("Basic realm=\"x\""), None);
+        assert_eq!(bearer("Bearer service=\"x\""), None);
+        assert_eq!(bearer("Bearer"), None);
+    }
+}

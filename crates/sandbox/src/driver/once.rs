@@ -1,0 +1,304 @@
+//! A worker for one run, as a command of a guest: its prompt is in a file of its own, and what it says is framed here.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use async_trait::async_trait;
+use coracle_runtime::link::SecretFile;
+use coracle_runtime::{Chunk, Command, ContainerPath, Exec, ExecOutput, Exit, Ids, Link, Secret, Stream};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::process::{GONE, WAITING, WorkerStart, died, lost};
+use crate::protocol::{Lines, MessageType, Mode, ResponseFrame, WorkerMessage, WorkerRequest};
+use crate::provider::WorkerProcess;
+use crate::{Code, Failure, Result};
+
+/// Bytes of a text that is placed in a file, at most.
+const MAX_PLACED: usize = 1 << 20;
+
+/// A worker for one run, in the container at the other end of a link.
+pub struct LinkOnce {
+    id: String,
+    output: mpsc::Receiver<Chunk>,
+    lines: Lines,
+    ended: Option<JoinHandle<coracle_runtime::Result<ExecOutput>>>,
+    cancel: CancellationToken,
+    /// Messages that it said.
+    messages: u64,
+    /// What it said of how the run ended: nothing yet, well, or why not.
+    result: Option<std::result::Result<(), (String, String)>>,
+    /// Behind what it said.
+    last: VecDeque<ResponseFrame>,
+}
+
+impl fmt::Debug for LinkOnce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LinkOnce").field("messages", &self.messages).finish_non_exhaustive()
+    }
+}
+
+impl Drop for LinkOnce {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}
+
+impl LinkOnce {
+    /// Has the guest place what is to be read, and starts it. What hinders the program itself is told by the first
+    /// [`recv`](WorkerProcess::recv).
+    ///
+    /// # Errors
+    /// `request_too_large`; `worker_died` when the guest does not take the files.
+    pub async fn spawn(link: &Link, start: WorkerStart, request: &WorkerRequest) -> Result<Self> {
+        let id = request.id.clone().unwrap_or_default();
+        let (placed, words) = told(request, &id)?;
+        let user = start.user;
+        let files: Vec<String> = placed.iter().map(|it| it.0.clone()).collect();
+        let cancel = CancellationToken::new();
+        let (live, output) = mpsc::channel(WAITING);
+        let exec = Exec { files: files.clone(), live: Some(live), cancel: cancel.clone(), ..start.exec(words) };
+        let placing = Placed { link, user, files };
+        for (name, text) in placed {
+            let file = SecretFile { name, user, mode: 0o400, content: Secret::from(text.as_str()) };
+            let put = link.put_secret(file).await;
+            put.map_err(|err| Failure::new(Code::WorkerDied, format!("The worker is not given its prompt: {err}.")))?;
+        }
+        // From here on they go with the command.
+        placing.given();
+        let link = link.clone();
+        let ended = Some(tokio::spawn(async move { link.exec(exec).await }));
+        let (lines, last) = (Lines::default(), VecDeque::new());
+        Ok(Self { id, output, lines, ended, cancel, messages: 0, result: None, last })
+    }
+
+    fn frame(&mut self, line: &[u8]) -> Result<ResponseFrame> {
+        let text = std::str::from_utf8(line).map_err(|_| {
+            Failure::new(Code::MalformedFrame, "Malformed worker frame: a message is not UTF-8".to_owned())
+        })?;
+        self.messages += 1;
+        if let Ok(message) = WorkerMessage::parse(text)
+            && message.r#type == MessageType::Result
+        {
+            let (code, text) = (message.code.unwrap_or_default(), message.content.unwrap_or_default());
+            self.result = Some(if message.is_error { Err((code, text)) } else { Ok(()) });
+        }
+        Ok(ResponseFrame::Msg { text: text.to_owned(), id: self.id.clone() })
+    }
+
+    /// What a worker that serves says by itself: that the run failed, and that it is over.
+    async fn over(&mut self) -> Result<Option<ResponseFrame>> {
+        if let Some(ended) = self.ended.take() {
+            let within = self.lines.is_within();
+            let output = ended.await.map_err(Failure::internal)?.map_err(|err| lost(&err))?;
+            let done = ResponseFrame::Done { messages: self.messages, id: self.id.clone() };
+            match self.result.take() {
+                _ if within => return Err(died(&output)),
+                Some(Err((code, text))) => {
+                    let id = self.id.clone();
+                    self.last.extend([ResponseFrame::Error { text, code, id }, done]);
+                }
+                _ if output.exit != Exit::Code(0) => return Err(died(&output)),
+                _ => self.last.push_back(done),
+            }
+        }
+        Ok(self.last.pop_front())
+    }
+}
+
+/// Files that are placed for a worker that may never start. What is dropped is taken away.
+struct Placed<'a> {
+    link: &'a Link,
+    user: Ids,
+    files: Vec<String>,
+}
+
+impl Placed<'_> {
+    /// They are a command's.
+    fn given(mut self) {
+        self.files.clear();
+    }
+}
+
+impl Drop for Placed<'_> {
+    fn drop(&mut self) {
+        if self.files.is_empty() {
+            return;
+        }
+        // A guest takes files away with the command that has them, also with one that cannot be started.
+        let nothing = Exec::new(Command::Argv(vec!["true".into()]), self.user, ContainerPath::root());
+        let (link, exec) = (self.link.clone(), Exec { files: std::mem::take(&mut self.files), bare: true, ..nothing });
+        tokio::spawn(async move {
+            if let Err(err) = link.exec(exec).await {
+                tracing::warn!(%err, "what was placed for a worker may stay until its container ends");
+            }
+        });
+    }
+}
+
+/// The name of a file, and its text.
+type Text = (String, String);
+
+/// Files to place, and the words that name them.
+fn told(request: &WorkerRequest, id: &str) -> Result<(Vec<Text>, Vec<String>)> {
+    let mode = if request.mode == Mode::Generate { "generate" } else { "agentic" };
+    let mut words = vec![mode.to_owned()];
+    let mut say = |name: &str, value: Option<String>| words.extend(value.into_iter().flat_map(|it| [name.into(), it]));
+    let mut placed = Vec::new();
+    let schema = request.schema.as_ref().map(ToString::to_string);
+    for (option, kind, text) in [
+        ("--prompt-file", "prompt", request.prompt.clone()),
+        ("--instructions-file", "instructions", request.instructions.clone()),
+        ("--schema", "schema", schema),
+    ] {
+        let Some(text) = text else { continue };
+        if text.len() > MAX_PLACED {
+            let message = format!("Request is too large: {} bytes (max {MAX_PLACED})", text.len());
+            return Err(Failure::new(Code::RequestTooLarge, message));
+        }
+        let name = format!("{kind}-{id}");
+        say(option, Some(format!("/.coracle/run/{name}")));
+        placed.push((name, text));
+    }
+    let agentic = request.mode == Mode::Agentic;
+    let cwd = || request.cwd.clone().unwrap_or_else(|| "/workspace".to_owned());
+    let number = |it: Option<u64>| it.map(|it| it.to_string());
+    let limits = request.limits.unwrap_or_default();
+    say("--model", Some(request.model.clone().unwrap_or_default()));
+    say("--cwd", agentic.then(cwd));
+    say("--schema", request.schema_path.clone());
+    say("--tools", request.tools.as_ref().filter(|_| agentic).map(|it| it.join(",")));
+    say("--max-turns", number(limits.max_turns));
+    say("--wall-seconds", number(limits.wall_seconds));
+    say("--max-total-tokens", number(limits.max_total_tokens));
+    say("--session-id", request.session_id.clone());
+    Ok((placed, words))
+}
+
+#[async_trait]
+impl WorkerProcess for LinkOnce {
+    async fn send(&mut self, request: &WorkerRequest) -> Result<()> {
+        if request.mode == Mode::Cancel {
+            // TERM: it ends the run by itself, and says so.
+            self.cancel.cancel();
+            return Ok(());
+        }
+        Err(Failure::new(Code::WorkerDied, "The worker takes no request but the one it has."))
+    }
+
+    async fn recv(&mut self) -> Result<Option<ResponseFrame>> {
+        loop {
+            if let Some(line) = self.lines.next_line()?.map(<[u8]>::to_vec) {
+                return self.frame(&line).map(Some);
+            }
+            match self.output.recv().await {
+                Some(Chunk { stream: Stream::Stdout, bytes, .. }) => self.lines.push(&bytes),
+                Some(Chunk { stream: Stream::Stderr, bytes, .. }) => {
+                    tracing::debug!(target: "coracle::worker", "{}", String::from_utf8_lossy(&bytes).escape_debug());
+                }
+                None => return self.over().await,
+            }
+        }
+    }
+
+    async fn close(&mut self) -> Result<()> {
+        self.cancel.cancel();
+        // Nobody reads what it still says, and it must not wait for that.
+        self.output.close();
+        let Some(ended) = self.ended.take() else { return Ok(()) };
+        match timeout(GONE, ended).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Failure::new(Code::SandboxLost, "The worker is not known to be gone.")),
+        }
+    }
+
+    fn alive(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use coracle_runtime::fake::{FakeRuntime, LOCAL_IMAGE};
+    use coracle_runtime::link::LinkSettings;
+    use coracle_runtime::{
+        ContainerName, ContainerRuntime, CreateSpec, GuestOn, ImageAct, ImageRef, NetworkOn, Policy, admit,
+    };
+
+    use super::*;
+    use crate::protocol::RunLimits;
+
+    /// A container, the directory of its secret files, and its user.
+    async fn container(fake: &FakeRuntime) -> (Link, PathBuf, Ids) {
+        let image = ImageRef::parse(LOCAL_IMAGE).unwrap();
+        let found = fake.image(ImageAct::Find(vec![image.clone()])).await.unwrap();
+        let spec = CreateSpec::new(ContainerName::parse("c").unwrap(), image);
+        let guest = GuestOn::Bound { program: "/".into(), link: "/".into() };
+        let admitted = admit(spec, &Policy::everything()).unwrap().guided(Some(guest));
+        let placed = admitted.on(found[0].id.clone(), NetworkOn::None);
+        let id = fake.create(&placed).await.unwrap();
+        fake.start(&id).await.unwrap();
+        let link = fake.link(&id, None, LinkSettings::default()).await.unwrap();
+        let run = fake.root(&id).unwrap().join(".coracle/run");
+        let own = std::fs::metadata("/proc/self").unwrap();
+        (link, run, Ids { uid: own.uid(), gid: own.gid() })
+    }
+
+    #[tokio::test]
+    async fn what_was_placed_for_a_worker_that_does_not_start_is_taken_away() {
+        let fake = FakeRuntime::new();
+        let (link, run, user) = container(&fake).await;
+        // Where the second file is to be there is a directory already.
+        std::fs::create_dir_all(run.join("instructions-0a")).unwrap();
+        let request = WorkerRequest {
+            prompt: Some("canary".into()),
+            instructions: Some("be brief".into()),
+            ..WorkerRequest::new(Mode::Agentic, "0a")
+        };
+        let start = WorkerStart {
+            program: ContainerPath::parse(WorkerStart::PROGRAM).unwrap(),
+            user,
+            proxy_url: String::new(),
+            network: String::new(),
+            token: Secret::from("t"),
+        };
+        let failure = LinkOnce::spawn(&link, start, &request).await.unwrap_err();
+        assert_eq!(failure.code, Code::WorkerDied);
+        assert!(failure.message.contains("instructions-0a"), "the prompt was placed: {}", failure.message);
+        timeout(Duration::from_secs(30), async {
+            while run.join("prompt-0a").exists() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await
+        .expect("the prompt is gone");
+    }
+
+    #[test]
+    fn what_a_person_says_is_placed_and_only_its_place_is_a_word() {
+        let limits = Some(RunLimits { max_turns: Some(3), ..RunLimits::default() });
+        let request = WorkerRequest {
+            prompt: Some("--secret".into()),
+            instructions: Some("be brief".into()),
+            schema: Some(serde_json::json!({ "type": "object" })),
+            model: Some("m".into()),
+            tools: Some(vec!["ls".into(), "rm".into()]),
+            limits,
+            ..WorkerRequest::new(Mode::Agentic, "0a")
+        };
+        let (placed, words) = told(&request, "0a").unwrap();
+        let expected = "agentic --prompt-file /.coracle/run/prompt-0a --instructions-file /.coracle/run/instructions-0a \
+            --schema /.coracle/run/schema-0a --model m --cwd /workspace --tools ls,rm --max-turns 3";
+        assert_eq!(words.join(" "), expected);
+        let texts: Vec<_> = placed.iter().map(|it| it.1.as_str()).collect();
+        assert_eq!(texts, ["--secret", "be brief", r#"{"type":"object"}"#]);
+        let long = WorkerRequest { prompt: Some("x".repeat(MAX_PLACED + 1)), ..request };
+        assert_eq!(told(&long, "0a").unwrap_err().code, Code::RequestTooLarge);
+    }
+}

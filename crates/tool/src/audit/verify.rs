@@ -1,0 +1,230 @@
+//! Whether the trail is whole: each line follows the one before, by its number and by its hash.
+//!
+//! A line that was changed is told by the next one, so of the last line only its form can be checked.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::trail::{KEPT, MAX_LINE, files, private};
+
+/// A trail that is whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Verified {
+    pub(crate) files: usize,
+    pub(crate) lines: u64,
+    /// Lines that a process which died left unfinished, and that the trail goes on from.
+    pub(crate) torn: u64,
+    /// Times of the first line and the last.
+    pub(crate) first: Option<String>,
+    pub(crate) last: Option<String>,
+}
+
+/// The first place where it is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Broken {
+    pub(crate) file: PathBuf,
+    /// From 1.
+    pub(crate) line: u64,
+    pub(crate) reason: String,
+}
+
+/// Looks through all files, oldest first, while nobody writes.
+pub(crate) fn verify(dir: &Path) -> io::Result<Result<Verified, Broken>> {
+    let lock = private().write(true).open(dir.join("lock"))?;
+    lock.lock_shared()?;
+    let files = files(dir)?;
+    let mut chain = Chain { rotated: files.len() >= KEPT, ..Chain::default() };
+    for file in &files {
+        let mut lines = BufReader::new(File::open(file)?);
+        for number in 1.. {
+            let mut bytes = Vec::new();
+            // A line that is too long is none of ours, and is not read to its end.
+            let read = (&mut lines).take(2 * MAX_LINE as u64).read_until(b'\n', &mut bytes)?;
+            if read == 0 {
+                break;
+            }
+            if let Err(broken) = chain.add((file, number), &bytes) {
+                return Ok(Err(broken));
+            }
+        }
+    }
+    Ok(chain.end(files.len()))
+}
+
+/// What was seen so far.
+#[derive(Debug, Default)]
+struct Chain {
+    seen: Verified,
+    /// Older lines may have gone with their files.
+    rotated: bool,
+    before: Option<Line>,
+    /// The last line, if it is none.
+    torn: Option<Broken>,
+    newest: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Line {
+    place: (PathBuf, u64),
+    hash: String,
+}
+
+impl Chain {
+    fn add(&mut self, (file, number): (&Path, u64), bytes: &[u8]) -> Result<(), Broken> {
+        let (text, whole) = bytes.strip_suffix(b"\n").map_or((bytes, false), |it| (it, true));
+        if text.is_empty() {
+            // The end of a line that was left unfinished.
+            return Ok(());
+        }
+        let here = |reason: String| Broken { file: file.to_owned(), line: number, reason };
+        let hash = hex::encode(Sha256::digest(text));
+        let line: Option<Value> = serde_json::from_slice(text).ok().filter(|_| whole);
+        let seq = line.as_ref().and_then(|it| it["seq"].as_u64());
+        if let (Some(line), Some(seq)) = (line, seq) {
+            if let Err(broken) = self.follows(&line, seq) {
+                // What is no line before it says more.
+                return Err(self.torn.take().unwrap_or_else(|| broken.unwrap_or_else(here)));
+            }
+            self.seen.torn += u64::from(self.torn.take().is_some());
+            self.newest = Some(seq);
+            let ts = line["ts"].as_str().map(str::to_owned);
+            self.seen.first = self.seen.first.take().or_else(|| ts.clone());
+            self.seen.last = ts;
+            self.seen.lines += 1;
+        } else {
+            if let Some(broken) = self.torn.take() {
+                return Err(broken);
+            }
+            self.torn = Some(here("it is no line of the trail, or was cut short".to_owned()));
+        }
+        self.before = Some(Line { place: (file.to_owned(), number), hash });
+        Ok(())
+    }
+
+    /// Whether it is the next one; else what is broken is the line itself, or the one before.
+    fn follows(&self, line: &Value, seq: u64) -> Result<(), Result<Broken, String>> {
+        let expected = match (&self.before, self.newest) {
+            (None, _) if self.rotated => seq,
+            (_, None) => 0,
+            (_, Some(newest)) => newest + 1,
+        };
+        if seq != expected {
+            let what = if seq > expected { "lines are missing before it" } else { "it stands in another place" };
+            return Err(Err(format!("{what}: it is number {seq}, and number {expected} was to come")));
+        }
+        let prev = line["prev"].as_str();
+        match &self.before {
+            None if self.rotated => Ok(()),
+            None if prev.is_none() => Ok(()),
+            None => Err(Err("the line before it is gone".to_owned())),
+            Some(before) if prev == Some(&before.hash) => Ok(()),
+            Some(before) => {
+                let (file, number) = before.place.clone();
+                let reason = "it is not what was written: the line after it has another hash of it".to_owned();
+                Err(Ok(Broken { file, line: number, reason }))
+            }
+        }
+    }
+
+    fn end(self, files: usize) -> Result<Verified, Broken> {
+        match self.torn {
+            Some(broken) => Err(broken),
+            None => Ok(Verified { files, ..self.seen }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, json};
+
+    use super::super::trail::append;
+    use super::*;
+
+    /// A trail of so many lines, and its file.
+    fn trail(lines: u64) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        for n in 0..lines {
+            append(dir.path(), Map::from_iter([("op".to_owned(), json!(format!("op{n}")))]), false).unwrap();
+        }
+        let file = files(dir.path()).unwrap().remove(0);
+        (dir, file)
+    }
+
+    fn edited(lines: u64, edit: impl FnOnce(&mut Vec<String>)) -> Result<Verified, (u64, String)> {
+        let (dir, file) = trail(lines);
+        let text = std::fs::read_to_string(&file).unwrap();
+        let mut all: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
+        edit(&mut all);
+        std::fs::write(&file, all.concat()).unwrap();
+        verify(dir.path()).unwrap().map_err(|it| {
+            assert_eq!(it.file, file);
+            (it.line, it.reason)
+        })
+    }
+
+    #[test]
+    fn a_trail_that_nobody_touched_is_whole() {
+        let whole = edited(5, |_| {}).unwrap();
+        assert_eq!((whole.files, whole.lines, whole.torn), (1, 5, 0));
+        assert!(whole.first.is_some() && whole.first <= whole.last);
+        let empty = tempfile::tempdir().unwrap();
+        assert_eq!(verify(empty.path()).unwrap(), Ok(Verified::default()));
+    }
+
+    #[test]
+    fn the_first_line_that_was_changed_is_named() {
+        let (line, reason) = edited(5, |it| it[2] = it[2].replace("op2", "op9")).unwrap_err();
+        assert!(line == 3 && reason.contains("another hash"), "{line}: {reason}");
+        assert_eq!(edited(5, |it| it[1] = it[1].replace("\"seq\":1", "\"seq\":7")).unwrap_err().0, 2);
+        assert_eq!(edited(5, |it| it[3].insert(0, '#')).unwrap_err().0, 4);
+    }
+
+    #[test]
+    fn lines_that_are_gone_moved_or_cut_are_told() {
+        let (line, reason) = edited(5, |it| drop(it.remove(2))).unwrap_err();
+        assert!(line == 3 && reason.contains("number 3, and number 2 was to come"), "{line}: {reason}");
+        assert_eq!(edited(5, |it| drop(it.remove(0))).unwrap_err().0, 1);
+        assert_eq!(edited(5, |it| it.swap(1, 2)).unwrap_err().0, 2);
+        let (line, reason) = edited(5, |it| it[4].truncate(20)).unwrap_err();
+        assert!(line == 5 && reason.contains("cut short"), "{line}: {reason}");
+        let unended = edited(5, |it| it[4] = it[4].trim_end().to_owned()).unwrap_err();
+        assert_eq!(unended.0, 5, "its end is part of a line");
+    }
+
+    #[test]
+    fn a_write_that_broke_off_is_no_break() {
+        let (dir, file) = trail(2);
+        let whole = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, format!("{whole}{{\"seq\":2,\"op")).unwrap();
+        append(dir.path(), Map::new(), false).unwrap();
+        let verified = verify(dir.path()).unwrap().unwrap();
+        assert_eq!((verified.lines, verified.torn), (3, 1));
+    }
+
+    #[test]
+    fn the_chain_leads_through_all_files() {
+        let (dir, first) = trail(3);
+        // What was written is parted as if each file had been full.
+        let text = std::fs::read_to_string(&first).unwrap();
+        let lines: Vec<&str> = text.split_inclusive('\n').collect();
+        std::fs::write(dir.path().join("2026-01-01-0.jsonl"), lines[..1].concat()).unwrap();
+        std::fs::write(dir.path().join("2026-01-01-1.jsonl"), lines[1..2].concat()).unwrap();
+        std::fs::write(&first, lines[2]).unwrap();
+        assert_eq!(verify(dir.path()).unwrap().map(|it| (it.files, it.lines)), Ok((3, 3)));
+        std::fs::remove_file(dir.path().join("2026-01-01-1.jsonl")).unwrap();
+        let broken = verify(dir.path()).unwrap().unwrap_err();
+        assert_eq!((broken.file, broken.line), (first.clone(), 1));
+        // The oldest go by themselves when there are as many as are kept, and not before.
+        std::fs::remove_file(dir.path().join("2026-01-01-0.jsonl")).unwrap();
+        assert!(verify(dir.path()).unwrap().is_err());
+        for number in 0..KEPT {
+            std::fs::write(dir.path().join(format!("2999-01-01-{number}.jsonl")), "").unwrap();
+        }
+        assert!(verify(dir.path()).unwrap().is_ok());
+    }
+}

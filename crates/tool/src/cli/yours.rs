@@ -1,0 +1,103 @@
+//! `coracle start` and `coracle adopt`: what only the person does with containers.
+
+use std::process::ExitCode;
+
+use clap::ArgMatches;
+use coracle_lifecycle::{Found, find};
+use coracle_runtime::Handle;
+use serde_json::{Map, Value, json};
+
+use crate::audit;
+use crate::context::{Context, Options};
+use crate::failure::Failure;
+use crate::host::Host;
+use crate::reach::start_again;
+use crate::render;
+
+pub(super) async fn run(verb: &str, matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
+    let json = matches.get_flag("json");
+    match done(verb, matches, host, options).await {
+        Ok(answer) if json => super::finish(&answer),
+        Ok(answer) => {
+            render::warnings(&answer);
+            render::print(&render::yours(verb, &Value::Object(answer)));
+            ExitCode::SUCCESS
+        }
+        Err(failure) if json => super::finish(&failure.answer(Some(verb))),
+        Err(failure) => super::told(&failure),
+    }
+}
+
+async fn done(verb: &str, matches: &ArgMatches, host: Host, options: &Options) -> Result<Map<String, Value>, Failure> {
+    let name = matches.get_one::<String>("name").cloned().unwrap_or_default();
+    let cx = super::open_configured(host, options)?;
+    let handle = Handle::parse(&name).map_err(|err| Failure::name("container", err))?;
+    let intent = audit::intent(&cx, verb, &Map::from_iter([("container".to_owned(), name.into())])).await?;
+    let result = match verb {
+        "start" => start(&cx, &handle).await,
+        _ => adopt(&cx, &handle).await,
+    };
+    intent.result(&result).await;
+    result
+}
+
+async fn start(cx: &Context, handle: &Handle) -> Result<Map<String, Value>, Failure> {
+    let store = cx.store()?;
+    let found = find(cx, &store, handle).await?;
+    let started = !found.present()?.running();
+    let (found, warning) = if started { start_again(cx, found).await? } else { (found, None) };
+    store.touch(&found.record)?;
+    let warnings = warning.map(|it| json!({ "warnings": [it] })).unwrap_or_default();
+    let mut answer = fields(&found, json!({ "started": started }));
+    answer.extend(warnings.as_object().cloned().unwrap_or_default());
+    Ok(answer)
+}
+
+async fn adopt(cx: &Context, handle: &Handle) -> Result<Map<String, Value>, Failure> {
+    let found = coracle_lifecycle::adopt(cx, &cx.store()?, handle, cx.session.as_str()).await?;
+    let mounts = found.present()?.mounts.iter().filter(|it| it.writable && !it.source.as_os_str().is_empty());
+    let mounts: Vec<_> = mounts.map(|it| it.source.display().to_string()).collect();
+    Ok(fields(&found, json!({ "image": found.record.image, "writes_to": mounts })))
+}
+
+fn fields(found: &Found, more: Value) -> Map<String, Value> {
+    let container = json!({ "success": true, "container": found.record.name, "id": found.record.id });
+    [container, more]
+        .into_iter()
+        .filter_map(|it| if let Value::Object(it) = it { Some(it) } else { None })
+        .flatten()
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::FakeRuntime;
+    use coracle_runtime::fake::LOCAL_IMAGE;
+
+    use super::*;
+    use crate::op::{Input, answer};
+
+    #[tokio::test]
+    async fn what_is_started_runs_its_main_program_again() {
+        let (dir, fake) = (tempfile::tempdir().unwrap(), FakeRuntime::new());
+        let cx = Context::for_tests(dir.path()).with_fake(fake.clone());
+        let call = async |call: Value| {
+            let Value::Object(call) = call else { panic!("a call is an object") };
+            Value::Object(answer(crate::ops::ALL, &cx, Input::Object(call)).await)
+        };
+        let made = call(json!({ "operation": "create", "name": "web", "image": LOCAL_IMAGE, "mount_cwd": false,
+            "main": ["serve"] }));
+        assert_eq!(made.await["success"], true);
+        let record = || cx.store().unwrap().records().unwrap().remove(0);
+        let first = record();
+        fake.crash(first.id.as_ref().unwrap());
+        let started = start(&cx, &Handle::parse("web").unwrap()).await.unwrap();
+        assert_eq!(started["started"], true);
+        // Before any other call that would see to it.
+        let now = record();
+        assert_eq!((now.jobs.len(), now.jobs[0].run == first.jobs[0].run), (1, false));
+        let jobs = call(json!({ "operation": "jobs", "container": "web" })).await;
+        assert_eq!((&jobs["jobs"][0]["job_id"], &jobs["count"]), (&"main".into(), &1.into()), "{jobs:#}");
+        assert_ne!(jobs["jobs"][0]["state"], "lost", "{jobs:#}");
+    }
+}

@@ -1,0 +1,215 @@
+//! What a container is made to run, as its job `main` (containers.md 4.18).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use coracle_jobs::{State, Wait, Waited};
+use coracle_lifecycle::{Found, MainProgram, Making};
+use coracle_provision::{Accounts, Status, Step, UserAsk, accounts};
+use coracle_runtime::link::wire::FaultCode;
+use coracle_runtime::{Command, ContainerPath, Error as Engine, Exec, Ids, Image, JobId, Link};
+
+use super::provision::{Filling, PATH};
+use crate::context::Context;
+use crate::failure::{Code, Failure};
+use crate::resolve::MainAsk;
+
+/// A program that did not end by then has started.
+const STARTS_WITHIN: Duration = Duration::from_millis(300);
+
+/// Lines of one that did end.
+const TOLD_LINES: u32 = 20;
+
+/// What the image itself starts may be root's, and then root has to be granted.
+pub(super) fn allowed(cx: &Context, asked: Option<&MainAsk>, image: &Image) -> Result<(), Failure> {
+    let root = || matches!(UserAsk::parse(user_of(image).0), Ok(UserAsk::Ids(ids)) if ids.is_root());
+    if matches!(asked, Some(MainAsk::Image)) && root() {
+        granted(cx)?;
+    }
+    Ok(())
+}
+
+fn granted(cx: &Context) -> Result<(), Failure> {
+    let message = "the image starts its program as root, and that is not granted";
+    if cx.config.security.allow_root { Ok(()) } else { Err(crate::ops::root_refused("root.exec", message)) }
+}
+
+/// The user and the group that an image names.
+fn user_of(image: &Image) -> (&str, Option<&str>) {
+    match image.config.user.split_once(':') {
+        Some((user, group)) => (user, Some(group)),
+        None if image.config.user.is_empty() => ("root", None),
+        None => (&image.config.user, None),
+    }
+}
+
+impl Filling<'_> {
+    /// Starts it; whether it did. A program that cannot be started is for the report.
+    pub(super) async fn main(&mut self, making: &mut Making<'_>) -> bool {
+        let Some(asked) = &self.request.main else { return false };
+        self.cx.progress.message("starting the main program").await;
+        let (started, step) = match self.started(asked, making).await {
+            Ok(step) => (true, step),
+            Err(failure) => {
+                let step = Step::flawed("main", Status::Failed, "it did not start", failure.message);
+                (false, if failure.code == Code::PolicyDenied { step.code("policy_denied") } else { step })
+            }
+        };
+        self.reporting.add(step).await;
+        started
+    }
+
+    async fn started(&self, asked: &MainAsk, making: &mut Making<'_>) -> Result<Step, Failure> {
+        let program = match asked {
+            MainAsk::Image => of_image(self.cx, &self.found, &self.imaged.image).await?,
+            MainAsk::Words(words) => MainProgram {
+                words: words.clone(),
+                user: self.place.user,
+                workdir: self.place.workdir.clone(),
+                env: environment(&self.imaged.image).chain(self.place.user_env.clone()).collect(),
+            },
+        };
+        let given = &self.request.env;
+        let env = program.env.into_iter().chain(given.clone()).collect();
+        let program = MainProgram { env, ..program };
+        start(&self.place.link, &program).await?;
+        making.main_began(self.place.link.run_id().await?);
+        let secret = |text: &str| self.reporting.keeps_out(text);
+        let again = remembered(&program, given, &making.record().env_plain, secret);
+        let runs_again = again.is_some();
+        again.into_iter().for_each(|it| making.runs(it));
+        let ask = Wait { job: JobId::main(), events: Vec::new(), limit: STARTS_WITHIN, lines: TOLD_LINES };
+        let mut step = told(&coracle_jobs::wait(&self.place.link, ask).await?, &program);
+        if !runs_again {
+            step.detail.push_str("; a secret is in its words, so it does not run again after a restart");
+        }
+        Ok(step)
+    }
+}
+
+/// What may be remembered of it: of what the call gave, values that the record has in any case. Nothing of one with a secret
+/// in its words: with other words it would be another program.
+fn remembered(
+    program: &MainProgram,
+    given: &BTreeMap<String, String>,
+    plain: &BTreeMap<String, String>,
+    secret: impl Fn(&str) -> bool,
+) -> Option<MainProgram> {
+    if program.words.iter().any(|it| secret(it)) {
+        return None;
+    }
+    let mut kept = program.clone();
+    kept.env.retain(|name, value| !given.contains_key(name) || plain.get(name) == Some(value) && !secret(value));
+    Some(kept)
+}
+
+fn told(Waited { job, tail, .. }: &Waited, program: &MainProgram) -> Step {
+    let what = format!("`{}` as {}", program.words.join(" "), program.user);
+    match (job.state, job.exit_code) {
+        (State::Running, _) => Step::success("main", format!("{what} runs as job `main`"), "the job has not ended"),
+        (_, Some(0)) => Step::success("main", format!("{what} was the job `main`"), "it ended with 0"),
+        (_, code) => {
+            let code = code.map_or_else(String::new, |it| format!(" with {it}"));
+            let said = String::from_utf8_lossy(&tail.bytes);
+            let error = format!("it ended{code}: {}", said.trim());
+            Step::flawed("main", Status::Failed, format!("{what} was the job `main`"), error)
+        }
+    }
+}
+
+/// Entry point and command of the image, as its user, in its directory.
+async fn of_image(cx: &Context, found: &Found, image: &Image) -> Result<MainProgram, Failure> {
+    let words = [image.config.entrypoint.as_slice(), &image.config.cmd].concat();
+    if words.is_empty() {
+        return Err(Failure::invalid("main", "the image names no program to start")
+            .hint("give the words of one, or an image of a service"));
+    }
+    let (name, group) = user_of(image);
+    let ask = UserAsk::parse(name)?;
+    let known = match ask {
+        UserAsk::Ids(_) => Accounts::default(),
+        _ => accounts(&*found.runtime, &found.present()?.id).await?,
+    };
+    let mut user = known.resolve(&ask)?;
+    if let Some(gid) = group.and_then(|it| it.parse().ok()) {
+        user = Ids { gid, ..user };
+    }
+    if user.is_root() {
+        granted(cx)?;
+    }
+    let home = known.home(user.uid).unwrap_or(if user.is_root() { "/root" } else { "/" });
+    let env = [("HOME".to_owned(), home.to_owned())].into_iter().chain(environment(image)).collect();
+    let workdir = match image.config.workdir.as_str() {
+        "" => ContainerPath::root(),
+        workdir => ContainerPath::parse(workdir)?,
+    };
+    Ok(MainProgram { words, user, workdir, env })
+}
+
+/// The image's own variables.
+fn environment(image: &Image) -> impl Iterator<Item = (String, String)> {
+    let own = image.env.iter().filter_map(|it| it.split_once('='));
+    [("PATH", PATH)].into_iter().chain(own).map(|(name, value)| (name.to_owned(), value.to_owned()))
+}
+
+/// Starts it in a guest that has no such job.
+pub(crate) async fn start(link: &Link, program: &MainProgram) -> Result<(), Failure> {
+    let MainProgram { words, user, workdir, env } = program.clone();
+    let mut exec = Exec::new(Command::Argv(words), user, workdir);
+    (exec.job, exec.bare, exec.env) = (Some(JobId::main()), true, env);
+    match link.start(exec, None).await {
+        // Another process saw to it first.
+        Err(Engine::Refused(fault)) if fault.code == FaultCode::JobTaken => Ok(()),
+        started => Ok(started.map(drop)?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::fake::LOCAL_IMAGE;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::op::{Input, answer};
+
+    #[test]
+    fn no_secret_of_a_main_program_is_remembered() {
+        let map = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        let given = map(&[("MODE", "fast"), ("TOKEN", "a-live-one"), ("URL", "x?a-live-one"), ("UNKNOWN", "x")]);
+        let plain = map(&[("MODE", "fast"), ("URL", "x?a-live-one")]);
+        let program = |words: &[&str]| MainProgram {
+            words: words.iter().map(|it| (*it).to_owned()).collect(),
+            user: Ids::ROOT,
+            workdir: ContainerPath::root(),
+            env: map(&[("PATH", "/bin")]).into_iter().chain(given.clone()).collect(),
+        };
+        let secret = |text: &str| text.contains("a-live-one");
+        let kept = remembered(&program(&["serve"]), &given, &plain, secret).unwrap();
+        assert_eq!(kept, MainProgram { env: map(&[("MODE", "fast"), ("PATH", "/bin")]), ..program(&["serve"]) });
+        assert_eq!(remembered(&program(&["serve", "--token=a-live-one"]), &given, &plain, secret), None);
+    }
+
+    #[tokio::test]
+    async fn a_main_program_is_recorded_by_its_own_making_and_its_variables_are_not_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let cx = Context::for_tests(dir.path());
+        let call = async |call: Value| {
+            let Value::Object(call) = call else { panic!("a call is an object") };
+            Value::Object(answer(crate::ops::ALL, &cx, Input::Object(call)).await)
+        };
+        let begun = std::time::Instant::now();
+        let made = call(json!({ "operation": "create", "name": "web", "image": LOCAL_IMAGE, "mount_cwd": false,
+            "main": ["serve"], "env": { "MODE": "a-canary" } }));
+        assert_eq!(made.await["success"], true);
+        let waited = begun.elapsed();
+        assert!(waited < Duration::from_secs(8), "it waited for a lock of its own: {waited:?}");
+        let record = cx.store().unwrap().records().unwrap().remove(0);
+        assert_eq!(record.jobs.iter().map(|it| it.job.clone()).collect::<Vec<_>>(), [JobId::main()]);
+        assert_eq!(record.main.unwrap().env["MODE"], "a-canary");
+        let status = call(json!({ "operation": "status", "container": "web" })).await;
+        assert_eq!(status["metadata"]["main"]["words"], json!(["serve"]), "{status:#}");
+        assert!(!status.to_string().contains("a-canary"), "{status:#}");
+    }
+}

@@ -1,0 +1,154 @@
+//! Features that a registry has, fetched once and kept by their digest.
+
+use std::io::{Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use coracle_runtime::archive::{Limits, unpack_beneath};
+use coracle_runtime::host::fs::HostPath;
+use coracle_sandbox::devcontainer::{Artifact, Registries};
+use flate2::read::GzDecoder;
+
+use super::record::alone;
+use crate::context::Context;
+use crate::failure::{Code, Failure};
+
+/// Of what a feature says of itself.
+const MAX_TEXT: u64 = 1 << 20;
+
+/// Of its files.
+const MAX_FILES: Limits = Limits { max_bytes: 256 << 20, max_entries: 5000 };
+
+/// The files of a feature, in a directory of ours.
+#[derive(Debug)]
+pub(super) struct Fetched {
+    pub(super) dir: PathBuf,
+    /// Of its manifest: what names it for ever.
+    pub(super) digest: String,
+}
+
+impl Fetched {
+    /// What it says of itself.
+    pub(super) fn about(&self) -> Result<Vec<u8>, Failure> {
+        let file = std::fs::File::open(self.dir.join("devcontainer-feature.json")).map_err(Failure::internal)?;
+        let mut bytes = Vec::new();
+        file.take(MAX_TEXT).read_to_end(&mut bytes).map_err(Failure::internal)?;
+        Ok(bytes)
+    }
+}
+
+/// The feature of that digest, else the one that its registry has now.
+pub(super) async fn fetch(cx: &Context, artifact: &Artifact, digest: Option<&String>) -> Result<Fetched, Failure> {
+    let all = cx.state()?.root().join("features");
+    std::fs::create_dir_all(&all).map_err(Failure::internal)?;
+    let place = |digest: &str| all.join(digest.trim_start_matches("sha256:"));
+    if let Some(digest) = digest.filter(|it| place(it).is_dir()) {
+        return Ok(Fetched { dir: place(digest), digest: digest.clone() });
+    }
+    let registries = Registries::new()?;
+    let artifact = digest.map_or_else(|| artifact.clone(), |it| artifact.at(it));
+    let manifest = cx.unless_cancelled(async { Ok(registries.manifest(&artifact).await?) }).await?;
+    let (dir, digest) = (place(&manifest.digest), manifest.digest.clone());
+    let _alone = alone(all.join(format!("{}.lock", digest.trim_start_matches("sha256:")))).await?;
+    if !dir.is_dir() {
+        cx.progress.message("fetching a feature of devcontainer.json".to_owned()).await;
+        let layer = cx.unless_cancelled(async { Ok(registries.layer(&artifact, &manifest).await?) }).await?;
+        let kept = (all.clone(), dir.clone(), digest.clone());
+        tokio::task::spawn_blocking(move || keep(&layer, kept)).await.map_err(Failure::internal)??;
+    }
+    Ok(Fetched { dir, digest })
+}
+
+/// Unpacks it beside, and renames it when all of it is there and nothing of it leads elsewhere.
+fn keep(layer: &[u8], (all, dir, digest): (PathBuf, PathBuf, String)) -> Result<(), Failure> {
+    let odd = |why: String| {
+        let message = format!("what the registry has is no feature: {why}");
+        Failure::new(Code::DevcontainerInvalid, message).detail("digest", digest.clone())
+    };
+    let mut tar = tempfile::tempfile_in(&all).map_err(Failure::internal)?;
+    if layer.starts_with(&[0x1f, 0x8b]) {
+        let most = MAX_FILES.max_bytes + (16 << 20);
+        let written = std::io::copy(&mut GzDecoder::new(layer).take(most + 1), &mut tar);
+        if written.map_err(|err| odd(err.to_string()))? > most {
+            return Err(odd(format!("it has more than {most} bytes")));
+        }
+    } else {
+        tar.write_all(layer).map_err(Failure::internal)?;
+    }
+    tar.rewind().map_err(Failure::internal)?;
+    let beside = tempfile::Builder::new().prefix(".feature-").tempdir_in(&all).map_err(Failure::internal)?;
+    let place = HostPath::open(beside.path()).map_err(Failure::internal)?.dir().map_err(Failure::internal)?;
+    place.create_dir("it").map_err(Failure::internal)?;
+    let moved = unpack_beneath(tar, &place, "it", MAX_FILES).map_err(|err| odd(err.to_string()))?;
+    if let Some(skipped) = moved.skipped.first() {
+        return Err(odd(format!("`{}`: {}", skipped.path, skipped.reason)));
+    }
+    let it = beside.path().join("it");
+    for name in ["devcontainer-feature.json", "install.sh"] {
+        if !is_file(&it.join(name)) {
+            return Err(odd(format!("it has no `{name}`")));
+        }
+    }
+    std::fs::rename(it, dir).map_err(Failure::internal)
+}
+
+/// Not what a link leads to.
+fn is_file(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|it| it.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tar(entries: &[(&str, tar::EntryType, &str)]) -> Vec<u8> {
+        let mut tar = tar::Builder::new(Vec::new());
+        for (path, kind, content) in entries {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(*kind);
+            header.set_mode(0o644);
+            let link = !matches!(kind, tar::EntryType::Regular);
+            header.set_size(if link { 0 } else { content.len() as u64 });
+            if link {
+                if !content.is_empty() {
+                    header.set_link_name(content).unwrap();
+                }
+                tar.append_data(&mut header, path, &[][..]).unwrap();
+            } else {
+                tar.append_data(&mut header, path, content.as_bytes()).unwrap();
+            }
+        }
+        tar.into_inner().unwrap()
+    }
+
+    const FILE: tar::EntryType = tar::EntryType::Regular;
+
+    #[test]
+    fn a_feature_is_kept_whole_and_nothing_that_leads_out_of_it_is() {
+        let all = tempfile::tempdir().unwrap();
+        let dir = all.path().join("kept");
+        let kept = |layer: &[u8]| keep(layer, (all.path().to_owned(), dir.clone(), "sha256:x".into()));
+        let two = [("./devcontainer-feature.json", FILE, "{}"), ("./install.sh", FILE, "echo")];
+        let with = |more: (&'static str, tar::EntryType, &'static str)| tar(&[&two[..], &[more]].concat());
+        for (layer, told) in [
+            (tar(&two[1..]), "no `devcontainer-feature.json`"),
+            (tar(&[two[0], ("install.sh", tar::EntryType::Symlink, "devcontainer-feature.json")]), "no `install.sh`"),
+            (with(("out", tar::EntryType::Symlink, "/etc/passwd")), "leads out of the tree"),
+            (with(("out", tar::EntryType::Symlink, "../../x")), "leads out of the tree"),
+            (with(("out", tar::EntryType::Link, "/etc/passwd")), "leads to something else"),
+            (with(("pipe", tar::EntryType::Fifo, "")), "neither a file nor a directory"),
+            (b"no archive, and long enough that it could be one".repeat(20), "archive"),
+        ] {
+            let failure = kept(&layer).unwrap_err();
+            assert!(failure.code == Code::DevcontainerInvalid && failure.message.contains(told), "{told}: {failure:?}");
+            assert_eq!(std::fs::read_dir(all.path()).unwrap().count(), 0, "{told}");
+        }
+        let layer = with(("lib/in.sh", tar::EntryType::Symlink, "../install.sh"));
+        let mut gz = flate2::read::GzEncoder::new(&layer[..], flate2::Compression::fast());
+        let mut packed = Vec::new();
+        gz.read_to_end(&mut packed).unwrap();
+        kept(&packed).unwrap();
+        assert_eq!(std::fs::read_to_string(dir.join("lib/in.sh")).unwrap(), "echo");
+        let fetched = Fetched { dir: dir.clone(), digest: "sha256:x".into() };
+        assert_eq!(fetched.about().unwrap(), b"{}");
+    }
+}

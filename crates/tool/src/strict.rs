@@ -1,0 +1,218 @@
+//! How containers look under `policy = "strict"` (security.md 3.2): one user without privileges, PID 1 among them, on an
+//! image whose directories are that user's already. Root made them, in the building of the image and nowhere else.
+
+use std::fs::{DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use coracle_images::{Owned, Pull, profile};
+use coracle_lifecycle::Store;
+use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::{
+    Access, ContainerName, ContainerPath, EngineKind, Ids, Image, ImageRef, Limits, Mount, Policy, Problem, Refused,
+};
+
+use crate::context::Context;
+use crate::failure::{Code, Failure};
+use crate::guest;
+use crate::ops::preflight::Ready;
+use crate::tools::{Imaged, cook};
+
+/// Who runs everything inside.
+pub(crate) const USER: Ids = Ids { uid: 1000, gid: 1000 };
+
+/// Where snippets find their code.
+const CODE: &str = "/code";
+
+/// The same image under the same name, where these directories are the user's, and the user is known.
+pub(crate) async fn owned(cx: &Context, ready: &Ready, imaged: &Imaged, places: &[&str]) -> Result<Imaged, Failure> {
+    // What is done to a volume of an image is not in the image that is made of it.
+    if let Some(volume) = imaged.image.volumes.iter().find(|it| covers(it, places)) {
+        let what =
+            format!("`{}` has a volume at `{volume}`, so that nothing there can be given to a user", imaged.reference);
+        return Err(Failure::new(Code::Unsupported, what)
+            .detail("capability", "image_volume")
+            .detail("image", &imaged.reference)
+            .detail("setting", "policy")
+            .hint("name an image without that `VOLUME`"));
+    }
+    let mut profile = profile::bare(ImageRef::parse(&imaged.reference)?);
+    let Ids { uid, gid } = USER;
+    profile.recipe.owned = places.iter().map(|path| Owned { uid, gid, path: (*path).to_owned() }).collect();
+    let store = cx.store()?;
+    let made = cook(cx, (ready, &store), profile, Pull::Never).await?;
+    // It was looked up by its name, which may lead to another one by now.
+    let base = made.image.labels.get(&store.signer().key("cache.base_digest"));
+    if !made_of(base.map(String::as_str), &imaged.image) {
+        let what = format!("`{}` was exchanged while an image was made of it", imaged.reference);
+        return Err(Failure::new(Code::BaseImageBuildFailed, what).hint("say it again"));
+    }
+    Ok(Imaged { image: made.image, reference: imaged.reference.clone() })
+}
+
+/// What is to be told of root's Podman, which would map the user away only with ids that most hosts do not set aside for it.
+pub(crate) fn unmapped(cx: &Context, (engine, rootless): (EngineKind, bool)) -> Option<(&'static str, String)> {
+    (cx.config.is_strict() && engine == EngineKind::Podman && !rootless).then(|| {
+        let message = format!("The user {USER} inside is the same user of this host: Podman maps nobody away.");
+        ("strict_unmapped", message)
+    })
+}
+
+/// Whether a volume of an image lies on one of these, above or below it.
+fn covers(volume: &str, places: &[&str]) -> bool {
+    let volume = Path::new(volume.trim_end_matches('/'));
+    places.iter().map(Path::new).any(|it| it.starts_with(volume) || volume.starts_with(it))
+}
+
+/// By the registry's digest, or the id of one that no registry gave.
+fn made_of(base: Option<&str>, image: &Image) -> bool {
+    base == Some(image.digest.as_deref().unwrap_or(image.id.as_str()))
+}
+
+/// A container that a caller asks for is filled by root inside, step by step: there is none of that.
+pub(crate) fn no_create() -> Failure {
+    Failure::new(Code::Unsupported, "`policy = \"strict\"` makes no containers by `create`")
+        .detail("capability", "create")
+        .detail("rule", "root.init")
+        .detail("setting", "policy")
+        .hint("use the workspace's tools, `run_code` or a sandbox, which `strict` has, or `policy = \"standard\"`")
+}
+
+/// Whether the engine can keep what `strict` promises.
+pub(crate) fn check(ready: &Ready, limits: &Limits) -> Result<(), Failure> {
+    let unsupported = |what: String, capability: &str| {
+        Failure::new(Code::Unsupported, what)
+            .detail("capability", capability)
+            .detail("setting", "policy")
+            .hint("use another engine, or `policy = \"standard\"`")
+    };
+    let asked = [("memory", limits.memory.is_some()), ("cpus", limits.cpus.is_some()), ("pids", limits.pids.is_some())];
+    let ignored = |name: &str| ready.ignored_limits.iter().any(|it| it == name);
+    if let Some((name, _)) = asked.into_iter().find(|(name, asked)| *asked && ignored(name)) {
+        let what = format!("this engine takes the limit of {name} and does not keep it, and `strict` needs it kept");
+        return Err(unsupported(what, &format!("limits_{name}")).detail("limit", name));
+    }
+    if let Some(unkept) = limits.unkept_by(ready.runtime.kind()).into_iter().next() {
+        let what = format!("{}, and `strict` needs every limit to be kept", unkept.message);
+        let capability = unkept.capability.map_or_else(|| "limits".to_owned(), |it| it.to_string());
+        return Err(unsupported(what, &capability));
+    }
+    if !guest::shares_files(&*ready.runtime) {
+        let what = "under `strict` the guest is a file of this host, which this engine does not see".to_owned();
+        return Err(unsupported(what, "shared_files"));
+    }
+    if ready.runtime.kind() == EngineKind::Container {
+        let what = "Apple's engine has no containers of `strict`'s shape".to_owned();
+        return Err(unsupported(what, "seccomp"));
+    }
+    Ok(())
+}
+
+/// An image for snippets is one that we made: what came from elsewhere could hold anything.
+pub(crate) fn check_made_here(
+    store: &Store,
+    engine: EngineKind,
+    name: &ImageRef,
+    image: &Image,
+) -> Result<(), Failure> {
+    let signer = store.signer();
+    let made = image.labels.get(&signer.key("kind")).is_some_and(|it| it == "cache");
+    if made && signer.verify(engine, &image.labels) {
+        return Ok(());
+    }
+    let problem = Problem {
+        rule: "image.run_code",
+        setting: Some("run_code.image"),
+        value: name.to_string(),
+        message: format!("`{name}` was not made here, and `strict` runs snippets in no other image"),
+    };
+    Err(Refused { problems: vec![problem] }.into())
+}
+
+/// Where the host writes snippets of a session. A directory of the host, for whoever can write a file inside could
+/// change it: there is nobody else.
+pub(crate) fn code_dir(cx: &Context, session: &ContainerName) -> Result<PathBuf, Failure> {
+    Ok(cx.state()?.root().join("sessions").join(session.as_str()).join("code"))
+}
+
+/// That directory, made, as the container sees it.
+pub(crate) fn code(cx: &Context) -> Result<Mount, Failure> {
+    let dir = code_dir(cx, &cx.session)?;
+    readable(&dir).map_err(|err| Failure::internal(format!("{}: {err}", dir.display())))?;
+    let host = HostPath::open(&dir).map_err(coracle_lifecycle::Error::from)?;
+    Ok(Mount { host, at: ContainerPath::parse(CODE)?, access: Access::ReadOnly })
+}
+
+/// For others inside, too: what is above it is the person's alone.
+fn readable(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).recursive(true).create(dir)?;
+    std::fs::set_permissions(dir, Permissions::from_mode(0o755))
+}
+
+/// The one directory of the host that a container sees, and nothing else of the host.
+pub(crate) fn admit_code(policy: &mut Policy, code: &Mount) {
+    let dir = code.host.real().to_owned();
+    policy.binds = true;
+    policy.allow_roots = vec![dir.clone()];
+    policy.scratch = dir;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use coracle_runtime::{ByteSize, EngineKind, FakeRuntime, Limits};
+
+    use super::{check, covers, unmapped};
+    use crate::Context;
+    use crate::config::{Config, Preset};
+    use crate::failure::Code;
+    use crate::ops::preflight::Ready;
+
+    #[test]
+    fn a_volume_of_an_image_that_lies_on_a_place_of_ours_is_seen() {
+        for (volume, expected) in [
+            ("/workspace", true),
+            ("/workspace/", true),
+            ("/workspace/x", true),
+            ("/", true),
+            ("/work", false),
+            ("/data", false),
+        ] {
+            assert_eq!(covers(volume, &["/workspace"]), expected, "{volume}");
+        }
+    }
+
+    #[test]
+    fn that_nobody_is_mapped_away_is_told_of_the_engine_and_not_of_the_person() {
+        let dir = tempfile::tempdir().unwrap();
+        let usual = Context::for_tests(dir.path());
+        let config = Arc::new(Config { policy: Preset::Strict, ..(*usual.config).clone() });
+        let mut strict = usual.clone();
+        strict.config = config;
+        assert_eq!(unmapped(&strict, (EngineKind::Podman, false)).unwrap().0, "strict_unmapped");
+        for (cx, engine, rootless) in [
+            (&strict, EngineKind::Podman, true),
+            (&strict, EngineKind::Docker, false),
+            (&usual, EngineKind::Podman, false),
+        ] {
+            assert!(unmapped(cx, (engine, rootless)).is_none(), "{engine} {rootless}");
+        }
+    }
+
+    #[test]
+    fn r22_a_limit_that_is_not_kept_is_refused() {
+        let ready = |ignored: &[&str]| Ready {
+            runtime: Arc::new(FakeRuntime::new()),
+            ignored_limits: ignored.iter().map(|it| (*it).to_owned()).collect(),
+            gpu: false,
+        };
+        let limits = Limits { memory: Some(ByteSize::mib(64)), cpus: None, pids: Some(64) };
+        assert!(check(&ready(&[]), &limits).is_ok());
+        assert!(check(&ready(&["swap", "cpus"]), &limits).is_ok(), "nobody asked for those");
+        let failure = check(&ready(&["pids"]), &limits).unwrap_err();
+        assert_eq!((failure.code, &failure.details["limit"]), (Code::Unsupported, &"pids".into()));
+        assert_eq!(failure.details["setting"], "policy");
+    }
+}

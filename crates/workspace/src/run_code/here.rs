@@ -1,0 +1,62 @@
+//! A snippet's file in a directory of this host that its container can only read: inside there is nobody but the user that
+//! runs it, who could change whatever anybody inside can write.
+
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use super::{Language, Snippet};
+use crate::answer::Result;
+use crate::{Code, Failure};
+
+/// A new file each time, and whole when it appears: whoever has the last one open sees nothing of this one.
+pub(super) fn put(dir: &Path, run_id: &str, snippet: &Snippet) -> Result<()> {
+    let beside = dir.join(format!(".{run_id}"));
+    let written = write(&beside, snippet.code.as_bytes());
+    written.and_then(|()| fs::rename(&beside, dir.join(snippet.language.file_name()))).map_err(|err| {
+        let _ = fs::remove_file(&beside);
+        Failure::new(Code::Internal, format!("The snippet cannot be written for its container: {err}.")).into()
+    })
+}
+
+fn write(path: &Path, code: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(code)?;
+    // For the user inside, whoever that is on this host.
+    file.set_permissions(Permissions::from_mode(0o444))
+}
+
+/// One that stays is replaced by the next.
+pub(super) fn remove(dir: &Path, language: Language) {
+    let _ = fs::remove_file(dir.join(language.file_name()));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn each_snippet_is_a_new_file_that_others_can_read_and_nobody_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let snippet = |code: &str| Snippet {
+            code: code.to_owned(),
+            language: Language::Bash,
+            timeout: Duration::from_secs(1),
+            stdin: None,
+        };
+        put(dir.path(), "1", &snippet("echo one")).unwrap();
+        let file = dir.path().join("main.sh");
+        let mut held = fs::File::open(&file).unwrap();
+        put(dir.path(), "2", &snippet("echo two")).unwrap();
+        let mut seen = String::new();
+        held.read_to_string(&mut seen).unwrap();
+        assert_eq!((seen.as_str(), fs::read_to_string(&file).unwrap().as_str()), ("echo one", "echo two"));
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o444);
+        remove(dir.path(), Language::Bash);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,98 @@
+//! A registry on the loopback of this host, as Debian packages it, and what is put into it.
+
+use std::net::TcpListener;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::process::Child;
+
+use crate::engines::engine_program;
+
+/// A registry of one test, gone with it.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    port: u16,
+    _program: Child,
+    _dir: TempDir,
+}
+
+pub(crate) fn digest(bytes: &[u8]) -> String {
+    format!("sha256:{}", hex::encode(Sha256::digest(bytes)))
+}
+
+impl Registry {
+    pub(crate) async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let config = format!(
+            "version: 0.1\nlog: {{ level: error }}\nstorage: {{ filesystem: {{ rootdirectory: {} }} }}\nhttp: {{ addr: \"127.0.0.1:{port}\" }}\n",
+            dir.path().join("data").display()
+        );
+        std::fs::write(dir.path().join("config.yml"), config).unwrap();
+        let mut program = engine_program("docker-registry");
+        let program =
+            program.arg("serve").arg(dir.path().join("config.yml")).stdout(Stdio::null()).stderr(Stdio::null());
+        let program = program.kill_on_drop(true).spawn().expect("docker-registry is installed");
+        let own = Self { port, _program: program, _dir: dir };
+        let begun = std::time::Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "the registry does not answer");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        own
+    }
+
+    /// Where an artifact lies in it.
+    pub(crate) fn name(&self, artifact: &str) -> String {
+        format!("127.0.0.1:{}/{artifact}", self.port)
+    }
+
+    /// Puts an artifact with one layer into it. Its digest.
+    pub(crate) async fn push(&self, repository: &str, tag: &str, layer: &[u8]) -> String {
+        let config = b"{}";
+        for blob in [&config[..], layer] {
+            self.put_blob(repository, blob).await;
+        }
+        let manifest = json!({
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "config": { "mediaType": "application/vnd.devcontainers", "digest": digest(config), "size": config.len() },
+            "layers": [{
+                "mediaType": "application/vnd.devcontainers.layer.v1+tar", "digest": digest(layer), "size": layer.len(),
+            }],
+        });
+        let manifest = manifest.to_string();
+        let head = format!("PUT /v2/{repository}/manifests/{tag}");
+        let answer = self.asked(&head, "application/vnd.oci.image.manifest.v1+json", manifest.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+        digest(manifest.as_bytes())
+    }
+
+    async fn put_blob(&self, repository: &str, blob: &[u8]) {
+        let begun = self.asked(&format!("POST /v2/{repository}/blobs/uploads/"), "text/plain", b"").await;
+        let place = begun.lines().find_map(|it| it.strip_prefix("Location: ")).unwrap_or_else(|| panic!("{begun}"));
+        let path = place.split_once(&format!(":{}", self.port)).map_or(place, |it| it.1);
+        let more = if path.contains('?') { '&' } else { '?' };
+        let put = format!("PUT {path}{more}digest={}", digest(blob));
+        let answer = self.asked(&put, "application/octet-stream", blob).await;
+        assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    }
+
+    async fn asked(&self, head: &str, kind: &str, body: &[u8]) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
+        let head = format!(
+            "{head} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            self.port,
+            body.len()
+        );
+        stream.write_all(&[head.as_bytes(), body].concat()).await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+}

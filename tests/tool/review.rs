@@ -1,0 +1,112 @@
+//! What a container leaves in a directory of the person's (containers.md 4.10, security.md 5.3).
+
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::person::warnings;
+use super::{Tool, with_engine, with_tool};
+use crate::engines::{is_root, ran};
+
+fn repository(work: &Path) {
+    std::fs::create_dir_all(work.join(".git/hooks")).unwrap();
+    std::fs::write(work.join(".git/config"), "[core]\n").unwrap();
+    std::fs::write(work.join(".git/HEAD"), "ref: refs/heads/main\n").unwrap();
+    std::fs::create_dir(work.join(".vscode")).unwrap();
+}
+
+/// Paths below the working directory, with what is said of them.
+fn review(tool: &Tool<'_>, answer: &Value) -> Vec<(String, String)> {
+    let listed = answer["review"].as_array().unwrap_or_else(|| panic!("{answer:#}"));
+    let work = tool.work().canonicalize().unwrap();
+    let below = |it: &Value| Path::new(it["path"].as_str().unwrap()).strip_prefix(&work).unwrap().display().to_string();
+    listed.iter().map(|it| (below(it), it["change"].as_str().unwrap().to_owned())).collect()
+}
+
+fn is(path: &str, change: &str) -> (String, String) {
+    (path.to_owned(), change.to_owned())
+}
+
+#[tokio::test]
+async fn s25_what_is_protected_stays_and_what_comes_beside_it_is_reviewed() {
+    with_engine("", async |tool| {
+        repository(&tool.work());
+        // There before: nothing that a container did.
+        std::fs::write(tool.work().join(".gitattributes"), "* text\n").unwrap();
+        let name = tool.created(json!({ "mount_cwd": true })).await;
+        for refused in
+            ["echo x >>.git/config", "echo x >.git/hooks/pre-commit", "mv .git away", "rm -r .vscode && mkdir .vscode"]
+        {
+            let answer = tool.exec(&name, refused).await;
+            assert_ne!(answer["exit_code"], 0, "{refused}: {answer:#}");
+        }
+        let status = tool.call(json!({ "operation": "status", "container": name })).await;
+        assert_eq!((review(tool, &status), warnings(&status)), (vec![], vec![]), "{status:#}");
+        tool.prints(&name, "echo x >.envrc; mkdir -p sub/.git; ln -s ../../out sub/link; echo x >s; chmod 6755 s")
+            .await;
+        let root = json!({ "operation": "exec", "container": name, "as_root": true,
+            "command": "cp /bin/busybox tool && chmod 4755 tool" });
+        assert_eq!(tool.call(root).await["exit_code"], 0);
+        let status = tool.call(json!({ "operation": "status", "container": name })).await;
+        assert_eq!(review(tool, &status), [is(".envrc", "new")], "{status:#}");
+        assert_eq!(warnings(&status), ["review"]);
+        // What came past the filter of commands.
+        let past = tool.work().join("sub/past");
+        std::fs::write(&past, "x").unwrap();
+        if is_root() {
+            chown(&past, Some(0), Some(0)).unwrap();
+        }
+        std::fs::set_permissions(&past, PermissionsExt::from_mode(0o4755)).unwrap();
+        let destroyed = tool.call(json!({ "operation": "destroy", "container": name })).await;
+        let found = review(tool, &destroyed);
+        let mut expected = vec![is(".envrc", "new"), is("sub/.git", "repository"), is("sub/link", "link")];
+        if is_root() {
+            expected.push(is("sub/past", "setuid"));
+            for file in ["s", "tool", "sub/past"] {
+                let mode = std::fs::metadata(tool.work().join(file)).unwrap().permissions().mode();
+                assert_eq!(mode & 0o6000, 0, "{file}: {mode:o}");
+            }
+        }
+        for finding in expected {
+            assert!(found.contains(&finding), "{finding:?}: {destroyed:#}");
+        }
+        assert!(!found.iter().any(|it| it.0.starts_with(".git") || it.0 == "s"), "{found:?}");
+        assert_eq!(warnings(&destroyed), ["review"]);
+        ran("s25", tool.case.engine());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_the_person_changes_meanwhile_is_told_as_changed_or_replaced() {
+    with_tool("", async |tool| {
+        repository(&tool.work());
+        std::fs::write(tool.work().join(".envrc"), "a").unwrap();
+        std::fs::write(tool.work().join(".mcp.json"), "a").unwrap();
+        let name = tool.created(json!({ "mount_cwd": true })).await;
+        let status = async || tool.call(json!({ "operation": "status", "container": name })).await;
+        assert_eq!(review(tool, &status().await), []);
+        std::fs::write(tool.work().join(".envrc"), "b").unwrap();
+        std::fs::write(tool.work().join("new"), "a").unwrap();
+        std::fs::rename(tool.work().join("new"), tool.work().join(".mcp.json")).unwrap();
+        assert_eq!(review(tool, &status().await), [is(".envrc", "changed")], "the same content is the same");
+        std::fs::write(tool.work().join("new"), "b").unwrap();
+        std::fs::rename(tool.work().join("new"), tool.work().join(".mcp.json")).unwrap();
+        let both = [is(".envrc", "changed"), is(".mcp.json", "replaced")];
+        assert_eq!(review(tool, &status().await), both);
+        let destroyed = tool.call(json!({ "operation": "destroy", "container": name })).await;
+        assert_eq!(review(tool, &destroyed), both, "{destroyed:#}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_a_directory_of_the_host_there_is_nothing_to_review() {
+    with_tool("", async |tool| {
+        let name = tool.created(json!({})).await;
+        let destroyed = tool.call(json!({ "operation": "destroy", "container": name })).await;
+        assert_eq!((review(tool, &destroyed), warnings(&destroyed)), (vec![], vec![]), "{destroyed:#}");
+    })
+    .await;
+}

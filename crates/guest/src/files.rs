@@ -35,7 +35,7 @@ use self::fault::Asked;
 pub(crate) use self::link::rename as rename_new;
 use self::place::{Find, Root, Spot};
 pub(crate) use self::place::{SYSFS, beneath, enter, is_hidden, real, reopen, temporary_name};
-pub(crate) use self::put::{How, Writing, sync_dir};
+pub(crate) use self::put::{How, Writing, read_dir};
 pub(crate) use self::remove::Descent as Removal;
 pub(crate) use self::sought::Sought;
 pub(crate) use self::walk::Walker;

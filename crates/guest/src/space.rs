@@ -9,12 +9,12 @@
 //! **Invariant:** a file that is written has its old content or its new one, whenever somebody looks.
 //! **Invariant:** memory does not grow with what the workspace holds.
 
+mod afterwards;
 mod bytes;
 mod changed;
 mod dir;
 mod edit;
 mod find;
-mod freed;
 mod grep;
 mod hunt;
 mod ignored;
@@ -41,7 +41,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use self::freed::Freed;
+use self::afterwards::Afterwards;
 use self::locks::Locks;
 use self::memory::Memory;
 use self::place::Root;
@@ -113,7 +113,7 @@ struct Work<'a> {
     memory: &'a Memory,
     locks: &'a Locks,
     stop: &'a Stop,
-    freed: &'a Freed,
+    afterwards: &'a Afterwards,
 }
 
 /// Does it and tells what came of it, unless the caller leaves before.
@@ -146,13 +146,13 @@ fn act(supervisor: &Supervisor, ask: Space, content: &[u8], stop: &Stop) -> Resu
         return memory.recall(content).map(|()| Done::Recalled);
     }
     // It goes behind the act: a thread that is started as the user stays the user.
-    let freed = Freed::default();
+    let afterwards = Afterwards::default();
     as_user(&ids, || {
         let root = match Root::open(supervisor.machine.root(), &ask.root)? {
             Ok(root) => root,
             Err(trouble) => return Ok(Done::Not(trouble)),
         };
-        let work = Work { root, memory: &memory, locks: &supervisor.spaces.locks, stop, freed: &freed };
+        let work = Work { root, memory: &memory, locks: &supervisor.spaces.locks, stop, afterwards: &afterwards };
         work.sweep(supervisor.spaces.since);
         Ok(work.act(ask.act, content).unwrap_or_else(Done::Not))
     })

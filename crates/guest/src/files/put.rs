@@ -151,9 +151,13 @@ fn give(file: &File, (uid, gid): (u32, u32)) -> rustix::io::Result<()> {
     }
 }
 
-pub(crate) fn sync_dir(dir: &OwnedFd) -> rustix::io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    match openat(dir, ".", flags, Mode::empty()).and_then(fsync) {
+/// A directory as it can be synced, where the user may read it.
+pub(crate) fn read_dir(dir: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    openat(dir, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn sync_dir(dir: &OwnedFd) -> rustix::io::Result<()> {
+    match read_dir(dir).and_then(fsync) {
         // A directory that may be written but not read, and file systems that sync by themselves.
         Err(Errno::ACCESS | Errno::INVAL) => Ok(()),
         done => done,

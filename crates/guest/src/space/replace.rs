@@ -6,9 +6,10 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags, Stat, fchmod, fstat, fsync, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
+use super::afterwards::Replaced;
 use super::place::{Place, There};
 use super::{Tried, Work};
-use crate::files::{rename_new, reopen, sync_dir, temporary_name};
+use crate::files::{read_dir, rename_new, reopen, temporary_name};
 use crate::wire::space::{Item, TroubleCode};
 
 /// A file under a name that nobody sees. It goes when this is dropped, unless it got its own.
@@ -47,14 +48,12 @@ impl Work<'_> {
         // Never set-id, which would reach the host through a bind.
         fchmod(&fresh.file, Mode::from_raw_mode(mode & 0o777))?;
         fsync(&fresh.file)?;
-        if let Some(old) = place.there.as_ref().and_then(|it| it.fd.try_clone().ok()) {
-            self.freed.later(old);
-        }
+        let old = place.there.as_ref().and_then(|it| it.fd.try_clone().ok());
         match over {
             true => renameat(&place.dir, &fresh.name, &place.dir, place.name.as_slice())?,
             false => rename_new(&place.dir, fresh.name.as_bytes(), &place.name)?,
         }
-        sync_dir(&place.dir)?;
+        self.afterwards.settle(Replaced { dir: read_dir(&place.dir).ok(), old });
         let file = fresh.file.try_clone()?;
         let stat = fstat(&file)?;
         self.memory.met(&place.path, Some(&stat));

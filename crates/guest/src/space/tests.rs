@@ -21,7 +21,7 @@ struct World {
     memory: Memory,
     locks: Locks,
     stop: Stop,
-    freed: Freed,
+    afterwards: Afterwards,
 }
 
 impl World {
@@ -29,7 +29,13 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("ws")).unwrap();
         fs::write(dir.path().join("secret"), "a secret").unwrap();
-        Self { dir, memory: Memory::default(), locks: Locks::default(), stop: Stop::default(), freed: Freed::default() }
+        Self {
+            dir,
+            memory: Memory::default(),
+            locks: Locks::default(),
+            stop: Stop::default(),
+            afterwards: Afterwards::default(),
+        }
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -52,7 +58,7 @@ impl World {
 
     fn work(&self) -> Work<'_> {
         let root = Root::open(self.dir.path(), "/ws").unwrap().unwrap();
-        Work { root, memory: &self.memory, locks: &self.locks, stop: &self.stop, freed: &self.freed }
+        Work { root, memory: &self.memory, locks: &self.locks, stop: &self.stop, afterwards: &self.afterwards }
     }
 
     fn act(&self, act: Act) -> Done {

@@ -126,7 +126,7 @@ async fn a_file_that_gave_way_is_open_until_the_act_is_over_and_no_longer() {
     let write = write::Write { path: "a", how: How::Overwrite, executable: None, seen: false, tool: "write_file" };
     world.work().write(&write, b"new").unwrap();
     assert_eq!(open_without_a_name(&world), 1, "whoever waits for the act does not wait for its end");
-    drop(std::mem::take(&mut world.freed));
+    drop(std::mem::take(&mut world.afterwards));
     let closed = async {
         while open_without_a_name(&world) > 0 {
             tokio::task::yield_now().await;

@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use coracle_lifecycle::{Links, RoomTag, RoomTerms, Rooms, Store};
+use coracle_provision::env;
 use coracle_runtime::link::{LinkSettings, wire::Keep};
-use coracle_runtime::{CliRuntime, ContainerName, ContainerRuntime, EngineKind, FakeRuntime, Input, Policy, ProcessId};
+use coracle_runtime::{
+    CliRuntime, ContainerName, ContainerRuntime, EngineKind, FakeRuntime, Input, Policy, ProcessId, Redactor,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, Config, CrossSession, Engine, Exec};
@@ -44,6 +47,7 @@ pub struct Context {
     rooms: Arc<OnceLock<Rooms>>,
     homes: Homes,
     session_tools: Arc<OnceLock<SessionTools>>,
+    own_secrets: Arc<OnceLock<Redactor>>,
     /// What the person's own input is, for one command.
     input: Arc<Mutex<Option<Input>>>,
     engines: Arc<Engines>,
@@ -105,6 +109,7 @@ impl Context {
             rooms: Arc::default(),
             homes: Homes::default(),
             session_tools: Arc::default(),
+            own_secrets: Arc::default(),
             input: Arc::default(),
             links: Links::new(LinkSettings { keep }),
             engines: Arc::default(),
@@ -241,6 +246,14 @@ impl Context {
         }
         let store = Store::open(self.state()?.root(), self.config.label_namespace.clone())?;
         Ok(self.store.get_or_init(|| store).clone())
+    }
+
+    /// Variables of this process with the names of secrets: what prints them is not written down.
+    pub(crate) fn own_secrets(&self) -> &Redactor {
+        self.own_secrets.get_or_init(|| {
+            let secrets = self.host.env.iter().filter(|(name, _)| !env::is_plain(name, "", std::iter::empty()));
+            Redactor::new(secrets.map(|(name, value)| (name.clone(), value.clone())).collect())
+        })
     }
 
     /// The containers of sessions.

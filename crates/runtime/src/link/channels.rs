@@ -170,14 +170,11 @@ impl Channels {
         open
     }
 
-    /// Gives back room for bytes that were taken.
-    pub(super) fn took(&mut self, channel: u32, bytes: u64) {
-        if let Some(slot) = self.slots.get_mut(&channel) {
-            slot.owed = (slot.owed + bytes).min(WINDOW - slot.room);
-            if slot.owed >= GIVE_BACK {
-                self.owing.insert(channel);
-            }
-        }
+    /// Gives back room for bytes that were taken. Whether there is enough of it to be written.
+    pub(super) fn took(&mut self, channel: u32, bytes: u64) -> bool {
+        let Some(slot) = self.slots.get_mut(&channel) else { return false };
+        slot.owed = (slot.owed + bytes).min(WINDOW - slot.room);
+        slot.owed >= GIVE_BACK && self.owing.insert(channel)
     }
 
     /// Nobody waits for a channel any more. What still comes is let go, and its room given back, so that it can end.
@@ -214,7 +211,7 @@ impl Channels {
             Some(_) if !last && bytes == 0 && matches!(head, Say::Out { .. } | Say::Data { last: false }) => {}
             Some(heard) if heard.put(head, payload) => {}
             Some(_) => return Err(Breach::Waiting(channel)),
-            None => self.took(channel, bytes),
+            None => drop(self.took(channel, bytes)),
         }
         if last && let Some(slot) = self.slots.remove(&channel) {
             slot.ended.store(true, Ordering::Relaxed);

@@ -212,8 +212,10 @@ impl Channel {
     /// Output or data was taken: so much more may come.
     pub(super) fn took(&self, bytes: usize) {
         let shared = &self.to.connection.shared;
-        shared.lock().took(self.to.number, bytes as u64);
-        shared.wake.notify_one();
+        // Who writes is not woken for nothing: that takes as long as a small answer.
+        if shared.lock().took(self.to.number, bytes as u64) {
+            shared.wake.notify_one();
+        }
     }
 
     /// Asks for the end of the command.

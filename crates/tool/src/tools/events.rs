@@ -1,6 +1,5 @@
 //! The event log of a session (workspace.md 5.2): one JSON object a line, beside the audit trail.
 
-use std::cell::LazyCell;
 use std::fs::{OpenOptions, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
@@ -10,7 +9,6 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use coracle_lifecycle::{EndReason, RoomDeed, RoomEvent, RoomRole, RoomTag, Tell};
-use coracle_provision::env;
 use coracle_runtime::{ContainerName, ContainerRuntime, EngineCall, Error, Heard, Redactor};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -173,9 +171,9 @@ fn tool(
     let answer = &said.answer;
     let value = answer.get("value").and_then(Value::as_object).unwrap_or(answer);
     let place = answer.get("workspace");
-    let redactor = LazyCell::new(|| redactor(cx));
+    let redactor = cx.own_secrets();
     let path = ["file_path", "path", "cwd"].iter().find_map(|it| args.get(*it)).and_then(Value::as_str);
-    let path = path.map(|it| shown(&redactor, it));
+    let path = path.map(|it| shown(redactor, it));
     let exit = value.get("exit_code").or_else(|| value.get("exitCode")).cloned().unwrap_or_default();
     let mut event = json!({
         "event": "tool",
@@ -192,26 +190,20 @@ fn tool(
     let words: Vec<&str> =
         args.get("command").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
     if let Some((program, rest)) = words.split_first() {
-        event["program"] = shown(&redactor, program).into();
+        event["program"] = shown(redactor, program).into();
         event["args_count"] = rest.len().into();
         event["args_sha256"] = hex::encode(Sha256::digest(rest.join("\0"))).into();
     }
     if let Some(stdout) = value.get("stdout").or_else(|| value.get("output")).and_then(Value::as_str) {
         let stderr = value.get("stderr").and_then(Value::as_str).unwrap_or_default();
-        event["stdout_preview"] = preview(cx, &redactor, stdout);
-        event["stderr_preview"] = preview(cx, &redactor, stderr);
+        event["stdout_preview"] = preview(cx, redactor, stdout);
+        event["stderr_preview"] = preview(cx, redactor, stderr);
     }
     if args.contains_key("stdin") || args.contains_key("command") {
         let stdin = args.get("stdin").and_then(Value::as_str);
         event["stdin"] = stdin.map(|it| format!("<redacted {} bytes>", it.len())).into();
     }
     event.as_object().cloned().unwrap_or_default()
-}
-
-/// Variables of the host with the names of secrets: what a command prints of them is not written down.
-fn redactor(cx: &Context) -> Redactor {
-    let secrets = cx.host.env.iter().filter(|(name, _)| !env::is_plain(name, "", std::iter::empty()));
-    Redactor::new(secrets.map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
 fn preview(cx: &Context, redactor: &Redactor, text: &str) -> Value {
@@ -248,7 +240,7 @@ pub(crate) fn is_bidirectional(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_BYTES, append, preview, redactor};
+    use super::{MAX_BYTES, append, preview};
     use crate::context::Context;
 
     #[test]
@@ -258,15 +250,15 @@ mod tests {
         let mut host = (*cx.host).clone();
         host.env.insert("API_TOKEN".into(), "hunter2hunter2".to_owned().into());
         cx.host = host.into();
-        let redactor = redactor(&cx);
-        let shown = preview(&cx, &redactor, "a\u{1b}]52;c;x\u{7}\u{202e} hunter2hunter2");
+        let redactor = cx.own_secrets();
+        let shown = preview(&cx, redactor, "a\u{1b}]52;c;x\u{7}\u{202e} hunter2hunter2");
         assert_eq!(shown, "a\\u{1b}]52;c;x\\u{7}\\u{202e} [redacted:API_TOKEN]");
-        assert!(preview(&cx, &redactor, &"x".repeat(1000)).as_str().unwrap().len() == 200);
-        assert!(preview(&cx, &redactor, &"\u{7}".repeat(1000)).as_str().unwrap().len() <= 200);
+        assert!(preview(&cx, redactor, &"x".repeat(1000)).as_str().unwrap().len() == 200);
+        assert!(preview(&cx, redactor, &"\u{7}".repeat(1000)).as_str().unwrap().len() <= 200);
         let mut config = (*cx.config).clone();
         config.workspace.event_previews = false;
         cx.config = config.into();
-        assert_eq!(preview(&cx, &redactor, "abc")["bytes"], 3);
+        assert_eq!(preview(&cx, redactor, "abc")["bytes"], 3);
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::future::{Future as _, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -198,10 +200,15 @@ impl SessionContainers {
 #[async_trait]
 impl Sessions for SessionContainers {
     async fn ensure(&self, role: Role) -> Result<Session, Box<workspace::Failure>> {
-        // A task of its own: a container that is being made is for the next call, if this one is withdrawn.
         let own = self.clone();
-        let ready = tokio::spawn(async move { own.ready(role).await }).await;
-        ready.map_err(Failure::internal).and_then(|it| it).map_err(|it| Box::new(of_failure(it)))
+        let mut ready = Box::pin(async move { own.ready(role).await });
+        // What is there already is given without a change of the thread.
+        let ready = match poll_fn(|cx| Poll::Ready(ready.as_mut().poll(cx))).await {
+            Poll::Ready(ready) => ready,
+            // A task of its own: a container that is being made is for the next call, if this one is withdrawn.
+            Poll::Pending => tokio::spawn(ready).await.map_err(Failure::internal).and_then(|it| it),
+        };
+        ready.map_err(|it| Box::new(of_failure(it)))
     }
 
     async fn held(&self, role: Role) -> Option<Link> {

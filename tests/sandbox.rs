@@ -40,17 +40,7 @@ struct One {
 #[async_trait]
 impl Containers for One {
     async fn ensure(&self) -> Result<Held> {
-        let (link, id, in_use) = (self.link.clone(), self.id.clone(), Arc::new(()));
-        Ok(Held {
-            link,
-            id,
-            image_id: None,
-            generation: 1,
-            recreated: None,
-            spec_pending: false,
-            between: None,
-            in_use,
-        })
+        Ok(Held::first(self.link.clone(), self.id.clone()))
     }
 
     async fn look(&self) -> Result<Look> {

@@ -2,14 +2,9 @@
 //!
 //! **Invariant:** one that was adopted is never removed, stopped or started by us, but by the person's own word.
 
-use std::collections::BTreeMap;
+use coracle_runtime::{Container, ContainerName, ContainerPath, ContainerRuntime, Handle};
 
-use coracle_runtime::{Container, ContainerName, ContainerPath, ContainerRuntime, Handle, ProcessId, RecordId};
-use serde_json::{Map, Value};
-
-use crate::lease::{Lease, Moment};
-use crate::network::now;
-use crate::record::{Held, Record, Role, State};
+use crate::record::{Origin, Record, Role};
 use crate::stack::numbers;
 use crate::store::Loaded;
 use crate::{Engines, Error, Found, Kind, Result, Store, find};
@@ -54,55 +49,13 @@ fn record(
     (name, session): (ContainerName, &str),
     container: &Container,
 ) -> Record {
-    let now = now();
     Record {
-        schema: Record::schema(),
-        name,
-        container_id: Some(container.id.short().to_owned()),
-        id: Some(container.id.clone()),
-        record_id: RecordId::random(),
-        state: State::Ready,
         role: Role::Adopted,
-        engine: runtime.kind(),
-        endpoint: runtime.endpoint().address,
-        namespace: store.signer().namespace().clone(),
-        session: session.to_owned(),
-        image: container.image.to_string(),
-        image_id: Some(container.image.clone()),
-        purpose: None,
-        created: now,
-        last_used: now,
         persistent: true,
-        mounts: Vec::new(),
-        mount_cwd: false,
-        ports: container.ports.clone(),
         workdir: ContainerPath::parse(&container.workdir).unwrap_or_else(|_| ContainerPath::root()),
-        home: None,
         user_name: Some(container.user.clone()),
-        shell: None,
         exec_user: numbers(&container.user),
-        env_keys: Vec::new(),
-        env_plain: BTreeMap::new(),
-        held: Held::default(),
-        guest: None,
-        main: None,
-        jobs: Vec::new(),
-        networks: Vec::new(),
-        compose_project: None,
-        compose_joined: false,
-        compose_file: None,
-        compose_network: None,
-        snapshot: None,
-        filled: None,
-        owner: None,
-        lease: Lease { used: Some(Moment::now()), ..Lease::default() },
-        placeholders: Vec::new(),
-        watched: Vec::new(),
-        provisioning_report: Value::Null,
-        asked: BTreeMap::new(),
-        answer: Map::new(),
-        maker: ProcessId::current(),
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
-        later: Map::new(),
+        ..Record::intent(Origin::of(runtime, store), name, session).shown(container)
     }
 }

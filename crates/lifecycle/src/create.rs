@@ -6,17 +6,15 @@ use std::path::PathBuf;
 use coracle_runtime::link::Link;
 use coracle_runtime::{
     Access, Admitted, Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, Handle, Ids, Image,
-    LabelFilter, LabelNamespace, Mount, NetworkOn, Problem, ProcessId, ProjectName, RecordId, Refused, mounts_over,
-    random_hex,
+    LabelFilter, LabelNamespace, Mount, NetworkOn, Problem, ProcessId, ProjectName, Refused, mounts_over, random_hex,
 };
 use serde_json::{Map, Value};
 
 use crate::destroy::remove_all;
 use crate::guest::{GuestProgram, Links};
-use crate::lease::{Lease, Moment};
 use crate::lock::Lock;
 use crate::network::{now, place};
-use crate::record::{Held, MadeFrom, MainProgram, Record, RecordedMount, Role, State};
+use crate::record::{Held, MadeFrom, MainProgram, Origin, Record, RecordedMount, Role, State};
 use crate::shares::shared_problem;
 use crate::store::Loaded;
 use crate::{Error, Result, Store, protect, review};
@@ -139,56 +137,20 @@ fn name_is_free(store: &Store, name: &ContainerName) -> Result<()> {
 }
 
 fn record_of(runtime: &dyn ContainerRuntime, store: &Store, draft: Draft) -> Record {
-    let now = now();
     Record {
-        schema: Record::schema(),
-        name: draft.name,
-        container_id: None,
-        id: None,
-        record_id: RecordId::random(),
-        state: State::Intent,
         role: draft.role,
-        engine: runtime.kind(),
-        endpoint: runtime.endpoint().address,
-        namespace: store.signer().namespace().clone(),
-        session: draft.session,
-        image: String::new(),
-        image_id: None,
         purpose: draft.purpose,
-        created: now,
-        last_used: now,
         persistent: draft.persistent,
-        mounts: Vec::new(),
         mount_cwd: draft.mount_cwd,
-        ports: Vec::new(),
         workdir: draft.workdir,
-        home: None,
-        user_name: None,
-        shell: None,
-        exec_user: None,
-        env_keys: Vec::new(),
-        env_plain: BTreeMap::new(),
-        held: Held::default(),
-        guest: None,
-        main: None,
-        jobs: Vec::new(),
-        networks: Vec::new(),
         compose_project: draft.compose_project,
         compose_joined: draft.compose_joined,
         compose_file: draft.compose_file,
-        compose_network: None,
         snapshot: draft.snapshot,
-        filled: None,
         owner: draft.owner,
-        lease: Lease { used: Some(Moment::now()), ..Lease::default() },
-        placeholders: Vec::new(),
-        watched: Vec::new(),
-        provisioning_report: Value::Null,
         asked: draft.asked,
-        answer: Map::new(),
-        maker: ProcessId::current(),
         tool_version: draft.tool_version,
-        later: Map::new(),
+        ..Record::intent(Origin::of(runtime, store), draft.name, &draft.session)
     }
 }
 

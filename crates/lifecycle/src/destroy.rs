@@ -278,25 +278,18 @@ async fn containers_of(
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::fake::{LOCAL_IMAGE, Verb};
+    use coracle_runtime::fake::Verb;
     use coracle_runtime::link::LinkSettings;
-    use coracle_runtime::{
-        ContainerName, ContainerPath, CreateSpec, FakeRuntime, ImageRef, LabelNamespace, NetworkOn, Policy, admit,
-    };
+    use coracle_runtime::{ContainerPath, FakeRuntime, LabelNamespace};
 
     use super::*;
     use crate::record::tests::record;
 
     #[tokio::test]
     async fn what_was_adopted_is_removed_by_the_persons_word_without_saving_all_of_it() {
-        let (fake, image, dir) =
-            (FakeRuntime::new(), ImageRef::parse(LOCAL_IMAGE).unwrap(), tempfile::tempdir().unwrap());
+        let (fake, dir) = (FakeRuntime::new(), tempfile::tempdir().unwrap());
         let store = Store::open(dir.path(), LabelNamespace::parse("coracle").unwrap()).unwrap();
-        let found = fake.image(ImageAct::Find(vec![image.clone()])).await.unwrap();
-        let spec = CreateSpec::new(ContainerName::parse("theirs").unwrap(), image);
-        let spec = admit(spec, &Policy::everything()).unwrap().on(found[0].id.clone(), NetworkOn::EngineDefault);
-        let id = fake.create(&spec).await.unwrap();
-        fake.start(&id).await.unwrap();
+        let id = fake.runs("theirs").await;
         let record = Record {
             id: Some(id),
             state: State::Ready,

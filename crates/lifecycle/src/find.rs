@@ -6,15 +6,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use coracle_runtime::link::Link;
 use coracle_runtime::{
-    Container, ContainerName, ContainerPath, ContainerRuntime, EngineKind, Handle, Ids, LabelFilter, ProcessId,
-    ProjectName, RecordId,
+    Container, ContainerName, ContainerPath, ContainerRuntime, EngineKind, Handle, Ids, LabelFilter, ProjectName,
+    RecordId,
 };
-use serde_json::{Map, Value};
 
 use crate::guest::GuestRecord;
-use crate::lease::{Lease, Moment};
-use crate::network::now;
-use crate::record::{Held, Record, RecordedMount, Role, State};
+use crate::record::{Origin, Record, RecordedMount, Role};
 use crate::stack::service;
 use crate::store::Loaded;
 use crate::{Error, Kind, Links, Result, RoomTag, Store};
@@ -181,54 +178,19 @@ pub(crate) fn read_labels(
     let created = it("created")?.parse().ok()?;
     let user = Ids::parse(it("exec_user")?).ok()?;
     Some(Record {
-        schema: Record::schema(),
-        name,
-        container_id: Some(container.id.short().to_owned()),
-        id: Some(container.id.clone()),
         record_id: RecordId::parse(it("id")?).ok()?,
-        state: State::Ready,
-        engine: runtime.kind(),
-        endpoint: runtime.endpoint().address,
-        namespace: store.signer().namespace().clone(),
-        session: it("session")?.to_owned(),
-        image: container.image.to_string(),
-        image_id: Some(container.image.clone()),
+        role,
         purpose: it("purpose").filter(|it| !it.is_empty()).map(str::to_owned),
         created,
-        last_used: now(),
         persistent: it("persistent") == Some("true"),
         mounts: container.mounts.iter().filter_map(recorded_mount).collect(),
-        mount_cwd: false,
-        ports: container.ports.clone(),
         workdir: ContainerPath::parse(it("workdir")?).ok()?,
-        home: None,
-        user_name: None,
-        shell: None,
         exec_user: Some(user),
-        env_keys: Vec::new(),
-        env_plain: BTreeMap::new(),
-        held: Held::default(),
-        role,
-        main: None,
         guest: it("guest").and_then(|word| GuestRecord::of_labels(word, it("init_user"))),
-        jobs: Vec::new(),
-        networks: Vec::new(),
         compose_project: it("compose_project").and_then(|it| ProjectName::parse(it).ok()),
         compose_joined: it("compose_joined") == Some("true"),
-        compose_file: None,
-        compose_network: None,
-        snapshot: None,
-        filled: None,
-        owner: None,
-        lease: Lease { used: Some(Moment::now()), ..Lease::default() },
-        placeholders: Vec::new(),
-        watched: Vec::new(),
-        provisioning_report: Value::Null,
-        asked: BTreeMap::new(),
-        answer: Map::new(),
-        maker: ProcessId::current(),
         tool_version: it("version").unwrap_or_default().to_owned(),
-        later: Map::new(),
+        ..Record::intent(Origin::of(runtime, store), name, it("session")?).shown(container)
     })
 }
 

@@ -202,21 +202,15 @@ fn listens(tables: &str, at: SocketAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::fake::{LOCAL_IMAGE, Reply};
-    use coracle_runtime::{
-        ContainerName, ContainerPath, CreateSpec, FakeRuntime, Ids, ImageAct, ImageRef, NetworkOn, Policy, admit,
-    };
+    use coracle_runtime::fake::Reply;
+    use coracle_runtime::{ContainerPath, FakeRuntime, Ids};
 
     use super::*;
     use crate::Error;
 
     async fn running() -> (FakeRuntime, ContainerId) {
-        let (fake, image) = (FakeRuntime::new(), ImageRef::parse(LOCAL_IMAGE).unwrap());
-        let found = fake.image(ImageAct::Find(vec![image.clone()])).await.unwrap();
-        let spec = CreateSpec::new(ContainerName::parse("web").unwrap(), image);
-        let spec = admit(spec, &Policy::everything()).unwrap().on(found[0].id.clone(), NetworkOn::EngineDefault);
-        let id = fake.create(&spec).await.unwrap();
-        fake.start(&id).await.unwrap();
+        let fake = FakeRuntime::new();
+        let id = fake.runs("web").await;
         (fake, id)
     }
 

@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use coracle_runtime::{
-    Access, ContainerId, ContainerName, ContainerPath, EngineKind, Ids, ImageId, JobId, LabelNamespace, ProcessId,
-    ProjectName, PublishedPort, RecordId, SnapshotName,
+    Access, Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, EngineKind, Ids, ImageId, JobId,
+    LabelNamespace, ProcessId, ProjectName, PublishedPort, RecordId, SnapshotName,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
+use crate::Store;
 use crate::guest::GuestRecord;
-use crate::lease::Lease;
+use crate::lease::{Lease, Moment};
 use crate::network::now;
 use crate::review::Watched;
 
@@ -263,6 +264,20 @@ pub struct Record {
     pub later: Map<String, Value>,
 }
 
+/// Where a container is, and in whose name.
+pub(crate) struct Origin {
+    pub(crate) engine: EngineKind,
+    pub(crate) endpoint: String,
+    pub(crate) namespace: LabelNamespace,
+}
+
+impl Origin {
+    pub(crate) fn of(runtime: &dyn ContainerRuntime, store: &Store) -> Self {
+        let (engine, endpoint) = (runtime.kind(), runtime.endpoint().address);
+        Self { engine, endpoint, namespace: store.signer().namespace().clone() }
+    }
+}
+
 /// Why a file is no record.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BadRecord {
@@ -275,10 +290,72 @@ pub(crate) enum BadRecord {
 }
 
 impl Record {
-    /// The version that new records have.
-    #[must_use]
-    pub fn schema() -> u32 {
-        SCHEMA
+    /// One that was thought of just now, and has nothing yet. Whoever writes it says what is more.
+    pub(crate) fn intent(origin: Origin, name: ContainerName, session: &str) -> Self {
+        let now = now();
+        Self {
+            schema: SCHEMA,
+            name,
+            container_id: None,
+            id: None,
+            record_id: RecordId::random(),
+            state: State::Intent,
+            role: Role::default(),
+            engine: origin.engine,
+            endpoint: origin.endpoint,
+            namespace: origin.namespace,
+            session: session.to_owned(),
+            image: String::new(),
+            image_id: None,
+            purpose: None,
+            created: now,
+            last_used: now,
+            persistent: false,
+            mounts: Vec::new(),
+            mount_cwd: false,
+            ports: Vec::new(),
+            workdir: ContainerPath::root(),
+            home: None,
+            user_name: None,
+            shell: None,
+            exec_user: None,
+            env_keys: Vec::new(),
+            env_plain: BTreeMap::new(),
+            held: Held::default(),
+            guest: None,
+            main: None,
+            jobs: Vec::new(),
+            networks: Vec::new(),
+            compose_project: None,
+            compose_joined: false,
+            compose_file: None,
+            compose_network: None,
+            snapshot: None,
+            filled: None,
+            owner: None,
+            lease: Lease { used: Some(Moment::now()), ..Lease::default() },
+            placeholders: Vec::new(),
+            watched: Vec::new(),
+            provisioning_report: Value::Null,
+            asked: BTreeMap::new(),
+            answer: Map::new(),
+            maker: ProcessId::current(),
+            tool_version: String::new(),
+            later: Map::new(),
+        }
+    }
+
+    /// The same once the engine shows its container: ready, made of what that one says of itself.
+    pub(crate) fn shown(self, container: &Container) -> Self {
+        Self {
+            container_id: Some(container.id.short().to_owned()),
+            id: Some(container.id.clone()),
+            state: State::Ready,
+            image: container.image.to_string(),
+            image_id: Some(container.image.clone()),
+            ports: container.ports.clone(),
+            ..self
+        }
     }
 
     /// Notes the run of the guest that has the job `main`: there is one at a time.
@@ -352,55 +429,17 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn record(name: &str) -> Record {
+        let namespace = LabelNamespace::parse("coracle").unwrap();
+        let origin = Origin { engine: EngineKind::Fake, endpoint: "local".into(), namespace };
         Record {
-            schema: SCHEMA,
-            name: ContainerName::parse(name).unwrap(),
-            container_id: None,
-            id: None,
-            record_id: RecordId::random(),
-            state: State::Intent,
-            role: Role::Primary,
-            engine: EngineKind::Fake,
-            endpoint: "local".into(),
-            namespace: LabelNamespace::parse("coracle").unwrap(),
-            session: "default".into(),
             image: "busybox".into(),
-            image_id: None,
-            purpose: None,
             created: jiff::Timestamp::UNIX_EPOCH,
             last_used: jiff::Timestamp::UNIX_EPOCH,
-            persistent: false,
-            mounts: vec![],
-            mount_cwd: false,
-            ports: vec![],
             workdir: ContainerPath::parse("/workspace").unwrap(),
-            home: None,
-            user_name: None,
-            shell: None,
             exec_user: Some(Ids { uid: 1000, gid: 1000 }),
-            env_keys: vec![],
             env_plain: [("A".to_owned(), "b".to_owned())].into(),
-            held: Held::default(),
-            guest: None,
-            main: None,
-            jobs: vec![],
-            networks: vec![],
-            compose_project: None,
-            compose_joined: false,
-            compose_file: None,
-            compose_network: None,
-            snapshot: None,
-            filled: None,
-            owner: None,
             lease: Lease::default(),
-            placeholders: vec![],
-            watched: vec![],
-            provisioning_report: Value::Array(vec![]),
-            asked: BTreeMap::new(),
-            answer: Map::new(),
-            maker: ProcessId::current(),
-            tool_version: "0".into(),
-            later: Map::new(),
+            ..Record::intent(origin, ContainerName::parse(name).unwrap(), "default")
         }
     }
 

@@ -4,11 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::link::LinkSettings;
-use coracle_runtime::{
-    Command, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Exit, FakeRuntime, GitRules,
-    GitUrl, GuestOn, Ids, ImageAct, ImageRef, NetworkOn, Policy, admit,
-};
+use coracle_runtime::{Command, ContainerId, ContainerPath, Exit, FakeRuntime, GitRules, GitUrl, Ids};
 use tokio_util::sync::CancellationToken;
 
 use crate::Place;
@@ -29,14 +25,7 @@ pub(crate) fn path(text: &str) -> ContainerPath {
 impl Trial {
     pub(crate) async fn new() -> Self {
         let fake = FakeRuntime::with_programs();
-        let image = ImageRef::parse(coracle_runtime::fake::LOCAL_IMAGE).unwrap();
-        let found = fake.image(ImageAct::Find(vec![image.clone()])).await.unwrap();
-        let spec = CreateSpec::new(ContainerName::parse("trial").unwrap(), image);
-        let guest = GuestOn::Bound { program: "/".into(), link: "/".into() };
-        let spec = admit(spec, &Policy::everything()).unwrap().guided(Some(guest));
-        let id = fake.create(&spec.on(found[0].id.clone(), NetworkOn::EngineDefault)).await.unwrap();
-        fake.start(&id).await.unwrap();
-        let link = fake.link(&id, None, LinkSettings::default()).await.unwrap();
+        let (id, link) = fake.runs_guest("trial").await;
         let root = fake.root(&id).unwrap();
         for dir in ["home/agent", "workspace"] {
             std::fs::create_dir_all(root.join(dir)).unwrap();

@@ -87,6 +87,21 @@ impl Between {
 }
 
 impl Held {
+    /// The first one of a sandbox, as it was wanted, on no network of its own.
+    #[must_use]
+    pub fn first(link: Link, id: String) -> Self {
+        Self {
+            link,
+            id,
+            image_id: None,
+            generation: 1,
+            recreated: None,
+            spec_pending: false,
+            between: None,
+            in_use: Arc::new(()),
+        }
+    }
+
     /// What else there is to tell of it.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {

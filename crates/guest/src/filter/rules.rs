@@ -48,10 +48,14 @@ const fn never(call: c_long, errno: i32) -> Rule {
     Rule { call, when: When::Always, then: Then::Refuse(errno) }
 }
 
+const fn forbidden(call: c_long, when: When) -> Rule {
+    Rule { call, when, then: Then::Refuse(EPERM) }
+}
+
 /// At most one row for each call.
 pub(super) const RULES: &[Rule] = &[
-    Rule { call: libc::SYS_clone, when: NEW_USER, then: Then::Refuse(EPERM) },
-    Rule { call: libc::SYS_unshare, when: NEW_USER, then: Then::Refuse(EPERM) },
+    forbidden(libc::SYS_clone, NEW_USER),
+    forbidden(libc::SYS_unshare, NEW_USER),
     // Its flags lie in memory, where a filter cannot look. The C libraries fall back to `clone`.
     never(libc::SYS_clone3, ENOSYS),
     never(libc::SYS_keyctl, EPERM),
@@ -60,24 +64,13 @@ pub(super) const RULES: &[Rule] = &[
     never(libc::SYS_bpf, EPERM),
     never(libc::SYS_perf_event_open, EPERM),
     never(libc::SYS_userfaultfd, EPERM),
-    Rule {
-        call: libc::SYS_socket,
-        when: When::OneOf { argument: 0, values: &[libc::AF_VSOCK, libc::AF_ALG, libc::AF_PACKET] },
-        then: Then::Refuse(EPERM),
-    },
+    forbidden(libc::SYS_socket, When::OneOf { argument: 0, values: &[libc::AF_VSOCK, libc::AF_ALG, libc::AF_PACKET] }),
     never(libc::SYS_io_uring_setup, ENOSYS),
     never(libc::SYS_io_uring_enter, ENOSYS),
     never(libc::SYS_io_uring_register, ENOSYS),
     // A command is told by this limit (see `tree`). Nobody can raise it again, but everybody could lower it further.
-    #[cfg(target_arch = "x86_64")]
-    Rule { call: libc::SYS_setrlimit, when: When::OneOf { argument: 0, values: &[MARK] }, then: Then::Refuse(EPERM) },
-    #[cfg(target_arch = "aarch64")]
-    Rule { call: 164, when: When::OneOf { argument: 0, values: &[MARK] }, then: Then::Refuse(EPERM) },
-    Rule {
-        call: libc::SYS_prlimit64,
-        when: When::Sets { argument: 1, value: MARK as u32, pointer: 2 },
-        then: Then::Refuse(EPERM),
-    },
+    forbidden(SETRLIMIT, When::OneOf { argument: 0, values: &[MARK] }),
+    forbidden(libc::SYS_prlimit64, When::Sets { argument: 1, value: MARK as u32, pointer: 2 }),
 ];
 
 /// For where the worker, PID 1 and all commands are one user. A row here stands for one of the same call above.
@@ -88,12 +81,13 @@ pub(super) const OF_OTHERS: &[Rule] = &[
     never(libc::SYS_pidfd_getfd, EPERM),
     never(libc::SYS_process_madvise, EPERM),
     // Nor sets limits of PID 1 or the worker.
-    Rule {
-        call: libc::SYS_prlimit64,
-        when: When::SetsOrOther { argument: 1, value: MARK as u32, pointer: 2, other: 0 },
-        then: Then::Refuse(EPERM),
-    },
+    forbidden(libc::SYS_prlimit64, When::SetsOrOther { argument: 1, value: MARK as u32, pointer: 2, other: 0 }),
 ];
+
+#[cfg(target_arch = "x86_64")]
+const SETRLIMIT: c_long = libc::SYS_setrlimit;
+#[cfg(target_arch = "aarch64")]
+const SETRLIMIT: c_long = 164;
 
 const NEW_USER: When = When::AnyBit { argument: 0, bits: libc::CLONE_NEWUSER };
 pub(super) const MARK: i32 = libc::RLIMIT_RTTIME as i32;

@@ -1,9 +1,6 @@
 use std::sync::Mutex;
 
-use coracle_runtime::{
-    ContainerId, ContainerName, ContainerRuntime, CreateSpec, FakeRuntime, GuestOn, ImageAct, ImageRef, LinkSettings,
-    NetworkOn, Policy, admit,
-};
+use coracle_runtime::{ContainerId, FakeRuntime};
 
 use super::*;
 use crate::packages::PackageName;
@@ -17,14 +14,7 @@ struct World {
 
 impl World {
     async fn of(fake: FakeRuntime) -> Self {
-        let image = ImageRef::parse("busybox").unwrap();
-        let found = fake.image(ImageAct::Find(vec![image.clone()])).await.unwrap().remove(0);
-        let spec = CreateSpec::new(ContainerName::parse("build").unwrap(), image);
-        let guest = GuestOn::Bound { program: "/".into(), link: "/".into() };
-        let admitted = admit(spec, &Policy::everything()).unwrap().guided(Some(guest));
-        let id = fake.create(&admitted.on(found.id, NetworkOn::None)).await.unwrap();
-        fake.start(&id).await.unwrap();
-        let link = fake.link(&id, None, LinkSettings::default()).await.unwrap();
+        let (id, link) = fake.runs_guest("build").await;
         Self { fake, id, link, said: Mutex::default() }
     }
 

@@ -9,7 +9,6 @@ use coracle_runtime::{
     VolumeName,
 };
 use jiff::Timestamp;
-use serde_json::Map;
 
 use super::look::{is_of, record_of};
 use super::record::{Loss, RoomFile};
@@ -178,43 +177,13 @@ impl Rooms {
     fn of_volume(
         &self,
         runtime: &Arc<dyn ContainerRuntime>,
-        (session, role): (&ContainerName, RoomRole),
+        key: (&ContainerName, RoomRole),
         volume: VolumeName,
     ) -> RoomRecord {
-        let used = Moment::now();
         RoomRecord {
-            schema: RoomRecord::schema(),
-            session: session.clone(),
-            role,
-            container_id: None,
-            image: String::new(),
-            workdir: ContainerPath::root(),
-            env: BTreeMap::new(),
-            started_at: used.wall,
-            last_used_at: used.wall,
-            generation: 1,
-            engine: runtime.kind(),
-            endpoint: runtime.endpoint().address,
-            name: None,
-            volume,
-            volume_at: ContainerPath::root(),
             filled: Some(Timestamp::UNIX_EPOCH),
-            begun: Some(used.clone()),
-            image_id: None,
-            spec_hash: String::new(),
-            user: Ids { uid: 65534, gid: 65534 },
-            rootless: false,
-            restarts: Vec::new(),
-            refused_until: None,
             lost: Some(Loss { reason: Reason::Vanished, exit_code: None }),
-            news: None,
-            renewed_at: used.wall,
-            expires_at: used.wall,
-            used,
-            owner: None,
-            ending: false,
-            put_off: None,
-            later: Map::new(),
+            ..RoomRecord::begun(&**runtime, key, volume, Moment::now())
         }
     }
 }

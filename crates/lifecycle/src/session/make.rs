@@ -46,38 +46,18 @@ impl Rooms {
         let used = Moment::now();
         let (renewed_at, expires_at) = lease_from(used.wall, self.terms.lease);
         let record = RoomRecord {
-            schema: RoomRecord::schema(),
-            session: ask.session.clone(),
-            role: ask.role,
-            container_id: None,
             image: plan.reference.clone(),
             workdir: plan.workdir.clone(),
             env: plan.env.clone(),
-            started_at: used.wall,
-            last_used_at: used.wall,
-            generation: 1,
-            engine: runtime.kind(),
-            endpoint: runtime.endpoint().address,
-            name: None,
-            volume: self.fresh_volume(ask.role),
             volume_at: plan.volume_at.clone(),
-            filled: None,
-            begun: Some(used.clone()),
             image_id: Some(plan.image.id.clone()),
             spec_hash: ask.spec_hash.to_owned(),
             user: plan.user(),
             rootless: plan.spec.is_rootless_inside(),
-            restarts: Vec::new(),
-            refused_until: None,
-            lost: None,
-            news: None,
-            used,
             owner: ask.owner.cloned(),
             renewed_at,
             expires_at,
-            ending: false,
-            put_off: None,
-            later: Map::new(),
+            ..RoomRecord::begun(&**runtime, (ask.session, ask.role), self.fresh_volume(ask.role), used)
         };
         let volume = record.volume.clone();
         let made = self.container(Parts { runtime: &**runtime, ask, plan }, record).await;

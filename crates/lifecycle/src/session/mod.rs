@@ -12,9 +12,12 @@
 //! **Invariant:** no name of a session reaches an engine's name.
 
 mod adopt;
+mod ask;
 mod baseline;
 mod end;
 mod ensure;
+mod error;
+mod event;
 mod expire;
 mod held;
 mod look;
@@ -25,26 +28,24 @@ mod tests;
 mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
-use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use coracle_runtime::link::Link;
-use coracle_runtime::{
-    ByteSize, ContainerId, ContainerName, ContainerPath, CreateSpec, Ids, Image, ImageId, Policy, ProcessId, VolumeName,
-};
+use coracle_runtime::{ContainerId, ContainerName, VolumeName};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+pub use self::ask::{Blueprint, Fill, Filling, Ready, RoomAsk};
 pub use self::end::{EndedRooms, Ending};
+pub use self::error::RoomError;
+pub use self::event::{EndReason, RoomDeed, RoomEvent, RoomTag, Tell};
 pub(crate) use self::record::RoomRecord;
 pub use self::record::RoomView;
 use crate::lease::Moment;
 use crate::record::Role;
-use crate::{Error, GuestProgram, Links, Saved, Store};
+use crate::{Links, Store};
 
 /// Whoever wants a room waits so long for somebody who is at it.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -186,282 +187,6 @@ impl Default for RoomTerms {
             sandbox_lifetime: minutes(7 * 24 * 60),
             lease: minutes(2),
         }
-    }
-}
-
-/// Who wants which room.
-#[derive(Clone, Copy)]
-pub struct RoomAsk<'a> {
-    /// The session.
-    pub session: &'a ContainerName,
-    /// Which of its rooms.
-    pub role: RoomRole,
-    /// A digest of all that the person's settings say of it: a container of another one is replaced.
-    pub spec_hash: &'a str,
-    /// Who runs commands in it.
-    pub user: Ids,
-    /// Nobody in it is root, and PID 1 is that user. A container that is otherwise is not used, whoever is in it.
-    pub rootless: bool,
-    /// The process whose end is the end of the session, if there is one.
-    pub owner: Option<&'a ProcessId>,
-    /// Hears of what is done.
-    pub tell: &'a Tell<'a>,
-}
-
-impl std::fmt::Debug for RoomAsk<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RoomAsk").field("session", &self.session).field("role", &self.role).finish_non_exhaustive()
-    }
-}
-
-/// Which container of which room.
-#[derive(Clone, Copy, Debug)]
-pub struct RoomTag<'a> {
-    /// The session.
-    pub session: &'a ContainerName,
-    /// Which of its rooms.
-    pub role: RoomRole,
-    /// The how manieth container of that.
-    pub generation: u32,
-}
-
-/// What hears of events.
-pub type Tell<'a> = dyn Fn(RoomEvent) + Send + Sync + 'a;
-
-/// What a room's container is made of.
-#[derive(Debug)]
-pub struct Blueprint {
-    /// All but its name and the volume, which are the room's.
-    pub spec: CreateSpec,
-    /// What decides whether it may be.
-    pub policy: Policy,
-    /// The image, which is on the engine.
-    pub image: Image,
-    /// The image as it was named.
-    pub reference: String,
-    /// Its PID 1.
-    pub guest: GuestProgram,
-    /// Where the volume is.
-    pub volume_at: ContainerPath,
-    /// Where commands start.
-    pub workdir: ContainerPath,
-    /// What every command finds in its environment. No secrets.
-    pub env: BTreeMap<String, String>,
-    /// What fits into the volume, where the engine can see to that.
-    pub volume_size: Option<ByteSize>,
-    /// Puts something into a volume that is new, before anybody gets the room.
-    pub fill: Option<Fill>,
-    /// Names that lie read-only over its writable binds.
-    pub protected: Vec<String>,
-    /// At most this many containers altogether.
-    pub max_containers_total: usize,
-    /// Version of the tool.
-    pub tool_version: String,
-}
-
-impl Blueprint {
-    /// Who runs commands in it.
-    fn user(&self) -> Ids {
-        self.spec.exec_user
-    }
-}
-
-/// The filling of a volume, under way.
-pub type Filling = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
-
-/// Fills a volume.
-pub struct Fill(pub Box<dyn FnOnce(Link) -> Filling + Send>);
-
-impl std::fmt::Debug for Fill {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Fill")
-    }
-}
-
-/// A room that can be used. As long as this is held, somebody is in it.
-#[derive(Debug)]
-pub struct Ready {
-    /// The connection to its guest.
-    pub link: Link,
-    /// What is remembered of it.
-    pub room: RoomView,
-    /// A replacement that nobody was told of.
-    pub news: Option<Recreated>,
-    /// Its container was made by this call.
-    pub made: bool,
-    /// It is as an earlier caller wanted it, and stays so while somebody is in it.
-    pub spec_pending: bool,
-    _using: Using,
-}
-
-/// Why there is no room.
-#[non_exhaustive]
-#[derive(Debug, thiserror::Error)]
-pub enum RoomError {
-    /// It is over, or just being ended.
-    #[error("the session `{0}` has ended")]
-    Ended(ContainerName),
-    /// One container after the other failed.
-    #[error("the container failed again and again, most recently: {}", reason.as_str())]
-    CrashLoop {
-        /// How the last one ended.
-        reason: Reason,
-        /// No other is made for so long.
-        retry_after: Duration,
-    },
-    /// It was made, could not be used, and is removed again.
-    #[error("Workspace failed readiness checks.")]
-    NotReady(#[source] BoxError),
-    /// It could not be made.
-    #[error("the container could not be made: {0}")]
-    NotMade(#[source] Error),
-    /// What is in its volume is another user's, and nobody inside could give it away.
-    #[error("the files of `{session}` are those of the user {before} inside, and its containers would run as {now}")]
-    OtherUser {
-        /// The session.
-        session: ContainerName,
-        /// Whose they are.
-        before: Ids,
-        /// Who would run commands now.
-        now: Ids,
-    },
-    /// The caller could not say what it is made of.
-    #[error("{0}")]
-    Plan(#[source] BoxError),
-    /// The caller could not fill it.
-    #[error("{0}")]
-    Fill(#[source] BoxError),
-    /// Anything else.
-    #[error(transparent)]
-    Lifecycle(#[from] Error),
-}
-
-impl From<crate::StoreError> for RoomError {
-    fn from(err: crate::StoreError) -> Self {
-        Self::Lifecycle(err.into())
-    }
-}
-
-impl From<coracle_runtime::Error> for RoomError {
-    fn from(err: coracle_runtime::Error) -> Self {
-        Self::Lifecycle(err.into())
-    }
-}
-
-/// What was done to a room.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct RoomEvent {
-    /// The session.
-    pub session: ContainerName,
-    /// Which of its rooms.
-    pub role: RoomRole,
-    /// Which container of it.
-    pub generation: u32,
-    /// The engine's id of that, where there is one.
-    pub container_id: Option<ContainerId>,
-    /// What it was.
-    pub what: RoomDeed,
-}
-
-/// What can be done to a room.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-pub enum RoomDeed {
-    /// A container was made.
-    Created {
-        /// The image as it was named.
-        image: String,
-        /// The image itself.
-        image_digest: ImageId,
-        /// How long that took, with its start.
-        duration_ms: u64,
-        /// Where something of outside is in it.
-        mounts: Vec<ContainerPath>,
-    },
-    /// It was started and answers.
-    Started {
-        /// How long it took until the room could be used.
-        ready_ms: u64,
-    },
-    /// It was removed, since nobody used it.
-    IdleCleanup {
-        /// For how long.
-        idle_seconds: u64,
-    },
-    /// One that is gone was replaced.
-    RecreatedAfterFailure {
-        /// How it ended.
-        reason: Reason,
-        /// What PID 1 ended with.
-        exit_code: Option<i64>,
-        /// The kernel ended it for memory.
-        oom: bool,
-        /// Its generation.
-        from: u32,
-        /// That of the one which takes its place.
-        to: u32,
-    },
-    /// It is gone with all that it had.
-    Ended {
-        /// Why.
-        reason: EndReason,
-    },
-    /// Work was kept before it went.
-    Saved {
-        /// Where on the host.
-        location: PathBuf,
-        /// Files of it.
-        files: u64,
-        /// And their bytes.
-        bytes: u64,
-        /// What was not kept.
-        left_out: u64,
-    },
-    /// Something of it could not be removed.
-    CleanupFailed {
-        /// At what.
-        step: &'static str,
-        /// Why.
-        error: String,
-    },
-}
-
-/// Why a room ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EndReason {
-    /// Whoever used it went.
-    Disconnect,
-    /// The process was told to end.
-    Signal,
-    /// Somebody said so.
-    Command,
-    /// Its process is dead, and the lease over.
-    LeaseExpired,
-    /// It had been there for as long as it may.
-    Lifetime,
-}
-
-impl RoomRecord {
-    fn event(&self, what: RoomDeed) -> RoomEvent {
-        RoomEvent {
-            session: self.session.clone(),
-            role: self.role,
-            generation: self.generation,
-            container_id: self.container_id.clone(),
-            what,
-        }
-    }
-
-    fn saved(&self, saved: &Saved) -> RoomEvent {
-        let Saved { location, files, bytes, left_out, .. } = saved;
-        let (location, files, bytes, left_out) = (location.clone(), *files, *bytes, *left_out);
-        self.event(RoomDeed::Saved { location, files, bytes, left_out })
-    }
-
-    /// As who keeps a log of engines knows its container.
-    fn tag(&self) -> RoomTag<'_> {
-        RoomTag { session: &self.session, role: self.role, generation: self.generation }
     }
 }
 

@@ -5,7 +5,9 @@ use std::fs::DirEntry;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::{ContainerId, ContainerName, ContainerPath, EngineKind, Ids, ImageId, ProcessId, VolumeName};
+use coracle_runtime::{
+    ContainerId, ContainerName, ContainerPath, ContainerRuntime, EngineKind, Ids, ImageId, ProcessId, VolumeName,
+};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -134,8 +136,47 @@ pub(crate) enum RoomFile {
 }
 
 impl RoomRecord {
-    pub(super) const fn schema() -> u32 {
-        SCHEMA
+    /// One that begins with a volume and no container. Its lease is over at once, and its user is nobody.
+    pub(super) fn begun(
+        runtime: &dyn ContainerRuntime,
+        (session, role): (&ContainerName, RoomRole),
+        volume: VolumeName,
+        used: Moment,
+    ) -> Self {
+        Self {
+            schema: SCHEMA,
+            session: session.clone(),
+            role,
+            container_id: None,
+            image: String::new(),
+            workdir: ContainerPath::root(),
+            env: BTreeMap::new(),
+            started_at: used.wall,
+            last_used_at: used.wall,
+            generation: 1,
+            engine: runtime.kind(),
+            endpoint: runtime.endpoint().address,
+            name: None,
+            volume,
+            volume_at: ContainerPath::root(),
+            filled: None,
+            begun: Some(used.clone()),
+            image_id: None,
+            spec_hash: String::new(),
+            user: Ids { uid: 65534, gid: 65534 },
+            rootless: false,
+            restarts: Vec::new(),
+            refused_until: None,
+            lost: None,
+            news: None,
+            owner: None,
+            renewed_at: used.wall,
+            expires_at: used.wall,
+            used,
+            ending: false,
+            put_off: None,
+            later: Map::new(),
+        }
     }
 
     pub(crate) fn view(&self) -> RoomView {

@@ -27,6 +27,8 @@ mod model;
 mod networks;
 mod ports;
 mod programs;
+#[cfg(any(test, feature = "programs"))]
+mod running;
 mod stacks;
 #[cfg(test)]
 mod trials;

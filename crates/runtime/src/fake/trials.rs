@@ -2,25 +2,18 @@
 
 use std::time::Duration;
 
-use super::{FakeRuntime, LOCAL_IMAGE};
-use crate::{
-    Command, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Exec, Ids, ImageAct, ImageRef,
-    NetworkOn, Placed, Policy, admit,
-};
+use super::FakeRuntime;
+use crate::{Command, ContainerId, ContainerPath, Exec, Ids, Placed};
 
 /// A container on the local image, placed under a policy that allows everything.
 pub(super) async fn placed(fake: &FakeRuntime, name: &str) -> Placed {
-    let image = ImageRef::parse(LOCAL_IMAGE).unwrap();
-    let found = fake.image(ImageAct::Find(vec![image.clone()])).await.unwrap();
-    let spec = CreateSpec::new(ContainerName::parse(name).unwrap(), image);
-    admit(spec, &Policy::everything()).unwrap().on(found[0].id.clone(), NetworkOn::EngineDefault)
+    fake.placed(name, None).await
 }
 
 /// An engine with a running container. Three calls: create, start, and the look for the image before them.
 pub(super) async fn running() -> (FakeRuntime, ContainerId) {
     let fake = FakeRuntime::new();
-    let id = fake.create(&placed(&fake, "c").await).await.unwrap();
-    fake.start(&id).await.unwrap();
+    let id = fake.runs("c").await;
     (fake, id)
 }
 

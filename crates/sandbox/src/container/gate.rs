@@ -4,14 +4,11 @@
 //! sandbox: another one may know a key that this one does not. With the last use every way out is gone, until the next one.
 //!
 //! By the link of the container only who has one is a way out, so a process whose own broke leaves its place to another.
-//!
-//! By a network of the container's own the proxy listens at the address by which the container sees this host. The ports are
-//! remembered: the process that comes next takes the same, since the container was told of them. Who listens where no such
-//! network is any more leaves its place to another.
+
+mod network;
 
 use std::fmt;
 use std::fs::{File, TryLockError};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -20,9 +17,11 @@ use std::time::Duration;
 use coracle_runtime::link::Link;
 use tokio::time::Instant;
 
+pub(super) use self::network::OTHER_WAYS;
+use self::network::is_here;
 use super::record::SandboxDir;
 use crate::proxy::{Grants, Listening, Metered, Observer, Outlets, Proxy, ProxySettings, Tokens};
-use crate::{Between, Code, Failure, Result, files};
+use crate::{Between, Failure, Result, files};
 
 /// How often it is looked whether the one that listens has ended, or has no link. What a container that was just started
 /// tries first takes 2 s at most, and has to find somebody by then.
@@ -30,9 +29,6 @@ const LOOKS: Duration = Duration::from_millis(250);
 
 /// A link that broke is mostly made anew by a call that is under way.
 const LINKLESS: Duration = Duration::from_secs(1);
-
-/// What else there is where an engine's network does not do.
-pub(super) const OTHER_WAYS: &str = "set `proxy.transport` to \"link\" or \"unix\", or leave it out";
 
 /// The way out of a sandbox.
 pub struct Gate {
@@ -112,46 +108,6 @@ impl Gate {
         }
         // What nobody uses is closed by nobody.
         if kept.uses > 0 { self.listen(&mut kept) } else { Ok(()) }
-    }
-
-    /// The container that runs is on that network with this host.
-    ///
-    /// # Errors
-    /// `proxy_unreachable`: this process is to listen there, and cannot.
-    pub(super) fn reached_at(&self, at: Between) -> Result<()> {
-        let mut kept = self.kept();
-        if kept.at.replace(at) != Some(at) {
-            kept.listens = None;
-        }
-        if kept.uses > 0 { self.listen(&mut kept) } else { Ok(()) }
-    }
-
-    /// Where somebody listens on the container's network: this process, or the one that came first.
-    pub(super) fn places(&self) -> Option<[SocketAddr; 2]> {
-        let at = self.address()?;
-        let places: Option<[SocketAddr; 2]> = files::read(&self.remembered()).ok().flatten();
-        places.filter(|all| all.iter().all(|it| it.ip() == at))
-    }
-
-    /// That address of this host.
-    pub(super) fn address(&self) -> Option<IpAddr> {
-        self.kept().at.map(|it| it.gateway)
-    }
-
-    fn remembered(&self) -> PathBuf {
-        self.dir.root().join("proxy-at.json")
-    }
-
-    fn listen_at(&self, proxy: &Proxy, between: Between) -> Result<Listening> {
-        let at = between.gateway;
-        let before: Option<[SocketAddr; 2]> = files::read(&self.remembered()).ok().flatten();
-        let ports = before.filter(|all| all.iter().all(|it| it.ip() == at)).map(|all| all.map(|it| it.port()));
-        let (listening, places) = Listening::at(proxy, between, ports).map_err(|err| {
-            let message = format!("The proxy cannot listen at {at}, which is the engine's gateway: {err}.");
-            Failure::new(Code::ProxyUnreachable, message).hint(OTHER_WAYS)
-        })?;
-        files::write(&self.remembered(), &places)?;
-        Ok(listening)
     }
 
     /// Sees to it that somebody listens as long as the answer is held: this process, unless another one does, whose place it
@@ -282,11 +238,6 @@ impl Gate {
     fn metered_before(&self) -> Metered {
         files::read(&self.meter()).ok().flatten().unwrap_or_default()
     }
-}
-
-/// Whether this host has that address. Nothing is sent.
-fn is_here(at: IpAddr) -> bool {
-    UdpSocket::bind((at, 0)).is_ok()
 }
 
 /// Looks until this process listens and goes on with it, or nobody uses the sandbox any more.

@@ -4,12 +4,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use coracle_runtime::fake::{FakeRuntime, LOCAL_IMAGE, Reply};
-use coracle_runtime::link::{Link, LinkSettings};
-use coracle_runtime::{
-    Command, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Exec, Exit, GuestOn, Ids,
-    ImageAct, ImageRef, NetworkOn, Policy, admit,
-};
+use coracle_runtime::fake::{FakeRuntime, Reply};
+use coracle_runtime::link::Link;
+use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids};
 
 use super::*;
 use crate::proxy::{Grants, Tokens};
@@ -26,16 +23,7 @@ struct OnNoNetwork {
 #[async_trait]
 impl Containers for OnNoNetwork {
     async fn ensure(&self) -> Result<Held> {
-        Ok(Held {
-            link: self.link.clone(),
-            id: "a".into(),
-            image_id: None,
-            generation: 1,
-            recreated: None,
-            spec_pending: self.spec_pending,
-            between: None,
-            in_use: Arc::new(()),
-        })
+        Ok(Held { spec_pending: self.spec_pending, ..Held::first(self.link.clone(), "a".into()) })
     }
 
     async fn look(&self) -> Result<Look> {
@@ -50,20 +38,6 @@ impl Containers for OnNoNetwork {
     async fn remove(&self, _: Because) -> Result<()> {
         Ok(())
     }
-}
-
-/// A container with a guest that answers.
-async fn guest(fake: &FakeRuntime) -> (ContainerId, Link) {
-    let image = ImageRef::parse(LOCAL_IMAGE).unwrap();
-    let found = fake.image(ImageAct::Find(vec![image.clone()])).await.unwrap();
-    let spec = CreateSpec::new(ContainerName::parse("c").unwrap(), image);
-    let guest = GuestOn::Bound { program: "/".into(), link: "/".into() };
-    let admitted = admit(spec, &Policy::everything()).unwrap().guided(Some(guest));
-    let placed = admitted.on(found[0].id.clone(), NetworkOn::None);
-    let id = fake.create(&placed).await.unwrap();
-    fake.start(&id).await.unwrap();
-    let link = fake.link(&id, None, LinkSettings::default()).await.unwrap();
-    (id, link)
 }
 
 /// The failure of a try to use it by a network, and whether it was discarded.
@@ -81,7 +55,7 @@ async fn tried(link: &Link, spec_pending: bool) -> (Failure, bool) {
 #[tokio::test]
 async fn another_way_to_the_proxy_takes_no_container_away_that_somebody_is_in() {
     let fake = FakeRuntime::new();
-    let (_, link) = guest(&fake).await;
+    let (_, link) = fake.runs_guest("c").await;
     let (failure, discarded) = tried(&link, true).await;
     assert_eq!((failure.code, discarded), (Code::ProxyUnreachable, false));
     assert!(failure.hint.unwrap().contains("proxy.transport"));

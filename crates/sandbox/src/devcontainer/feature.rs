@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use coracle_runtime::PatternSet;
 use serde_json::Value;
 
+use super::artifact::Artifact;
 use super::properties::{invalid, line_of, variable};
 use super::refusal::Refusal;
-use super::registry::Artifact;
 use super::{Variables, context, ignored, json};
 use crate::{Result, Warning};
 

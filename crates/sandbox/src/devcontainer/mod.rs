@@ -6,6 +6,7 @@
 //! **Invariant:** nothing of a file that is refused is done: every refusal is known before the first act.
 //! **Invariant:** no command of a file runs on the host, and none runs as root but while an image is built.
 
+mod artifact;
 mod context;
 mod dockerfile;
 mod feature;
@@ -22,6 +23,7 @@ use std::collections::BTreeMap;
 use coracle_runtime::{Command, ContainerPath, ImageRef};
 use serde::{Deserialize, Serialize};
 
+pub use self::artifact::Artifact;
 pub use self::context::{is_kept_out, relative};
 pub use self::dockerfile::{Dockerfile, dockerfile};
 pub use self::feature::{Feature, FeatureFile, Place, feature_file, in_order, variable_of};
@@ -29,7 +31,7 @@ pub use self::hooks::{CommandRan, RunAs, run};
 pub use self::mounts::{Kind as MountKind, MountAsk};
 pub use self::properties::read;
 pub use self::refusal::{Refusal, refused};
-pub use self::registry::{Artifact, Manifest, Registries};
+pub use self::registry::{Manifest, Registries};
 pub use self::variables::Variables;
 use crate::Warning;
 

@@ -5,13 +5,12 @@ use std::fmt;
 
 use async_trait::async_trait;
 use coracle_runtime::link::SecretFile;
-use coracle_runtime::{Chunk, Command, ContainerPath, Exec, ExecOutput, Exit, Ids, Link, Secret, Stream};
+use coracle_runtime::{Chunk, Command, ContainerPath, Exec, ExecOutput, Exit, Ids, Link, Secret};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::process::{GONE, WAITING, WorkerStart, died, lost};
+use super::process::{WAITING, WorkerStart, died, gone, hear, lost};
 use crate::protocol::{Lines, MessageType, Mode, ResponseFrame, WorkerMessage, WorkerRequest};
 use crate::provider::WorkerProcess;
 use crate::{Code, Failure, Result};
@@ -193,12 +192,8 @@ impl WorkerProcess for LinkOnce {
             if let Some(line) = self.lines.next_line()?.map(<[u8]>::to_vec) {
                 return self.frame(&line).map(Some);
             }
-            match self.output.recv().await {
-                Some(Chunk { stream: Stream::Stdout, bytes, .. }) => self.lines.push(&bytes),
-                Some(Chunk { stream: Stream::Stderr, bytes, .. }) => {
-                    tracing::debug!(target: "coracle::worker", "{}", String::from_utf8_lossy(&bytes).escape_debug());
-                }
-                None => return self.over().await,
+            if !hear(&mut self.output, &mut self.lines).await {
+                return self.over().await;
             }
         }
     }
@@ -208,10 +203,7 @@ impl WorkerProcess for LinkOnce {
         // Nobody reads what it still says, and it must not wait for that.
         self.output.close();
         let Some(ended) = self.ended.take() else { return Ok(()) };
-        match timeout(GONE, ended).await {
-            Ok(_) => Ok(()),
-            Err(_) => Err(Failure::new(Code::SandboxLost, "The worker is not known to be gone.")),
-        }
+        gone(ended).await
     }
 
     fn alive(&self) -> bool {
@@ -225,26 +217,15 @@ mod tests {
     use std::path::PathBuf;
     use std::time::Duration;
 
-    use coracle_runtime::fake::{FakeRuntime, LOCAL_IMAGE};
-    use coracle_runtime::link::LinkSettings;
-    use coracle_runtime::{
-        ContainerName, ContainerRuntime, CreateSpec, GuestOn, ImageAct, ImageRef, NetworkOn, Policy, admit,
-    };
+    use coracle_runtime::fake::FakeRuntime;
+    use tokio::time::timeout;
 
     use super::*;
     use crate::protocol::RunLimits;
 
     /// A container, the directory of its secret files, and its user.
     async fn container(fake: &FakeRuntime) -> (Link, PathBuf, Ids) {
-        let image = ImageRef::parse(LOCAL_IMAGE).unwrap();
-        let found = fake.image(ImageAct::Find(vec![image.clone()])).await.unwrap();
-        let spec = CreateSpec::new(ContainerName::parse("c").unwrap(), image);
-        let guest = GuestOn::Bound { program: "/".into(), link: "/".into() };
-        let admitted = admit(spec, &Policy::everything()).unwrap().guided(Some(guest));
-        let placed = admitted.on(found[0].id.clone(), NetworkOn::None);
-        let id = fake.create(&placed).await.unwrap();
-        fake.start(&id).await.unwrap();
-        let link = fake.link(&id, None, LinkSettings::default()).await.unwrap();
+        let (id, link) = fake.runs_guest("c").await;
         let run = fake.root(&id).unwrap().join(".coracle/run");
         let own = std::fs::metadata("/proc/self").unwrap();
         (link, run, Ids { uid: own.uid(), gid: own.gid() })

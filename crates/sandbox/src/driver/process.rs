@@ -31,7 +31,7 @@ const LOG: usize = 2 << 10;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// After that time a worker that got KILL is not waited for.
-pub(super) const GONE: Duration = Duration::from_secs(15);
+const GONE: Duration = Duration::from_secs(15);
 
 /// How a worker is started.
 #[derive(Debug)]
@@ -129,6 +129,26 @@ impl LinkWorker {
     }
 }
 
+/// Keeps the next piece of what a worker says. False when it says nothing any more.
+pub(super) async fn hear(output: &mut mpsc::Receiver<Chunk>, lines: &mut Lines) -> bool {
+    match output.recv().await {
+        Some(Chunk { stream: Stream::Stdout, bytes, .. }) => lines.push(&bytes),
+        Some(Chunk { stream: Stream::Stderr, bytes, .. }) => {
+            tracing::debug!(target: "coracle::worker", "{}", String::from_utf8_lossy(&bytes).escape_debug());
+        }
+        None => return false,
+    }
+    true
+}
+
+/// Waits until a worker that was told to end is gone, however it ended.
+pub(super) async fn gone(ended: JoinHandle<coracle_runtime::Result<ExecOutput>>) -> Result<()> {
+    match timeout(GONE, ended).await {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Failure::new(Code::SandboxLost, "The worker is not known to be gone.")),
+    }
+}
+
 /// Why there is no end to be told.
 pub(super) fn lost(err: &Error) -> Failure {
     match err {
@@ -176,12 +196,8 @@ impl WorkerProcess for LinkWorker {
                     return Err(failure);
                 }
             }
-            match self.output.recv().await {
-                Some(Chunk { stream: Stream::Stdout, bytes, .. }) => self.lines.push(&bytes),
-                Some(Chunk { stream: Stream::Stderr, bytes, .. }) => {
-                    tracing::debug!(target: "coracle::worker", "{}", String::from_utf8_lossy(&bytes).escape_debug());
-                }
-                None => return self.over().await,
+            if !hear(&mut self.output, &mut self.lines).await {
+                return self.over().await;
             }
         }
     }
@@ -196,10 +212,7 @@ impl WorkerProcess for LinkWorker {
             return Ok(());
         }
         self.cancel.cancel();
-        match timeout(GONE, ended).await {
-            Ok(_) => Ok(()),
-            Err(_) => Err(Failure::new(Code::SandboxLost, "The worker is not known to be gone.")),
-        }
+        gone(ended).await
     }
 
     fn alive(&self) -> bool {

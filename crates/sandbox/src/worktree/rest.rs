@@ -6,7 +6,9 @@ use serde_json::json;
 
 use super::WorktreeManager;
 use super::inside::Inside;
-use super::remove::{RemoveAsk, Save, SavedWork, not_saved, saved_before};
+use super::remove::RemoveAsk;
+use super::save::not_saved;
+use super::saved::{Save, SavedWork, saved_before};
 use super::setup::{MAX_ENTRIES, entries};
 use super::shared::ORPHANS;
 use crate::{Code, Failure, Result, WorkflowId};

@@ -3,10 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use coracle_provision::env::EnvRules;
-use coracle_runtime::PatternSet;
 use serde_json::json;
 
+use super::faults::faults;
 use super::{Config, Preset, strict};
 use crate::failure::Failure;
 use crate::host::Host;
@@ -40,117 +39,11 @@ impl Config {
         let config: Self = if json { from_json(text)? } else { from_toml(text)? };
         // Read whole before: what is wrong is told with the line of the person's own text.
         let config = if config.policy == Preset::Strict { with_strict_defaults(text, json)? } else { config };
-        let faults = config.faults();
+        let faults = faults(&config);
         let Some((key, message)) = faults.first() else { return Ok(config) };
         let problem = |(key, message): &(&str, String)| json!({ "field": key, "message": message });
         let problems: Vec<_> = faults.iter().map(problem).collect();
         Err(invalid(key, line_of(text, key), message).detail("problems", problems))
-    }
-
-    /// What the types cannot say.
-    fn faults(&self) -> Vec<(&'static str, String)> {
-        let mut faults = Vec::new();
-        let mut refuse = |bad: bool, key, message: &str| {
-            if bad {
-                faults.push((key, message.to_owned()));
-            }
-        };
-        if self.policy == Preset::Strict {
-            strict::faults(self).into_iter().for_each(|(key, why)| refuse(true, key, why));
-        }
-        let size = "must be at least 16m";
-        refuse(self.workspace.memory.0 < 16 << 20, "workspace.memory", size);
-        refuse(self.run_code.memory.0 < 16 << 20, "run_code.memory", size);
-        let core = "must be a number of cores";
-        let no_cores = |it: f64| !(0.01..=4096.0).contains(&it);
-        refuse(no_cores(self.workspace.cpus), "workspace.cpus", core);
-        refuse(no_cores(self.run_code.cpus), "run_code.cpus", core);
-        refuse(self.workspace.pids < 16, "workspace.pids", "must be at least 16");
-        refuse(self.workspace.idle.0.is_zero(), "workspace.idle", "must be more than 0");
-        refuse(self.workspace.max_bytes.0 < 1 << 20, "workspace.max_bytes", "must be at least 1m");
-        refuse(self.run_code.max_timeout_ms < 100, "run_code.max_timeout_ms", "must be at least 100");
-        let shells = ["shell_execute", "podman_shell"];
-        let unknown = self.workspace.shell_names.iter().any(|it| !shells.contains(&it.as_str()));
-        refuse(unknown, "workspace.shell_names", "may hold `shell_execute` and `podman_shell`");
-        refuse(self.sandbox.memory.0 < 16 << 20, "sandbox.memory", size);
-        refuse(no_cores(self.sandbox.cpus), "sandbox.cpus", core);
-        refuse(self.sandbox.pids < 16, "sandbox.pids", "must be at least 16");
-        let files = self.sandbox.profiles.values().filter_map(|it| it.devcontainer.as_ref());
-        let odd = files.chain([&self.sandbox.devcontainer]).any(|it| !it.fits());
-        refuse(odd, "sandbox.devcontainer", "must be `off`, `auto`, or the path of a `.json` in the repository");
-        if let Err(pattern) = PatternSet::new(&self.sandbox.features_allow) {
-            refuse(true, "sandbox.features_allow", &format!("`{pattern}` is not a pattern"));
-        }
-        refuse(self.sandbox.idle.0.is_zero(), "sandbox.idle", "must be more than 0");
-        let bridged = self.sandbox.network == super::SandboxNetwork::Bridge;
-        let exposed = bridged && self.sandbox.git.mode == super::GitMode::Credential;
-        refuse(
-            exposed,
-            "sandbox.network",
-            "`bridge` is not for `sandbox.git.mode = \"credential\"`: it could be sent anywhere",
-        );
-        let unkept = "`bridge` is not for `strict`: nothing is kept in";
-        refuse(bridged && self.policy == Preset::Strict, "sandbox.network", unkept);
-        let worktree = &self.sandbox.worktree;
-        let nowhere = worktree.mode == super::WorktreeMode::Shared && worktree.shared_root.is_none();
-        refuse(nowhere, "sandbox.worktree.mode", "`shared` needs `sandbox.worktree.shared_root`");
-        refuse(self.proxy.max_body_mb == 0, "proxy.max_body_mb", "must be at least 1");
-        refuse(self.worker.max_turns == 0, "worker.max_turns", "must be at least 1");
-        refuse(self.worker.wall_seconds == 0, "worker.wall_seconds", "must be at least 1");
-        let keys = |it: &super::Provider| {
-            usize::from(it.key_env.is_some())
-                + usize::from(it.key_file.is_some())
-                + usize::from(it.key_command.is_some())
-        };
-        let providers = || self.sandbox.profiles.values().filter_map(|it| it.provider.as_ref());
-        let one_key = "has one of `key_env`, `key_file` and `key_command`";
-        refuse(providers().any(|it| keys(it) > 1), "sandbox.profiles.provider", one_key);
-        refuse(self.security.memory_limit.0 < 16 << 20, "security.memory_limit", size);
-        refuse(self.security.memory_max.0 < 16 << 20, "security.memory_max", size);
-        refuse(self.security.pids_limit < 16, "security.pids_limit", "must be at least 16");
-        refuse(self.security.pids_max < 16, "security.pids_max", "must be at least 16");
-        let cores = |it: f64| !(0.0..=4096.0).contains(&it);
-        refuse(cores(self.security.cpus), "security.cpus", "must be 0 (all) or a number of cores");
-        refuse(cores(self.security.cpus_max), "security.cpus_max", "must be 0 (none) or a number of cores");
-        refuse(self.exec.max_parallel == 0, "exec.max_parallel", "must be at least 1");
-        let kept = "must be at least 64k";
-        refuse(self.exec.keep_bytes.0 < 64 << 10, "exec.keep_bytes", kept);
-        refuse(self.exec.keep_total < self.exec.keep_bytes, "exec.keep_total", "must not be below `exec.keep_bytes`");
-        refuse(self.compose.timeout.0.is_zero(), "compose.timeout", "must be more than 0");
-        refuse(self.compose.max_services == 0, "compose.max_services", "must be at least 1");
-        let some = "must be more than 0";
-        refuse(self.lifecycle.idle.0.is_zero(), "lifecycle.idle", some);
-        refuse(self.lifecycle.orphan_grace.0.is_zero(), "lifecycle.orphan_grace", some);
-        refuse(self.jobs.max_running == 0, "jobs.max_running", "must be at least 1");
-        refuse(self.jobs.wait_max.0.is_zero(), "jobs.wait_max", "must be more than 0");
-        refuse(!(1..=1000).contains(&self.jobs.poll_lines), "jobs.poll_lines", "must be from 1 to 1000");
-        refuse(self.lifecycle.save_max.0 < 1 << 20, "lifecycle.save_max", "must be at least 1m");
-        refuse(self.exec.timeout.0.is_zero(), "exec.timeout", "must be more than 0");
-        refuse(self.exec.timeout > self.exec.timeout_max, "exec.timeout", "must not be above `exec.timeout_max`");
-        if let Err(pattern) = PatternSet::new(&self.security.images) {
-            refuse(true, "security.images", &format!("`{pattern}` is not a pattern"));
-        }
-        let auto = &self.auto_passthrough;
-        let rules = EnvRules::new(&auto.env_patterns, &auto.env_allow, &auto.never, self.security.allow_env_all);
-        if let Err(bad) = rules {
-            refuse(true, bad.key, &bad.to_string());
-        }
-        for fault in self.run_code.preload.iter().filter_map(super::Preload::fault) {
-            refuse(true, "run_code.preload", fault);
-        }
-        for fault in self.workspace.mounts.iter().filter_map(super::HostMount::fault) {
-            refuse(true, "workspace.mounts", &fault);
-        }
-        let relative = |it: &&PathBuf| !it.is_absolute() && !it.starts_with("~");
-        let absolute = "must be absolute, or begin with `~/`";
-        refuse(self.workspace.root.iter().any(|it| relative(&it)), "workspace.root", absolute);
-        refuse(self.workspace.allow_roots.iter().any(|it| relative(&it)), "workspace.allow_roots", absolute);
-        refuse(worktree.shared_root.iter().any(|it| relative(&it)), "sandbox.worktree.shared_root", absolute);
-        refuse(self.sandbox.writable_mounts.iter().any(|it| relative(&it)), "sandbox.writable_mounts", absolute);
-        refuse(auto.ca_files.iter().any(|it| relative(&it)), "auto_passthrough.ca_files", absolute);
-        refuse(self.state_dir.iter().any(|it| relative(&it)), "state_dir", absolute);
-        refuse(self.engine_path.iter().any(|it| !it.is_absolute()), "engine_path", "must be absolute");
-        faults
     }
 
     /// Directories as the kernel knows them, so that `admit` compares like with like. One that does not exist stays as

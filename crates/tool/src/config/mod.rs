@@ -2,6 +2,7 @@
 //!
 //! Every key here has an effect. Nothing is ever read from the workspace, and an unknown key is an error.
 
+mod faults;
 mod file;
 mod mounts;
 mod passthrough;

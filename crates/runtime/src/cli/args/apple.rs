@@ -8,7 +8,9 @@ use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{ENTER, GUEST_DIR, MARK, SLEEP_SECONDS, Words, init, named};
+use super::create::{SLEEP_SECONDS, init, named};
+use super::exec::{ENTER, MARK};
+use super::{GUEST_DIR, Words};
 use crate::{
     Access, ByteSize, Capability, ContainerId, ContainerPath, CreateSpec, EngineKind, Error, Exec, GuestOn, Ids,
     ImageRef, Limits, Mount, NetworkOn, Placed, Result, Tmpfs, VolumeMount,

@@ -1,9 +1,10 @@
 use insta::assert_snapshot;
 
+use super::create::bind;
 use super::*;
 use crate::{
-    ByteSize, Command, ContainerName, HostEntry, ImageId, Limits, Mount, NetworkName, Policy, Protocol, Ulimits, admit,
-    host::fs::HostPath,
+    Access, ByteSize, Capabilities, Command, ContainerName, CreateSpec, Exec, GuestOn, HostEntry, Ids, Limits, Mount,
+    NetworkName, NetworkOn, Policy, Port, Protocol, Tmpfs, Ulimits, VolumeMount, admit, host::fs::HostPath,
 };
 
 fn spec() -> CreateSpec {

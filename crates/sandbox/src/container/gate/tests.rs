@@ -4,7 +4,7 @@ use coracle_runtime::{Error, LinkSettings};
 use tokio::time::sleep;
 
 use super::*;
-use crate::{Domain, ProfileName, SandboxKey};
+use crate::{Code, Domain, ProfileName, SandboxKey};
 
 /// A container that is gone.
 #[derive(Debug)]

@@ -1,0 +1,176 @@
+//! A command that is remembered: its kept output, what is searched for in it, and what is waited for.
+
+use serde::{Deserialize, Serialize};
+
+use super::End;
+
+/// A command that the guest remembers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Its id.
+    pub job: String,
+    /// Its process id inside.
+    pub pid: u32,
+    /// The first 200 characters of its words, joined by blanks.
+    pub command: String,
+    /// It runs as uid 0.
+    pub root: bool,
+    /// Somebody waits for it, or waited.
+    pub foreground: bool,
+    /// Milliseconds since 1970.
+    pub began_ms: u64,
+    /// Milliseconds since 1970.
+    pub ended_ms: Option<u64>,
+    /// Where it stands.
+    pub end: End,
+}
+
+/// Which kept output is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// Both streams in order of arrival.
+    All,
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// Asks for a piece of kept output.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Read {
+    /// Of which job.
+    pub job: String,
+    /// Which output.
+    pub part: Part,
+    /// From where.
+    pub from: From,
+    /// At most so many bytes.
+    pub limit: u64,
+}
+
+/// A place in an output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum From {
+    /// A byte; negative counts from the end.
+    Offset(i64),
+    /// A line, from 1.
+    Line(u64),
+}
+
+/// Where a piece of kept output lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Page {
+    /// Where the payload begins.
+    pub offset: u64,
+    /// Where it ends.
+    pub next: u64,
+    /// The oldest byte that is kept.
+    pub first: u64,
+    /// Bytes so far.
+    pub total: u64,
+    /// The command runs.
+    pub running: bool,
+}
+
+/// Looks for lines in kept output.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Search {
+    /// Of which job.
+    pub job: String,
+    /// Which output.
+    pub part: Part,
+    /// From where.
+    pub from: From,
+    /// A regular expression, matched against each line without its end.
+    pub pattern: String,
+    /// Letters match in either case.
+    pub ignore_case: bool,
+    /// Lines before and after each match.
+    pub context: u32,
+    /// At most so many matches.
+    pub most: u32,
+}
+
+/// Lines that match.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// In order. Not in the header: they are the payload.
+    #[serde(skip)]
+    pub matches: Vec<Match>,
+    /// There are more.
+    pub more: bool,
+    /// Where the search stands: to go on from.
+    pub next: u64,
+    /// The oldest byte that is kept.
+    pub first: u64,
+    /// Bytes so far.
+    pub total: u64,
+    /// The command runs.
+    pub running: bool,
+}
+
+/// A line that matches. Lines are cut at 4 KiB and hold what UTF-8 can say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Match {
+    /// Where the line begins.
+    pub offset: u64,
+    /// Its number, from 1.
+    pub line: u64,
+    /// Without its end.
+    pub text: String,
+    /// Lines before.
+    pub before: Vec<String>,
+    /// Lines after.
+    pub after: Vec<String>,
+}
+
+/// Waits for the first of some events; the end of the job is always one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wait {
+    /// For which job.
+    pub job: String,
+    /// A line matches, as in [`Search`].
+    pub pattern: Option<String>,
+    /// Letters match in either case.
+    pub ignore_case: bool,
+    /// Where lines are looked at from, in [`Part::All`]; none is what comes from now on.
+    pub from: Option<i64>,
+    /// A connection to `host:port` from inside succeeds.
+    pub port: Option<String>,
+    /// Milliseconds without output.
+    pub idle_ms: Option<u64>,
+    /// Milliseconds after which nobody waits any longer.
+    pub limit_ms: u64,
+}
+
+/// What a wait came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waited {
+    /// Why it ended.
+    pub reason: Reason,
+    /// The line that matched.
+    pub found: Option<Match>,
+    /// The job as it is.
+    pub job: Job,
+    /// Milliseconds waited.
+    pub ms: u64,
+}
+
+/// Why a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// The job ended.
+    Exit,
+    /// A line matched.
+    Pattern,
+    /// The port takes connections.
+    Port,
+    /// It has been silent.
+    Idle,
+    /// The limit.
+    Limit,
+}

@@ -1,0 +1,187 @@
+//! What is done.
+
+use serde::{Deserialize, Serialize};
+
+#[cfg(doc)]
+use super::{Done, Staged, Touch};
+
+/// What is done with the files of a workspace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Act {
+    /// What is in a directory, by name: [`Done::Listed`].
+    List {
+        /// Which.
+        path: String,
+        /// At most so many entries are told; the others are counted.
+        most: u32,
+    },
+    /// What is at a path: [`Done::Found`].
+    Stat {
+        /// Where.
+        path: String,
+    },
+    /// Lines of a text: [`Done::Text`].
+    Lines {
+        /// Of which file.
+        path: String,
+        /// Lines before the first one.
+        offset: u64,
+        /// At most so many lines.
+        limit: u64,
+        /// At most so many bytes: whole lines, unless already the first one has more.
+        most: u32,
+    },
+    /// A piece of a file as it is: [`Done::Bytes`].
+    Bytes {
+        /// Of which file.
+        path: String,
+        /// Bytes before it.
+        offset: u64,
+        /// At most so many bytes.
+        limit: u32,
+    },
+    /// Writes a file whole, or adds to it: [`Done::Written`]. Payload: the content.
+    Write {
+        /// Where.
+        path: String,
+        /// What may be there.
+        how: How,
+        /// A new file can be executed. One that is there keeps its permissions, unless this is said.
+        executable: Option<bool>,
+        /// A file that is there must have been seen as it is.
+        seen: bool,
+        /// Who touched it.
+        tool: String,
+    },
+    /// Replaces a text in a file: [`Done::Written`]. Payload: the old text, then the new one.
+    Edit {
+        /// Of which file.
+        path: String,
+        /// Bytes of the old text.
+        old: u32,
+        /// All that match, not the only one.
+        all: bool,
+        /// The file must have been seen as it is.
+        seen: bool,
+        /// Who touched it.
+        tool: String,
+    },
+    /// Removes a file, a link or a tree: [`Done::Removed`]. Nothing is followed.
+    Remove {
+        /// What.
+        path: String,
+        /// Milliseconds after which it is given up.
+        within_ms: u64,
+        /// Who touched it.
+        tool: String,
+    },
+    /// Removes a file, a link or a directory that is empty: [`Done::Removed`]. Nothing is followed.
+    RemoveOne {
+        /// What.
+        path: String,
+        /// Who touched it.
+        tool: String,
+    },
+    /// Makes a directory, with those above it: [`Done::Found`].
+    MakeDir {
+        /// Where.
+        path: String,
+        /// Missing parents are made.
+        parents: bool,
+        /// One that is there already is no error.
+        exist_ok: bool,
+    },
+    /// Files whose path matches: [`Done::Globbed`].
+    Glob {
+        /// Below which directory.
+        path: String,
+        /// Against the path from there.
+        pattern: String,
+        /// What git would ignore is left out.
+        gitignore: bool,
+        /// Where it ends.
+        bounds: Bounds,
+    },
+    /// Lines that match: [`Done::Grepped`].
+    Grep {
+        /// A directory, or one file.
+        path: String,
+        /// A regular expression, against each line without its end.
+        pattern: String,
+        /// Only files whose name, or with a slash whose path from there, matches.
+        glob: Option<String>,
+        /// Letters match in either case.
+        ignore_case: bool,
+        /// Lines before and after each match.
+        context: u32,
+        /// What git would ignore is left out.
+        gitignore: bool,
+        /// Where it ends.
+        bounds: Bounds,
+    },
+    /// What changed since the last look: [`Done::Changed`].
+    Changed {
+        /// Paths to look at in any case. One that is not there is no news.
+        hints: Vec<String>,
+        /// Names of directories that are not entered.
+        exclude: Vec<String>,
+        /// Where it ends.
+        bounds: Bounds,
+        /// Who touched what changed.
+        tool: String,
+    },
+    /// All that is remembered of files that were touched: [`Done::Touched`].
+    Touched,
+    /// Every file and link with what tells its content: [`Done::Summed`].
+    Sums {
+        /// Only what comes after this place, as the last answer told it.
+        after: Option<String>,
+        /// Where it ends.
+        bounds: Bounds,
+    },
+    /// How much there is: [`Done::Measured`].
+    Measure {
+        /// Where it ends.
+        bounds: Bounds,
+    },
+    /// Writes files into a directory that nobody sees, to be moved into place together: [`Done::Staged`]. Payload: the
+    /// bytes of a JSON array of [`Staged`] as four bytes, the greatest first, the array, then the contents one after the
+    /// other.
+    Stage {
+        /// The directory: `.coracle-`, 16 hex digits, `.tmp`.
+        stage: String,
+        /// It is made, and any other of its kind goes.
+        begins: bool,
+    },
+    /// Moves all that was staged into place, over what is there: [`Done::Staged`].
+    Unstage {
+        /// The directory.
+        stage: String,
+    },
+    /// What an earlier guest of this workspace remembered. Payload: JSON, an array of [`Touch`]: [`Done::Recalled`].
+    Recall,
+}
+
+/// What may be at a path that is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    /// Nothing.
+    Create,
+    /// Nothing, or a file, which is replaced.
+    Overwrite,
+    /// Nothing, or a file, which is added to.
+    Append,
+}
+
+/// Where something that goes through files ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bounds {
+    /// At most so many results are told; the others are counted.
+    pub most: u32,
+    /// At most so many entries are met.
+    pub entries: u32,
+    /// At most so many milliseconds are spent.
+    pub within_ms: u64,
+}

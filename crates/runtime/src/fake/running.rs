@@ -1,0 +1,41 @@
+//! Containers that run already, for tests of what happens in them: made under a policy that allows everything.
+//!
+//! Every function panics when the fake does not make what it is told to make.
+
+use super::{FakeRuntime, LOCAL_IMAGE};
+use crate::link::{Link, LinkSettings};
+use crate::{
+    ContainerId, ContainerName, ContainerRuntime, CreateSpec, GuestOn, ImageAct, ImageRef, NetworkOn, Placed, Policy,
+    admit,
+};
+
+impl FakeRuntime {
+    /// One of [`LOCAL_IMAGE`] that nobody has put a guest in.
+    pub async fn runs(&self, name: &str) -> ContainerId {
+        self.runs_as(self.placed(name, None).await).await
+    }
+
+    /// One of [`LOCAL_IMAGE`] with a guest that answers.
+    pub async fn runs_guest(&self, name: &str) -> (ContainerId, Link) {
+        let guest = GuestOn::Bound { program: "/".into(), link: "/".into() };
+        let id = self.runs_as(self.placed(name, Some(guest)).await).await;
+        let link = self.link(&id, None, LinkSettings::default()).await.expect("a guest that was placed is linked to");
+        (id, link)
+    }
+
+    async fn runs_as(&self, placed: Placed) -> ContainerId {
+        let id = self.create(&placed).await.expect("the name is free");
+        self.start(&id).await.expect("what was just made can be started");
+        id
+    }
+
+    /// What [`runs`](Self::runs) makes, before it is made.
+    pub(super) async fn placed(&self, name: &str, guest: Option<GuestOn>) -> Placed {
+        let image = ImageRef::parse(LOCAL_IMAGE).expect("the local image has a name");
+        let found = self.image(ImageAct::Find(vec![image.clone()])).await.expect("images are looked for");
+        let found = found.first().expect("the local image is there").id.clone();
+        let spec = CreateSpec::new(ContainerName::parse(name).expect("the name is one"), image);
+        let admitted = admit(spec, &Policy::everything()).expect("everything is allowed");
+        admitted.guided(guest).on(found, NetworkOn::EngineDefault)
+    }
+}

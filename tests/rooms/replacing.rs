@@ -1,0 +1,142 @@
+//! A room whose container went or was stopped, or of which the record is lost, or that only looks like ours.
+
+use super::*;
+
+#[tokio::test]
+async fn w05_one_that_is_killed_or_removed_is_replaced_and_its_files_are_there() {
+    with_bench(async |bench| {
+        let (here, there) = (bench.process(), bench.process());
+        let first = here.room().await;
+        printed(&first, "echo kept > file; echo lost > /tmp/file").await;
+        there.room().await;
+        bench.program(&["kill", id(&first)]).await;
+        let second = here.room().await;
+        assert_eq!(news(&second), Some((Reason::Crashed, 1, 2, false)));
+        assert_eq!(second.news.as_ref().unwrap().exit_code, Some(137));
+        assert_eq!(printed(&second, "cat file; ls /tmp").await, "kept\n");
+        for process in [&here, &there] {
+            let again = process.room().await;
+            assert_eq!((news(&again), again.room.generation, id(&again)), (None, 2, id(&second)));
+        }
+        bench.program(&["rm", "--force", id(&second)]).await;
+        let third = there.room().await;
+        assert_eq!(news(&third), Some((Reason::Vanished, 2, 3, false)));
+        assert_eq!(printed(&third, "cat file").await, "kept\n");
+        bench.program(&["rm", "--force", id(&third)]).await;
+        bench.program(&["volume", "rm", &bench.volumes().await[0]]).await;
+        let fourth = here.room().await;
+        assert_eq!(news(&fourth), Some((Reason::Vanished, 3, 4, true)));
+        assert_eq!(printed(&fourth, "ls").await, "");
+        assert_eq!(bench.left().await, (1, 1, 1));
+        bench.program(&["kill", id(&fourth)]).await;
+        assert!(matches!(here.ensure().await, Err(RoomError::CrashLoop { reason: Reason::Crashed, .. })));
+        ran("W05", bench.case.engine());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn w07_one_that_is_paused_or_stopped_is_brought_back_or_replaced() {
+    with_bench(async |bench| {
+        let here = bench.process();
+        let first = here.room().await;
+        bench.program(&["pause", id(&first)]).await;
+        let again = here.room().await;
+        assert_eq!((news(&again), again.made, id(&again)), (None, false, id(&first)));
+        assert_eq!(printed(&again, "echo on").await, "on\n");
+        bench.program(&["stop", id(&first)]).await;
+        let second = here.room().await;
+        assert_eq!(news(&second), Some((Reason::Crashed, 1, 2, false)));
+        here.rooms.discard(&*here.engines, (&session(), WS), (None, Reason::Timeout)).await.unwrap();
+        assert_eq!(bench.left().await, (0, 1, 1));
+        assert_eq!(news(&here.room().await), Some((Reason::Timeout, 2, 3, false)));
+        ran("W07", bench.case.engine());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn w12_a_record_that_is_damaged_is_made_anew_from_its_container() {
+    with_bench(async |bench| {
+        let first = bench.process().room().await;
+        printed(&first, "echo kept > file").await;
+        let file = bench.state.path().join("sessions/s1/workspace.json");
+        for cut in [0, 100, 700] {
+            let whole = std::fs::read(&file).unwrap();
+            std::fs::write(&file, &whole[..cut]).unwrap();
+            if cut == 100 {
+                let containers = bench.state.path().join("containers");
+                std::fs::remove_dir_all(&containers).unwrap();
+                std::fs::create_dir(containers).unwrap();
+            }
+            let again = bench.process().room().await;
+            assert_eq!((id(&again), again.made, news(&again)), (id(&first), false, None), "cut at {cut}");
+            assert_eq!(printed(&again, "cat file").await, "kept\n");
+        }
+        let ended = bench.process().end().await;
+        assert_eq!((ended.ended.len(), bench.left().await.0), (1, 0), "{ended:?}");
+        ran("W12", bench.case.engine());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_whose_labels_are_not_ours_is_left_alone() {
+    with_bench(async |bench| {
+        let first = bench.process().room().await;
+        // As another person's key would sign it.
+        std::fs::write(bench.state.path().join("key"), random_hex::<16>()).unwrap();
+        let refused = bench.process().ensure().await;
+        let not_managed = matches!(refused, Err(RoomError::Lifecycle(coracle_lifecycle::Error::NotManaged { .. })));
+        assert!(not_managed, "{refused:?}");
+        let there = bench.case.runtime.inspect(&Handle::parse(id(&first)).unwrap()).await.unwrap();
+        assert_eq!(there.status, Status::Running);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x07_a_container_with_our_labels_copied_is_left_alone_and_one_of_ours_is_used() {
+    with_bench(async |bench| {
+        let sandbox = || Process { role: RoomRole::Sandbox, owner: None, ..bench.process() };
+        let first = sandbox().room().await;
+        printed(&first, "echo kept > file").await;
+        let ours = bench.containers().await.remove(0);
+        let name = bench.case.name("copy").to_string();
+        let labels = ours.labels.iter().map(|(key, value)| format!("--label={key}={value}"));
+        let words: Vec<String> = ["run", "--detach", "--network=none", "--name", &name].map(str::to_owned).into();
+        let words: Vec<_> = words.into_iter().chain(labels).chain([IMAGE, "sleep", "600"].map(str::to_owned)).collect();
+        bench.program(&words.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        let copy = async || bench.case.runtime.inspect(&Handle::parse(&name).unwrap()).await.unwrap();
+        let before = copy().await;
+        assert_eq!((&before.labels, before.status), (&ours.labels, Status::Running));
+        let lose = || {
+            std::fs::write(bench.state.path().join("sessions/s1/sandbox.json"), "").unwrap();
+            let containers = bench.state.path().join("containers");
+            std::fs::remove_dir_all(&containers).unwrap();
+            std::fs::create_dir(containers).unwrap();
+        };
+        let used = async |what: &str, ours: bool| {
+            let used = sandbox().room().await;
+            assert_eq!(id(&used) == id(&first), ours, "{what}");
+            assert_ne!(id(&used), before.id.as_str(), "{what}");
+            assert_eq!(printed(&used, "cat file").await, "kept\n", "{what}");
+            assert_eq!(copy().await, before, "{what}");
+            id(&used).to_owned()
+        };
+        used("all is there", true).await;
+        lose();
+        used("the records are lost", true).await;
+        bench.case.runtime.remove(&ours.id).await.unwrap();
+        let second = used("its container is gone", false).await;
+        lose();
+        bench.program(&["rm", "--force", &second]).await;
+        used("records and container are gone", false).await;
+        let ended = sandbox().end().await;
+        assert_eq!((ended.ended.len(), ended.failed.len()), (1, 0), "{ended:?}");
+        let (containers, volumes, _) = bench.left().await;
+        assert_eq!((copy().await, containers, volumes), (before, 1, 0));
+        ran("X07", bench.case.engine());
+    })
+    .await;
+}

@@ -37,6 +37,7 @@ async fn place(running: &Running<'_>) -> Place {
         home: prepared.home,
         workdir,
         bound: false,
+        rootless: false,
         root_env: env("/root"),
         clone_timeout: Duration::from_secs(60),
         timeout: Duration::from_secs(60),

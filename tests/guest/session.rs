@@ -156,6 +156,28 @@ async fn a_secret_file_is_its_users_alone_and_reached_by_a_link() {
 }
 
 #[tokio::test]
+async fn a_file_for_a_command_to_come_is_gone_with_the_link_that_brought_it_unless_that_began() {
+    with_a_real_guest(async |running| {
+        let listed = async || running.printed(argv(&["ls", "/.coracle/run"])).await;
+        for way in [Way::Socket, Way::Stream] {
+            let other = running.link_by(way).await;
+            for name in ["never", "begun"] {
+                other.lend_secret(secret(name, AGENT, 0o400, "x")).await.unwrap();
+            }
+            let sleeps = Exec { user: AGENT, files: vec!["begun".into()], ..argv(&["sleep", "300"]) };
+            let job = other.start(sleeps, None).await.unwrap();
+            assert!(listed().await.contains("never"));
+            drop(other);
+            until("it is gone with the link", async || !listed().await.contains("never")).await;
+            assert!(listed().await.contains("begun"), "its command runs");
+            running.link().cancel(&JobId::parse(&job.job).unwrap(), Duration::ZERO).await.unwrap();
+            until("it is gone with its command", async || !listed().await.contains("begun")).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_secret_file_is_whole_and_at_most_a_mebibyte() {
     with_a_guest(async |running| {
         let user = if running.case.is_real() { AGENT } else { myself() };

@@ -34,6 +34,7 @@ async fn place(running: &Running<'_>) -> Place {
         home: path(home),
         workdir: ContainerPath::root(),
         bound: false,
+        rootless: false,
         user_env: BTreeMap::new(),
         root_env: BTreeMap::new(),
         clone_timeout: Duration::from_secs(60),

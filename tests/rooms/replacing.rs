@@ -36,6 +36,26 @@ async fn w05_one_that_is_killed_or_removed_is_replaced_and_its_files_are_there()
 }
 
 #[tokio::test]
+async fn files_of_a_former_user_stay_with_their_container_and_nothing_is_removed_for_another() {
+    with_bench(async |bench| {
+        let here = bench.process();
+        let first = here.room().await;
+        let (its_id, before) = (id(&first).to_owned(), bench.left().await);
+        drop(first);
+        let (tell, session) = (here.tell(), session());
+        let user = Ids { uid: USER.uid + 1, gid: USER.gid + 1 };
+        let rootless = here.plan.capabilities == Capabilities::None;
+        let ask = RoomAsk { session: &session, role: WS, spec_hash: "b", user, rootless, owner: None, tell: &tell };
+        let refused = here.rooms.ensure(&*here.engines, ask, |runtime| here.plan.blueprint(runtime)).await;
+        let Err(RoomError::OtherUser { before: was, now, .. }) = refused else { panic!("{refused:?}") };
+        assert_eq!((was, now), (USER, user));
+        assert_eq!(bench.left().await, before);
+        assert_eq!(id(&here.room().await), its_id, "it is there as it was");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn w07_one_that_is_paused_or_stopped_is_brought_back_or_replaced() {
     with_bench(async |bench| {
         let here = bench.process();

@@ -3,6 +3,7 @@
 mod bind;
 mod cache;
 mod canary;
+mod closed;
 mod container;
 mod content;
 mod copy;

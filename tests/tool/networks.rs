@@ -15,6 +15,8 @@ async fn s70_containers_on_a_network_find_each_other_and_it_stays_while_they_use
         let name = tool.case.network_name("team").to_string();
         let made = network(tool, "create_network", &name).await;
         assert_eq!((&made["created"], &made["internal"]), (&true.into(), &false.into()), "{made:#}");
+        let ours = network(tool, "create_network", &format!("coracle-sbx-{name}")).await;
+        assert_eq!(ours["code"], "invalid_input", "{ours:#}");
         let again = network(tool, "create_network", &name).await;
         assert_eq!((&again["created"], &again["network_id"]), (&false.into(), &made["network_id"]), "{again:#}");
         let one = tool.created(json!({ "network": name })).await;

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::person::warnings;
-use super::{Tool, with_engine, with_tool};
+use super::{Tool, with_engine, with_rootful_engine, with_tool};
 use crate::engines::{is_root, ran};
 
 fn repository(work: &Path) {
@@ -79,11 +79,85 @@ async fn s25_what_is_protected_stays_and_what_comes_beside_it_is_reviewed() {
 }
 
 #[tokio::test]
+async fn what_came_past_the_filter_while_it_was_filled_loses_its_bits_then_and_is_told_from_then_on() {
+    with_rootful_engine("", async |tool| {
+        if !is_root() {
+            return;
+        }
+        let work = tool.work();
+        let waits = "touch began; while ! test -e go; do sleep 0.05; done";
+        let creating = tool.call(json!({ "operation": "create", "mount_cwd": true, "setup_commands": [waits] }));
+        let planting = async {
+            while !work.join("began").exists() {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+            std::fs::write(work.join("planted"), "x").unwrap();
+            chown(work.join("planted"), Some(0), Some(0)).unwrap();
+            std::fs::set_permissions(work.join("planted"), PermissionsExt::from_mode(0o6755)).unwrap();
+            std::fs::write(work.join("go"), "").unwrap();
+        };
+        let (created, ()) = tokio::join!(creating, planting);
+        let mode = std::fs::metadata(work.join("planted")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o755, "{created:#}");
+        assert!(warnings(&created).contains(&"review"), "{created:#}");
+        let name = created["container"].as_str().unwrap();
+        for operation in ["status", "destroy"] {
+            let told = tool.call(json!({ "operation": operation, "container": name })).await;
+            assert_eq!(review(tool, &told), [is("planted", "setuid")], "{told:#}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_file_that_says_where_a_repository_is_lies_read_only_wherever_the_tree_has_one() {
+    with_engine("", async |tool| {
+        let work = tool.work().canonicalize().unwrap();
+        repository(&work);
+        std::fs::create_dir_all(work.join("trees/one/src")).unwrap();
+        std::fs::write(work.join("trees/one/.git"), "gitdir: ../../.git/worktrees/one\n").unwrap();
+        std::fs::create_dir_all(work.join(".git/worktrees/one")).unwrap();
+        let told = format!("{}\n", work.join("trees/one/.git").display());
+        std::fs::write(work.join(".git/worktrees/one/gitdir"), told).unwrap();
+        let name = tool.created(json!({ "mount_cwd": true })).await;
+        for refused in [
+            "echo x >>trees/one/.git",
+            "rm trees/one/.git",
+            "mv trees/one/.git trees/one/was",
+            "mv trees/one trees/was",
+            "mv trees was",
+        ] {
+            let answer = tool.exec(&name, refused).await;
+            assert_ne!(answer["exit_code"], 0, "{refused}: {answer:#}");
+        }
+        tool.prints(&name, "echo x >trees/one/src/file && cat trees/one/.git").await;
+        let status = tool.call(json!({ "operation": "status", "container": name })).await;
+        assert_eq!((review(tool, &status), warnings(&status)), (vec![], vec![]), "{status:#}");
+        // What the person does about it is seen.
+        std::fs::write(work.join("trees/one/.git"), "gitdir: elsewhere\n").unwrap();
+        let status = tool.call(json!({ "operation": "status", "container": name })).await;
+        assert_eq!(review(tool, &status), [is("trees/one/.git", "changed")], "{status:#}");
+        tool.call(json!({ "operation": "destroy", "container": name })).await;
+        // A tree that is itself a worktree.
+        std::fs::remove_dir_all(work.join(".git")).unwrap();
+        std::fs::write(work.join(".git"), "gitdir: /elsewhere/.git/worktrees/w\n").unwrap();
+        let name = tool.created(json!({ "mount_cwd": true })).await;
+        for refused in ["echo x >.git", "rm .git", "mv .git was"] {
+            let answer = tool.exec(&name, refused).await;
+            assert_ne!(answer["exit_code"], 0, "{refused}: {answer:#}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn what_the_person_changes_meanwhile_is_told_as_changed_or_replaced() {
     with_tool("", async |tool| {
         repository(&tool.work());
         std::fs::write(tool.work().join(".envrc"), "a").unwrap();
         std::fs::write(tool.work().join(".mcp.json"), "a").unwrap();
+        // As long as it is open, no other file gets its number.
+        let _was = std::fs::File::open(tool.work().join(".mcp.json")).unwrap();
         let name = tool.created(json!({ "mount_cwd": true })).await;
         let status = async || tool.call(json!({ "operation": "status", "container": name })).await;
         assert_eq!(review(tool, &status().await), []);

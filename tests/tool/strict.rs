@@ -7,20 +7,6 @@ use super::{with_engine, with_rootful_tool};
 use crate::engines::{IMAGE, ran};
 
 #[tokio::test]
-async fn no_container_is_made_that_root_would_have_to_fill() {
-    with_rootful_tool("policy = \"strict\"\n", async |tool| {
-        for more in [json!({}), json!({ "user": "root" }), json!({ "setup_commands": ["true"] })] {
-            let refused = tool.create(more).await;
-            let told = (&refused["code"], &refused["details"]["setting"], &refused["details"]["rule"]);
-            assert_eq!(told, (&"unsupported".into(), &"policy".into(), &"root.init".into()), "{refused:#}");
-        }
-        assert_eq!(tool.call(json!({ "operation": "list" })).await["count"], 0);
-        ran("strict", tool.case.engine());
-    })
-    .await;
-}
-
-#[tokio::test]
 async fn r22_strict_makes_nothing_on_an_engine_that_keeps_no_limits() {
     Person::new("policy = \"strict\"\n")
         .on_scripted(async |tool, _| {

@@ -3,11 +3,12 @@
 //! **Invariant:** every directory on the way is opened in the one above it, and no link is followed: whoever swaps names
 //! in a directory of its own gets its own files, and nobody else's.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Uid, fchmod, fchown, fstat, fstatfs};
 use rustix::fs::{CWD, mkdirat, openat, openat2, renameat, unlinkat};
@@ -37,12 +38,18 @@ pub(crate) struct Secrets {
     root: PathBuf,
     /// Held while one is written: a directory that is being made is not its user's yet.
     writing: Mutex<()>,
+    /// Files for commands that did not begin yet, and a number that is another one for each time.
+    waiting: Mutex<(HashMap<String, u64>, u64)>,
 }
 
 impl Secrets {
     /// Those of the container with that root.
     pub(crate) fn new(root: &Path) -> Self {
-        Self { root: root.to_owned(), writing: Mutex::default() }
+        Self { root: root.to_owned(), writing: Mutex::default(), waiting: Mutex::default() }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, (HashMap<String, u64>, u64)> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes a file whole, and in place of one that is there. Blocks.
@@ -63,7 +70,7 @@ impl Secrets {
         let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = base(&self.root)?;
         let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-        let ask = Secret { name: GIT_CONFIG.into(), uid, gid, mode: 0o444, bytes: 0 };
+        let ask = Secret { name: GIT_CONFIG.into(), uid, gid, mode: 0o444, bytes: 0, lent: false };
         write(dir.as_fd(), GIT_CONFIG, &ask, content).map_err(|errno| explained(GIT_CONFIG, errno))
     }
 }
@@ -73,8 +80,13 @@ impl Secrets {
 pub(crate) struct Lent(Arc<Secrets>, Vec<String>);
 
 impl Lent {
-    /// These files, there or not.
+    /// These files, there or not. They wait no longer.
     pub(crate) fn new(secrets: &Arc<Secrets>, names: &[String]) -> Self {
+        let mut waiting = secrets.waiting();
+        for name in names {
+            waiting.0.remove(name);
+        }
+        drop(waiting);
         Self(secrets.clone(), names.to_vec())
     }
 
@@ -88,6 +100,36 @@ impl Drop for Lent {
     fn drop(&mut self) {
         for name in &self.1 {
             let _ = remove(&self.0.root, name);
+        }
+    }
+}
+
+/// A file for a command to come: gone with this, unless the command has it by then, or somebody placed it anew.
+#[derive(Debug)]
+pub(crate) struct Waiting(Arc<Secrets>, String, u64);
+
+impl Waiting {
+    /// That one, which is not there yet.
+    pub(crate) fn new(secrets: &Arc<Secrets>, name: &str) -> Self {
+        let mut waiting = secrets.waiting();
+        waiting.1 += 1;
+        let number = waiting.1;
+        waiting.0.insert(name.to_owned(), number);
+        Self(secrets.clone(), name.to_owned(), number)
+    }
+
+    /// Whether it is still nobody's.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.0.waiting().0.get(&self.1) == Some(&self.2)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut waiting = self.0.waiting();
+        if waiting.0.get(&self.1) == Some(&self.2) {
+            waiting.0.remove(&self.1);
+            let _ = remove(&self.0.root, &self.1);
         }
     }
 }
@@ -205,7 +247,7 @@ mod tests {
     use super::*;
 
     fn ask(name: &str, mode: u32) -> Secret {
-        Secret { name: name.into(), uid: geteuid().as_raw(), gid: getegid().as_raw(), mode, bytes: 0 }
+        Secret { name: name.into(), uid: geteuid().as_raw(), gid: getegid().as_raw(), mode, bytes: 0, lent: false }
     }
 
     fn refusal(root: &Path, ask: &Secret) -> FaultCode {
@@ -277,6 +319,35 @@ mod tests {
         drop(Lent::new(&secrets, &names));
         let left = |name: &str| root.path().join(".coracle/run").join(name).exists();
         assert_eq!(["prompt-1", "prompt-2", "ssh/id", "gitconfig"].map(left), [false, true, true, true]);
+    }
+
+    #[test]
+    fn what_waits_for_a_command_is_gone_with_who_placed_it_unless_it_began_or_was_placed_anew() {
+        let root = tempfile::tempdir().unwrap();
+        let secrets = Arc::new(Secrets::new(root.path()));
+        let place = |name: &str| {
+            let waiting = Waiting::new(&secrets, name);
+            secrets.put(&ask(name, 0o400), b"secret").unwrap();
+            waiting
+        };
+        let there = |name: &str| root.path().join(".coracle/run").join(name).exists();
+        let alone = place("alone");
+        assert!(alone.is_waiting() && there("alone"));
+        drop(alone);
+        assert!(!there("alone"));
+        let begun = place("begun");
+        let lent = Lent::new(&secrets, &["begun".to_owned()]);
+        assert!(!begun.is_waiting());
+        drop(begun);
+        assert!(there("begun"), "its command has it");
+        drop(lent);
+        assert!(!there("begun"));
+        let (first, second) = (place("twice"), place("twice"));
+        drop(first);
+        assert!(there("twice") && second.is_waiting());
+        drop(second);
+        assert!(!there("twice"));
+        assert!(secrets.waiting().0.is_empty());
     }
 
     #[test]

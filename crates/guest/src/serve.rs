@@ -8,6 +8,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::codec::{self, Frame};
 use crate::files::How;
+use crate::secrets::Waiting;
 use crate::supervisor::Supervisor;
 use crate::wire::{Answer, Ask, Fault, FaultCode, Hello, MAX_CHANNELS, MAX_UNKNOWN, Say, VERSION, WINDOW};
 use crate::{answer, command, content, door, outlet, relay, session, space, walk, wire};
@@ -56,7 +57,7 @@ pub(crate) async fn serve_caller(
 ) -> Result<(), codec::Error> {
     let (says, queue) = mpsc::channel(QUEUE);
     let writing = tokio::spawn(write_all(queue, to));
-    let talk = Connection { supervisor, caller, says, channels: HashMap::new(), unknown: 0 };
+    let talk = Connection { supervisor, caller, says, channels: HashMap::new(), waiting: Vec::new(), unknown: 0 };
     let heard = talk.listen(&mut from).await;
     // What is still to be said is written, unless nobody takes it.
     let _ = writing.await;
@@ -159,6 +160,8 @@ struct Connection {
     caller: Caller,
     says: mpsc::Sender<Frame<Say>>,
     channels: HashMap<u32, Channel>,
+    /// Files that are for commands to come.
+    waiting: Vec<Arc<Waiting>>,
     unknown: usize,
 }
 
@@ -226,7 +229,15 @@ impl Connection {
         let room = Arc::new(Semaphore::new(usize::try_from(WINDOW).expect("a window fits")));
         let out = Outbox { channel: number, says: self.says.clone(), room: room.clone() };
         let task = match self.allowed(frame) {
-            Ok(frame) => tokio::spawn(attend(self.supervisor.clone(), frame, heard, out)),
+            Ok(frame) => {
+                let waiting = self.wait_with(&frame.head);
+                let attending = attend(self.supervisor.clone(), frame, heard, out);
+                tokio::spawn(async move {
+                    attending.await;
+                    // One that is still being written when the connection is gone goes afterwards.
+                    drop(waiting);
+                })
+            }
             Err(fault) => tokio::spawn(async move { out.say_result(Err(fault)).await }),
         };
         self.channels.insert(number, Channel { inbox, room, task });
@@ -235,6 +246,15 @@ impl Connection {
 }
 
 impl Connection {
+    /// The file that it places for a command to come.
+    fn wait_with(&mut self, head: &Ask) -> Option<Arc<Waiting>> {
+        let Ask::Secret(ask) = head else { return None };
+        let waiting = ask.lent.then(|| Arc::new(Waiting::new(&self.supervisor.secrets, &ask.name)))?;
+        self.waiting.retain(|it| it.is_waiting());
+        self.waiting.push(waiting.clone());
+        Some(waiting)
+    }
+
     /// What this caller may ask, in the form in which it may.
     fn allowed(&self, frame: Frame<Ask>) -> Result<Frame<Ask>, Fault> {
         match &self.caller {

@@ -320,7 +320,7 @@ mod tests {
         let (supervisor, dir) = supervisor();
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         for name in ["mine", "prompt"] {
-            let ask = Secret { name: name.into(), uid, gid, mode: 0o400, bytes: 0 };
+            let ask = Secret { name: name.into(), uid, gid, mode: 0o400, bytes: 0, lent: false };
             supervisor.secrets.put(&ask, b"canary").unwrap();
         }
         let words = || Words { words: vec![b"x".to_vec()], env: vec![], secret: None };

@@ -1,5 +1,6 @@
 //! Files in and out, by our own tar reader and writer (containers.md 11.1 to 11.4).
 
+mod guided;
 mod place;
 
 use std::fs::File;
@@ -9,6 +10,7 @@ use coracle_runtime::archive::{self, Limits, Moved, Writer};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids, Input};
 
+pub use self::guided::{copy_in_by, copy_out_by};
 use crate::{Error, Found, Result, session};
 
 /// Bounds of one copy.

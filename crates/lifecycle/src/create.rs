@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use coracle_runtime::link::Link;
 use coracle_runtime::{
-    Access, Admitted, Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, Handle, Ids, Image,
-    LabelFilter, LabelNamespace, Mount, NetworkOn, Problem, ProcessId, ProjectName, Refused, mounts_over, random_hex,
+    Access, Admitted, Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Handle, Ids,
+    Image, LabelFilter, LabelNamespace, Mount, NetworkOn, Problem, ProcessId, ProjectName, Refused, mounts_over,
+    random_hex,
 };
 use serde_json::{Map, Value};
 
@@ -14,10 +15,10 @@ use crate::destroy::remove_all;
 use crate::guest::{GuestProgram, Links};
 use crate::lock::Lock;
 use crate::network::{now, place};
-use crate::record::{Held, MadeFrom, MainProgram, Origin, Record, RecordedMount, Role, State};
+use crate::record::{Held, MadeFrom, MainProgram, Origin, OwnVolume, Record, RecordedMount, Role, State};
 use crate::shares::shared_problem;
 use crate::store::Loaded;
-use crate::{Error, Result, Store, protect, review};
+use crate::{Error, Result, Review, Store, protect, review, volume};
 
 /// What a record holds before the container is made. Every default is decided.
 #[derive(Clone, Debug)]
@@ -62,8 +63,8 @@ pub struct Draft {
 /// [`reconcile`](crate::reconcile) undoes it.
 #[derive(Debug)]
 pub struct Making<'a> {
-    runtime: &'a dyn ContainerRuntime,
-    store: &'a Store,
+    pub(crate) runtime: &'a dyn ContainerRuntime,
+    pub(crate) store: &'a Store,
     record: Record,
     protected: Vec<String>,
     /// Labels beside those that every container of ours has.
@@ -177,6 +178,12 @@ impl Making<'_> {
         self.filled = Some(at);
     }
 
+    /// Its volume is made from here on, and goes with all else if this is undone, also when it is made later.
+    pub(crate) fn has_volume(&mut self, volume: OwnVolume) -> Result<()> {
+        (self.told, self.record.volume) = (true, Some(volume));
+        Ok(self.store.save(&self.record)?)
+    }
+
     /// What is remembered so far.
     #[must_use]
     pub fn record(&self) -> &Record {
@@ -202,7 +209,7 @@ impl Making<'_> {
         self.record.image = reference.to_owned();
         self.record.image_id = Some(image.id.clone());
         self.record.mounts = spec.mounts.iter().map(recorded).collect();
-        let over = self.cover(&spec.mounts).await?;
+        let over = self.cover(spec).await?;
         self.watch(&spec.mounts).await?;
         let _held = self.store.hold_network().await?;
         let network = place(self.runtime, self.store, &spec.network).await?;
@@ -249,7 +256,8 @@ impl Making<'_> {
     /// Placeholders and mounts over every writable bind. Placeholders are in the record before the engine hears of
     /// them, so that they go with the container whatever happens. What other containers hold is looked at under the lock
     /// that this record is saved under: of two that begin together, the second sees the first.
-    async fn cover(&mut self, mounts: &[Mount]) -> Result<Vec<Mount>> {
+    async fn cover(&mut self, spec: &CreateSpec) -> Result<Vec<Mount>> {
+        let mounts = &spec.mounts;
         let _lock = self.store.common_lock("placeholders").await?;
         let others: Vec<_> =
             self.store.records()?.into_iter().filter(|it| it.record_id != self.record.record_id).collect();
@@ -264,7 +272,8 @@ impl Making<'_> {
                 what: format!("cannot protect `{}`", bind.host.real().join(".git").display()),
                 source,
             })?;
-            over.extend(mounts_over(bind, &self.protected));
+            let others = spec.volumes.iter().map(|it| &it.at).chain(spec.tmpfs.iter().map(|it| &it.at));
+            over.extend(mounts_over(bind, others.chain(mounts.iter().map(|it| &it.at)), &self.protected));
         }
         self.store.save(&self.record)?;
         Ok(over)
@@ -307,6 +316,8 @@ impl Making<'_> {
         ]
         .map(|(name, value)| (signer.key(name), value));
         labels.extend(own);
+        labels
+            .extend(volume::labels(record.volume.as_ref()).into_iter().map(|(name, value)| (signer.key(name), value)));
         labels.extend(self.more_labels.clone());
         signer.sign(self.runtime.kind(), &mut labels);
         Ok(labels)
@@ -346,6 +357,20 @@ impl Making<'_> {
     /// Remembers where commands run, when that is only known once it is made.
     pub fn works_in(&mut self, workdir: ContainerPath) {
         self.record.workdir = workdir;
+    }
+
+    /// Takes off what root inside left in directories of the host while it was filled, and remembers it: whoever looks at
+    /// the container is told. The answer says whether there was time for all, too.
+    pub async fn sweep(&mut self, link: &Link) -> Review {
+        // Where root inside is nobody outside it can leave nothing.
+        if self.runtime.endpoint().rootless {
+            return Review::default();
+        }
+        let mut swept = review::take_off(link, &self.record).await;
+        swept.cut |= swept.paths.len() > review::MOST;
+        swept.paths.truncate(review::MOST);
+        self.record.swept.clone_from(&swept.paths);
+        review::of_swept(&swept)
     }
 
     /// Ends the making: the container is ready.

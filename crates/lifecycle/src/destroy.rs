@@ -14,6 +14,7 @@ use crate::review::{Review, Swept, looked_through, take_off, writable};
 use crate::save::{Saver, end_commands};
 use crate::stack::remove_stack;
 use crate::store::Loaded;
+use crate::volume::drop_volume;
 use crate::{Error, Links, Result, SaveLimits, Saved, Store, StoreError, protect};
 
 /// What a removal found.
@@ -126,7 +127,7 @@ async fn review(record: Record, swept: Swept) -> Review {
         return Review::default();
     }
     let name = record.name.clone();
-    let looked = tokio::task::spawn_blocking(move || looked_through(&record, swept)).await;
+    let looked = tokio::task::spawn_blocking(move || looked_through(&record, &swept)).await;
     looked.unwrap_or_else(|err| {
         tracing::warn!(container = %name, %err, "what it left in directories of the host was not looked through");
         Review { more: true, ..Review::default() }
@@ -170,6 +171,9 @@ pub(crate) async fn remove_all(runtime: &dyn ContainerRuntime, store: &Store, re
             removal.failed.push(err);
             return removal;
         }
+    }
+    if let Err(err) = drop_volume(runtime, store, record).await {
+        removal.failed.push(err);
     }
     if let Some(project) = own_stack(record) {
         match remove_stack(runtime, store, project).await {
@@ -248,6 +252,7 @@ async fn clear_placeholders(store: &Store, record: &Record) -> Result<()> {
 /// Removes what a call that was given up may have made since.
 pub(crate) async fn sweep(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<()> {
     remove_containers(runtime, store, record).await?;
+    drop_volume(runtime, store, record).await?;
     if let Some(project) = own_stack(record) {
         remove_stack(runtime, store, project).await?;
     }

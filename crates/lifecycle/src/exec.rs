@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coracle_runtime::{Command, Container, ContainerPath, Exec, Ids};
+use coracle_runtime::{Command, Container, ContainerPath, Exec, Ids, Problem, Refused};
 
 use crate::record::Record;
 use crate::{Error, Found, Result};
@@ -74,6 +74,19 @@ fn whoever(record: &Record, as_root: bool) -> Result<Session> {
     Ok(Session { user, workdir: record.workdir.clone(), env })
 }
 
+/// Whether root may run something in that container: nobody can in one whose PID 1 is its user.
+///
+/// # Errors
+/// [`Error::Refused`] under the rule `root.exec`.
+pub fn may_be_root(record: &Record) -> Result<()> {
+    if record.guest.as_ref().is_none_or(|it| it.own.is_none()) {
+        return Ok(());
+    }
+    let value = record.name.to_string();
+    let message = format!("nobody in `{value}` can be root: it was made under `policy = \"strict\"`");
+    Err(Refused { problems: vec![Problem { rule: "root.exec", setting: None, value, message }] }.into())
+}
+
 /// What a guest adds by itself: the search path, and a language.
 fn environment(container: &Container, home: Option<&String>) -> BTreeMap<String, String> {
     let of_image =
@@ -104,6 +117,9 @@ pub struct Hint {
 /// # Errors
 /// As [`session`].
 pub fn hint(found: &Found, as_root: bool) -> Result<Hint> {
+    if as_root {
+        may_be_root(&found.record)?;
+    }
     let shell = found.record.shell.as_ref().map_or("/bin/sh", ContainerPath::as_str).to_owned();
     if found.record.guest.is_some() {
         let Session { user, workdir, .. } = guided_session(&found.record, as_root)?;

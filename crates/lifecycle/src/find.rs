@@ -14,7 +14,7 @@ use crate::guest::GuestRecord;
 use crate::record::{Origin, Record, RecordedMount, Role};
 use crate::stack::service;
 use crate::store::Loaded;
-use crate::{Error, Kind, Links, Result, RoomTag, Store};
+use crate::{Error, Kind, Links, Result, RoomTag, Store, volume};
 
 /// The engines that records name.
 #[async_trait]
@@ -177,13 +177,17 @@ pub(crate) fn read_labels(
     // Renamed behind us: then the engine's name is somebody's choice, and the record stays under ours.
     let created = it("created")?.parse().ok()?;
     let user = Ids::parse(it("exec_user")?).ok()?;
+    // That of a room is not the container's own.
+    let volume = if role == Role::Primary { volume::of_labels(it("volume"), it("volume_at")) } else { None };
+    let of_host = |it: &RecordedMount| volume.as_ref().is_none_or(|volume| it.container != volume.at);
     Some(Record {
         record_id: RecordId::parse(it("id")?).ok()?,
         role,
         purpose: it("purpose").filter(|it| !it.is_empty()).map(str::to_owned),
         created,
         persistent: it("persistent") == Some("true"),
-        mounts: container.mounts.iter().filter_map(recorded_mount).collect(),
+        mounts: container.mounts.iter().filter_map(recorded_mount).filter(of_host).collect(),
+        volume,
         workdir: ContainerPath::parse(it("workdir")?).ok()?,
         exec_user: Some(user),
         guest: it("guest").and_then(|word| GuestRecord::of_labels(word, it("init_user"))),

@@ -43,13 +43,14 @@ mod session;
 mod shares;
 mod stack;
 mod store;
+mod volume;
 
 pub use adopt::adopt;
-pub use copy::{Copied, CopyLimits, CopyRequest, copy_in, copy_out};
+pub use copy::{Copied, CopyLimits, CopyRequest, copy_in, copy_in_by, copy_out, copy_out_by};
 pub use create::{Draft, Making, begin, fresh_name};
 pub use destroy::{Destroyed, Removing, Saving, destroy};
 pub use error::{Error, Kind, Result};
-pub use exec::{Hint, Session, guided_session, hint, session};
+pub use exec::{Hint, Session, guided_session, hint, may_be_root, session};
 pub use find::{Engines, Found, at_hand, find};
 pub use guest::{GuestProgram, GuestRecord, Links};
 pub use health::{Check, Patience, Probe, Tried, Waited, wait_healthy};
@@ -66,7 +67,7 @@ pub use protect::DEFAULT_PROTECTED;
 pub use prune::{Prunable, Prune, Thing, prunable, prune};
 pub use reap::reap;
 pub use reconcile::reconcile;
-pub use record::{Held, MadeFrom, MainProgram, Record, RecordedJob, RecordedMount, Role, State};
+pub use record::{Held, MadeFrom, MainProgram, OwnVolume, Record, RecordedJob, RecordedMount, Role, State};
 pub use restart::restart;
 pub use review::{Change, Finding, Review, Watched, compared};
 pub use save::{

@@ -18,7 +18,7 @@ use crate::lease::{Moment, Terms, Verdict, verdict};
 use crate::networks::{OwnNetwork, networks_on};
 use crate::packages;
 use crate::reap::in_use;
-use crate::record::{Record, State};
+use crate::record::{Record, Role, State};
 use crate::{
     EndReason, Ending, Engines, Error, Found, Links, Listed, Removing, Result, RoomRole, RoomTerms, Rooms, SAVE_TIME,
     Store, StoreError, Tell, asked, destroy, destroy_network, list, reconcile,
@@ -318,8 +318,12 @@ async fn volumes(runtime: &Arc<dyn ContainerRuntime>, store: &Store, found: &mut
         let of_ours = it.labels.get(&store.signer().key("compose_project"));
         let project = of_ours.or_else(|| it.labels.get("com.docker.compose.project")).cloned().unwrap_or_default();
         let of_room = RoomRole::ALL.iter().any(|role| it.labels.get(&role_label).is_some_and(|it| it == role.as_str()));
+        let of_container = it.labels.get(&role_label).is_some_and(|it| it == Role::Primary.as_str());
         let (there, whose) = if of_room {
             (rooms.iter().any(|room| room.volume.as_str() == it.name), "session")
+        } else if of_container {
+            let is_its = |record: &Record| record.volume.as_ref().is_some_and(|own| own.name.as_str() == it.name);
+            (records.iter().any(is_its), "container")
         } else {
             let of_project = |it: &Record| it.compose_project.as_ref().is_some_and(|it| it.as_str() == project);
             (records.iter().any(of_project), "stack")

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use coracle_runtime::{
     Access, Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, EngineKind, Ids, ImageId, JobId,
-    LabelNamespace, ProcessId, ProjectName, PublishedPort, RecordId, SnapshotName,
+    LabelNamespace, ProcessId, ProjectName, PublishedPort, RecordId, SnapshotName, VolumeName,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -107,6 +107,15 @@ pub struct RecordedMount {
     pub mode: Access,
 }
 
+/// The volume that files of a container are in, and that goes with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnVolume {
+    /// Its name.
+    pub name: VolumeName,
+    /// Where it is inside.
+    pub at: ContainerPath,
+}
+
 /// The snapshot that a container was made from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MadeFrom {
@@ -182,6 +191,9 @@ pub struct Record {
     pub persistent: bool,
     /// What of the host it was given.
     pub mounts: Vec<RecordedMount>,
+    /// The volume that was made for it alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<OwnVolume>,
     /// The working directory is among them.
     pub mount_cwd: bool,
     /// Its ports on the host.
@@ -247,6 +259,9 @@ pub struct Record {
     /// Protected paths beneath its binds, as they were when it was made.
     #[serde(default)]
     pub watched: Vec<Watched>,
+    /// Files of the host that lost a set-id bit when it was filled.
+    #[serde(default)]
+    pub swept: Vec<PathBuf>,
     /// What was done when it was made.
     pub provisioning_report: Value,
     /// Keyed digests of what was asked for, by field.
@@ -312,6 +327,7 @@ impl Record {
             last_used: now,
             persistent: false,
             mounts: Vec::new(),
+            volume: None,
             mount_cwd: false,
             ports: Vec::new(),
             workdir: ContainerPath::root(),
@@ -336,6 +352,7 @@ impl Record {
             lease: Lease { used: Some(Moment::now()), ..Lease::default() },
             placeholders: Vec::new(),
             watched: Vec::new(),
+            swept: Vec::new(),
             provisioning_report: Value::Null,
             asked: BTreeMap::new(),
             answer: Map::new(),

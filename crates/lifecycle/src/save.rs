@@ -31,7 +31,7 @@ pub use self::restore::{Commits, Restored, SAVED_REFS, Target};
 pub use self::shelf::Save;
 use self::shelf::Shelf;
 use crate::record::{Record, Role};
-use crate::{Error, Links, Result, Store};
+use crate::{Error, Links, Result, Store, volume};
 
 /// Names of directories whose files can be had again.
 const PRUNED: &[&str] = &["node_modules", "target", ".venv", "__pycache__", ".cache"];
@@ -139,12 +139,34 @@ impl Saver<'_> {
             }
         }
         if self.container(record).await?.is_none() {
-            return Ok(Vec::new());
+            return if volume::is_there(self.runtime, self.store, record).await? {
+                self.by_volume(record, until).await
+            } else {
+                Ok(Vec::new())
+            };
         }
+        Ok(self.by_engine(record, until).await?)
+    }
+
+    async fn by_engine(&self, record: &Record, until: Instant) -> Result<Vec<Saved>, Failed> {
         let mut shelf = self.shelf(record);
         let outside = Outside { runtime: self.runtime, store: self.store, record, until, limits: self.limits };
         let done = outside.save(&mut shelf).await;
-        Ok(kept(shelf, done, record)?)
+        kept(shelf, done, record)
+    }
+
+    /// Somebody removed the container, and its files are there without it.
+    async fn by_volume(&self, record: &Record, until: Instant) -> Result<Vec<Saved>, SaveError> {
+        let unread = |err| match err {
+            Error::Runtime(err) => Failed { path: record.workdir.to_string(), trouble: Trouble::Inside(err) }.into(),
+            other => SaveError::Other(other),
+        };
+        let reader = volume::reader(self.runtime, self.store, record).await.map_err(unread)?;
+        // The home was in memory.
+        let seen = Record { id: Some(reader.clone()), home: None, ..record.clone() };
+        let saved = self.by_engine(&seen, until).await;
+        self.runtime.remove(&reader).await.map_err(Error::from)?;
+        Ok(saved?)
     }
 
     /// The guest, if it answers.

@@ -136,6 +136,7 @@ pub(crate) fn service(store: &Store, runtime: &dyn ContainerRuntime, it: &Contai
         networks: Vec::new(),
         placeholders: Vec::new(),
         watched: Vec::new(),
+        swept: Vec::new(),
         snapshot: None,
         ..owner
     }))

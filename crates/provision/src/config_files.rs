@@ -64,10 +64,11 @@ const AT_ONCE: usize = 8;
 
 /// Writes the files, each whole or not at all, and reads each again.
 ///
-/// They are the exec user's in its home and in the work directory, else root's. A link in the place of a file is
+/// They are the exec user's in its home and in the work directory, else root's, where there is one. A link in the place of a file is
 /// replaced, not followed.
 pub async fn config_files(place: &Place, files: &[FileToPut], protected: &Protected) -> Step {
-    let at = |path: &ContainerPath| if is_users(place, path) { place.at(path) } else { place.at_as_root(path) };
+    let own = |path: &ContainerPath| place.rootless || is_users(place, path);
+    let at = |path: &ContainerPath| if own(path) { place.at(path) } else { place.at_as_root(path) };
     let wanted = files.iter().map(|it| (it.path.to_string(), at(&it.path), Ok(it.clone()))).collect();
     put_all("config_files", place, wanted, protected).await
 }

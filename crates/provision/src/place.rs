@@ -23,6 +23,8 @@ pub struct Place {
     pub workdir: ContainerPath,
     /// A host directory is bound at `workdir`.
     pub bound: bool,
+    /// Nobody inside is root, so that nothing can be done as root.
+    pub rootless: bool,
     /// Variables of a command of the exec user beside those of the session: `HOME` and the like.
     pub user_env: BTreeMap<String, String>,
     /// The same for root.

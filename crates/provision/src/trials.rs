@@ -37,6 +37,7 @@ impl Trial {
             home: path("/home/agent"),
             workdir: path("/workspace"),
             bound: false,
+            rootless: false,
             // A program of this machine sees its files: of those that it may touch, the home is one.
             user_env: BTreeMap::from([("HOME".to_owned(), home)]),
             root_env: BTreeMap::new(),

@@ -66,7 +66,7 @@ pub use name::{
 pub use path::{ContainerPath, InvalidPath};
 pub use policy::{Admitted, PatternSet, Placed, Policy, Problem, Refused, admit};
 pub use process::{ProcessId, boot_id};
-pub use protect::{is_acted_on, leads_to_protected, mounts_over};
+pub use protect::{git_files, is_acted_on, leads_to_protected, mounts_over};
 pub use redact::{Redactor, Sieve};
 pub use secret::Secret;
 pub use size::{ByteSize, InvalidSize};

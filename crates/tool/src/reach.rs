@@ -2,7 +2,7 @@
 
 use coracle_images::snapshot::Snapshot;
 use coracle_lifecycle::{
-    Found, Record, Role, Session, at_hand, find, guided_session, restart, session as plain_session,
+    Found, Record, Role, Session, at_hand, find, guided_session, may_be_root, restart, session as plain_session,
 };
 use coracle_provision::UserAsk;
 use coracle_runtime::{Handle, Ids, Inside, Problem, Refused};
@@ -71,14 +71,14 @@ pub(crate) async fn reach_running(cx: &Context, handle: &Handle) -> Result<(Foun
 
 /// Starts a container that stopped, gives its guest what the one before had, and runs again what it was made to run. Answers
 /// what cannot be had again.
-pub(crate) async fn start_again(cx: &Context, found: Found) -> Result<(Found, Option<Warning>), Failure> {
+pub(crate) async fn start_again(cx: &Context, found: Found) -> Result<(Found, Vec<Warning>), Failure> {
     let store = cx.store()?;
     let mut found = restart(found, &store, cx.links()).await?;
-    let warning = match cx.links().inside(&store, &mut found).await? {
+    let warnings = match cx.links().inside(&store, &mut found).await? {
         Inside::Guest(link) => session::ensure(cx, &store, &mut found.record, &link).await?,
-        Inside::Plain(..) => None,
+        Inside::Plain(..) => Vec::new(),
     };
-    Ok((found, warning))
+    Ok((found, warnings))
 }
 
 /// Commands in a service, or in what was adopted, run as the image's user: one that is told by name is looked up in the service's own files.
@@ -125,14 +125,18 @@ pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -
     if let Some((mut record, link)) = at_hand(&store, cx.links(), handle).await? {
         allowed(cx, &record.session, record.name.as_str(), Act::Use)?;
         shaped(cx, &record, Act::Use)?;
+        if as_root {
+            may_be_root(&record)?;
+        }
         touched(cx, &record);
-        let warnings = session::ensure(cx, &store, &mut record, &link).await?.into_iter().collect();
+        let warnings = session::ensure(cx, &store, &mut record, &link).await?;
         let session = guided_session(&record, as_root)?;
         return Ok(Reached { inside: Inside::Guest(link), session, record, warnings });
     }
     let (mut found, mut warnings) = reach_running(cx, handle).await?;
     if as_root {
         root_may_enter(&found)?;
+        may_be_root(&found.record)?;
     }
     let inside = cx.links().inside(&store, &mut found).await?;
     if let Inside::Guest(link) = &inside {
@@ -189,11 +193,15 @@ pub(crate) fn shaped(cx: &Context, record: &Record, act: Act) -> Result<(), Fail
     if nobody_is_root || !cx.config.is_strict() || matches!(act, Act::Look | Act::Destroy) {
         return Ok(());
     }
-    let name = record.name.to_string();
+    let hint = "`destroy` ends it, and saves its work; `status` and `list` show it";
+    Err(root_is_inside(record.name.as_str()).hint(hint))
+}
+
+/// Why nothing runs in it under `strict`.
+pub(crate) fn root_is_inside(name: &str) -> Failure {
     let message = format!("`{name}` was made under `policy = \"standard\"`, and root is inside");
-    let problem = Problem { rule: "root.init", setting: Some("policy"), value: name, message };
-    let failure = Failure::from(Refused { problems: vec![problem] });
-    Err(failure.hint("`destroy` ends it, and saves its work; `status` and `list` show it"))
+    let problem = Problem { rule: "root.init", setting: Some("policy"), value: name.to_owned(), message };
+    Refused { problems: vec![problem] }.into()
 }
 
 fn other_session(session: &str, name: &str) -> Failure {

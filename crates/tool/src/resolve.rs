@@ -8,6 +8,7 @@ mod profile;
 pub(crate) mod protected;
 mod provisioning;
 mod stack;
+mod strict;
 
 use std::collections::BTreeMap;
 
@@ -23,6 +24,7 @@ use crate::config::{Config, WorkspaceMode};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::ops::create::{Create, OriginSeen};
+use crate::strict::USER;
 
 pub(crate) use self::env::{no_secret, resolve as plain_env};
 pub(crate) use self::host_paths::{copyable, host_path, mountable};
@@ -87,6 +89,9 @@ impl Basis {
 /// Decides everything.
 pub(crate) fn create(args: &Create, basis: Basis, cx: &Context) -> Result<Request, Failure> {
     let config = &cx.config;
+    if config.is_strict() {
+        strict::check(args, config)?;
+    }
     let of_origin = basis.origin().map(|it| it.workdir.clone());
     let usual = || ContainerPath::parse("/workspace").expect("a plain path");
     let workdir = args.workdir.clone().or(of_origin).unwrap_or_else(usual);
@@ -104,7 +109,8 @@ pub(crate) fn create(args: &Create, basis: Basis, cx: &Context) -> Result<Reques
         }
     };
     let stack = stack::resolve(args, &name, cx)?;
-    let user = args.user.clone().unwrap_or_else(|| default_user(&mounts, cx));
+    // Under `strict` nobody else can be asked for, and what the image says of him does not matter.
+    let user = args.user.clone().filter(|_| !config.is_strict()).unwrap_or_else(|| default_user(&mounts, cx));
     let provisioning = provisioning::decide(args, &chosen, config)?;
     let bound = mounts.iter().any(|it| it.at == workdir);
     protected::files(&provisioning.files, (&mounts, &workdir), &config.workspace.protected)?;
@@ -118,6 +124,7 @@ pub(crate) fn create(args: &Create, basis: Basis, cx: &Context) -> Result<Reques
         labels: labels(args, config)?,
         ..CreateSpec::new(name.clone(), origin.as_ref().map_or(&chosen.profile.image, |it| &it.reference).clone())
     };
+    let spec = if config.is_strict() { strict::shaped(spec) } else { spec };
     let draft = Draft {
         name,
         role: Role::Primary,
@@ -184,7 +191,7 @@ fn pull(asked: Option<crate::config::Pull>, config: &Config) -> coracle_images::
 /// Of a container that shares files with the host, commands run as the person, so that what they make is the person's.
 fn default_user(mounts: &[Mount], cx: &Context) -> UserAsk {
     let ids = if mounts.is_empty() { Ids::ROOT } else { Ids { uid: cx.host.uid, gid: cx.host.gid } };
-    UserAsk::Ids(ids)
+    UserAsk::Ids(if cx.config.is_strict() { USER } else { ids })
 }
 
 /// What of the host a container sees, or gets.

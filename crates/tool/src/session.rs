@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use coracle_lifecycle::{Held, Record, Store, guided_session};
 use coracle_provision::env::{EnvRules, Remembered, Session, Source, Sources};
+use coracle_provision::git::{self, GitConfig, Settings};
 use coracle_provision::{Place, amplifier, env, ssh};
 use coracle_runtime::link::wire::Settle;
 use coracle_runtime::{ContainerPath, Link, Redactor, Secret};
@@ -44,16 +45,16 @@ pub(crate) fn rules(cx: &Context) -> Result<EnvRules, Failure> {
         .map_err(|err| Failure::config(err.key, None, err.to_string()))
 }
 
-/// Sees to it that the guest has the session: one that was started anew has nothing. Answers what cannot be had again.
+/// Sees to it that the guest has the session: one that was started anew has nothing. Answers what is lost.
 pub(crate) async fn ensure(
     cx: &Context,
     store: &Store,
     record: &mut Record,
     link: &Link,
-) -> Result<Option<Warning>, Failure> {
+) -> Result<Vec<Warning>, Failure> {
     let run = link.run_id().await?;
     if record.held.run.as_ref() == Some(&run) || record.held.run.is_none() {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let missing = give_again(cx, record, link).await?;
     if let Some(main) = &record.main {
@@ -67,22 +68,40 @@ pub(crate) async fn ensure(
     record.held.run = Some(run);
     record.held.missing = missing;
     store.update(record)?;
-    Ok(warning(&record.held.missing))
+    Ok(warnings(record))
 }
 
-fn warning(missing: &[String]) -> Option<Warning> {
-    if missing.is_empty() {
-        return None;
-    }
-    let message = format!("the container was started anew, and these variables are lost: {}", missing.join(", "));
-    Some(Warning::new("env_missing", message))
+fn warnings(record: &Record) -> Vec<Warning> {
+    let missing = &record.held.missing;
+    let variables = (!missing.is_empty()).then(|| {
+        let message = format!("the container was started anew, and these variables are lost: {}", missing.join(", "));
+        Warning::new("env_missing", message)
+    });
+    let files = in_memory(record).then(|| {
+        let message = "the container was started anew, and its home and /tmp, which are in memory, are empty but for the \
+                       identity for git";
+        Warning::new("home_emptied", message)
+    });
+    variables.into_iter().chain(files).collect()
+}
+
+/// Of a container of `strict` only the volume outlives a stop.
+fn in_memory(record: &Record) -> bool {
+    record.volume.is_some()
+}
+
+/// It was given the person's identity for git when it was made.
+fn had_identity(record: &Record) -> bool {
+    let steps = record.provisioning_report.as_array().map(Vec::as_slice).unwrap_or_default();
+    steps.iter().any(|it| it["name"] == "forward_git" && it["status"] == "success")
 }
 
 async fn give_again(cx: &Context, record: &Record, link: &Link) -> Result<Vec<String>, Failure> {
     let mut remembered: Remembered = serde_json::from_value(record.held.session.clone()).unwrap_or_default();
     remembered.plain = record.env_plain.clone();
     let wanted = |is: bool| if is { Wanted::Yes(()) } else { Wanted::No(String::new()) };
-    let (git, gh, ssh) = (wanted(false), wanted(remembered.token), wanted(record.held.ssh));
+    let (git, gh, ssh) =
+        (wanted(in_memory(record) && had_identity(record)), wanted(remembered.token), wanted(record.held.ssh));
     let asked = Asked { git: &git, gh: &gh, ssh: &ssh, settings: record.held.settings };
     let person = Person::look(cx, asked).await;
     let token = match &person.token {
@@ -96,6 +115,11 @@ async fn give_again(cx: &Context, record: &Record, link: &Link) -> Result<Vec<St
     let bound = record.mounts.iter().map(|it| it.container.to_string()).collect();
     link.settle(Settle { uid, gid, workdir: place.workdir.to_string(), bound }).await?;
     link.set_session(&again.session.variables()).await?;
+    if let Wanted::Yes(printed) = &person.git {
+        let settings = Some(Settings::read(printed, &cx.config.auto_passthrough.git_keys));
+        let config = GitConfig { settings, safe: vec![place.workdir.clone()], ..GitConfig::default() };
+        git::forward(&place, &config, git::Skipped::NoConfig).await;
+    }
     if let Wanted::Yes(keys) = &person.keys {
         ssh::forward(&place, keys, &person.known_hosts).await;
     }
@@ -113,6 +137,7 @@ pub(crate) fn place(cx: &Context, record: &Record, link: &Link) -> Result<Place,
         user: user.user,
         home: record.home.clone().unwrap_or_else(ContainerPath::root),
         bound: record.mounts.iter().any(|it| it.container == user.workdir),
+        rootless: record.guest.as_ref().is_some_and(|it| it.own.is_some()),
         workdir: user.workdir,
         user_env: user.env,
         root_env: root.env,

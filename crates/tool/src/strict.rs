@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use coracle_images::{Owned, Pull, profile};
-use coracle_lifecycle::Store;
+use coracle_lifecycle::{Record, Store};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{
     Access, ContainerName, ContainerPath, EngineKind, Ids, Image, ImageRef, Limits, Mount, Policy, Problem, Refused,
@@ -21,6 +21,12 @@ use crate::tools::{Imaged, cook};
 
 /// Who runs everything inside.
 pub(crate) const USER: Ids = Ids { uid: 1000, gid: 1000 };
+
+/// Where the volume of a container is that a caller asked for.
+pub(crate) const WORKSPACE: &str = "/workspace";
+
+/// What is in memory in every one of them, beside the home.
+pub(crate) const TMP: &str = "/tmp";
 
 /// Where snippets find their code.
 const CODE: &str = "/code";
@@ -70,13 +76,26 @@ fn made_of(base: Option<&str>, image: &Image) -> bool {
     base == Some(image.digest.as_deref().unwrap_or(image.id.as_str()))
 }
 
-/// A container that a caller asks for is filled by root inside, step by step: there is none of that.
-pub(crate) fn no_create() -> Failure {
-    Failure::new(Code::Unsupported, "`policy = \"strict\"` makes no containers by `create`")
-        .detail("capability", "create")
-        .detail("rule", "root.init")
+/// What a snapshot holds is what root has written: it has no user of ours, and its files are not in a volume.
+pub(crate) fn no_origin() -> Failure {
+    Failure::new(
+        Code::Unsupported,
+        "under `policy = \"strict\"` no container is made from a snapshot or another container",
+    )
+    .detail("capability", "snapshot")
+    .detail("rule", "root.files")
+    .detail("setting", "policy")
+    .hint("`create` one and copy into it what it shall have; `copy_out` takes files out of a container")
+}
+
+/// The files of such a container are in a volume and in memory, of which a snapshot has neither.
+pub(crate) fn no_snapshot(record: &Record) -> Failure {
+    let what = format!("the files of `{}` are in a volume, which a snapshot does not have", record.name);
+    Failure::new(Code::Unsupported, what)
+        .detail("capability", "snapshot")
+        .detail("rule", "root.files")
         .detail("setting", "policy")
-        .hint("use the workspace's tools, `run_code` or a sandbox, which `strict` has, or `policy = \"standard\"`")
+        .hint("`copy_out` takes files out of it; `destroy` saves its work")
 }
 
 /// Whether the engine can keep what `strict` promises.

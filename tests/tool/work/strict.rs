@@ -6,25 +6,10 @@ use coracle_lifecycle::Store;
 use coracle_runtime::LabelNamespace;
 use serde_json::{Value, json};
 
+use super::super::closed::{field, has_nothing};
 use super::code::{SNIPPETS, make_snippets};
 use super::{Agent, with_agent, with_real_agent};
 use crate::engines::ran;
-
-/// What a process says of itself, as `/proc/PID/status` has it.
-fn field<'a>(status: &'a str, name: &str) -> &'a str {
-    let line = status.lines().find_map(|it| it.strip_prefix(name)).unwrap_or_else(|| panic!("{name} in {status}"));
-    line.trim_start_matches(':').trim()
-}
-
-/// No privilege, and none to be had.
-fn has_nothing(status: &str) {
-    assert_eq!(field(status, "Uid"), "1000\t1000\t1000\t1000");
-    assert_eq!(field(status, "Gid"), "1000\t1000\t1000\t1000");
-    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
-        assert_eq!(field(status, set), "0".repeat(16), "{set}");
-    }
-    assert_eq!((field(status, "NoNewPrivs"), field(status, "Seccomp")), ("1", "2"));
-}
 
 async fn printed(agent: &Agent<'_>, script: &str) -> String {
     let ended = agent.sh(script).await;
@@ -52,6 +37,24 @@ async fn files_are_written_read_and_searched_and_commands_run() {
         assert_eq!(agent.code("read_file", json!({ "file_path": "src/a.txt" })).await, "file_not_found");
         agent.clear_images().await;
         ran("strict", agent.engine());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_command_printed_under_standard_is_not_asked_for_where_root_is() {
+    with_real_agent("", async |agent| {
+        let long = agent.sh("seq 1 20000").await;
+        let page = json!({ "output_id": long["output_id"] });
+        agent.value("shell_output", page.clone()).await;
+        let file = agent.tool.root.path().join("config.toml");
+        let usual = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, format!("policy = \"strict\"\n{usual}")).unwrap();
+        let strict = Agent::new(agent.tool, "agent-1");
+        let refused = strict.call("shell_output", page.clone()).await;
+        assert_eq!((&refused["code"], &refused["details"]["rule"]), (&"policy_denied".into(), &"root.init".into()));
+        std::fs::write(&file, usual).unwrap();
+        agent.value("shell_output", page).await;
     })
     .await;
 }

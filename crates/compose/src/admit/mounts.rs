@@ -259,7 +259,7 @@ impl Admission<'_> {
                 let why = format!("lies on a protected path of `{}`", bind.at);
                 self.findings.refuse(place, Asked::within("volumes", "volumes", at.as_str()), &why);
             }
-            over.extend(mounts_over(bind, &protected));
+            over.extend(mounts_over(bind, targets, &protected));
         }
         let written = over.iter().map(bind_of).collect();
         binds.extend(over);

@@ -69,7 +69,7 @@ async fn whatever_a_worker_asks_is_asked_as_the_agent_beneath_the_root() {
 #[tokio::test]
 async fn what_is_the_hosts_alone_is_denied_and_its_jobs_are_not_there() {
     let (supervisor, _dir) = supervisor();
-    let secret = Secret { name: "x".into(), uid: 10_001, gid: 10_001, mode: 0o400, bytes: 0 };
+    let secret = Secret { name: "x".into(), uid: 10_001, gid: 10_001, mode: 0o400, bytes: 0, lent: true };
     let settle = Settle { uid: 10_002, gid: 10_002, workdir: "/".into(), bound: vec![] };
     let denied = [
         Ask::Exec(exec("/workspace", 1)),

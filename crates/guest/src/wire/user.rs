@@ -78,4 +78,8 @@ pub struct Secret {
     pub mode: u32,
     /// Bytes in the payload and what follows by [`Ask::More`], at most [`MAX_SESSION`].
     pub bytes: u32,
+    /// It lies in no directory of its own, and is for a command to come that has it among its `files`: unless that begins
+    /// first, it is gone with the connection.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lent: bool,
 }

@@ -6,14 +6,13 @@
 //! in open directories, and no link is followed.
 
 mod bounds;
-mod index;
 mod print;
 mod sweep;
 mod walk;
 
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::{Access, Mount};
+use coracle_runtime::{Access, Mount, git_files};
 use serde::{Deserialize, Serialize, Serializer};
 
 use self::bounds::Bounds;
@@ -22,7 +21,7 @@ pub(crate) use self::sweep::{Swept, take_off};
 use crate::Record;
 
 /// Places that are told.
-const MOST: usize = 200;
+pub(crate) const MOST: usize = 200;
 
 /// A place that is to be looked at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -103,21 +102,25 @@ pub struct Watched {
 /// Remembers what is protected beneath writable binds. What that would read too much of is known by its place alone.
 pub(crate) fn watch(mounts: &[Mount], protected: &[String]) -> Vec<Watched> {
     let binds = mounts.iter().filter(|it| it.access == Access::ReadWrite && it.host.is_dir());
-    let paths = || protected.iter().map(String::as_str).chain([".git"]);
-    let each = binds.flat_map(|bind| paths().map(|path| (bind.host.real().to_owned(), path.to_owned())));
+    let each = binds.flat_map(|bind| {
+        let nested = git_files(&bind.host, protected).into_iter().filter(|it| it != ".git");
+        let paths = protected.iter().cloned().chain([".git".to_owned()]).chain(nested);
+        paths.map(|path| (bind.host.real().to_owned(), path))
+    });
     let mut bounds = Bounds::new();
     let was = |(root, path): (PathBuf, String)| Watched { was: Print::of(&root, &path, &mut bounds).0, root, path };
     each.map(was).collect()
 }
 
-/// Compares what is protected with what it was. What is gone can start nothing.
+/// Compares what is protected with what it was, and tells what lost a bit after it was filled. What is gone can start
+/// nothing.
 #[must_use]
 pub fn compared(record: &Record) -> Review {
     compared_within(record, &mut Bounds::new())
 }
 
 fn compared_within(record: &Record, bounds: &mut Bounds) -> Review {
-    let (mut findings, mut more) = (Vec::new(), false);
+    let (mut findings, mut more) = (setuid(&record.swept), false);
     for Watched { root, path, was } in &record.watched {
         let change = match was {
             // What is new can be made as large as one likes, and nothing in it is compared.
@@ -134,17 +137,26 @@ fn compared_within(record: &Record, bounds: &mut Bounds) -> Review {
 }
 
 /// The same, and what a walk through all that could be written finds. The container is gone.
-pub(crate) fn looked_through(record: &Record, swept: Swept) -> Review {
+pub(crate) fn looked_through(record: &Record, swept: &Swept) -> Review {
     let mut bounds = Bounds::new();
     let Review { mut findings, mut more } = compared_within(record, &mut bounds);
     more |= swept.cut;
-    findings.extend(swept.paths.into_iter().map(|path| Finding { path, change: Change::Setuid }));
+    findings.extend(setuid(&swept.paths));
     for root in writable(record) {
         let (found, cut) = walk::walk(root, record.created, &mut bounds);
         findings.extend(found);
         more |= cut;
     }
     Review::of(findings, more)
+}
+
+/// What was swept just now, of a container that is there.
+pub(crate) fn of_swept(swept: &Swept) -> Review {
+    Review::of(setuid(&swept.paths), swept.cut)
+}
+
+fn setuid(paths: &[PathBuf]) -> Vec<Finding> {
+    paths.iter().map(|path| Finding { path: path.clone(), change: Change::Setuid }).collect()
 }
 
 /// Host directories that code inside could write to.
@@ -171,6 +183,8 @@ mod tests {
             Watched { root: root.to_owned(), path: path.to_owned(), was }
         };
         let record = Record { watched: ["was", "large", "late"].map(watched).into(), ..record("web") };
+        let swept = Record { swept: vec![root.join("tool")], ..super::super::record::tests::record("web") };
+        assert_eq!(compared(&swept).findings, [Finding { path: root.join("tool"), change: Change::Setuid }]);
         fs::create_dir(root.join("large")).unwrap();
         fs::write(root.join("large/b"), [b'x'; 1000]).unwrap();
         fs::write(root.join("late"), "").unwrap();

@@ -1,4 +1,4 @@
-//! What set-id bits a guest takes off before its container stops.
+//! What set-id bits a guest takes off when its container was filled, and before it stops.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+use coracle_runtime::host::index::submodules;
 use jiff::Timestamp;
 use rustix::fd::OwnedFd;
 use rustix::fs::{
@@ -14,7 +15,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::bounds::Bounds;
-use super::{Change, Finding, index};
+use super::{Change, Finding};
 
 /// Directories open at once.
 const DEPTH: usize = 128;
@@ -139,7 +140,7 @@ impl Walk<'_> {
     }
 
     fn submodules(&mut self, dir: BorrowedFd<'_>, name: &CStr) {
-        match index::submodules(dir, name, MOST_OF_A_KIND) {
+        match open_file(dir, name).and_then(|it| submodules(it, MOST_OF_A_KIND)) {
             Some((found, more)) => {
                 self.cut |= more;
                 found.iter().for_each(|it| self.add(it, Some(Change::Submodule)));
@@ -320,7 +321,12 @@ mod tests {
     fn an_old_index_is_read_for_submodules() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join(".git")).unwrap();
-        fs::write(dir.path().join(".git/index"), index::tests::of_submodule("sub")).unwrap();
+        // One entry of git's version 2, with its mode and name alone.
+        let mut entry = [0; 72];
+        entry[24..28].copy_from_slice(&0o160_000_u32.to_be_bytes());
+        entry[62..65].copy_from_slice(b"sub");
+        let bytes = [b"DIRC", &2_u32.to_be_bytes(), &1_u32.to_be_bytes(), &entry[..]].concat();
+        fs::write(dir.path().join(".git/index"), bytes).unwrap();
         assert_eq!(found(dir.path(), Timestamp::MAX), [("sub".to_owned(), Change::Submodule)]);
         fs::write(dir.path().join(".git/index"), "DIRC").unwrap();
         assert!(walk(dir.path(), Timestamp::MAX, &mut Bounds::new()).1, "it is said that it was not read");

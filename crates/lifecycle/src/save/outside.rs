@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use coracle_runtime::archive::{Writer, plain_name};
 use coracle_runtime::{ContainerPath, ContainerRuntime, Error as Engine};
@@ -210,15 +211,22 @@ impl Spool {
         let again = file.try_clone().and_then(|mut it| it.rewind().map(|()| it)).map_err(Trouble::Disk)?;
         let mut archive = tar::Archive::new(io::BufReader::new(again));
         let unreadable = |_| Trouble::Odd("the engine's archive cannot be read");
-        let (mut entries, mut odd) = (BTreeMap::new(), Vec::new());
+        let (mut entries, mut odd, mut bare) = (BTreeMap::new(), Vec::new(), false);
         for entry in archive.entries().map_err(unreadable)? {
             let entry = entry.map_err(unreadable)?;
             if entries.len() + odd.len() >= MAX_ENTRIES {
                 return Err(Trouble::Odd("there are more files than can be looked at"));
             }
             let told = entry.path().map_err(unreadable)?.into_owned();
+            // Podman calls a volume of a container that stands still `/`, and what is in it is right below.
+            bare |= entries.is_empty() && odd.is_empty() && told.as_os_str() == "/";
             let inner = |it: String| it.split_once('/').map_or(String::new(), |it| it.1.to_owned());
-            let Some(path) = plain_name(&told).map(inner) else {
+            let inside = |told: &Path| match told.strip_prefix("/") {
+                Ok(rest) if bare && rest.as_os_str().is_empty() => Some(String::new()),
+                Ok(rest) if bare => plain_name(rest),
+                _ => plain_name(told).map(inner),
+            };
+            let Some(path) = inside(&told) else {
                 odd.push(told.to_string_lossy().escape_debug().to_string());
                 continue;
             };
@@ -233,7 +241,7 @@ impl Spool {
                 }
                 kind if kind.is_symlink() => target().map_or(Thing::Special, Thing::Link),
                 kind if kind.is_hard_link() => target()
-                    .and_then(|it| plain_name(it.as_ref()).map(inner))
+                    .and_then(|it| inside(it.as_ref()))
                     .and_then(|it| entries.get(&it).map(|it: &Spooled| it.what.clone()))
                     .unwrap_or(Thing::Special),
                 _ => Thing::Special,

@@ -157,16 +157,15 @@ impl Rooms {
         Box::pin(self.replace(&runtime, room, ask, (record, plan))).await
     }
 
-    /// Before anything is removed: files that neither the next container's user could write, nor its PID 1 give away, stay
-    /// with the container that they were made in.
+    /// Before anything is removed: files that the next container's user could not write, and that nobody gives away one by
+    /// one, stay with the container that they were made in.
     async fn same_owner(
         &self,
         runtime: &dyn ContainerRuntime,
         record: &RoomRecord,
         ask: &RoomAsk<'_>,
     ) -> Result<(), RoomError> {
-        let nobody_gives = record.rootless || ask.rootless;
-        if record.user == ask.user || !nobody_gives || record.filled.is_none() {
+        if record.user == ask.user || record.filled.is_none() {
             return Ok(());
         }
         match self.volume_is_there(runtime, &record.volume).await? {

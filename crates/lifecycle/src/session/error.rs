@@ -28,7 +28,7 @@ pub enum RoomError {
     /// It could not be made.
     #[error("the container could not be made: {0}")]
     NotMade(#[source] Error),
-    /// What is in its volume is another user's, and nobody inside could give it away.
+    /// What is in its volume is another user's.
     #[error("the files of `{session}` are those of the user {before} inside, and its containers would run as {now}")]
     OtherUser {
         /// The session.

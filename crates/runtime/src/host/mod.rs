@@ -5,6 +5,7 @@ pub mod drain;
 pub mod fs;
 pub mod gh;
 pub mod git;
+pub mod index;
 pub(crate) mod marked;
 pub mod process;
 pub mod program;

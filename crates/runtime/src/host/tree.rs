@@ -2,14 +2,15 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, StatxFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat, StatxFlags};
 use rustix::fs::{
-    Gid, Uid, chownat, fchmod, fchown, fstat, fsync, mkdirat, openat, readlinkat, renameat, statat, statx, unlinkat,
+    Gid, Uid, fchmod, fchown, fstat, fsync, mkdirat, openat, readlinkat, renameat, renameat_with, statat, statx,
+    unlinkat,
 };
 use rustix::io::Errno;
 
@@ -55,6 +56,13 @@ pub struct Stamp {
     changed: (i64, i64),
     status_changed: (i64, i64),
 }
+
+/// Directories that a removal has open within each other. What lies deeper is taken up first: names can be nested without
+/// an end.
+const DEEPEST: usize = 64;
+
+/// Looks of a removal, each of which goes that deep.
+const LOOKS: usize = 4096;
 
 const DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
@@ -131,6 +139,19 @@ impl Tree {
         }
     }
 
+    /// A directory in it that is new.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when something has the name; when something else had it as soon as it was made.
+    pub fn make(&self, name: &OsStr) -> io::Result<Self> {
+        plain(name)?;
+        mkdirat(&*self.0, name, Mode::from_raw_mode(0o777))?;
+        let made = self.enter(name)?;
+        let is_mine = fstat(made.0.as_fd())?.st_uid == rustix::process::geteuid().as_raw();
+        // What is given away next must not be what somebody moved there.
+        if is_mine && made.entries()?.is_empty() { Ok(made) } else { Err(io::Error::other("it was exchanged")) }
+    }
+
     /// A regular file in it, for reading. Nobody is waited for: a pipe is refused at once.
     ///
     /// # Errors
@@ -184,6 +205,19 @@ impl Tree {
     /// # Errors
     /// When it cannot be written; then nothing is left of it.
     pub fn replace(&self, name: &OsStr, mode: u32, content: &mut dyn io::Read) -> io::Result<()> {
+        self.replace_as(name, (mode, None), content)
+    }
+
+    /// The same with a file that is somebody's before it has its name: no other can be taken for it then.
+    ///
+    /// # Errors
+    /// As for [`replace`](Self::replace); when it may not be given away.
+    pub fn replace_as(
+        &self,
+        name: &OsStr,
+        (mode, owner): (u32, Option<Ids>),
+        content: &mut dyn io::Read,
+    ) -> io::Result<()> {
         plain(name)?;
         let temporary = format!(".coracle-{}.tmp", random_hex::<8>());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -191,6 +225,7 @@ impl Tree {
         let mut written = || {
             io::copy(content, &mut file)?;
             file.flush()?;
+            owner.map_or(Ok(()), |it| give(&file, it))?;
             fchmod(&file, Mode::from_raw_mode(mode & 0o777))?;
             fsync(&file)?;
             io::Result::Ok(renameat(&*self.0, &temporary, &*self.0, name)?)
@@ -202,20 +237,28 @@ impl Tree {
         done
     }
 
-    /// Writes a file in the place where it lies, for those who hold that very file. Small ones, since somebody may read half.
+    /// Writes a file in the place where it lies, for those who hold that very file, if it still says what it `was`. Small
+    /// ones, since somebody may read half. Whether it did.
     ///
     /// # Errors
     /// When there is no regular file of that name, or it cannot be written.
-    pub fn write_over(&self, name: &OsStr, content: &[u8]) -> io::Result<()> {
+    pub fn write_over(&self, name: &OsStr, was: &[u8], content: &[u8]) -> io::Result<bool> {
         plain(name)?;
-        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let mut file = File::from(openat(&*self.0, name, flags, Mode::empty())?);
         if node(FileType::from_raw_mode(fstat(&file)?.st_mode)) != Node::File {
             return Err(io::Error::other("it is no regular file"));
         }
+        let mut now = Vec::new();
+        (&file).take(was.len() as u64 + 1).read_to_end(&mut now)?;
+        if now != was {
+            return Ok(false);
+        }
+        file.rewind()?;
         file.write_all(content)?;
         file.set_len(content.len() as u64)?;
-        file.sync_all()
+        file.sync_all()?;
+        Ok(true)
     }
 
     /// Gives the directory to somebody, if it is another's.
@@ -223,25 +266,7 @@ impl Tree {
     /// # Errors
     /// When that may not be.
     pub fn give(&self, to: Ids) -> io::Result<()> {
-        let stat = fstat(self.0.as_fd())?;
-        if (stat.st_uid, stat.st_gid) == (to.uid, to.gid) {
-            return Ok(());
-        }
-        Ok(fchown(&*self.0, Some(Uid::from_raw(to.uid)), Some(Gid::from_raw(to.gid)))?)
-    }
-
-    /// Gives something in it to somebody, if it is another's: a link itself.
-    ///
-    /// # Errors
-    /// When that may not be.
-    pub fn give_file(&self, name: &OsStr, to: Ids) -> io::Result<()> {
-        plain(name)?;
-        let stat = statat(&*self.0, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        if (stat.st_uid, stat.st_gid) == (to.uid, to.gid) {
-            return Ok(());
-        }
-        let (uid, gid) = (Uid::from_raw(to.uid), Gid::from_raw(to.gid));
-        Ok(chownat(&*self.0, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?)
+        give(&*self.0, to)
     }
 
     /// What tells what has a name, itself, from whatever had it before or has it later: its inode, and when that was made,
@@ -273,6 +298,59 @@ impl Tree {
         Ok(unlinkat(&*self.0, name, AtFlags::REMOVEDIR)?)
     }
 
+    /// Removes a directory with all that is in it: the one that has the name now, whatever has it meanwhile.
+    ///
+    /// # Errors
+    /// When there is none of that name, or something of it cannot be removed.
+    pub fn remove_all(&self, name: &OsStr) -> io::Result<()> {
+        let top = self.enter(name)?;
+        for _ in 0..LOOKS {
+            let done = top.clear(&top, 0).and_then(|()| self.remove_dir(name));
+            match done {
+                Err(err) if err.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+                done => return done,
+            }
+        }
+        Err(io::ErrorKind::DirectoryNotEmpty.into())
+    }
+
+    fn clear(&self, top: &Self, depth: usize) -> io::Result<()> {
+        for entry in Dir::new(openat(&*self.0, ".", DIR, Mode::empty())?)? {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            match self.look(name)? {
+                Some(Node::Dir) if depth == DEEPEST => {
+                    renameat(&*self.0, name, &*top.0, format!(".coracle-{}", random_hex::<8>()))?;
+                }
+                Some(Node::Dir) => {
+                    self.enter(name)?.clear(top, depth + 1)?;
+                    self.remove_dir(name)?;
+                }
+                Some(_) => self.remove(name)?,
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives something in it another name in it, which nothing has.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when something has it; when there is nothing to rename.
+    pub fn rename(&self, name: &OsStr, to: &OsStr) -> io::Result<()> {
+        plain(name)?;
+        plain(to)?;
+        match renameat_with(&*self.0, name, &*self.0, to, RenameFlags::NOREPLACE) {
+            // Not every file system can tell by itself.
+            Err(Errno::INVAL | Errno::NOSYS) if self.look(to)?.is_none() => Ok(renameat(&*self.0, name, &*self.0, to)?),
+            Err(Errno::INVAL | Errno::NOSYS) => Err(io::ErrorKind::AlreadyExists.into()),
+            done => Ok(done?),
+        }
+    }
+
     /// Device and inode: the same for the same directory.
     ///
     /// # Errors
@@ -300,6 +378,15 @@ impl Stamp {
             status_changed: (stat.st_ctime as i64, stat.st_ctime_nsec as i64),
         }
     }
+}
+
+/// Gives what is open to somebody, if it is another's.
+fn give(open: impl AsFd, to: Ids) -> io::Result<()> {
+    let stat = fstat(&open)?;
+    if (stat.st_uid, stat.st_gid) == (to.uid, to.gid) {
+        return Ok(());
+    }
+    Ok(fchown(&open, Some(Uid::from_raw(to.uid)), Some(Gid::from_raw(to.gid)))?)
 }
 
 fn node(kind: FileType) -> Node {
@@ -363,5 +450,59 @@ mod tests {
         assert!(tree(dir.path()).replace("a".as_ref(), 0o644, &mut Fails).is_err());
         assert_eq!(std::fs::read(dir.path().join("a")).unwrap(), b"new");
         assert_eq!(dir.path().read_dir().unwrap().count(), 1, "nothing is left over");
+    }
+
+    #[test]
+    fn what_is_held_is_removed_and_not_what_has_its_name_by_then() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::create_dir_all(dir.path().join("here/old/a")).unwrap();
+        std::fs::create_dir_all(other.path().join("old")).unwrap();
+        std::fs::write(other.path().join("old/kept"), "").unwrap();
+        let held = tree(&dir.path().join("here"));
+        // A link in what is removed goes, and not what it leads to.
+        symlink(other.path(), dir.path().join("here/old/a/link")).unwrap();
+        std::fs::rename(dir.path().join("here"), dir.path().join("away")).unwrap();
+        symlink(other.path(), dir.path().join("here")).unwrap();
+        held.remove_all("old".as_ref()).unwrap();
+        assert!(!dir.path().join("away/old").exists() && other.path().join("old/kept").exists());
+        assert!(tree(dir.path()).remove_all("here".as_ref()).is_err(), "a link is no directory");
+        assert!(held.remove_all("..".as_ref()).is_err());
+    }
+
+    #[test]
+    fn a_directory_is_removed_however_deep_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = tree(dir.path());
+        let mut here = top.make("deep".as_ref()).unwrap();
+        for _ in 0..DEEPEST * 3 {
+            here.replace("file".as_ref(), 0o400, &mut "x".as_bytes()).unwrap();
+            here = here.make("d".as_ref()).unwrap();
+        }
+        top.remove_all("deep".as_ref()).unwrap();
+        assert_eq!(top.entries().unwrap(), []);
+    }
+
+    #[test]
+    fn a_name_that_is_taken_stays_what_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = tree(dir.path());
+        top.make("a".as_ref()).unwrap();
+        let taken = |it: io::Result<()>| it.unwrap_err().kind() == io::ErrorKind::AlreadyExists;
+        assert!(taken(top.make("a".as_ref()).map(drop)));
+        top.make("b".as_ref()).unwrap();
+        assert!(taken(top.rename("b".as_ref(), "a".as_ref())), "an empty one, too");
+        top.rename("b".as_ref(), "c".as_ref()).unwrap();
+        assert_eq!(top.look("b".as_ref()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_file_that_says_something_else_is_not_written_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, top) = (dir.path().join("a"), tree(dir.path()));
+        std::fs::write(&file, "was, and more").unwrap();
+        assert!(!top.write_over("a".as_ref(), b"was", b"new").unwrap());
+        std::fs::write(&file, "was").unwrap();
+        assert!(top.write_over("a".as_ref(), b"was", b"n").unwrap());
+        assert_eq!(std::fs::read(&file).unwrap(), b"n");
     }
 }

@@ -44,10 +44,23 @@ impl Link {
     /// [`Error::Refused`]: for a name or a mode that no such file has, and when a directory on the way is somebody
     /// else's.
     pub async fn put_secret(&self, file: SecretFile) -> Result<ContainerPath> {
+        self.place(file, false).await
+    }
+
+    /// The same for a command to come, which has it among its [`files`](crate::Exec::files) and takes it away with it.
+    /// Should the connection break before that begins, the guest takes it away. It lies in no directory of its own.
+    ///
+    /// # Errors
+    /// As for [`put_secret`](Self::put_secret).
+    pub async fn lend_secret(&self, file: SecretFile) -> Result<ContainerPath> {
+        self.place(file, true).await
+    }
+
+    async fn place(&self, file: SecretFile, lent: bool) -> Result<ContainerPath> {
         let SecretFile { name, user: Ids { uid, gid }, mode, content } = file;
         let invalid = |_| refused(Fault::new(FaultCode::Invalid, "that is no name for a secret file"));
         let path = ContainerPath::parse(format!("/.coracle/run/{name}")).map_err(invalid)?;
-        let ask = |bytes| Ask::Secret(wire::Secret { name: name.clone(), uid, gid, mode, bytes });
+        let ask = |bytes| Ask::Secret(wire::Secret { name: name.clone(), uid, gid, mode, bytes, lent });
         self.tell("put_secret", content.reveal(), ask).await?;
         Ok(path)
     }
@@ -161,7 +174,7 @@ mod tests {
         let frames = std::mem::take(&mut *heard.lock().unwrap());
         let session = [&b"A=one\n\xff\0LONG="[..], &value, b"\0EMPTY=\0"].concat();
         let bytes = u32::try_from(session.len()).unwrap();
-        let secret = wire::Secret { name: "ssh/id".into(), uid: 7, gid: 8, mode: 0o400, bytes: 100_000 };
+        let secret = wire::Secret { name: "ssh/id".into(), uid: 7, gid: 8, mode: 0o400, bytes: 100_000, lent: false };
         let heads: Vec<_> = frames.iter().map(|it| it.head.clone()).collect();
         assert_eq!(heads, [Ask::Session { bytes }, Ask::More, Ask::Secret(secret), Ask::More]);
         let payloads: Vec<_> = frames.chunks(2).map(|it| [&*it[0].payload, &it[1].payload].concat()).collect();

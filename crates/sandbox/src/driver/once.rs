@@ -5,7 +5,7 @@ use std::fmt;
 
 use async_trait::async_trait;
 use coracle_runtime::link::SecretFile;
-use coracle_runtime::{Chunk, Command, ContainerPath, Exec, ExecOutput, Exit, Ids, Link, Secret};
+use coracle_runtime::{Chunk, Command, ContainerPath, Exec, ExecOutput, Exit, Ids, Link, Secret, random_hex};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -53,7 +53,7 @@ impl LinkOnce {
     /// `request_too_large`; `worker_died` when the guest does not take the files.
     pub async fn spawn(link: &Link, start: WorkerStart, request: &WorkerRequest) -> Result<Self> {
         let id = request.id.clone().unwrap_or_default();
-        let (placed, words) = told(request, &id)?;
+        let (placed, words) = told(request, &name(request))?;
         let user = start.user;
         let files: Vec<String> = placed.iter().map(|it| it.0.clone()).collect();
         let cancel = CancellationToken::new();
@@ -62,7 +62,7 @@ impl LinkOnce {
         let placing = Placed { link, user, files };
         for (name, text) in placed {
             let file = SecretFile { name, user, mode: 0o400, content: Secret::from(text.as_str()) };
-            let put = link.put_secret(file).await;
+            let put = link.lend_secret(file).await;
             put.map_err(|err| Failure::new(Code::WorkerDied, format!("The worker is not given its prompt: {err}.")))?;
         }
         // From here on they go with the command.
@@ -107,7 +107,8 @@ impl LinkOnce {
     }
 }
 
-/// Files that are placed for a worker that may never start. What is dropped is taken away.
+/// Files that are placed for a worker that may never start. What is dropped is taken away: by this while the link holds, by
+/// the guest when it breaks.
 struct Placed<'a> {
     link: &'a Link,
     user: Ids,
@@ -131,10 +132,15 @@ impl Drop for Placed<'_> {
         let (link, exec) = (self.link.clone(), Exec { files: std::mem::take(&mut self.files), bare: true, ..nothing });
         tokio::spawn(async move {
             if let Err(err) = link.exec(exec).await {
-                tracing::warn!(%err, "what was placed for a worker may stay until its container ends");
+                tracing::debug!(%err, "the guest takes away what was placed for a worker");
             }
         });
     }
+}
+
+/// What files of a run are called: no two runs share one, also when nobody gave them an id.
+fn name(request: &WorkerRequest) -> String {
+    request.id.clone().filter(|it| !it.is_empty()).unwrap_or_else(random_hex::<16>)
 }
 
 /// The name of a file, and its text.
@@ -259,6 +265,34 @@ mod tests {
         })
         .await
         .expect("the prompt is gone");
+    }
+
+    #[tokio::test]
+    async fn what_was_placed_is_gone_when_the_link_breaks_before_the_worker_starts() {
+        let fake = FakeRuntime::new();
+        let (link, run, user) = container(&fake).await;
+        let file = |name: &str| SecretFile { name: name.into(), user, mode: 0o400, content: Secret::from("canary") };
+        link.lend_secret(file("prompt-0a")).await.unwrap();
+        link.put_secret(file("kept")).await.unwrap();
+        assert!(run.join("prompt-0a").exists());
+        drop(link);
+        timeout(Duration::from_secs(30), async {
+            while run.join("prompt-0a").exists() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await
+        .expect("the prompt is gone");
+        assert!(run.join("kept").exists());
+    }
+
+    #[test]
+    fn no_two_runs_share_a_file() {
+        let without = WorkerRequest { id: None, ..WorkerRequest::new(Mode::Agentic, "0a") };
+        let empty = WorkerRequest { id: Some(String::new()), ..without.clone() };
+        let names = [&without, &without, &empty].map(name);
+        assert!(names.iter().all(|it| it.len() == 32) && names[0] != names[1], "{names:?}");
+        assert_eq!(name(&WorkerRequest::new(Mode::Agentic, "0a")), "0a");
     }
 
     #[test]

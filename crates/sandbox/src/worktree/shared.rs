@@ -4,11 +4,12 @@
 //! not open anything of it on the host.
 //!
 //! **Invariant:** a directory that was there before us is neither used nor removed.
-//! **Invariant:** below its own root every step is taken by descriptors, since a container writes there.
+//! **Invariant:** every step in it, and in the directory that it lies in, is taken by descriptors: a container writes in
+//! the one, and whoever owns the other could swap what root works on.
 
-use std::ffi::OsStr;
-use std::io::{self, Read as _};
-use std::os::unix::fs::{MetadataExt as _, chown};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -41,9 +42,6 @@ pub(super) const ORPHANS: &str = "worktrees/.orphans";
 
 /// Somebody else makes one in less.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// The configuration of a repository is not longer.
-const MAX_CONFIG: u64 = 64 << 10;
 
 /// A directory of this host that is a sandbox's `/workspace`.
 #[derive(Clone, Debug)]
@@ -109,7 +107,7 @@ impl SharedDir {
         }
         let _alone = lock(&self.sandbox.root().join("shared.lock"), PATIENCE).await?;
         if self.held()?.is_none() {
-            self.make().map_err(|err| self.failed(&err))?;
+            self.above().and_then(|(above, name)| self.make((&above, name))).map_err(|err| self.failed(&err))?;
         }
         let dir = self.held()?.ok_or_else(|| self.not_ours())?;
         self.mend(&dir).map_err(|err| self.failed(&err))?;
@@ -152,21 +150,28 @@ impl SharedDir {
         if ours { Ok(Some(tree)) } else { Err(self.not_ours()) }
     }
 
+    /// The directory that it lies in, and its name there.
+    fn above(&self) -> io::Result<(Tree, &OsStr)> {
+        let (Some(above), Some(name)) = (self.place.dir.parent(), self.place.dir.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        Ok((open(above)?, name))
+    }
+
     /// Under another name first: what has the name is whole, and remembered.
-    fn make(&self) -> io::Result<()> {
-        let Place { dir, .. } = &self.place;
-        let temp = dir.with_file_name(format!(".coracle-{}", self.sandbox.key()));
-        match std::fs::remove_dir_all(&temp) {
+    fn make(&self, (above, name): (&Tree, &OsStr)) -> io::Result<()> {
+        let temp = OsString::from(format!(".coracle-{}", self.sandbox.key()));
+        match above.remove_all(&temp) {
             Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
-            _ => std::fs::create_dir(&temp)?,
+            _ => {}
         }
-        self.give(&temp)?;
-        let held = HostPath::open(&temp).map_err(io::Error::other)?;
-        let tree = Tree::of(&held)?;
+        let tree = above.make(&temp)?;
+        // Root makes it for somebody else.
+        tree.give(self.place.agent)?;
         self.mend(&tree)?;
         let place = Place { identity: Some(tree.identity()?), ..self.place.clone() };
         write(&file(&self.sandbox), &place).map_err(io::Error::other)?;
-        std::fs::rename(&temp, dir)
+        above.rename(&temp, name)
     }
 
     /// Makes what is missing. Somebody may have taken it away since.
@@ -175,24 +180,16 @@ impl SharedDir {
         for name in DIRECTORIES {
             let (above, last) = below(dir, name)?.ok_or(io::ErrorKind::NotFound)?;
             if above.look(last)?.is_none() {
-                above.enter_or_make(last)?.give(agent)?;
+                above.make(last)?.give(agent)?;
             }
         }
         for (name, content) in [("HEAD", "ref: refs/heads/main\n".to_owned()), ("config", config_of(None))] {
             let repo = dir.enter("repo.git".as_ref())?;
             if repo.look(name.as_ref())?.is_none() {
-                repo.replace(name.as_ref(), 0o644, &mut content.as_bytes())?;
-                repo.give_file(name.as_ref(), agent)?;
+                repo.replace_as(name.as_ref(), (0o644, Some(agent)), &mut content.as_bytes())?;
             }
         }
         Ok(())
-    }
-
-    /// Root makes it for somebody else.
-    fn give(&self, path: &Path) -> io::Result<()> {
-        let Ids { uid, gid } = self.place.agent;
-        let now = path.symlink_metadata()?;
-        if (now.uid(), now.gid()) == (uid, gid) { Ok(()) } else { chown(path, Some(uid), Some(gid)) }
     }
 
     /// Takes away what is ours, once there is no container: the repository, and directories that are empty. Work was saved
@@ -207,27 +204,36 @@ impl SharedDir {
             self.forget()?;
             return Ok(if dir.exists() { vec![dir.clone()] } else { Vec::new() });
         };
-        self.clear(&held).map_err(|err| {
+        Self::clear(&held).map_err(|err| {
             Failure::new(Code::TeardownIncomplete, format!("`{}` could not be removed whole: {err}.", dir.display()))
         })?;
         let left = held.entries().map_err(Failure::internal)?;
-        if left.is_empty() && std::fs::remove_dir(dir).is_ok() {
+        if left.is_empty() && self.remove_empty(&held).is_ok() {
             self.forget()?;
         }
         Ok(left.into_iter().map(|(name, _)| dir.join(name)).collect())
     }
 
-    fn clear(&self, held: &Tree) -> io::Result<()> {
+    /// Itself, when nothing is left in it and its name is still its own.
+    fn remove_empty(&self, held: &Tree) -> io::Result<()> {
+        let (above, name) = self.above()?;
+        if above.enter(name)?.identity()? != held.identity()? {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        above.remove_dir(name)
+    }
+
+    fn clear(held: &Tree) -> io::Result<()> {
         for name in ["repo.git", ORPHANS] {
-            // No link above it was followed, and nobody is inside who could make one.
-            let there = below(held, name).ok().flatten().map(|(above, last)| above.look(last)).transpose()?.flatten();
-            if there == Some(Node::Dir) {
-                std::fs::remove_dir_all(self.place.dir.join(name))?;
+            // What is none, or lies behind a link, is not ours.
+            let Some((above, last)) = below(held, name).ok().flatten() else { continue };
+            if above.look(last)? == Some(Node::Dir) {
+                above.remove_all(last)?;
             }
         }
         match held.remove_dir("worktrees".as_ref()) {
-            Err(err) if !matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty) => Err(err),
-            _ => Ok(()),
+            Err(err) if stays(err.kind()) => Ok(()),
+            done => done,
         }
     }
 
@@ -257,15 +263,8 @@ impl SharedDir {
 /// be the one that the container has. What somebody changed stays as it is.
 pub(super) fn write_origin(dir: &Path, url: &str) -> Result<()> {
     let written = || -> io::Result<()> {
-        let held = HostPath::open(dir).map_err(io::Error::other)?;
-        let repo = Tree::of(&held)?.enter("repo.git".as_ref())?;
-        let mut now = String::new();
-        repo.open("config".as_ref())?.file.take(MAX_CONFIG).read_to_string(&mut now)?;
-        if now == config_of(None) {
-            repo.write_over("config".as_ref(), config_of(Some(url)).as_bytes())
-        } else {
-            Ok(())
-        }
+        let repo = open(dir)?.enter("repo.git".as_ref())?;
+        repo.write_over("config".as_ref(), config_of(None).as_bytes(), config_of(Some(url)).as_bytes()).map(drop)
     };
     written().map_err(|err| Failure::internal(format!("the repository's configuration cannot be written: {err}")))
 }
@@ -290,6 +289,12 @@ fn owner(root: &Path) -> Result<Ids> {
     Ok(Ids { uid: meta.uid(), gid: meta.gid() })
 }
 
+/// A directory whose path has no link in it by now, either.
+fn open(dir: &Path) -> io::Result<Tree> {
+    let held = HostPath::open(dir).map_err(io::Error::other)?;
+    if held.real() == dir { Tree::of(&held) } else { Err(io::Error::other("a link is in its place")) }
+}
+
 /// The directory that a name below another one lies in, and its last part.
 fn below<'a>(dir: &Tree, name: &'a str) -> io::Result<Option<(Tree, &'a OsStr)>> {
     let (above, last) = name.rsplit_once('/').unwrap_or(("", name));
@@ -298,6 +303,11 @@ fn below<'a>(dir: &Tree, name: &'a str) -> io::Result<Option<(Tree, &'a OsStr)>>
         Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(err) => Err(err),
     }
+}
+
+/// What is gone, holds somebody's, or is none of ours is left as it is.
+fn stays(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotADirectory)
 }
 
 fn is_policy(err: &Failure) -> bool {
@@ -329,7 +339,7 @@ mod tests {
         fn shared(&self) -> SharedDir {
             let me = owner(self.state.path()).unwrap();
             if me.is_root() {
-                chown(self.root.path(), Some(1234), Some(1234)).unwrap();
+                std::os::unix::fs::chown(self.root.path(), Some(1234), Some(1234)).unwrap();
             }
             SharedDir::of(&self.sandbox(), Some(self.root.path()), me).unwrap().unwrap()
         }
@@ -394,6 +404,57 @@ mod tests {
         assert!(write_origin(shared.path(), "https://e.com/r").is_err());
         shared.remove().await.unwrap();
         assert!(other.path().join("kept").exists());
+    }
+
+    /// What a program inside, or its owner on this host, does between a look of ours and what is done about it.
+    fn swap(dir: &Path, away: &Path, other: &Path) {
+        std::fs::rename(dir, away).unwrap();
+        std::os::unix::fs::symlink(other, dir).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_is_swapped_for_a_link_while_it_is_removed_takes_nothing_else_along() {
+        let bench = Bench::new();
+        let (shared, other) = (bench.shared(), tempfile::tempdir().unwrap());
+        shared.prepare().await.unwrap();
+        for name in ["repo.git", ORPHANS] {
+            std::fs::create_dir_all(other.path().join(name).join("kept")).unwrap();
+        }
+        let (held, away) = (shared.held().unwrap().unwrap(), bench.root.path().join("away"));
+        swap(shared.path(), &away, other.path());
+        SharedDir::clear(&held).unwrap();
+        assert!(shared.remove_empty(&held).is_err(), "the name is another's");
+        assert!(other.path().join("repo.git/kept").exists() && other.path().join(ORPHANS).join("kept").exists());
+        assert!(!away.join("repo.git").exists());
+        // The same of a directory in it.
+        let bench = Bench::new();
+        let shared = bench.shared();
+        shared.prepare().await.unwrap();
+        swap(&shared.path().join("worktrees"), &shared.path().join("was"), &other.path().join("worktrees"));
+        shared.remove().await.unwrap();
+        assert!(other.path().join(ORPHANS).join("kept").exists());
+    }
+
+    #[tokio::test]
+    async fn what_it_lies_in_is_swapped_for_a_link_while_it_is_made_and_nothing_is_made_or_given_away_elsewhere() {
+        let bench = Bench::new();
+        let (shared, other) = (bench.shared(), tempfile::tempdir().unwrap());
+        let (root, away) = (bench.root.path(), bench.state.path().join("away"));
+        let theirs = other.path().join(format!(".coracle-{}", bench.sandbox().key()));
+        std::fs::create_dir(&theirs).unwrap();
+        std::fs::write(theirs.join("kept"), "").unwrap();
+        let before = owner(&theirs).unwrap();
+        let (above, name) = shared.above().unwrap();
+        swap(root, &away, other.path());
+        shared.make((&above, name)).unwrap();
+        assert!(away.join(name).join("repo.git/config").exists());
+        assert_eq!((owner(&theirs).unwrap(), theirs.join("kept").exists()), (before, true));
+        assert_eq!(std::fs::read_dir(other.path()).unwrap().count(), 1);
+        // From then on it is seen before anything is done.
+        assert!(shared.prepare().await.is_err() && shared.above().is_err());
+        std::fs::remove_file(root).unwrap();
+        std::fs::rename(&away, root).unwrap();
+        shared.prepare().await.unwrap();
     }
 
     #[test]

@@ -45,9 +45,9 @@ async fn start(cx: &Context, handle: &Handle) -> Result<Map<String, Value>, Fail
     let store = cx.store()?;
     let found = find(cx, &store, handle).await?;
     let started = !found.present()?.running();
-    let (found, warning) = if started { start_again(cx, found).await? } else { (found, None) };
+    let (found, warnings) = if started { start_again(cx, found).await? } else { (found, Vec::new()) };
     store.touch(&found.record)?;
-    let warnings = warning.map(|it| json!({ "warnings": [it] })).unwrap_or_default();
+    let warnings = if warnings.is_empty() { Value::Null } else { json!({ "warnings": warnings }) };
     let mut answer = fields(&found, json!({ "started": started }));
     answer.extend(warnings.as_object().cloned().unwrap_or_default());
     Ok(answer)

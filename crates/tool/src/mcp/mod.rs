@@ -51,7 +51,7 @@ pub(crate) async fn run(host: Host, options: &Options, http: Option<&Http>) -> R
 /// Serves the client at standard input and output. `upkeep` is waited for at the end.
 async fn serve_one(cx: &Context, upkeep: impl Future<Output = ()>) -> Result<(), Failure> {
     let session = Session::new(cx.clone());
-    let server = Server::new(Whose::One(session.clone()), Arc::new(Tools::of(cx)));
+    let server = Server::new(Whose::One(session.clone().into()), Arc::new(Tools::of(cx)));
     converse(server, cx).await?;
     let leave = async { tokio::join!(session.end(), cx.homes().end(), upkeep) };
     if tokio::time::timeout(LEAVING, leave).await.is_err() {

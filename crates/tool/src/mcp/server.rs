@@ -24,7 +24,7 @@ use crate::progress::{Event, Progress};
 #[derive(Clone, Debug)]
 pub(super) enum Whose {
     /// All are of the one client there is.
-    One(Session),
+    One(Box<Session>),
     /// Of several; each call comes with its session.
     Each(Clients),
 }

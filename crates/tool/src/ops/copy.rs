@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use coracle_lifecycle::{Copied, CopyLimits, CopyRequest};
+use coracle_lifecycle::{Copied, CopyLimits, CopyRequest, Found, copy_in, copy_in_by, copy_out, copy_out_by};
 use coracle_runtime::archive::Skipped;
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{ContainerPath, Handle};
+use coracle_runtime::{ContainerPath, Handle, Inside, Link};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -70,11 +70,15 @@ impl Operation for CopyIn {
 
     async fn run(self, cx: &Context) -> Result<Answer, Failure> {
         let host = copyable(&host_path(&self.host_path, cx), cx)?;
-        let (found, warnings) = reach_running(cx, &self.container).await?;
+        let (mut found, warnings) = reach_running(cx, &self.container).await?;
         let container = inside(&self.container_path, &found.record)?;
         let into_directory = self.container_path.ends_with('/');
         let request = request(cx, (host, None), (container, into_directory), self.overwrite)?;
-        Ok(answer(coracle_lifecycle::copy_in(&found, request).await?, warnings))
+        let copied = match only_way(cx, &mut found).await? {
+            Some(link) => Box::pin(copy_in_by(&link, &found.record, request)).await?,
+            None => copy_in(&found, request).await?,
+        };
+        Ok(answer(copied, warnings))
     }
 }
 
@@ -84,13 +88,28 @@ impl Operation for CopyOut {
 
     async fn run(self, cx: &Context) -> Result<Answer, Failure> {
         let host = target(&self.host_path, cx)?;
-        let (found, warnings) = reach_running(cx, &self.container).await?;
+        let (mut found, warnings) = reach_running(cx, &self.container).await?;
         let container = inside(&self.container_path, &found.record)?;
         if container.file_name().is_empty() {
             return Err(Failure::invalid("container_path", "the whole container cannot be copied"));
         }
         let request = request(cx, host, (container, false), self.overwrite)?;
-        Ok(answer(coracle_lifecycle::copy_out(&found, request).await?, warnings))
+        let copied = match only_way(cx, &mut found).await? {
+            Some(link) => Box::pin(copy_out_by(&link, &found.record, request)).await?,
+            None => copy_out(&found, request).await?,
+        };
+        Ok(answer(copied, warnings))
+    }
+}
+
+/// Where nobody is root inside, nothing is copied as root either: the guest does it.
+async fn only_way(cx: &Context, found: &mut Found) -> Result<Option<Link>, Failure> {
+    if found.record.guest.as_ref().is_none_or(|it| it.own.is_none()) {
+        return Ok(None);
+    }
+    match cx.links().inside(&cx.store()?, found).await? {
+        Inside::Guest(link) => Ok(Some(link)),
+        Inside::Plain(..) => Ok(None),
     }
 }
 

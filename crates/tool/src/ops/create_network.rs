@@ -40,6 +40,7 @@ impl Operation for CreateNetwork {
 
     async fn run(self, cx: &Context) -> Result<Made, Failure> {
         let (session, internal) = (cx.session.to_string(), self.internal.unwrap_or(false));
+        nobodys(cx, &self.name)?;
         if !internal {
             leads_out(cx)?;
         }
@@ -50,6 +51,17 @@ impl Operation for CreateNetwork {
         let detail = if created { "Created" } else { "It exists already" };
         Ok(Made { network: network.name, network_id: network.id, created, internal: network.internal, detail })
     }
+}
+
+/// Names that begin like this are of networks which nobody asks for: that of a sandbox alone, that of lone containers. They
+/// can be guessed, and whoever had one would keep it from being made.
+fn nobodys(cx: &Context, name: &NetworkName) -> Result<(), Failure> {
+    let prefix = format!("{}-", cx.config.label_namespace);
+    if name.as_str().starts_with(&prefix) {
+        let message = format!("names that begin with `{prefix}` are for networks that are made by themselves");
+        return Err(Failure::invalid("name", message).hint("give it another name"));
+    }
+    Ok(())
 }
 
 /// A bridge with a way out is not made where nobody could be given it.
@@ -68,10 +80,30 @@ fn leads_out(cx: &Context) -> Result<(), Failure> {
 mod tests {
     use std::sync::Arc;
 
+    use coracle_runtime::LabelNamespace;
     use serde_json::{Value, json};
 
     use crate::config::{Config, NetworkGrant, Preset};
     use crate::{Context, Input, answer, ops};
+
+    #[tokio::test]
+    async fn a_name_that_a_network_of_a_sandbox_could_have_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut cx = Context::for_tests(dir.path());
+        let make = async |cx: &Context, name: &str| {
+            let call = json!({ "operation": "create_network", "name": name, "internal": true });
+            answer(ops::ALL, cx, Input::Text(call.to_string().into())).await
+        };
+        for name in ["coracle-sbx-0123456789abcdef", "coracle-lone-0a", "coracle-mine"] {
+            let refused = make(&cx, name).await;
+            assert_eq!((&refused["code"], &refused["details"]["field"]), (&"invalid_input".into(), &"name".into()));
+        }
+        assert_eq!(make(&cx, "coracle").await["created"], true);
+        cx.config =
+            Arc::new(Config { label_namespace: LabelNamespace::parse("mine").unwrap(), ..(*cx.config).clone() });
+        assert_eq!(make(&cx, "coracle-theirs").await["created"], true);
+        assert_eq!(make(&cx, "mine-sbx-0a").await["code"], "invalid_input");
+    }
 
     #[tokio::test]
     async fn a_network_with_a_way_out_is_made_only_where_the_person_allows_one() {

@@ -16,6 +16,7 @@ use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
 use crate::reach::{Act, Reached, Warning, allowed, reach_inside};
+use crate::strict;
 
 /// Keep the files of a container as they are now, to make others from with `restore`. What is mounted, what lies in memory
 /// and what runs is not kept. Refused while a secret of the person's lies in a file.
@@ -117,6 +118,9 @@ impl Source {
             return Err(Failure::new(Code::Unsupported, message)
                 .detail("capability", "snapshot")
                 .hint("keep the container that the stack was made with, and copy out what the service holds"));
+        }
+        if record.volume.is_some() {
+            return Err(strict::no_snapshot(&record));
         }
         let runtime = cx.runtime_for(record.engine, &record.endpoint)?;
         Ok(Self { runtime, record, inside, warnings })

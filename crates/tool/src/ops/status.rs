@@ -152,7 +152,7 @@ impl Operation for StatusOf {
 fn metadata(record: &Record) -> Result<Value, Failure> {
     let mut metadata = serde_json::to_value(record).map_err(Failure::internal)?;
     if let Value::Object(fields) = &mut metadata {
-        for inner in ["env_plain", "held", "asked", "answer", "watched"] {
+        for inner in ["env_plain", "held", "asked", "answer", "watched", "swept"] {
             fields.remove(inner);
         }
         if let Some(Value::Object(main)) = fields.get_mut("main") {

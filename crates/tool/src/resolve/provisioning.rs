@@ -23,6 +23,8 @@ pub(crate) enum Wanted<T = ()> {
 #[derive(Debug)]
 pub(crate) struct Provisioning {
     pub(crate) env: EnvAsk,
+    /// The person's settings would have variables of the host go in, and the policy does not.
+    pub(crate) env_stays: bool,
     pub(crate) git: Wanted,
     pub(crate) gh: Wanted,
     pub(crate) ssh: Wanted,
@@ -67,15 +69,18 @@ pub(super) fn decide(args: &Create, chosen: &Chosen, config: &Config) -> Result<
         profile.forward_git.unwrap_or(auto.forward_git),
         (config.security.allow_git, "identity.git", "security.allow_git"),
     )?;
+    // Whatever single settings grant, of the person's only the identity goes into a container of `strict`.
+    let strict = config.is_strict();
+    let granted = |is: bool, rule, setting| if strict { (false, rule, "policy") } else { (is, rule, setting) };
     let gh = forward(
         ("forward_gh", args.forward_gh),
         profile.forward_gh.unwrap_or(auto.forward_gh),
-        (config.security.allow_gh, "identity.gh", "security.allow_gh"),
+        granted(config.security.allow_gh, "identity.gh", "security.allow_gh"),
     )?;
     let ssh = forward(
         ("forward_ssh", args.forward_ssh),
         profile.forward_ssh.unwrap_or(auto.forward_ssh),
-        (config.security.allow_ssh, "identity.ssh", "security.allow_ssh"),
+        granted(config.security.allow_ssh, "identity.ssh", "security.allow_ssh"),
     )?;
     let rules = GitRules { allow_private: config.images.git_allow_private, ssh: ssh == Wanted::Yes(()) };
     let skip = args.dotfiles_skip.unwrap_or(profile.dotfiles == Some(false));
@@ -84,12 +89,16 @@ pub(super) fn decide(args: &Create, chosen: &Chosen, config: &Config) -> Result<
         false => Wanted::No("switched off by `auto_passthrough.ca_certificates`".into()),
     };
     Ok(Provisioning {
-        env: passthrough(args, chosen, config),
+        env_stays: strict && passthrough(args, chosen, config) != EnvAsk::None,
+        env: if strict { EnvAsk::None } else { passthrough(args, chosen, config) },
         git,
         gh,
         ssh,
         certs,
-        dotfiles: dotfiles(args, skip, config, rules)?,
+        dotfiles: match dotfiles(args, skip, config, rules)? {
+            Wanted::Yes(_) if strict => Wanted::No("under `strict` there is no network to clone them over".into()),
+            dotfiles => dotfiles,
+        },
         inline: inline(args, skip)?,
         repos: repos(args, rules)?,
         files: files(args)?,

@@ -127,7 +127,11 @@ impl Plan {
         let mut mounts: Vec<_> = by_sockets.then(|| proxied::mount(sockets)).transpose()?.into_iter().collect();
         let open = |path: &Path| HostPath::open(path).map_err(|err| Failure::internal(format!("{err}")));
         if let Some(dir) = &self.shared {
-            mounts.push(Mount { host: open(dir)?, at: place(ROOT)?, access: Access::ReadWrite });
+            let host = open(dir)?;
+            if host.real() != dir {
+                return Err(Failure::internal(format!("a link is in the place of `{}`", dir.display())));
+            }
+            mounts.push(Mount { host, at: place(ROOT)?, access: Access::ReadWrite });
         }
         let bind = |(path, at, access): &Bind| Ok(Mount { host: open(path)?, at: at.clone(), access: *access });
         let binds = self.binds.iter().map(bind).collect::<Result<Vec<_>, Failure>>()?;

@@ -250,7 +250,7 @@ mod tests {
         let mut host = (*cx.host).clone();
         host.env.insert("API_TOKEN".into(), "hunter2hunter2".to_owned().into());
         cx.host = host.into();
-        let redactor = cx.own_secrets();
+        let redactor = &cx.own_secrets().clone();
         let shown = preview(&cx, redactor, "a\u{1b}]52;c;x\u{7}\u{202e} hunter2hunter2");
         assert_eq!(shown, "a\\u{1b}]52;c;x\\u{7}\\u{202e} [redacted:API_TOKEN]");
         assert!(preview(&cx, redactor, &"x".repeat(1000)).as_str().unwrap().len() == 200);

@@ -288,7 +288,7 @@ pub(crate) fn room_failure(err: RoomError) -> Failure {
             .detail("capability", "volume_owner")
             .detail("setting", "policy")
             .hint(
-                "go on with the `policy` that it was made with, or end it, which saves its files: \
+                "go on with the user and the `policy` that it was made with, or end it, which saves its files: \
                    `coracle workspace end`, or `coracle sandbox remove`",
             ),
         RoomError::Plan(err) | RoomError::Fill(err) => match err.downcast::<Failure>() {

@@ -1,5 +1,6 @@
 //! `shell_output`: what a command of the workspace or a snippet printed, when its answer had no room for it.
 
+use coracle_lifecycle::RoomView;
 use coracle_runtime::{ByteSize, JobId, Link, Redactor};
 use coracle_workspace::{Role, Workspace};
 use schemars::JsonSchema;
@@ -10,6 +11,8 @@ use crate::args::{Name, Size};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::ops::{Encoding, JobPage};
+use crate::reach::root_is_inside;
+use crate::tools::sessions::{room_failure, room_role};
 
 /// Read all that a command or snippet printed, when its answer was cut: a page from `offset` or `line` on, or with `pattern`
 /// the lines that match. `next_offset` goes on where an answer ends.
@@ -64,6 +67,7 @@ impl ShellOutput {
         };
         for role in [Role::Workspace, Role::Run] {
             let Some(link) = workspace.sessions().held(role).await else { continue };
+            shaped(cx, role)?;
             match read(&page, cx, &link).await {
                 Err(failure) if failure.code == Code::JobNotFound => {}
                 done => return done,
@@ -71,6 +75,21 @@ impl ShellOutput {
         }
         Err(Failure::new(Code::OutputExpired, "That output is no longer kept.")
             .hint("run the command again, with less output or into a file"))
+    }
+}
+
+/// Under `strict` nothing is said to a container that `standard` made, though one that was not asked for anything since is
+/// still there.
+fn shaped(cx: &Context, role: Role) -> Result<(), Failure> {
+    if !cx.config.is_strict() {
+        return Ok(());
+    }
+    let mine = |it: &RoomView| it.session == cx.session && it.role == room_role(role) && !it.rootless;
+    match cx.rooms()?.all().map_err(room_failure)?.into_iter().find(mine) {
+        Some(room) => {
+            Err(root_is_inside(room.session.as_str()).hint("the next command makes another container, with its files"))
+        }
+        None => Ok(()),
     }
 }
 

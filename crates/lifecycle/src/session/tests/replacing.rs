@@ -144,6 +144,21 @@ async fn files_that_nobody_could_give_away_stay_with_their_container() {
 }
 
 #[tokio::test]
+async fn a_changed_user_is_refused_before_anything_is_removed() {
+    let bench = Bench::new();
+    let here = bench.process();
+    let first = here.room().await;
+    let its_id = id(&first).clone();
+    drop(first);
+    let (tell, session) = (bench.tell(), session());
+    let user = Ids { uid: 1001, gid: 1001 };
+    let ask = RoomAsk { user, spec_hash: "b", ..ask(&session, &tell) };
+    let refused = here.rooms.ensure(&bench.engines(), ask, async |_| bench.plan().await).await;
+    assert!(matches!(refused, Err(RoomError::OtherUser { now, .. }) if now == user), "{refused:?}");
+    assert_eq!((bench.left().await, id(&here.room().await)), ((1, 1, 1, 1), &its_id));
+}
+
+#[tokio::test]
 async fn a_links_directory_is_not_lent_while_commands_live_nor_when_nobody_was_met() {
     if !rustix::process::geteuid().is_root() {
         return; // whoever is not root lends nothing

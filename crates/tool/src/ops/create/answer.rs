@@ -2,7 +2,7 @@
 
 use coracle_compose::Service;
 use coracle_images::profile::Purpose;
-use coracle_lifecycle::{Found, hint};
+use coracle_lifecycle::{Found, Review, hint};
 use coracle_provision::Report;
 use coracle_runtime::{
     Capability, Container, ContainerName, ContainerPath, Ids, JobId, Limits, ProjectName, PublishedPort,
@@ -14,6 +14,7 @@ use super::origin::Forked;
 use super::provision::PutIn;
 use super::stack::Stacked;
 use crate::failure::Failure;
+use crate::ops::destroy::to_review;
 use crate::ops::preflight::Ready;
 use crate::ops::words::connect_command;
 use crate::reach::Warning;
@@ -85,6 +86,8 @@ pub(super) struct Made<'a> {
     pub(super) stacked: Stacked,
     pub(super) report: Report,
     pub(super) filled: PutIn,
+    /// What lost its set-id bits in directories of the host.
+    pub(super) swept: Review,
     pub(super) ready: &'a Ready,
     pub(super) forked: Option<Forked>,
     pub(super) expires_at: Option<String>,
@@ -92,13 +95,14 @@ pub(super) struct Made<'a> {
 
 /// Tells it.
 pub(super) fn answer(made: Made<'_>) -> Result<Created, Failure> {
-    let Made { found, request, imaged, stacked, report, filled, ready, forked, expires_at } = made;
+    let Made { found, request, imaged, stacked, report, filled, swept, ready, forked, expires_at } = made;
     let (forked_from, not_included) = forked.map(|it| (it.from, it.not_included)).unzip();
     let Container { id, ports, limits, networks, .. } = found.present()?.clone();
     let connect_command = connect_command(found.runtime.kind(), &hint(&found, false)?);
     let record = found.record;
     let mut limits = LimitsAnswer::of(&limits);
     limits.enforced.retain(|it| !ready.ignored_limits.iter().any(|ignored| ignored == it));
+    let warned = [imaged.warnings, stacked.warnings, to_review(&swept).into_iter().collect()].concat();
     let named = |it: &Option<Purpose>| it.as_ref().map(ToString::to_string);
     Ok(Created {
         container_id: id.short().to_owned(),
@@ -128,7 +132,7 @@ pub(super) fn answer(made: Made<'_>) -> Result<Created, Failure> {
         expires_at,
         forked_from,
         not_included,
-        warnings: warnings(record.guest.is_some(), request, [imaged.warnings, stacked.warnings].concat(), ready),
+        warnings: warnings(record.guest.is_some(), request, warned, ready),
         duration_ms: 0,
         workdir: record.workdir,
         container: record.name,

@@ -1,12 +1,13 @@
 //! From an image to a ready record. Whatever fails here is undone by the caller.
 
-use coracle_lifecycle::{Found, Making, Store, guided_session};
+use coracle_lifecycle::{Found, Making, Review, Store, guided_session};
 use coracle_provision::{Prepared, Status, Step, UserAsk, Workspace, accounts, prepare};
 use coracle_runtime::link::Link;
 use coracle_runtime::{Access, Container, ContainerName, ContainerRuntime, CreateSpec, Ids, Inside, admit, random_hex};
 use serde_json::{Map, Value};
 
 use super::answer::{Created, Made, answer};
+use super::closed;
 use super::image::{self, Imaged};
 use super::main_program;
 use super::origin::Had;
@@ -16,7 +17,7 @@ use super::report::Reporting;
 use super::stack::{self, Stack, Stacked};
 use super::unguided::unguided;
 use crate::context::Context;
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
 use crate::guest;
 use crate::ops::preflight::Ready;
 use crate::resolve::{self, MainAsk, Request};
@@ -30,7 +31,12 @@ pub(super) async fn make<'a>(
     (request, stack, had): (&Request, Stack, Option<&Had>),
 ) -> Result<Created, Failure> {
     let put_in = &request.provisioning;
-    let asked = Asked { git: &put_in.git, gh: &put_in.gh, ssh: &put_in.ssh, settings: put_in.amplifier };
+    let asked = Asked {
+        git: &put_in.git,
+        gh: &put_in.gh,
+        ssh: &put_in.ssh,
+        settings: put_in.amplifier && !cx.config.is_strict(),
+    };
     // What the host has of the person's is looked at while the image is.
     let image = async {
         match had {
@@ -39,7 +45,7 @@ pub(super) async fn make<'a>(
         }
     };
     let (imaged, person) = tokio::join!(image, Person::look(cx, asked));
-    let imaged = imaged?;
+    let imaged = if cx.config.is_strict() { closed::image(cx, ready, imaged?).await? } else { imaged? };
     main_program::allowed(cx, request.main.as_ref(), &imaged.image)?;
     let mut reporting = Reporting::new(cx.progress.clone());
     reporting.add(image_step(&imaged, request)).await;
@@ -51,6 +57,9 @@ pub(super) async fn make<'a>(
     let workspace = Workspace { path: request.draft.workdir.clone(), bound, binds };
     let user = guided_session(making.record(), false)?.user;
     let Prepared { name, home, shell, user, workspace } = prepare(&inside, user, &workspace).await?;
+    if let (true, Inside::Guest(link)) = (cx.config.is_strict(), &inside) {
+        closed::settle(link, &home).await?;
+    }
     making.is_user(name, home, shell);
     reporting.add(user).await;
     reporting
@@ -74,12 +83,16 @@ pub(super) async fn make<'a>(
             unguided(cx, request, making, (found(ready, making, &container), &inside, &mut reporting)).await?
         }
     };
+    let swept = match &inside {
+        Inside::Guest(link) => making.sweep(link).await,
+        Inside::Plain(..) => Review::default(),
+    };
     let report = reporting.end();
     let told = serde_json::to_value(&report).map_err(Failure::internal)?;
     let found = found(ready, making, &container);
     let forked = had.and_then(|it| it.forked.clone());
     let expires_at = crate::ops::expiry(cx, &found.record);
-    let created = answer(Made { found, request, imaged, stacked, report, filled, ready, forked, expires_at })?;
+    let created = answer(Made { found, request, imaged, stacked, report, filled, swept, ready, forked, expires_at })?;
     making.ready(told, kept(&created)?)?;
     Ok(created)
 }
@@ -139,6 +152,15 @@ async fn start(
 ) -> Result<(Container, Inside), Failure> {
     let runtime = &*ready.runtime;
     let guest = guest::program(cx, runtime, &imaged.image)?;
+    if guest.is_none() && cx.config.is_strict() {
+        return Err(Failure::new(
+            Code::Unsupported,
+            "under `strict` a container needs the guest, and this one gets none",
+        )
+        .detail("capability", "guest")
+        .detail("setting", "policy")
+        .hint("leave `guest` out of the configuration, and use an image for an architecture of this release"));
+    }
     if guest.is_none() {
         resolve::no_secret(&request.env, "leave it out: this container has no guest, so it would be seen on the host")?;
     }
@@ -148,7 +170,11 @@ async fn start(
     let image = imaged.reference.clone();
     let image_health = request.main == Some(MainAsk::Image)
         && may_check(cx.config.security.allow_root, runtime.endpoint().rootless, &request.spec);
-    let spec = CreateSpec { exec_user, image, network, image_health, ..request.spec.clone() };
+    let spec = match cx.config.is_strict() {
+        true => closed::spec(cx, runtime, making, (request, &imaged.image)).await?,
+        false => request.spec.clone(),
+    };
+    let spec = CreateSpec { exec_user, image, network, image_health, ..spec };
     let admitted = admit(spec, &cx.policy()?)?;
     let container = making.make(admitted, (&imaged.image, imaged.reference.as_str()), guest.as_ref()).await?;
     let inside = match &guest {

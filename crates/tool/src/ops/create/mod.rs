@@ -4,6 +4,7 @@ mod answer;
 mod args;
 mod bench;
 mod bring;
+mod closed;
 mod content;
 mod existing;
 mod image;
@@ -57,6 +58,9 @@ impl Operation for Create {
 impl Create {
     /// Everything that can be said without an engine, of a container that is not made from an image.
     pub(super) fn check(&self, cx: &Context) -> Result<(), Failure> {
+        if cx.config.is_strict() {
+            return Err(strict::no_origin());
+        }
         allowed(&resolve::create(self, Basis::Unknown, cx)?, cx)
     }
 }
@@ -64,8 +68,8 @@ impl Create {
 /// Makes a container, from an image or from what takes its place.
 pub(super) async fn create(args: &Create, origin: Option<Origin>, cx: &Context) -> Result<Answered, Failure> {
     let begun = Instant::now();
-    if cx.config.is_strict() {
-        return Err(strict::no_create());
+    if cx.config.is_strict() && origin.is_some() {
+        return Err(strict::no_origin());
     }
     // What a repository is for is found out only when all that needs no network is in order.
     let basis = match &origin {
@@ -78,6 +82,9 @@ pub(super) async fn create(args: &Create, origin: Option<Origin>, cx: &Context) 
         return Ok(Answered::Reused(reused));
     }
     let ready = super::preflight::ensure_ready(cx).await?;
+    if cx.config.is_strict() {
+        strict::check(&ready, &request.spec.limits)?;
+    }
     if request.spec.gpu && !ready.gpu {
         let (engine, capability) = (ready.runtime.kind(), Capability::Gpu);
         return Err(coracle_runtime::Error::Unsupported { engine, capability }.into());

@@ -99,7 +99,10 @@ impl Filling<'_> {
         let sources = Sources { before: self.before(), certificates, profile, passthrough, token, asked };
         let session = Session::of(sources.clone());
         self.reporting.keep_out(session::redactor(&session, &self.request.env, self.person));
-        let step = session.give(&self.place.link).await;
+        let mut step = session.give(&self.place.link).await;
+        if self.request.provisioning.env_stays {
+            step.detail = format!("{}; under `strict` no variable of the host goes in", step.detail);
+        }
         self.reporting.add(step.clone()).await;
         let run = self.place.link.run_id().await?;
         let (keys, plain, held) = session::kept(&session, &sources, run, self.person)?;
@@ -184,7 +187,10 @@ impl Filling<'_> {
 
     async fn settings(&mut self) {
         if self.request.provisioning.amplifier {
-            let step = amplifier::forward(&self.place, &self.person.settings).await;
+            let step = match self.place.rootless {
+                true => Step::skipped("amplifier_settings", "they may hold keys, and under `strict` none goes in"),
+                false => amplifier::forward(&self.place, &self.person.settings).await,
+            };
             self.reporting.add(step).await;
         }
     }

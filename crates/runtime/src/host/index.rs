@@ -2,13 +2,10 @@
 //!
 //! Git's `index-format`: a header (`DIRC`, version, count), then entries of 62 bytes and a name. Only mode and name are read.
 
-use std::ffi::{CStr, OsStr};
+use std::ffi::OsStr;
 use std::io::Read;
-use std::os::fd::BorrowedFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
-
-use super::walk::open_file;
 
 /// A longer index is not looked at.
 const MAX_INDEX: u64 = 64 << 20;
@@ -28,9 +25,10 @@ const EXTENDED: u16 = 0x4000;
 const GITLINK: u32 = 0o160_000;
 
 /// Paths of submodules, at most so many, and whether there are more; nothing when it is no index that we can read.
-pub(super) fn submodules(dir: BorrowedFd<'_>, name: &CStr, most: usize) -> Option<(Vec<PathBuf>, bool)> {
+#[must_use]
+pub fn submodules(index: impl Read, most: usize) -> Option<(Vec<PathBuf>, bool)> {
     let mut bytes = Vec::new();
-    open_file(dir, name)?.take(MAX_INDEX + 1).read_to_end(&mut bytes).ok()?;
+    index.take(MAX_INDEX + 1).read_to_end(&mut bytes).ok()?;
     (bytes.len() as u64 <= MAX_INDEX).then(|| parse(&bytes, most)).flatten()
 }
 
@@ -87,7 +85,7 @@ fn varint(bytes: &[u8], mut at: usize) -> Option<(usize, usize)> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn entry(mode: u32, name: &str, version: u32, drop: u8) -> Vec<u8> {
@@ -107,8 +105,8 @@ pub(super) mod tests {
         [b"DIRC", &version.to_be_bytes()[..], &count.to_be_bytes(), &entries.concat()].concat()
     }
 
-    pub(in super::super) fn of_submodule(name: &str) -> Vec<u8> {
-        index(2, &[entry(GITLINK, name, 2, 0)])
+    pub(crate) fn of_submodules(names: &[&str]) -> Vec<u8> {
+        index(2, &names.iter().map(|name| entry(GITLINK, name, 2, 0)).collect::<Vec<_>>())
     }
 
     #[test]

@@ -1,0 +1,134 @@
+//! The volume of a container whose own files cannot be written: made before it, and removed after it.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use coracle_runtime::{
+    Access, ByteSize, Capabilities, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec,
+    Error as Engine, ImageRef, LabelFilter, NetworkAsk, NetworkOn, PatternSet, Policy, Volume, VolumeAct, VolumeMount,
+    VolumeName, admit, random_hex,
+};
+
+use crate::create::Making;
+use crate::network::now;
+use crate::record::{OwnVolume, Record, Role};
+use crate::{Error, Kind, Result, Store};
+
+/// What the label says where it is inside.
+const AT: &str = "volume_at";
+
+impl Making<'_> {
+    /// Makes a volume that goes with the container. It is in the record before the engine hears of it, so that it goes
+    /// whatever happens.
+    ///
+    /// # Errors
+    /// Anything that an engine refuses, and a volume of that name that is not ours.
+    pub async fn make_volume(&mut self, at: ContainerPath) -> Result<VolumeMount> {
+        let (runtime, store) = (self.runtime, self.store);
+        let record = self.record();
+        let name = format!("{}-work-{}", store.signer().namespace(), random_hex::<8>());
+        let name = VolumeName::parse(name).expect("a namespace and hex digits are a name");
+        let own = [
+            ("managed", "true".to_owned()),
+            ("role", record.role.as_str().to_owned()),
+            ("session", record.session.clone()),
+            ("name", name.to_string()),
+            ("created", record.created.to_string()),
+        ];
+        let mut labels: BTreeMap<_, _> = own.into_iter().map(|(key, it)| (store.signer().key(key), it)).collect();
+        store.signer().sign(runtime.kind(), &mut labels);
+        self.has_volume(OwnVolume { name: name.clone(), at: at.clone() })?;
+        let labels = labels.into_iter().collect();
+        let made = runtime.volume(VolumeAct::Create { name: name.clone(), labels, size: None }).await?;
+        if made.iter().any(|it| is_its(runtime, store, it)) {
+            return Ok(VolumeMount { name, at, access: Access::ReadWrite });
+        }
+        Err(Error::NotManaged { kind: Kind::Volume, name: name.to_string() })
+    }
+}
+
+/// The labels of a container that has one, by which it is known when the record is lost.
+pub(crate) fn labels(volume: Option<&OwnVolume>) -> Vec<(&'static str, String)> {
+    volume.map_or_else(Vec::new, |it| vec![("volume", it.name.to_string()), (AT, it.at.to_string())])
+}
+
+/// What such labels say.
+pub(crate) fn of_labels(name: Option<&str>, at: Option<&str>) -> Option<OwnVolume> {
+    Some(OwnVolume { name: VolumeName::parse(name?).ok()?, at: ContainerPath::parse(at?).ok()? })
+}
+
+/// A container with the volume of one that is gone, which is never started: the engine reads files from it.
+///
+/// # Errors
+/// Anything that an engine refuses.
+pub(crate) async fn reader(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<ContainerId> {
+    let (signer, gone) = (store.signer(), || Engine::NoSuchContainer(record.name.to_string()));
+    let (volume, image) = record.volume.clone().zip(record.image_id.clone()).ok_or_else(gone)?;
+    let name = ContainerName::parse(format!("{}-read-{}", signer.namespace(), random_hex::<8>()))
+        .expect("a namespace and hex digits are a name");
+    let own = [
+        ("managed", "true".to_owned()),
+        ("role", Role::Build.as_str().to_owned()),
+        ("id", record.record_id.to_string()),
+        ("name", name.to_string()),
+        ("created", now().to_string()),
+    ];
+    let mut labels: BTreeMap<_, _> = own.into_iter().map(|(key, it)| (signer.key(key), it)).collect();
+    signer.sign(runtime.kind(), &mut labels);
+    let spec = CreateSpec {
+        exec_user: record.exec_user.ok_or_else(|| Error::UnknownUser(record.name.clone()))?,
+        volumes: vec![VolumeMount { name: volume.name, at: volume.at, access: Access::ReadWrite }],
+        network: NetworkAsk::None,
+        capabilities: Capabilities::None,
+        read_only: true,
+        ..CreateSpec::new(name, ImageRef::from(image.clone()))
+    };
+    let placed = admit(spec, &as_it_was())?.labelled(labels).on(image, NetworkOn::None);
+    Ok(runtime.create(&placed).await?)
+}
+
+/// What it is made of was admitted when the container was, and it gets less.
+fn as_it_was() -> Policy {
+    Policy {
+        allow_roots: Vec::new(),
+        home: PathBuf::from("/"),
+        denied: Vec::new(),
+        scratch: PathBuf::from("/"),
+        binds: false,
+        memory_max: ByteSize(0),
+        cpus_max: None,
+        pids_max: 0,
+        port_min: u16::MAX,
+        ports_bind: Ipv4Addr::LOCALHOST.into(),
+        allow_host_network: false,
+        allow_host_gateway: false,
+        allow_gpu: false,
+        allow_root: false,
+        open_network: false,
+        strict: true,
+        images: PatternSet::new(&["*".to_owned()]).unwrap_or_default(),
+    }
+}
+
+/// Removes it, when it is there and ours.
+pub(crate) async fn drop_volume(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<()> {
+    if is_there(runtime, store, record).await?
+        && let Some(volume) = &record.volume
+    {
+        runtime.volume(VolumeAct::Remove(volume.name.to_string())).await?;
+    }
+    Ok(())
+}
+
+/// Whether a container has one of its own that is there.
+pub(crate) async fn is_there(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<bool> {
+    let Some(volume) = &record.volume else { return Ok(false) };
+    let named = LabelFilter(vec![(store.signer().key("name"), Some(volume.name.to_string()))]);
+    let found = runtime.volume(VolumeAct::List(named)).await?;
+    Ok(found.iter().any(|it| it.name == volume.name.as_str() && is_its(runtime, store, it)))
+}
+
+fn is_its(runtime: &dyn ContainerRuntime, store: &Store, volume: &Volume) -> bool {
+    store.signed(runtime.kind(), &volume.labels)
+}

@@ -1,0 +1,130 @@
+//! A container under `policy = "strict"` (security.md 3.2): an image whose work directory is the user's, a volume there, and
+//! a home in memory.
+
+use coracle_lifecycle::Making;
+use coracle_provision::accounts;
+use coracle_runtime::link::wire::Settle;
+use coracle_runtime::{
+    ByteSize, Capabilities, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Image, Link, Tmpfs, admit,
+    random_hex,
+};
+
+use super::bench::Spoiled;
+use super::image::{Imaged, Packages};
+use crate::context::Context;
+use crate::failure::{Code, Failure};
+use crate::ops::preflight::Ready;
+use crate::reach::Warning;
+use crate::resolve::{self, Request, Wanted};
+use crate::strict::{self, TMP, USER, WORKSPACE};
+use crate::tools;
+
+/// Room in the home.
+const HOME_SIZE: ByteSize = ByteSize::mib(1024);
+
+/// Over which no directory in memory may lie: programs of the image are there.
+const OF_IMAGE: &[&str] = &["/bin", "/etc", "/lib", "/lib64", "/sbin", "/usr", TMP, WORKSPACE];
+
+/// The image that was asked for, with a work directory that is the user's. What was to be installed is in it: nobody can
+/// install anything later.
+pub(super) async fn image(cx: &Context, ready: &Ready, imaged: Imaged) -> Result<Imaged, Failure> {
+    if let Packages::Missing(Spoiled { why, log }) = &imaged.packages {
+        return Err(Failure::new(Code::BaseImageBuildFailed, format!("the image could not be made: {why}"))
+            .detail("log", log)
+            .detail("setting", "security.network")
+            .hint(
+                "under `strict` packages are in the image or nowhere. Images fetch them where the person sets \
+                 `security.network = \"open\"`, which gives this container no network; or name an image that has them",
+            ));
+    }
+    let asked = tools::Imaged { image: imaged.image.clone(), reference: imaged.reference.to_string() };
+    let image = strict::owned(cx, ready, &asked, &[WORKSPACE]).await?.image;
+    let mut step = imaged.step;
+    step.detail = format!("{}; {WORKSPACE} is {USER}'s in an image that was derived from it", step.detail);
+    let told = strict::unmapped(cx, (ready.runtime.kind(), ready.runtime.endpoint().rootless));
+    let mut warnings = imaged.warnings;
+    warnings.extend(told.map(|(code, message)| Warning::new(code, message)));
+    let certs = Wanted::No("there is no network that would need them".into());
+    Ok(Imaged { image, step, warnings, certs, ..imaged })
+}
+
+/// What was decided, with the volume for its files and the home that its image gives the user.
+pub(super) async fn spec(
+    cx: &Context,
+    runtime: &dyn ContainerRuntime,
+    making: &mut Making<'_>,
+    (request, image): (&Request, &Image),
+) -> Result<CreateSpec, Failure> {
+    let home = home(cx, runtime, making, (request, image)).await?;
+    let volume = making.make_volume(ContainerPath::parse(WORKSPACE)?).await?;
+    let mut spec = request.spec.clone();
+    spec.tmpfs.push(Tmpfs { at: home, size: HOME_SIZE, mode: 0o700 });
+    spec.volumes.push(volume);
+    Ok(spec)
+}
+
+/// Makes sure of a home that the user can write to: not every engine knows whose a directory in memory is.
+pub(super) async fn settle(link: &Link, home: &ContainerPath) -> Result<(), Failure> {
+    let ask = Settle { uid: USER.uid, gid: USER.gid, workdir: home.to_string(), bound: Vec::new() };
+    if link.settle(ask).await?.writable {
+        return Ok(());
+    }
+    Err(coracle_provision::Error::Workspace(format!("the exec user cannot use {home}")).into())
+}
+
+/// The image itself says where that is.
+async fn home(
+    cx: &Context,
+    runtime: &dyn ContainerRuntime,
+    making: &mut Making<'_>,
+    (request, image): (&Request, &Image),
+) -> Result<ContainerPath, Failure> {
+    let name = format!("{}-peek-{}", cx.config.label_namespace, random_hex::<3>());
+    let name = ContainerName::parse(name).map_err(Failure::internal)?;
+    let bare = resolve::bare(name, request.spec.image.clone());
+    let bare = CreateSpec { read_only: true, capabilities: Capabilities::None, ..bare };
+    let peek = making.peek(admit(bare, &cx.policy()?)?, image).await?;
+    let known = accounts(runtime, &peek).await;
+    runtime.remove(&peek).await?;
+    let known = known?;
+    let home = known.home(USER.uid).unwrap_or("/");
+    fit(home).ok_or_else(|| {
+        let what =
+            format!("the image gives the user {USER} the home `{}`, which cannot be in memory", home.escape_debug());
+        Failure::new(Code::Unsupported, what)
+            .detail("capability", "image_home")
+            .detail("setting", "policy")
+            .hint("name an image that gives that user a home of its own, or that does not know it")
+    })
+}
+
+/// A home that a directory in memory may lie over.
+fn fit(home: &str) -> Option<ContainerPath> {
+    let home = ContainerPath::parse(home).ok()?;
+    let meets =
+        |it: &&str| home.is_beneath(it) || ContainerPath::parse(it).is_ok_and(|it| it.is_beneath(home.as_str()));
+    (!OF_IMAGE.iter().any(meets)).then_some(home)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fit;
+
+    #[test]
+    fn a_home_lies_over_nothing_that_the_container_needs() {
+        for (home, fits) in [
+            ("/home/agent", true),
+            ("/home/ubuntu", true),
+            ("/root", true),
+            ("/srv/app", true),
+            ("/", false),
+            ("/tmp", false),
+            ("/workspace", false),
+            ("/workspace/home", false),
+            ("/usr/lib/x", false),
+            ("nowhere", false),
+        ] {
+            assert_eq!(fit(home).is_some(), fits, "{home}");
+        }
+    }
+}

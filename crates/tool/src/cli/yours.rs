@@ -11,7 +11,7 @@ use crate::audit;
 use crate::context::{Context, Options};
 use crate::failure::Failure;
 use crate::host::Host;
-use crate::reach::start_again;
+use crate::reach::{Act, shaped, start_again};
 use crate::render;
 
 pub(super) async fn run(verb: &str, matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
@@ -44,6 +44,7 @@ async fn done(verb: &str, matches: &ArgMatches, host: Host, options: &Options) -
 async fn start(cx: &Context, handle: &Handle) -> Result<Map<String, Value>, Failure> {
     let store = cx.store()?;
     let found = find(cx, &store, handle).await?;
+    shaped(cx, &found.record, Act::Use)?;
     let started = !found.present()?.running();
     let (found, warnings) = if started { start_again(cx, found).await? } else { (found, Vec::new()) };
     store.touch(&found.record)?;
@@ -71,10 +72,12 @@ fn fields(found: &Found, more: Value) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::FakeRuntime;
     use coracle_runtime::fake::LOCAL_IMAGE;
+    use coracle_runtime::{ContainerRuntime as _, FakeRuntime};
 
     use super::*;
+    use crate::config::{Config, Preset};
+    use crate::failure::Code;
     use crate::op::{Input, answer};
 
     #[tokio::test]
@@ -99,5 +102,20 @@ mod tests {
         let jobs = call(json!({ "operation": "jobs", "container": "web" })).await;
         assert_eq!((&jobs["jobs"][0]["job_id"], &jobs["count"]), (&"main".into(), &1.into()), "{jobs:#}");
         assert_ne!(jobs["jobs"][0]["state"], "lost", "{jobs:#}");
+    }
+
+    #[tokio::test]
+    async fn what_standard_made_is_not_started_under_strict() {
+        let (dir, fake) = (tempfile::tempdir().unwrap(), FakeRuntime::new());
+        let mut cx = Context::for_tests(dir.path()).with_fake(fake.clone());
+        let call = json!({ "operation": "create", "name": "web", "image": LOCAL_IMAGE, "mount_cwd": false });
+        let Value::Object(call) = call else { panic!("a call is an object") };
+        assert_eq!(answer(crate::ops::ALL, &cx, Input::Object(call)).await["success"], true);
+        let id = cx.store().unwrap().records().unwrap().remove(0).id.unwrap();
+        fake.crash(&id);
+        cx.config = Config { policy: Preset::Strict, ..(*cx.config).clone() }.into();
+        let refused = start(&cx, &Handle::parse("web").unwrap()).await.unwrap_err();
+        assert_eq!((refused.code, &refused.details["rule"]), (Code::PolicyDenied, &"root.init".into()));
+        assert!(!fake.inspect(&id.into()).await.unwrap().running());
     }
 }

@@ -45,7 +45,7 @@ pub(super) async fn make<'a>(
         }
     };
     let (imaged, person) = tokio::join!(image, Person::look(cx, asked));
-    let imaged = if cx.config.is_strict() { closed::image(cx, ready, imaged?).await? } else { imaged? };
+    let imaged = if cx.config.is_strict() { Box::pin(closed::image(cx, ready, imaged?)).await? } else { imaged? };
     main_program::allowed(cx, request.main.as_ref(), &imaged.image)?;
     let mut reporting = Reporting::new(cx.progress.clone());
     reporting.add(image_step(&imaged, request)).await;
@@ -58,7 +58,7 @@ pub(super) async fn make<'a>(
     let user = guided_session(making.record(), false)?.user;
     let Prepared { name, home, shell, user, workspace } = prepare(&inside, user, &workspace).await?;
     if let (true, Inside::Guest(link)) = (cx.config.is_strict(), &inside) {
-        closed::settle(link, &home).await?;
+        Box::pin(closed::settle(link, &home)).await?;
     }
     making.is_user(name, home, shell);
     reporting.add(user).await;
@@ -84,7 +84,7 @@ pub(super) async fn make<'a>(
         }
     };
     let swept = match &inside {
-        Inside::Guest(link) => making.sweep(link).await,
+        Inside::Guest(link) => Box::pin(making.sweep(link)).await,
         Inside::Plain(..) => Review::default(),
     };
     let report = reporting.end();
@@ -171,7 +171,7 @@ async fn start(
     let image_health = request.main == Some(MainAsk::Image)
         && may_check(cx.config.security.allow_root, runtime.endpoint().rootless, &request.spec);
     let spec = match cx.config.is_strict() {
-        true => closed::spec(cx, runtime, making, (request, &imaged.image)).await?,
+        true => Box::pin(closed::spec(cx, runtime, making, (request, &imaged.image))).await?,
         false => request.spec.clone(),
     };
     let spec = CreateSpec { exec_user, image, network, image_health, ..spec };

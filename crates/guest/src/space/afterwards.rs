@@ -16,7 +16,7 @@ pub(super) struct Afterwards(Mutex<Option<Replaced>>);
 #[derive(Debug)]
 pub(super) struct Replaced {
     /// Where the name stands. Until it is on the disk, a machine that dies leaves the old content or the new one, each whole:
-    /// the new one was there before its name. What is renamed later is never there without it.
+    /// the new one was there before its name.
     pub(super) dir: Option<OwnedFd>,
     /// The file that gave way. Without a name it is freed at its last close.
     pub(super) old: Option<OwnedFd>,

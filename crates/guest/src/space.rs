@@ -67,13 +67,19 @@ type Tried<T> = Result<T, Trouble>;
 pub(crate) struct Spaces {
     roots: Mutex<HashMap<String, Arc<Memory>>>,
     locks: Locks,
+    afterwards: Afterwards,
     /// What is older was not begun by this guest.
     since: SystemTime,
 }
 
 impl Spaces {
     pub(crate) fn new() -> Self {
-        Self { roots: Mutex::default(), locks: Locks::default(), since: SystemTime::now() }
+        Self {
+            roots: Mutex::default(),
+            locks: Locks::default(),
+            afterwards: Afterwards::default(),
+            since: SystemTime::now(),
+        }
     }
 
     fn memory(&self, root: &str) -> Result<Arc<Memory>, Fault> {
@@ -137,6 +143,7 @@ pub(crate) async fn space(
         }
     };
     out.say_whole(told.await.map(|json| (Answer::Space, json))).await;
+    supervisor.spaces.afterwards.settle().await;
 }
 
 fn act(supervisor: &Supervisor, ask: Space, content: &[u8], stop: &Stop) -> Result<Done, Fault> {
@@ -145,15 +152,14 @@ fn act(supervisor: &Supervisor, ask: Space, content: &[u8], stop: &Stop) -> Resu
     if let Act::Recall = ask.act {
         return memory.recall(content).map(|()| Done::Recalled);
     }
-    // It goes behind the act: a thread that is started as the user stays the user.
-    let afterwards = Afterwards::default();
     as_user(&ids, || {
         let root = match Root::open(supervisor.machine.root(), &ask.root)? {
             Ok(root) => root,
             Err(trouble) => return Ok(Done::Not(trouble)),
         };
-        let work = Work { root, memory: &memory, locks: &supervisor.spaces.locks, stop, afterwards: &afterwards };
-        work.sweep(supervisor.spaces.since);
+        let Spaces { locks, afterwards, since, .. } = &supervisor.spaces;
+        let work = Work { root, memory: &memory, locks, stop, afterwards };
+        work.sweep(*since);
         Ok(work.act(ask.act, content).unwrap_or_else(Done::Not))
     })
     .unwrap_or_else(|errno| {

@@ -15,7 +15,7 @@ pub(super) fn page(report: &Report, machine: &str) -> String {
          In its turn each reads, and writes, ten times in a row, as agents do; all are counted.\n\n\
          - the engine: its own `exec` with `cat`, `tee` and the image's `grep -rn`\n\
          - the tool: `read_file`, `write_file` and `grep` over a link that is open, as a server calls them, the event log \
-         included. A write's content is on the disk when it is answered, its name right after; `tee` leaves both to the kernel\n\
+         included. A write's content is on the disk when it is answered, its name 20 ms later; `tee` leaves both to the kernel\n\
          - the host: ripgrep over the same files outside of any container\n\n\
          | | the engine | the tool | the host |\n|---|--:|--:|--:|\n",
         report.versions()

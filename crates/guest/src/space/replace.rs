@@ -49,11 +49,12 @@ impl Work<'_> {
         fchmod(&fresh.file, Mode::from_raw_mode(mode & 0o777))?;
         fsync(&fresh.file)?;
         let old = place.there.as_ref().and_then(|it| it.fd.try_clone().ok());
+        let bytes = place.there.as_ref().map_or(0, There::size);
         match over {
             true => renameat(&place.dir, &fresh.name, &place.dir, place.name.as_slice())?,
             false => rename_new(&place.dir, fresh.name.as_bytes(), &place.name)?,
         }
-        self.afterwards.settle(Replaced { dir: read_dir(&place.dir).ok(), old });
+        self.afterwards.add(Replaced { dir: read_dir(&place.dir).ok(), old, bytes });
         let file = fresh.file.try_clone()?;
         let stat = fstat(&file)?;
         self.memory.met(&place.path, Some(&stat));

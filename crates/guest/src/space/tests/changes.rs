@@ -121,18 +121,13 @@ fn the_least_lately_touched_is_forgotten_first() {
 
 #[tokio::test]
 async fn a_file_that_gave_way_is_open_until_the_act_is_over_and_no_longer() {
-    let mut world = World::new();
+    let world = World::new();
     world.file("a", "old");
     let write = write::Write { path: "a", how: How::Overwrite, executable: None, seen: false, tool: "write_file" };
     world.work().write(&write, b"new").unwrap();
     assert_eq!(open_without_a_name(&world), 1, "whoever waits for the act does not wait for its end");
-    drop(std::mem::take(&mut world.afterwards));
-    let closed = async {
-        while open_without_a_name(&world) > 0 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(std::time::Duration::from_secs(10), closed).await.expect("nobody closed it");
+    world.afterwards.settle().await;
+    assert_eq!(open_without_a_name(&world), 0);
 }
 
 fn open_without_a_name(world: &World) -> usize {

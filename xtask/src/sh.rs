@@ -29,6 +29,12 @@ pub(crate) fn sh<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, words: impl IntoIt
         command.arg(word);
     }
     command.current_dir(root()).stdin(Stdio::null());
+    // What cargo told us of xtask: build scripts that look at it would run again whenever we ask after a person did.
+    for (name, _) in std::env::vars_os() {
+        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|it| name.to_string_lossy().starts_with(it)) {
+            command.env_remove(name);
+        }
+    }
     if var("CI").is_some() {
         command.env("CARGO_INCREMENTAL", "0"); // nothing is built twice there, so bookkeeping for a second time is waste
     }

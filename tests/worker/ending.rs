@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use coracle_runtime::{Command, ContainerPath, Exec, Ids};
 use coracle_sandbox::Code;
-use coracle_sandbox::driver::{AgenticRequest, Event};
+use coracle_sandbox::driver::{AgenticRequest, Event, Events};
 use coracle_sandbox::protocol::RunLimits;
 use futures_util::StreamExt;
 use serde_json::json;
@@ -45,6 +45,25 @@ pub(super) async fn left(bench: &Bench<'_>) -> String {
     left.join("\n")
 }
 
+/// A run that has begun a program of [`sleeps`].
+pub(super) async fn begins_a_program(bench: &Bench<'_>, asked: AgenticRequest) -> Events {
+    bench.model.then([calls([call("shell_execute", sleeps(bench))])]);
+    let mut events = bench.driver.run_agentic(asked);
+    while !matches!(events.next().await.expect("the run goes on").unwrap(), Event::ToolCall { .. }) {}
+    until_left(bench, 2).await;
+    events
+}
+
+/// Until so many programs of [`sleeps`] are there.
+pub(super) async fn until_left(bench: &Bench<'_>, programs: usize) {
+    let counted = async {
+        while left(bench).await.lines().count() != programs {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(Duration::from_secs(12), counted).await.expect("so many programs");
+}
+
 #[tokio::test]
 async fn x50_limits_end_a_run() {
     with_worker(async |bench| {
@@ -68,19 +87,7 @@ async fn x50_limits_end_a_run() {
 #[tokio::test]
 async fn x50_x68_whoever_goes_away_ends_the_run_with_its_programs_and_the_next_is_clean() {
     with_worker(async |bench| {
-        bench.model.then([calls([call("shell_execute", sleeps(bench))])]);
-        let mut events = bench.driver.run_agentic(ask("x"));
-        while let Some(event) = events.next().await {
-            if matches!(event.unwrap(), Event::ToolCall { .. }) {
-                break;
-            }
-        }
-        let running = async {
-            while left(bench).await.lines().count() < 2 {
-                sleep(Duration::from_millis(20)).await;
-            }
-        };
-        timeout(Duration::from_secs(10), running).await.expect("the program runs");
+        let events = begins_a_program(bench, ask("x")).await;
         let begun = Instant::now();
         drop(events);
         bench.model.then([says("clean")]);
@@ -117,12 +124,7 @@ async fn x67_a_worker_that_is_killed_is_told_and_another_does_the_next_run() {
         assert!(matches!(next.as_slice(), [Event::Result { content, .. }] if content == "clean"), "{next:?}");
         assert_eq!(bench.workers(), 2);
         // Its connection is gone, so what it ran is ended within 5 s.
-        let gone = async {
-            while !left(bench).await.is_empty() {
-                sleep(Duration::from_millis(100)).await;
-            }
-        };
-        timeout(Duration::from_secs(12), gone).await.expect("nothing of the dead worker's run is left");
+        until_left(bench, 0).await;
     })
     .await;
 }

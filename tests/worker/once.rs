@@ -1,15 +1,12 @@
 //! Workers that do one run each, and end with it.
 
-use std::time::Duration;
-
 use coracle_sandbox::Code;
 use coracle_sandbox::driver::{AgenticRequest, Event, GenerateRequest};
 use coracle_sandbox::protocol::RunLimits;
 use futures_util::StreamExt;
 use serde_json::json;
-use tokio::time::{sleep, timeout};
 
-use super::ending::{KILL, left, shell, sleeps};
+use super::ending::{KILL, begins_a_program, shell, until_left};
 use super::{Bench, ask, with_one_shot_workers};
 use crate::engines::ran;
 use crate::servers::model::{Turn, call, calls, says};
@@ -73,19 +70,7 @@ async fn x41_x56_a_worker_for_one_run_reads_its_prompt_from_a_file_that_is_gone_
 async fn x67_x68_a_worker_for_one_run_that_is_left_or_killed_leaves_nothing() {
     with_one_shot_workers(async |bench| {
         for killed in [false, true] {
-            bench.model.then([calls([call("shell_execute", sleeps(bench))])]);
-            let mut events = bench.driver.run_agentic(ask(PROMPT));
-            while let Some(event) = events.next().await {
-                if matches!(event.unwrap(), Event::ToolCall { .. }) {
-                    break;
-                }
-            }
-            let running = async {
-                while left(bench).await.lines().count() < 2 {
-                    sleep(Duration::from_millis(20)).await;
-                }
-            };
-            timeout(Duration::from_secs(10), running).await.expect("the program runs");
+            let mut events = begins_a_program(bench, ask(PROMPT)).await;
             assert!(placed(bench).await.starts_with("prompt-"));
             if killed {
                 shell(bench, KILL).await;
@@ -98,12 +83,7 @@ async fn x67_x68_a_worker_for_one_run_that_is_left_or_killed_leaves_nothing() {
             let next = bench.runs(ask("y")).await;
             assert!(matches!(next.as_slice(), [Event::Result { content, .. }] if content == "clean"), "{next:?}");
             assert_eq!(placed(bench).await, "");
-            let gone = async {
-                while !left(bench).await.is_empty() {
-                    sleep(Duration::from_millis(100)).await;
-                }
-            };
-            timeout(Duration::from_secs(12), gone).await.expect("nothing of the run is left");
+            until_left(bench, 0).await;
         }
         assert_eq!(bench.workers(), 4);
         ran("x67", bench.running.case.engine());

@@ -267,7 +267,7 @@ impl Making<'_> {
         let known: Vec<_> = others.into_iter().flat_map(|it| it.placeholders).collect();
         let mut over = Vec::new();
         for bind in mounts.iter().filter(|it| it.access == Access::ReadWrite && it.host.is_dir()) {
-            let placed = protect::place(bind.host.real(), &self.protected, &known, &mut self.record.placeholders);
+            let placed = protect::place(&bind.host, &self.protected, &known, &mut self.record.placeholders);
             placed.map_err(|source| coracle_runtime::Error::Host {
                 what: format!("cannot protect `{}`", bind.host.real().join(".git").display()),
                 source,

@@ -237,6 +237,19 @@ impl Tree {
         done
     }
 
+    /// Writes a small file that is new.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when something has the name; when it cannot be written, and then nothing is left of it.
+    pub fn write_new(&self, name: &OsStr, content: &[u8]) -> io::Result<()> {
+        plain(name)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut file = File::from(openat(&*self.0, name, flags, Mode::from_raw_mode(0o666))?);
+        file.write_all(content).inspect_err(|_| {
+            let _ = unlinkat(&*self.0, name, AtFlags::empty());
+        })
+    }
+
     /// Writes a file in the place where it lies, for those who hold that very file, if it still says what it `was`. Small
     /// ones, since somebody may read half. Whether it did.
     ///

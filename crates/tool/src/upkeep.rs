@@ -18,7 +18,7 @@ const EVERY: Duration = Duration::from_secs(600);
 pub(crate) async fn upkeep(cx: &Context) -> Result<(), Failure> {
     let (store, terms) = (cx.store()?, cx.config.lifecycle.terms());
     reconcile(cx, &store, terms.gone_for).await?;
-    match reap(cx, &store, &removing(cx, false, false)?, (&terms, &Moment::now())).await {
+    match Box::pin(reap(cx, &store, &removing(cx, false, false)?, (&terms, &Moment::now()))).await {
         Ok(reaped) if !reaped.is_empty() => tracing::info!("let go of {}", reaped.join(", ")),
         Ok(_) => {}
         Err(err) => tracing::warn!(%err, "containers could not be looked at"),

@@ -95,7 +95,7 @@ impl Rooms {
             if record.container_id.is_none() || record.lost.is_some() || !self.is_idle(&room, &record, now) {
                 continue;
             }
-            match self.sweep_one(engines, (&room, &record), now).await {
+            match Box::pin(self.sweep_one(engines, (&room, &record), now)).await {
                 Ok(true) => tell(record.event(RoomDeed::IdleCleanup { idle_seconds: record.idle_seconds(now) })),
                 Ok(false) => {}
                 Err(err) => {

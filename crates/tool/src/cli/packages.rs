@@ -35,8 +35,10 @@ async fn done(verb: &str, matches: &ArgMatches, host: Host, options: &Options) -
             let language = matches.get_one::<String>("language").cloned().unwrap_or_default();
             let names: Vec<String> = matches.get_many("names").into_iter().flatten().cloned().collect();
             let args = json!({ "language": language, "packages": names });
-            audited(cx, "run_packages_add", args, tells, async |cx| tools::packages::add(cx, &language, &names).await)
-                .await
+            audited(cx, "run_packages_add", args, tells, async |cx| {
+                Box::pin(tools::packages::add(cx, &language, &names)).await
+            })
+            .await
         }
         _ => audited(cx, "run_packages_clear", json!({}), tells, async |cx| tools::packages::clear(cx).await).await,
     }

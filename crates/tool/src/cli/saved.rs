@@ -21,7 +21,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
         let cx = super::open_configured(host, options)?;
         match verb {
             "list" => list(&cx, matches),
-            _ => restore(&cx, matches).await,
+            _ => Box::pin(restore(&cx, matches)).await,
         }
     };
     let json = matches.get_flag("json");

@@ -53,7 +53,7 @@ async fn serve_one(cx: &Context, upkeep: impl Future<Output = ()>) -> Result<(),
     let session = Session::new(cx.clone());
     let server = Server::new(Whose::One(session.clone().into()), Arc::new(Tools::of(cx)));
     converse(server, cx).await?;
-    let leave = async { tokio::join!(session.end(), cx.homes().end(), upkeep) };
+    let leave = async { tokio::join!(Box::pin(session.end()), cx.homes().end(), upkeep) };
     if tokio::time::timeout(LEAVING, leave).await.is_err() {
         tracing::warn!("the session's containers were not all removed in time; the next call goes on with it");
     }

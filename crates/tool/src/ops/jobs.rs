@@ -65,8 +65,8 @@ impl Operation for Jobs {
 
     async fn run(self, cx: &Context) -> Result<Listing, Failure> {
         let (jobs, warnings) = match &self.container {
-            Some(container) => of_one(cx, container).await?,
-            None => cx.unless_cancelled(of_all(cx)).await?,
+            Some(container) => Box::pin(of_one(cx, container)).await?,
+            None => cx.unless_cancelled(Box::pin(of_all(cx))).await?,
         };
         Ok(Listing { count: jobs.len(), jobs, warnings })
     }
@@ -92,7 +92,7 @@ async fn of_all(cx: &Context) -> Result<(Vec<Row>, Vec<Warning>), Failure> {
         let (cx, places, name) = (cx.clone(), places.clone(), it.record.name);
         asking.spawn(async move {
             let _place = places.acquire().await;
-            let answer = tokio::time::timeout(PATIENCE, of_one(&cx, &Handle::Name(name.clone()))).await;
+            let answer = tokio::time::timeout(PATIENCE, Box::pin(of_one(&cx, &Handle::Name(name.clone())))).await;
             (at, name, answer.unwrap_or_else(|_| Err(Failure::new(Code::EngineTimeout, "it did not answer in time"))))
         });
     }

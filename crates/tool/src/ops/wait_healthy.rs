@@ -71,7 +71,7 @@ impl Operation for WaitHealthy {
     async fn run(self, cx: &Context) -> Result<Healthy, Failure> {
         let (wanted, patience) = self.resolve()?;
         // However it fails from here on, nobody is told that the container is well.
-        self.wait(wanted, &patience, cx).await.map_err(|failure| failure.known("healthy", false))
+        Box::pin(self.wait(wanted, &patience, cx)).await.map_err(|failure| failure.known("healthy", false))
     }
 }
 

@@ -356,7 +356,7 @@ impl Home {
             cx.progress.message("starting the sandbox".to_owned()).await;
         }
         let way_out = self.keep_open()?;
-        let held = cx.unless_cancelled(async { Ok(self.sandbox.ensure().await?) }).await?;
+        let held = cx.unless_cancelled(async { Ok(Box::pin(self.sandbox.ensure()).await?) }).await?;
         let root = ContainerPath::parse("/workspace")?;
         let shared = self.shared.as_ref().map(|it| it.path().to_owned());
         let agent = self.sandbox.agent();

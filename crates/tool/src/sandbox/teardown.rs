@@ -136,7 +136,7 @@ async fn end(cx: &Context, it: &Known, why: Why<'_>, report: &mut TeardownReport
     let key = &it.key;
     let home = cx.homes().of_key(cx, key.clone(), &it.profile).await?;
     let Some(alone) = within(WITHIN, alone(cx, &home, why)).await? else { return Ok(()) };
-    let inside = within(SAVING, cx.unless_cancelled(save(cx, &home, &alone.workflows, report))).await?;
+    let inside = within(SAVING, cx.unless_cancelled(Box::pin(save(cx, &home, &alone.workflows, report)))).await?;
     if !report.errors.is_empty() {
         // What could not be saved stays where it is.
         return Ok(());

@@ -176,7 +176,7 @@ pub(crate) async fn cook(
         Pull::Missing | Pull::Always => trusted_certificates(cx),
     };
     let kitchen = Kitchen::new(cx, (ready, store), dish, certs)?;
-    let made = cx.unless_cancelled(kitchen.cached(&mut bench)).await;
+    let made = cx.unless_cancelled(Box::pin(kitchen.cached(&mut bench))).await;
     if let Some(bench) = bench {
         for err in bench.undo().await {
             tracing::warn!(%err, "a container that an image was made of stays");

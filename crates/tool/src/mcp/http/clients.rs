@@ -107,7 +107,7 @@ impl Clients {
     fn leave(&self, id: &Option<SessionId>) {
         let Some(session) = self.sessions().remove(id) else { return };
         self.0.ending.spawn(async move {
-            if tokio::time::timeout(LEAVING, session.end()).await.is_err() {
+            if tokio::time::timeout(LEAVING, Box::pin(session.end())).await.is_err() {
                 tracing::warn!("the containers of a session were not all removed in time");
             }
         });

@@ -77,7 +77,8 @@ pub(super) async fn make<'a>(
             let place = session::place(cx, making.record(), link)?;
             let found = found(ready, making, &container);
             let reporting = &mut reporting;
-            Filling { cx, request, imaged: &imaged, person: &person, place, found, reporting }.fill(making).await?
+            let filling = Filling { cx, request, imaged: &imaged, person: &person, place, found, reporting };
+            Box::pin(filling.fill(making)).await?
         }
         Inside::Plain(..) => {
             unguided(cx, request, making, (found(ready, making, &container), &inside, &mut reporting)).await?

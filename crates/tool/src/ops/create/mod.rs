@@ -78,7 +78,7 @@ pub(super) async fn create(args: &Create, origin: Option<Origin>, cx: &Context) 
     };
     let request = resolve::create(args, basis, cx)?;
     allowed(&request, cx)?;
-    if let Some(reused) = existing::reused(args, request.draft.snapshot.as_ref(), cx).await? {
+    if let Some(reused) = Box::pin(existing::reused(args, request.draft.snapshot.as_ref(), cx)).await? {
         return Ok(Answered::Reused(reused));
     }
     let ready = super::preflight::ensure_ready(cx).await?;
@@ -98,14 +98,14 @@ pub(super) async fn create(args: &Create, origin: Option<Origin>, cx: &Context) 
     };
     let store = cx.store()?;
     may_join(cx, (&ready, &store), &request).await?;
-    let stack = cx.unless_cancelled(stack::prepare(cx, (&ready, &store), &request)).await?;
+    let stack = cx.unless_cancelled(Box::pin(stack::prepare(cx, (&ready, &store), &request))).await?;
     upkeep(cx).await?;
     let mut making = begin(&*ready.runtime, &store, request.draft.clone()).await?;
     let mut bench = None;
     let made = match had(origin, cx).await {
         Ok(had) => {
             let made = make::make(cx, (&ready, &store), (&mut making, &mut bench), (&request, stack, had.as_ref()));
-            cx.unless_cancelled(made).await
+            cx.unless_cancelled(Box::pin(made)).await
         }
         Err(failure) => Err(failure),
     };

@@ -72,11 +72,13 @@ pub(crate) async fn chosen(cx: &Context, home: Arc<Home>, it: Beginning<'_>) -> 
         if home.sandbox.look().await? != Look::Missing {
             return Ok(home);
         }
-        let Some(seen) = cx.unless_cancelled(async { Ok(home.worktrees.see(it.source, it.base).await?) }).await? else {
+        let Some(seen) =
+            cx.unless_cancelled(async { Ok(Box::pin(home.worktrees.see(it.source, it.base)).await?) }).await?
+        else {
             return Ok(home);
         };
         let Some(path) = path_of(&home, &seen, which).await? else { return Ok(home) };
-        let record = decided(cx, &home, (it, &profile), (&seen, path)).await?;
+        let record = Box::pin(decided(cx, &home, (it, &profile), (&seen, path))).await?;
         remember(dir, &record)?;
     }
     cx.homes().forget(&home.key).await;

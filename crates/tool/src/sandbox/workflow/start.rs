@@ -101,8 +101,8 @@ async fn ready(
     ask: CreateAsk,
 ) -> Result<(Open, Worktree, Option<Told>), Failure> {
     let open = home.open(cx).await?;
-    cx.unless_cancelled(async { Ok(home.worktrees.setup_repo(&open.inside, &source).await?) }).await?;
-    let worktree = home.worktrees.create(&open.inside, &ask).await?;
+    cx.unless_cancelled(async { Ok(Box::pin(home.worktrees.setup_repo(&open.inside, &source)).await?) }).await?;
+    let worktree = Box::pin(home.worktrees.create(&open.inside, &ask)).await?;
     home.enter(&open, &worktree).await?;
     let told = home.dress(cx, &open, &worktree).await?;
     Ok((open, worktree, told))

@@ -92,8 +92,9 @@ async fn ready(
     ask: CreateAsk,
 ) -> Result<(Repo, Worktree, Option<Told>), Failure> {
     let open = home.open(cx).await?;
-    let repository = cx.unless_cancelled(async { Ok(home.worktrees.setup_repo(&open.inside, &setup).await?) }).await?;
-    let mut worktree = home.worktrees.create(&open.inside, &ask).await?;
+    let repository =
+        cx.unless_cancelled(async { Ok(Box::pin(home.worktrees.setup_repo(&open.inside, &setup)).await?) }).await?;
+    let mut worktree = Box::pin(home.worktrees.create(&open.inside, &ask)).await?;
     worktree.warnings.extend(open.warnings());
     let engine = cx.runtime().await?;
     let told = strict::unmapped(cx, (engine.kind(), engine.endpoint().rootless));

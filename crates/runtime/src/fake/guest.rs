@@ -163,7 +163,7 @@ impl Machine for Played {
         if self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&mark).is_some() {
             return 0;
         }
-        u32::try_from(programs::marked(&self.mark(mark)).len()).unwrap_or(u32::MAX)
+        u32::try_from(programs::marked_at_rest(&self.mark(mark)).await.len()).unwrap_or(u32::MAX)
     }
 
     fn add_user(&self, _: NewUser<'_>) -> Result<(), Fault> {

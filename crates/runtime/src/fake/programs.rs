@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::host::drain::{Drain, End};
-use crate::host::marked::{MARK, signal};
-pub(super) use crate::host::marked::{end_marked, marked};
+use crate::host::marked::{MARK, marked, signal};
+pub(super) use crate::host::marked::{end_marked, marked_at_rest};
 use crate::host::process::{Invocation, Stdin, spawn};
 use crate::{Command, ContainerId, ContainerPath, Exec, ExecOutput, Exit, Ids, Result, random_hex};
 

@@ -17,6 +17,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 const POLL: Duration = Duration::from_millis(10);
 
+/// How long a process may take to become another program before it is taken for one without a mark.
+const UNCLEAR: Duration = Duration::from_secs(1);
+
+const SHORTLY: Duration = Duration::from_millis(1);
+
+/// `PF_EXITING` and `PF_KTHREAD` of Linux: such a process has no memory, and so no environment.
+const EXITING: u32 = 0x4;
+const KERNEL_THREAD: u32 = 0x0020_0000;
+
 /// TERM, and KILL for what is there after `grace`. Whether nothing is left.
 pub(crate) async fn end_marked(mark: &str, grace: Duration) -> bool {
     signal(&marked(mark), Signal::TERM);
@@ -30,8 +39,8 @@ async fn none_left(mark: &str, patience: Duration, act: impl Fn()) -> bool {
     let (begun, mut before) = (Instant::now(), false);
     loop {
         act();
-        // One that is just becoming another program has no environment for a moment, so one look is not enough.
-        let none = marked(mark).is_empty();
+        // What was started while one looked is not seen, so one look is not enough.
+        let none = marked_at_rest(mark).await.is_empty();
         if none && std::mem::replace(&mut before, none) {
             return true;
         }
@@ -43,6 +52,18 @@ async fn none_left(mark: &str, patience: Duration, act: impl Fn()) -> bool {
     }
 }
 
+/// Processes whose mark begins so, those included that are just becoming another program.
+pub(crate) async fn marked_at_rest(mark: &str) -> Vec<Pid> {
+    let begun = Instant::now();
+    loop {
+        let found = look(mark);
+        if !found.unclear || begun.elapsed() >= UNCLEAR {
+            return found.carrying;
+        }
+        sleep(SHORTLY).await;
+    }
+}
+
 pub(crate) fn signal(processes: &[Pid], signal: Signal) {
     for pid in processes {
         // It may have gone by itself meanwhile.
@@ -50,14 +71,46 @@ pub(crate) fn signal(processes: &[Pid], signal: Signal) {
     }
 }
 
-/// Processes whose mark begins so. One that ended and was not yet waited for has no environment.
+/// Processes whose mark begins so, as far as one look tells.
 pub(crate) fn marked(mark: &str) -> Vec<Pid> {
+    look(mark).carrying
+}
+
+/// What one look at all processes found.
+struct Found {
+    carrying: Vec<Pid>,
+    /// Whether one was there that could not be told: it was just becoming another program.
+    unclear: bool,
+}
+
+fn look(mark: &str) -> Found {
     let variable = format!("{MARK}={mark}");
-    let carries = |pid: &i32| {
-        let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environ.split(|it| *it == 0).any(|it| it.starts_with(variable.as_bytes()))
-    };
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = processes.filter_map(|it| it.file_name().to_str()?.parse().ok());
-    pids.filter(carries).filter_map(Pid::from_raw).collect()
+    let pids = processes.filter_map(|it| it.file_name().to_str()?.parse().ok()).filter_map(Pid::from_raw);
+    let mut found = Found { carrying: Vec::new(), unclear: false };
+    for pid in pids {
+        match fs::read(format!("/proc/{pid}/environ")) {
+            Ok(environ) if environ.is_empty() => found.unclear |= is_becoming_another(pid),
+            Ok(environ) if environ.split(|it| *it == 0).any(|it| it.starts_with(variable.as_bytes())) => {
+                found.carrying.push(pid);
+            }
+            // One that is gone, or somebody else's.
+            Ok(_) | Err(_) => {}
+        }
+    }
+    found
+}
+
+/// Whether a process that had no environment was between two programs: the kernel had not laid out the new one's yet,
+/// or has meanwhile.
+fn is_becoming_another(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields: Vec<_> = stat.rsplit_once(") ").map(|it| it.1.split_whitespace().collect()).unwrap_or_default();
+    // Counted from the state, which is the third field: flags are the ninth, the environment is from the 50th to the 51st.
+    let (Some(state), Some(flags), Some([begin, end])) = (fields.first(), fields.get(6), fields.get(47..49)) else {
+        return false;
+    };
+    let gone_or_kernels = flags.parse::<u32>().is_ok_and(|it| it & (EXITING | KERNEL_THREAD) != 0);
+    let has_none = begin == end && *end != "0";
+    !gone_or_kernels && !has_none && !matches!(*state, "Z" | "X")
 }

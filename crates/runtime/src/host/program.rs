@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::drain::{Drain, End};
-use super::marked::{MARK, end_marked, marked, signal};
+use super::marked::{MARK, end_marked, marked, marked_at_rest, signal};
 use super::process::{Invocation, Stdin, spawn};
 use crate::{Chunk, ExecLimits, ExecOutput, Exit, Input, Result, random_hex};
 
@@ -51,7 +51,7 @@ impl HostProgram {
             End::Limit(kind) => (Exit::TimedOut(kind), self.limits.grace),
             End::Cancelled => (Exit::Cancelled, self.limits.grace),
         };
-        let left = u32::try_from(marked(&tree.0).len()).unwrap_or(u32::MAX);
+        let left = u32::try_from(marked_at_rest(&tree.0).await.len()).unwrap_or(u32::MAX);
         tell_group(&child, Signal::TERM);
         // A program that waits for a reader would not hear of its end.
         let ended = drain.while_reading(end_marked(&tree.0, grace)).await;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Seek, Write};
 use std::path::PathBuf;
 
-use coracle_runtime::{ContainerRuntime, ImageAct, ImageId, ImageRef};
+use coracle_runtime::{ContainerRuntime, ImageAct, ImageId, ImageRef, Result};
 use tar::{Builder, EntryType, Header};
 
 /// Its name. The digit goes up when the content changes.
@@ -21,18 +21,18 @@ const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nagent:x:1000:1000:agent:/ho
 const GROUP: &str = "root:x:0:\nagent:x:1000:\n";
 
 /// The image's id; imports it where it is missing. Tests are processes of their own, so a file is the lock.
-pub(super) async fn ensure(runtime: &dyn ContainerRuntime) -> ImageId {
+pub(super) async fn ensure(runtime: &dyn ContainerRuntime) -> Result<ImageId> {
     let tag = ImageRef::parse(IMAGE).unwrap();
     let lock = File::create(lock_file(runtime)).unwrap();
     lock.lock().unwrap();
-    let found = runtime.image(ImageAct::Find(vec![tag.clone()])).await.unwrap();
+    let found = runtime.image(ImageAct::Find(vec![tag.clone()])).await?;
     let env = [("PATH", "/bin"), FROM_IMAGE].map(|(name, value)| (name.to_owned(), value.to_owned()));
     // One with another environment was left by a run whose import did not work.
     if let Some(image) = found.iter().find(|it| env.iter().all(|(n, v)| it.env.contains(&format!("{n}={v}")))) {
-        return image.id.clone();
+        return Ok(image.id.clone());
     }
-    let made = runtime.image(ImageAct::Import { tar: tar(), tag, env: env.to_vec(), labels: vec![] }).await.unwrap();
-    made[0].id.clone()
+    let made = runtime.image(ImageAct::Import { tar: tar(), tag, env: env.to_vec(), labels: vec![] }).await?;
+    Ok(made[0].id.clone())
 }
 
 fn lock_file(runtime: &dyn ContainerRuntime) -> PathBuf {

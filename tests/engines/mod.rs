@@ -16,6 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use coracle_runtime::cli::{CliRuntime, Dialect, EngineSettings};
@@ -47,6 +48,8 @@ pub(crate) struct Case {
     /// A busybox, by id.
     pub(crate) image: ImageId,
     run: String,
+    /// Whether it may have made more than containers: what was never named is not looked for at the end.
+    more: AtomicBool,
     fake: Option<FakeRuntime>,
     scripted: Option<Scripted>,
     /// Configuration of the engine's program.
@@ -90,16 +93,29 @@ impl Case {
     }
 
     pub(crate) fn network_name(&self, name: &str) -> NetworkName {
+        self.makes_more();
         NetworkName::parse(format!("ct-{}-{name}", self.run)).unwrap()
     }
 
     /// An image tag of this case.
     pub(crate) fn tag(&self, name: &str) -> ImageRef {
+        self.makes_more();
         ImageRef::parse(format!("coracle-test-{name}:{}", self.run)).unwrap()
     }
 
+    /// For whatever is made.
     pub(crate) fn label(&self) -> (String, String) {
+        self.makes_more();
+        self.container_label()
+    }
+
+    /// For containers alone.
+    pub(crate) fn container_label(&self) -> (String, String) {
         (LABEL.to_owned(), self.run.clone())
+    }
+
+    fn makes_more(&self) {
+        self.more.store(true, Ordering::Relaxed);
     }
 
     /// Everything that this case made.
@@ -110,12 +126,15 @@ impl Case {
     /// A container of the busybox image that is removed with its case.
     pub(crate) fn spec(&self, name: &str) -> CreateSpec {
         let image = ImageRef::parse(IMAGE).unwrap();
-        CreateSpec { labels: [self.label()].into(), ..CreateSpec::new(self.name(name), image) }
+        CreateSpec { labels: [self.container_label()].into(), ..CreateSpec::new(self.name(name), image) }
     }
 
     async fn clean_up(&self) {
         for container in self.runtime.list(&self.mine()).await.unwrap() {
             self.runtime.remove(&container.id).await.unwrap();
+        }
+        if !self.more.load(Ordering::Relaxed) {
+            return;
         }
         for network in self.runtime.network(NetworkAct::List(self.mine())).await.unwrap() {
             self.runtime.network(NetworkAct::Remove(network.id)).await.unwrap();
@@ -156,6 +175,9 @@ async fn on_engines(rootless: bool, check: impl AsyncFn(&Case)) {
         }
         let case = case(&engine).await.unwrap_or_else(|err| panic!("{err}"));
         let checked = caught(check(&case)).await;
+        if checked.is_err() {
+            case.makes_more();
+        }
         case.clean_up().await;
         if let Err(panic) = checked {
             eprintln!("the check failed on {engine}");
@@ -200,10 +222,18 @@ async fn case(engine: &str) -> Result<Case, String> {
         },
         other => return Err(format!("CORACLE_ENGINES names `{other}`, which is no engine")),
     };
-    runtime.info().await.map_err(|err| format!("CORACLE_ENGINES names {engine}: {err}"))?;
-    let image = busybox::ensure(&*runtime).await;
+    let image = busybox::ensure(&*runtime).await.map_err(|err| format!("CORACLE_ENGINES names {engine}: {err}"))?;
     let run = format!("{}-{}", std::process::id(), random_hex::<4>());
-    Ok(Case { runtime, image, run, fake, scripted, _config: config, links: tempfile::tempdir().unwrap() })
+    Ok(Case {
+        runtime,
+        image,
+        run,
+        more: AtomicBool::default(),
+        fake,
+        scripted,
+        _config: config,
+        links: tempfile::tempdir().unwrap(),
+    })
 }
 
 fn settings(config: &Path) -> EngineSettings {

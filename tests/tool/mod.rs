@@ -43,6 +43,7 @@ mod strict;
 mod try_repo;
 mod users;
 mod values;
+mod verdict;
 mod work;
 mod yours;
 
@@ -59,6 +60,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use self::person::Person;
+use self::verdict::Verdict;
 use crate::engines::{Case, IMAGE, LABEL, engine_program, variable};
 
 /// One person with one state directory on one engine.
@@ -69,6 +71,7 @@ pub(crate) struct Tool<'a> {
     env: BTreeMap<String, String>,
     /// The library with a fake; `None` where the program is used.
     library: Option<Context>,
+    verdict: Option<Verdict>,
 }
 
 /// Runs a check with a fresh state directory on every engine, and destroys what is left.
@@ -111,6 +114,7 @@ impl<'a> Tool<'a> {
             (false, true) => config.replace("[security]", "[security]\ncross_session = \"all\""),
             (false, false) => format!("{config}\n[security]\ncross_session = \"all\"\n"),
         };
+        let verdict = Verdict::hand_over(case, person, &config, &root.path().join("state/coracle"));
         std::fs::write(root.path().join("config.toml"), config).unwrap();
         let env = person.env_in(root.path());
         if case.is_rootless() {
@@ -124,7 +128,7 @@ impl<'a> Tool<'a> {
             let options = Options { config: Some(root.path().join("config.toml")), ..Options::default() };
             Context::open(host, &options, Mouth::Call).unwrap().with_fake(fake)
         });
-        Self { case, root, env, library }
+        Self { case, root, env, library, verdict }
     }
 
     /// The working directory.
@@ -145,6 +149,13 @@ impl<'a> Tool<'a> {
     /// The state directory.
     pub(crate) fn state(&self) -> PathBuf {
         self.root.path().join("state/coracle")
+    }
+
+    /// What it found of its engine is for the next test.
+    fn hand_on_verdict(&self) {
+        if let Some(verdict) = &self.verdict {
+            verdict.take_back(&self.state());
+        }
     }
 
     pub(crate) async fn call(&self, call: Value) -> Value {
@@ -181,7 +192,7 @@ impl<'a> Tool<'a> {
     }
 
     pub(crate) fn create_call(&self, more: Value) -> Value {
-        let run = self.case.label().1;
+        let run = self.case.container_label().1;
         let mut call = json!({ "operation": "create", "image": IMAGE, "mount_cwd": false, "labels": { LABEL: run } });
         merge(call.as_object_mut().unwrap(), more);
         call

@@ -39,6 +39,11 @@ impl Person {
         self.with_env("PATH", format!("{}:{PATH}", programs.0.path().display()))
     }
 
+    /// Whether nothing but the configuration is theirs.
+    pub(super) fn is_plain(&self) -> bool {
+        self.env.len() == 1 && self.env["PATH"] == PATH
+    }
+
     pub(super) fn env_in(&self, root: &Path) -> BTreeMap<String, String> {
         let work = root.join("work").display().to_string();
         self.env.iter().map(|(name, value)| (name.clone(), value.replace("{work}", &work))).collect()
@@ -78,6 +83,7 @@ impl Person {
     async fn checked(&self, case: &Case, check: &impl AsyncFn(&Tool<'_>)) {
         let tool = Tool::new(case, self);
         let checked = caught(check(&tool)).await;
+        tool.hand_on_verdict();
         let all = json!({ "operation": "destroy_all", "confirm": true, "scope": "all", "include_persistent": true });
         tool.call(all).await;
         if tool.state().join("images").exists() {

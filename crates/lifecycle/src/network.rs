@@ -46,9 +46,10 @@ async fn shared(runtime: &dyn ContainerRuntime, store: &Store, name: &NetworkNam
         Err(Error::Busy { .. }) => return ours(runtime, store, name).await,
         lock => lock?,
     };
-    match ours(runtime, store, name).await {
-        Err(Error::NotFound { .. }) => make(runtime, store, name).await,
-        other => other,
+    match make(runtime, store, name).await {
+        // Somebody was faster, between the look and the lock.
+        Err(Error::Runtime(Engine::NetworkTaken(_))) => ours(runtime, store, name).await,
+        made => made,
     }
 }
 

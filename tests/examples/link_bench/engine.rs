@@ -146,7 +146,7 @@ impl Maker {
         };
         let dir = tempfile::tempdir().unwrap();
         let runtime: Arc<dyn ContainerRuntime> = Arc::new(connect(dialect, &dir));
-        let image = busybox::ensure(&*runtime).await;
+        let image = busybox::ensure(&*runtime).await.unwrap();
         let found = runtime.image(ImageAct::Find(vec![ImageRef::parse(IMAGE).unwrap()])).await.unwrap();
         let guest = coracle::guest::embedded(&found[0].arch).expect("`cargo xtask guest` was before the build");
         let program = guest.place(&dir.path().join("guest")).unwrap();

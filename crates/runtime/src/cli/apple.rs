@@ -294,7 +294,7 @@ pub(super) async fn image(client: &Client, act: ImageAct) -> Result<Vec<Image>> 
             }
         }
         ImageAct::Import { tar, tag, env, labels } => {
-            import(client, super::unpacked(tar)?, &tag, (&env, &labels)).await?;
+            import(client, super::images::unpacked(tar)?, &tag, (&env, &labels)).await?;
             find_images(client, &[tag.to_string()]).await
         }
         ImageAct::Commit { .. } => {

@@ -8,12 +8,13 @@ pub mod conf;
 pub mod detect;
 mod dialect;
 mod exec;
+mod images;
 mod link;
+mod networks;
 mod read;
 mod stacks;
 
 use std::fs::File;
-use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,12 +25,12 @@ use self::args::{Facts, Words};
 use self::client::Client;
 pub use self::dialect::Dialect;
 use crate::host::cgroup;
-use crate::host::process::{Finished, Stdin};
+use crate::host::process::Stdin;
 use crate::link::{Link, LinkSettings, SocketAt};
 use crate::{
     Capability, Container, ContainerId, ContainerPath, ContainerRuntime, Endpoint, EngineInfo, EngineKind, Error, Exec,
-    ExecOutput, GuestOn, Handle, Image, ImageAct, ImageId, ImageRef, LabelFilter, Network, NetworkAct, NetworkOn,
-    Placed, Removed, Result, Status, Usage,
+    ExecOutput, GuestOn, Handle, Image, ImageAct, LabelFilter, Network, NetworkAct, NetworkOn, Placed, Removed, Result,
+    Status, Usage,
 };
 
 /// How to reach an engine. Decided once, from configuration and host.
@@ -338,165 +339,21 @@ impl ContainerRuntime for CliRuntime {
     }
 
     async fn image(&self, act: ImageAct) -> Result<Vec<Image>> {
-        if self.dialect == Dialect::Apple {
-            return apple::image(&self.client, act).await;
-        }
-        match act {
-            ImageAct::Find(names) => self.find_images(&names.iter().map(ToString::to_string).collect::<Vec<_>>()).await,
-            ImageAct::Pull { image, deadline } => self.pull(image, deadline).await,
-            ImageAct::Import { tar, tag, env, labels } => {
-                let tar = unpacked(tar)?;
-                self.client
-                    .feed("import", args::import(self.dialect, &tag, &env, &labels), Stdin::File(tar), deadline::IMPORT)
-                    .await?;
-                self.find_images(&[tag.to_string()]).await
-            }
-            ImageAct::Commit { container, tag, labels, config } => {
-                let words = args::commit((self.dialect, self.facts), &container, tag.as_ref(), (&labels, &config));
-                let id = match self.client.ask("commit", words, deadline::COMMIT).await {
-                    Ok(ended) => read::committed(&ended.stdout.bytes())?,
-                    Err(failure) => return Err(self.blame(&container, failure).await),
-                };
-                self.find_images(&[id.to_string()]).await
-            }
-            ImageAct::Build(build) => {
-                // The builder that asks nobody, and takes neither mounts nor privileges.
-                let plain = ("DOCKER_BUILDKIT".to_owned(), "0".into());
-                let env = if self.dialect == Dialect::Docker { vec![plain] } else { Vec::new() };
-                let invocation = self.client.carrying((args::build(self.dialect, self.facts, &build), env));
-                self.client.finish("build", &invocation, Stdin::Empty, build.deadline).await?;
-                self.find_images(&[build.tag.to_string()]).await
-            }
-            ImageAct::List(filter) => {
-                let words = args::with_labels(Words::verb("image ls --quiet --no-trunc"), &filter);
-                let ended = self.list_images(words).await?;
-                let mut ids = read::ids(&ended.stdout.bytes());
-                ids.sort();
-                ids.dedup();
-                let mut found = self.find_images(&ids).await?;
-                // Podman gives images that carry any of the labels.
-                found.retain(|it| filter.admits(&it.labels));
-                Ok(found)
-            }
-            ImageAct::Tag { image, tag } => {
-                let words = args::tag(&image, &tag);
-                self.client.ask("tag", words, deadline::READ).await?;
-                Ok(Vec::new())
-            }
-            ImageAct::Remove(id) => self.remove_image(&id).await.map(|()| Vec::new()),
+        match self.dialect {
+            Dialect::Docker | Dialect::Podman => self.images(act).await,
+            Dialect::Apple => apple::image(&self.client, act).await,
         }
     }
 
     async fn network(&self, act: NetworkAct) -> Result<Vec<Network>> {
-        if self.dialect == Dialect::Apple {
-            return apple::network(&self.client, act).await;
-        }
-        match act {
-            NetworkAct::Find(name) => self.find_networks(&[name.to_string()]).await,
-            NetworkAct::Create { reach: false, .. } if self.dialect == Dialect::Podman => {
-                Err(Error::Unsupported { engine: self.kind(), capability: Capability::PartedNetwork })
-            }
-            NetworkAct::Create { name, labels, reach, internal } => {
-                let words = args::create_network(self.dialect, name.as_str(), &labels, (reach, internal));
-                match self.client.ask("network create", words, deadline::NETWORK).await {
-                    Ok(_) => self.find_networks(&[name.to_string()]).await,
-                    Err(_) if !self.find_networks(&[name.to_string()]).await?.is_empty() => {
-                        Err(Error::NetworkTaken(name))
-                    }
-                    Err(failure) => Err(failure),
-                }
-            }
-            NetworkAct::List(filter) => {
-                let words = args::with_labels(Words::verb("network ls --quiet --no-trunc"), &filter);
-                let ended = self.client.ask("network ls", words, deadline::NETWORK).await?;
-                self.find_networks(&read::ids(&ended.stdout.bytes())).await
-            }
-            NetworkAct::Remove(id) => {
-                // Podman removes a network in use when it is named by its id.
-                let Some(Network { name, .. }) = self.find_networks(std::slice::from_ref(&id)).await?.pop() else {
-                    return Ok(Vec::new());
-                };
-                let removed = self.client.ask("network rm", args::on("network rm", [&name]), deadline::NETWORK).await;
-                match removed {
-                    Err(failure) if !self.find_networks(&[id]).await?.is_empty() => Err(failure),
-                    _ => Ok(Vec::new()),
-                }
-            }
+        match self.dialect {
+            Dialect::Docker | Dialect::Podman => self.networks(act).await,
+            Dialect::Apple => apple::network(&self.client, act).await,
         }
     }
 }
 
-impl CliRuntime {
-    async fn find_images(&self, names: &[String]) -> Result<Vec<Image>> {
-        if names.is_empty() {
-            return Ok(Vec::new());
-        }
-        let ended = self.client.run("image inspect", args::on("image inspect", names), deadline::READ).await?;
-        if !ended.ok() && self.is_silent(&ended.stdout.bytes()) {
-            // No image of that name, or no engine: the engine's own list tells which.
-            self.list_images(Words::verb("image ls --quiet")).await?;
-            return Ok(Vec::new());
-        }
-        read::images(&ended.stdout.bytes())
-    }
-
-    /// Podman fails to list images when one of them is removed meanwhile, by anybody: a read is worth another try.
-    async fn list_images(&self, words: Words) -> Result<Finished> {
-        for _ in 0..4 {
-            match self.client.ask("image ls", words.clone(), deadline::READ).await {
-                Err(Error::Engine { .. }) => tokio::time::sleep(Duration::from_millis(50)).await,
-                other => return other,
-            }
-        }
-        self.client.ask("image ls", words, deadline::READ).await
-    }
-
-    async fn find_networks(&self, names: &[String]) -> Result<Vec<Network>> {
-        if names.is_empty() {
-            return Ok(Vec::new());
-        }
-        let ended = self.client.run("network inspect", args::on("network inspect", names), deadline::NETWORK).await?;
-        if !ended.ok() && self.is_silent(&ended.stdout.bytes()) {
-            self.client.ask("network ls", Words::verb("network ls --quiet"), deadline::NETWORK).await?;
-            return Ok(Vec::new());
-        }
-        read::read_networks(&ended.stdout.bytes())
-    }
-
-    /// Both engines print `[]` or nothing when they found nothing.
-    fn is_silent(&self, output: &[u8]) -> bool {
-        matches!(output.trim_ascii(), b"" | b"[]")
-    }
-
-    async fn pull(&self, image: ImageRef, within: Duration) -> Result<Vec<Image>> {
-        match self.client.ask("pull", args::pull(self.dialect, &image), within).await {
-            Ok(_) => self.find_images(&[image.completed().to_string()]).await,
-            Err(Error::Engine { excerpt, .. }) => Err(Error::PullFailed { image, excerpt }),
-            Err(other) => Err(other),
-        }
-    }
-
-    async fn remove_image(&self, id: &ImageId) -> Result<()> {
-        let removed = self.client.ask("image rm", args::on("image rm", [id.as_str()]), deadline::REMOVE).await;
-        match removed {
-            Err(failure) if !self.find_images(&[id.to_string()]).await?.is_empty() => Err(failure),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// An engine as root unpacks a compressed archive with programs of its own choice: ours are never compressed.
-fn unpacked(mut tar: File) -> Result<File> {
-    let refuse = |source| Error::Host { what: "cannot read the archive".into(), source };
-    let mut magic = [0; 4];
-    use std::io::Seek;
-    tar.rewind().map_err(refuse)?;
-    let count = tar.read(&mut magic).map_err(refuse)?;
-    tar.rewind().map_err(refuse)?;
-    let compressed: [&[u8]; 4] = [&[0x1f, 0x8b], b"BZh", &[0xfd, b'7', b'z'], &[0x28, 0xb5, 0x2f, 0xfd]];
-    if compressed.iter().any(|it| magic[..count].starts_with(it)) {
-        return Err(refuse(std::io::Error::other("it is compressed")));
-    }
-    tar.flush().map_err(refuse)?;
-    Ok(tar)
+/// Both engines print `[]` or nothing when they found nothing.
+fn is_silent(output: &[u8]) -> bool {
+    matches!(output.trim_ascii(), b"" | b"[]")
 }

@@ -113,7 +113,7 @@ impl CliRuntime {
             return Ok(Vec::new());
         }
         let ended = self.client.run("volume inspect", args::on("volume inspect", names), deadline::READ).await?;
-        if !ended.ok() && self.is_silent(&ended.stdout.bytes()) {
+        if !ended.ok() && super::is_silent(&ended.stdout.bytes()) {
             self.client.ask("volume ls", Words::verb("volume ls --quiet"), deadline::READ).await?;
             return Ok(Vec::new());
         }

@@ -1,0 +1,129 @@
+//! Images of Docker and Podman.
+
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::time::Duration;
+
+use super::args::{self, Words};
+use super::dialect::Dialect;
+use super::{CliRuntime, deadline, is_silent, read};
+use crate::host::process::{Finished, Stdin};
+use crate::{Error, Image, ImageAct, ImageId, ImageRef, LabelFilter, Result};
+
+/// How often images are looked for while others are removed.
+const LOOKS: usize = 5;
+
+impl CliRuntime {
+    pub(super) async fn images(&self, act: ImageAct) -> Result<Vec<Image>> {
+        match act {
+            ImageAct::Find(names) => self.find_images(&names.iter().map(ToString::to_string).collect::<Vec<_>>()).await,
+            ImageAct::Pull { image, deadline } => self.pull(image, deadline).await,
+            ImageAct::Import { tar, tag, env, labels } => {
+                let tar = unpacked(tar)?;
+                self.client
+                    .feed("import", args::import(self.dialect, &tag, &env, &labels), Stdin::File(tar), deadline::IMPORT)
+                    .await?;
+                self.find_images(&[tag.to_string()]).await
+            }
+            ImageAct::Commit { container, tag, labels, config } => {
+                let words = args::commit((self.dialect, self.facts), &container, tag.as_ref(), (&labels, &config));
+                let id = match self.client.ask("commit", words, deadline::COMMIT).await {
+                    Ok(ended) => read::committed(&ended.stdout.bytes())?,
+                    Err(failure) => return Err(self.blame(&container, failure).await),
+                };
+                self.find_images(&[id.to_string()]).await
+            }
+            ImageAct::Build(build) => {
+                // The builder that asks nobody, and takes neither mounts nor privileges.
+                let plain = ("DOCKER_BUILDKIT".to_owned(), "0".into());
+                let env = if self.dialect == Dialect::Docker { vec![plain] } else { Vec::new() };
+                let invocation = self.client.carrying((args::build(self.dialect, self.facts, &build), env));
+                self.client.finish("build", &invocation, Stdin::Empty, build.deadline).await?;
+                self.find_images(&[build.tag.to_string()]).await
+            }
+            ImageAct::List(filter) => self.images_with(&filter).await,
+            ImageAct::Tag { image, tag } => {
+                let words = args::tag(&image, &tag);
+                self.client.ask("tag", words, deadline::READ).await?;
+                Ok(Vec::new())
+            }
+            ImageAct::Remove(id) => self.remove_image(&id).await.map(|()| Vec::new()),
+        }
+    }
+
+    async fn find_images(&self, names: &[String]) -> Result<Vec<Image>> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ended = self.client.run("image inspect", args::on("image inspect", names), deadline::READ).await?;
+        if !ended.ok() && is_silent(&ended.stdout.bytes()) {
+            // No image of that name, or no engine: the engine's own list tells which. A name that no image has makes it short.
+            self.list_images(Words::verb("image ls --quiet --filter=reference=none")).await?;
+            return Ok(Vec::new());
+        }
+        read::images(&ended.stdout.bytes())
+    }
+
+    async fn images_with(&self, filter: &LabelFilter) -> Result<Vec<Image>> {
+        let words = args::with_labels(Words::verb("image ls --quiet --no-trunc"), filter);
+        let look = async || -> Result<_> {
+            let mut ids = read::ids(&self.list_images(words.clone()).await?.stdout.bytes());
+            ids.sort();
+            ids.dedup();
+            let found = self.find_images(&ids).await?;
+            Ok((!ids.is_empty() && found.is_empty(), found))
+        };
+        let (mut none_told, mut found) = look().await?;
+        for _ in 1..LOOKS {
+            // Podman tells of none when one of them is removed just then.
+            if none_told {
+                (none_told, found) = look().await?;
+            }
+        }
+        // Podman gives images that carry any of the labels.
+        found.retain(|it| filter.admits(&it.labels));
+        Ok(found)
+    }
+
+    /// Podman fails to list images when one of them is removed meanwhile, by anybody: a read is worth another try.
+    async fn list_images(&self, words: Words) -> Result<Finished> {
+        for _ in 1..LOOKS {
+            match self.client.ask("image ls", words.clone(), deadline::READ).await {
+                Err(Error::Engine { .. }) => tokio::time::sleep(Duration::from_millis(50)).await,
+                other => return other,
+            }
+        }
+        self.client.ask("image ls", words, deadline::READ).await
+    }
+
+    async fn pull(&self, image: ImageRef, within: Duration) -> Result<Vec<Image>> {
+        match self.client.ask("pull", args::pull(self.dialect, &image), within).await {
+            Ok(_) => self.find_images(&[image.completed().to_string()]).await,
+            Err(Error::Engine { excerpt, .. }) => Err(Error::PullFailed { image, excerpt }),
+            Err(other) => Err(other),
+        }
+    }
+
+    async fn remove_image(&self, id: &ImageId) -> Result<()> {
+        let removed = self.client.ask("image rm", args::on("image rm", [id.as_str()]), deadline::REMOVE).await;
+        match removed {
+            Err(failure) if !self.find_images(&[id.to_string()]).await?.is_empty() => Err(failure),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An engine as root unpacks a compressed archive with programs of its own choice: ours are never compressed.
+pub(super) fn unpacked(mut tar: File) -> Result<File> {
+    let refuse = |source| Error::Host { what: "cannot read the archive".into(), source };
+    let mut magic = [0; 4];
+    tar.rewind().map_err(refuse)?;
+    let count = tar.read(&mut magic).map_err(refuse)?;
+    tar.rewind().map_err(refuse)?;
+    let compressed: [&[u8]; 4] = [&[0x1f, 0x8b], b"BZh", &[0xfd, b'7', b'z'], &[0x28, 0xb5, 0x2f, 0xfd]];
+    if compressed.iter().any(|it| magic[..count].starts_with(it)) {
+        return Err(refuse(std::io::Error::other("it is compressed")));
+    }
+    tar.flush().map_err(refuse)?;
+    Ok(tar)
+}

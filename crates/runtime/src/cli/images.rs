@@ -127,3 +127,30 @@ pub(super) fn unpacked(mut tar: File) -> Result<File> {
     tar.flush().map_err(refuse)?;
     Ok(tar)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::scripted::podman;
+    use super::*;
+    use crate::ContainerRuntime;
+
+    #[tokio::test]
+    async fn images_are_listed_while_another_is_removed() {
+        let id = "1".repeat(64);
+        let image =
+            format!(r#"[{{"Id":"{id}","Architecture":"amd64","Created":"2026-01-01T00:00:00Z","Config":{{}}}}]"#);
+        // The other is there in the first list alone, and fails what is asked with it.
+        let script = format!(
+            "case \"$*\" in\n\
+             *reference=none*) ;;\n\
+             *'image ls'*) echo {id}; [ -e \"$TMPDIR/gone\" ] || echo 2222 ;;\n\
+             *'image inspect'*2222*) touch \"$TMPDIR/gone\"; echo 'Error: layer not known' >&2; exit 125 ;;\n\
+             *'image inspect'*) echo '{image}' ;;\n\
+             *) exit 1 ;;\n\
+             esac"
+        );
+        let (engine, _temp) = podman(&script);
+        let found = engine.image(ImageAct::List(LabelFilter::default())).await.unwrap();
+        assert_eq!(found.iter().map(|it| it.id.to_string()).collect::<Vec<_>>(), [format!("sha256:{id}")]);
+    }
+}

@@ -104,22 +104,8 @@ async fn complaints(mut pipe: ChildStderr) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
-    use super::super::{Dialect, EngineSettings};
+    use super::super::scripted::docker as engine;
     use super::*;
-
-    /// An engine that is a script, in a directory of its own.
-    fn engine(script: &str) -> (CliRuntime, tempfile::TempDir) {
-        let temp = tempfile::tempdir().unwrap();
-        let program = temp.path().join("engine");
-        std::fs::write(&program, format!("#!/bin/sh\n{script}")).unwrap();
-        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
-        let dir = || temp.path().to_owned();
-        let (program, home, config_dir, temp_dir) = (Some(program), dir(), dir(), dir());
-        let settings = EngineSettings { program, endpoint: None, config_dir, home, runtime_dir: None, temp_dir };
-        (CliRuntime::connect(Dialect::Docker, &settings).unwrap(), temp)
-    }
 
     fn id() -> ContainerId {
         ContainerId::parse("a".repeat(64)).unwrap()

@@ -12,6 +12,8 @@ mod images;
 mod link;
 mod networks;
 mod read;
+#[cfg(test)]
+mod scripted;
 mod stacks;
 
 use std::fs::File;

@@ -50,6 +50,6 @@ impl CliRuntime {
             self.client.ask("network ls", Words::verb("network ls --quiet"), deadline::NETWORK).await?;
             return Ok(Vec::new());
         }
-        read::read_networks(&ended.stdout.bytes())
+        read::networks(&ended.stdout.bytes())
     }
 }

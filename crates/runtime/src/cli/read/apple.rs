@@ -237,7 +237,7 @@ struct PlatformJson {
 #[derive(Deserialize, Default)]
 struct VariantConfigJson {
     #[serde(default)]
-    config: super::ImageConfigJson,
+    config: super::image::ImageConfigJson,
 }
 
 impl VariantJson {

@@ -131,3 +131,16 @@ pub(super) fn oci_arch(arch: &str) -> String {
     }
     .to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rootless_podman_on_version_1_keeps_no_limit() {
+        let json = r#"{"host":{"arch":"amd64","cgroupVersion":"v1","security":{"rootless":true}},
+            "store":{"graphRoot":"/g"},"version":{"Version":"4.3.1"}}"#;
+        let it = info(Dialect::Podman, json.as_bytes(), ("local", "/root".as_ref())).unwrap();
+        assert_eq!((it.version.as_str(), it.ignored_limits.join(" ").as_str()), ("4.3.1", "memory cpus pids"));
+    }
+}

@@ -1,0 +1,97 @@
+//! Images, as Docker and Podman tell of them.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{array, image_id};
+use crate::{Image, ImageConfig, Result};
+
+pub(in crate::cli) fn images(json: &[u8]) -> Result<Vec<Image>> {
+    array::<ImageJson>("image inspect", json)?.into_iter().map(ImageJson::read).collect()
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct ImageJson {
+    id: String,
+    repo_tags: Option<Vec<String>>,
+    repo_digests: Option<Vec<String>>,
+    #[serde(default)]
+    config: Option<ImageConfigJson>,
+    architecture: String,
+    #[serde(default)]
+    size: u64,
+    created: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct ImageConfigJson {
+    pub(super) labels: Option<BTreeMap<String, String>>,
+    pub(super) env: Option<Vec<String>>,
+    pub(super) entrypoint: Option<Vec<String>>,
+    pub(super) cmd: Option<Vec<String>>,
+    pub(super) volumes: Option<BTreeMap<String, serde::de::IgnoredAny>>,
+    #[serde(default)]
+    pub(super) user: String,
+    #[serde(default)]
+    pub(super) working_dir: String,
+}
+
+impl From<ImageConfigJson> for ImageConfig {
+    /// What can be said in several ways is said in one: engines cannot take back what a container was made with, so that
+    /// an image of one names root and the root directory where its own image is silent.
+    fn from(it: ImageConfigJson) -> Self {
+        let words = |words: Option<Vec<String>>| words.filter(|it| it[..] != [""]).unwrap_or_default();
+        let is_root = matches!(it.user.as_str(), "0" | "root" | "0:0" | "root:root");
+        Self {
+            entrypoint: words(it.entrypoint),
+            cmd: words(it.cmd),
+            user: if is_root { String::new() } else { it.user },
+            workdir: if it.working_dir == "/" { String::new() } else { it.working_dir },
+        }
+    }
+}
+
+impl ImageJson {
+    fn read(self) -> Result<Image> {
+        let mut config = self.config.unwrap_or_default();
+        Ok(Image {
+            id: image_id(&self.id)?,
+            tags: self.repo_tags.unwrap_or_default(),
+            digest: self.repo_digests.unwrap_or_default().first().and_then(|it| Some(it.split_once('@')?.1.to_owned())),
+            labels: config.labels.take().unwrap_or_default(),
+            env: config.env.iter().flatten().filter(|it| *it != "HOSTNAME=").cloned().collect(),
+            volumes: config.volumes.iter().flatten().map(|(path, _)| path.clone()).collect(),
+            config: ImageConfig::from(config),
+            arch: self.architecture,
+            size_bytes: self.size,
+            created: self.created,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_engines_tell_the_same_image_that_was_committed() {
+        let image = |id: &str, config: &str| {
+            let json = format!(
+                r#"[{{"Id":"{id}","RepoTags":["x:1"],"RepoDigests":[],"Config":{config},"Architecture":"amd64","Size":7,
+                "Created":"2026-01-01T00:00:00Z"}}]"#
+            );
+            images(json.as_bytes()).unwrap().remove(0)
+        };
+        let docker = image(
+            &format!("sha256:{}", "b".repeat(64)),
+            r#"{"User":"0:0","Env":["A=b"],"Entrypoint":[""],"Cmd":["x"],"WorkingDir":"/","Volumes":null,"Labels":null}"#,
+        );
+        let podman = image(&"b".repeat(64), r#"{"User":"root","Env":["A=b","HOSTNAME="],"Cmd":["x"]}"#);
+        assert_eq!(docker, podman);
+        assert_eq!(docker.config, ImageConfig { cmd: vec!["x".into()], ..ImageConfig::default() });
+        assert_eq!(image(&"b".repeat(64), r#"{"Volumes":{"/data":{}}}"#).volumes, ["/data"]);
+    }
+}

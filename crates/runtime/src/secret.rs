@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Bytes that must not be seen: no `Display`, no `Serialize`, a blank `Debug`.
 ///
-/// `reveal` is called where the bytes are used; `xtask/tests/tidy.rs` counts those places.
+/// `reveal` is called where the bytes are used; `xtask/tests/tidy/reveals.rs` counts those places.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Vec<u8>);
 

@@ -1,0 +1,101 @@
+//! Files and links of a container, one by one into an archive. What cannot go in is told with its reason.
+
+use coracle_runtime::archive::Writer;
+use coracle_runtime::link::Walk;
+use coracle_runtime::link::wire::{FaultCode, Kind as FileKind};
+use coracle_runtime::{ContainerPath, Error as Engine};
+use tokio::time::{Instant, timeout_at};
+
+use super::{Inside, relative};
+use crate::save::manifest::Item;
+use crate::save::{PRUNED, Trouble};
+
+impl Inside<'_> {
+    /// Everything below a directory of the item.
+    pub(super) async fn add_all(&self, writer: &mut Writer, item: &mut Item, dir: &str) -> Result<(), Trouble> {
+        let above = format!("{}/{dir}", item.path.as_str().trim_end_matches('/'));
+        let Ok(root) = ContainerPath::parse(&above) else {
+            item.left_out.add(dir, "its name is none that can be kept");
+            return Ok(());
+        };
+        let prune = PRUNED.iter().map(|it| (*it).to_owned()).collect();
+        let within = self.until.saturating_duration_since(Instant::now());
+        let (met, more) = self.met(Some(Walk { prune, within, ..Walk::all(root) })).await?;
+        if more {
+            return Err(Trouble::Odd("there are more files than can be looked at"));
+        }
+        for it in met {
+            match relative(&it.path, item.path.as_str()).filter(|_| !it.odd) {
+                Some(path) => self.add(writer, item, &path).await?,
+                None => item.left_out.add(&it.path, "its name is none that can be kept"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a file or link, or says why not.
+    pub(super) async fn add(&self, writer: &mut Writer, item: &mut Item, path: &str) -> Result<(), Trouble> {
+        let inside = format!("{}/{path}", item.path.as_str().trim_end_matches('/'));
+        let name = format!("{}/{path}", item.top());
+        let (entry, mut content) = match self.link.open_file(self.at(&inside), 0, u64::MAX >> 1).await {
+            Ok(opened) => opened,
+            Err(Engine::Refused(fault)) if fault.code == FaultCode::WrongKind => {
+                return self.add_link(writer, item, (path, &inside, &name)).await;
+            }
+            Err(Engine::Refused(fault)) => {
+                item.left_out.add(path, reason(fault.code));
+                return Ok(());
+            }
+            Err(err) => return Err(err.into()),
+        };
+        let mtime = u64::try_from(entry.changed_ns / 1_000_000_000).unwrap_or(0);
+        let mut growing = writer.begin(&name, entry.mode & 0o777, mtime)?;
+        loop {
+            match timeout_at(self.until, content.next()).await.map_err(|_| Trouble::TooSlow)? {
+                Ok(Some(piece)) => growing.write(&piece)?,
+                Ok(None) => break,
+                Err(Engine::Refused(fault)) => {
+                    drop(growing);
+                    item.left_out.add(path, reason(fault.code));
+                    return Ok(());
+                }
+                Err(err) => return Err(err.into()),
+            }
+        }
+        growing.end()?;
+        Ok(())
+    }
+
+    async fn add_link(
+        &self,
+        writer: &mut Writer,
+        item: &mut Item,
+        (path, inside, name): (&str, &str, &str),
+    ) -> Result<(), Trouble> {
+        let entry = match self.link.stat(self.at(inside)).await {
+            Ok(entry) => entry,
+            Err(Engine::Refused(fault)) => {
+                item.left_out.add(path, reason(fault.code));
+                return Ok(());
+            }
+            Err(err) => return Err(err.into()),
+        };
+        match (entry.kind, entry.link) {
+            (FileKind::Link, Some(target)) => {
+                if !writer.link_within(name, &target)? {
+                    item.left_out.add(path, format!("it is a link out of the tree, to `{}`", target.escape_debug()));
+                }
+            }
+            _ => item.left_out.add(path, "it is neither a file nor a link"),
+        }
+        Ok(())
+    }
+}
+
+fn reason(code: FaultCode) -> &'static str {
+    match code {
+        FaultCode::NotFound => "it went while it was saved",
+        FaultCode::Denied => "it may not be read",
+        _ => "it cannot be read",
+    }
+}

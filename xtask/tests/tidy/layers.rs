@@ -1,0 +1,86 @@
+//! Which crate may know which.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::project::metadata;
+
+/// Crate, and the crates of the project that it may know.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("guest", &[]),
+    ("runtime", &["guest"]),
+    ("lifecycle", &["runtime"]),
+    ("provision", &["runtime"]),
+    ("images", &["runtime"]),
+    ("compose", &["runtime"]),
+    ("jobs", &["runtime"]),
+    ("workspace", &["runtime"]),
+    ("sandbox", &["runtime"]),
+    ("worker", &["guest", "runtime", "workspace", "sandbox"]),
+    ("tool", &["runtime", "lifecycle", "provision", "images", "compose", "jobs", "workspace", "sandbox"]),
+];
+
+/// Packages at the end of every arrow: they may know all or none, and nobody knows them.
+const TESTS: &str = "coracle-tests";
+const XTASK: &str = "xtask";
+
+fn layer(package: &str) -> Option<&str> {
+    if package == "coracle" { Some("tool") } else { package.strip_prefix("coracle-") }
+}
+
+fn wrong_arrows(metadata: &Value) -> Vec<String> {
+    let packages = metadata["packages"].as_array().expect("cargo names the packages");
+    let names: BTreeSet<&str> = packages.iter().filter_map(|it| it["name"].as_str()).collect();
+    let mut faults = vec![];
+    for package in packages {
+        let name = package["name"].as_str().expect("a package has a name");
+        let arrows = package["dependencies"].as_array().expect("a package lists its dependencies");
+        let known: Vec<&str> =
+            arrows.iter().filter_map(|it| it["name"].as_str()).filter(|it| names.contains(it)).collect();
+        let allowed = match name {
+            TESTS => continue,
+            XTASK => Some(&[][..]),
+            _ => layer(name).and_then(|layer| LAYERS.iter().find(|(it, _)| *it == layer)).map(|(_, allowed)| *allowed),
+        };
+        let Some(allowed) = allowed else {
+            faults.push(format!("{name}: has no place in LAYERS"));
+            continue;
+        };
+        let bad = known.iter().filter(|it| **it != name && !layer(it).is_some_and(|it| allowed.contains(&it)));
+        faults.extend(bad.map(|it| format!("{name} may not know {it}")));
+    }
+    faults
+}
+
+#[test]
+fn crates_know_only_what_lies_below() {
+    assert_eq!(wrong_arrows(&metadata(".")), Vec::<String>::new());
+}
+
+#[test]
+fn a_wrong_arrow_is_found() {
+    let package = |name: &str, knows: &[&str]| {
+        let knows: Vec<Value> = knows.iter().map(|it| json!({ "name": it })).collect();
+        json!({ "name": name, "dependencies": knows })
+    };
+    let packages = [
+        package("coracle-runtime", &["serde", "coracle-tests"]),
+        package("coracle-images", &["coracle-runtime", "coracle-lifecycle"]),
+        package("coracle-lifecycle", &["coracle-runtime", "xtask"]),
+        package("coracle", &["coracle-images", "coracle-lifecycle"]),
+        package("coracle-common", &[]),
+        package("coracle-tests", &["coracle", "coracle-runtime"]),
+        package("xtask", &["coracle-runtime"]),
+    ];
+    assert_eq!(
+        wrong_arrows(&json!({ "packages": packages })),
+        [
+            "coracle-runtime may not know coracle-tests",
+            "coracle-images may not know coracle-lifecycle",
+            "coracle-lifecycle may not know xtask",
+            "coracle-common: has no place in LAYERS",
+            "xtask may not know coracle-runtime",
+        ]
+    );
+}

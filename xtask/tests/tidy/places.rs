@@ -1,0 +1,81 @@
+//! Calls that only some files may hold, and words that none may.
+
+use super::code::{code, has_word, without_unit_tests};
+use super::project::{Source, rust_files, source};
+
+/// Where programs are started, and where the environment is read and threads may wait.
+const SPAWNING: &[&str] = &["crates/runtime/src/host/process.rs", "xtask/src/sh.rs"];
+const ENVIRONMENT: &[&str] =
+    &["crates/guest/src/main.rs", "crates/tool/src/host.rs", "crates/worker/src/main.rs", "xtask/src/sh.rs"];
+
+/// What no file may hold, or only some; in code, not in remarks and texts.
+fn misplaced(source: &Source) -> Vec<String> {
+    let code = code(&source.text);
+    let outside_tests = without_unit_tests(&code);
+    let path = source.path.as_str();
+    let is_test = path.starts_with("tests/") || path.contains("/tests/");
+    let mut faults = vec![];
+    let mut forbid = |what: &str, found: bool, allowed: bool| {
+        if found && !allowed {
+            faults.push(format!("{path}: {what}"));
+        }
+    };
+    let imported = code.lines().any(|it| it.contains("process::{") && has_word(it, "Command"));
+    let spawns =
+        (outside_tests.contains("process::Command") && !outside_tests.contains("process::CommandExt")) || imported;
+    forbid("starts programs", spawns, is_test || SPAWNING.contains(&path));
+    let reads =
+        ["env::var(", "env::var_os(", "env::vars(", "env::vars_os("].iter().any(|it| outside_tests.contains(it));
+    forbid("reads the environment", reads, is_test || ENVIRONMENT.contains(&path));
+    let waived = outside_tests.contains("disallowed_methods");
+    forbid("lifts a ban", waived, is_test || SPAWNING.contains(&path) || ENVIRONMENT.contains(&path));
+    // The played engine is a process of its own, without a runtime that this could block.
+    let may_sleep = ["xtask/src/sh.rs", "tests/programs/container/faults.rs"].contains(&path);
+    forbid("sleeps in a thread", code.contains("thread::sleep"), may_sleep);
+    forbid("is unsafe", has_word(&code, "unsafe"), path.starts_with("crates/guest/"));
+    forbid("ignores a test", code.contains("#[ignore"), false);
+    forbid("silences a lint without a reason", code.contains("#[allow(") || code.contains("#![allow("), false);
+    forbid("is not done", code.contains("todo!") || code.contains("unimplemented!"), false);
+    let names_nothing = |it: &str| ["utils", "util", "common", "helpers", "misc"].contains(&it.trim_end_matches(".rs"));
+    forbid("has a name that names nothing", path.split('/').any(names_nothing), false);
+    faults
+}
+
+#[test]
+fn dangerous_calls_stay_in_their_places() {
+    let faults: Vec<String> = rust_files().iter().flat_map(misplaced).collect();
+    assert_eq!(faults, Vec::<String>::new());
+}
+
+#[test]
+fn a_misplaced_call_is_found() {
+    for (path, text, fault) in [
+        ("crates/images/src/pull.rs", "let it = std::process::Command::new(\"docker\");", "starts programs"),
+        ("crates/images/src/pull.rs", "use tokio::process::{Child, Command};", "starts programs"),
+        ("crates/images/src/pull.rs", "let it = std::env::var(\"HOME\");", "reads the environment"),
+        ("crates/tool/src/call.rs", "#[expect(clippy::disallowed_methods, reason = \"why\")]", "lifts a ban"),
+        ("tests/crash.rs", "std::thread::sleep(second);", "sleeps in a thread"),
+        ("crates/runtime/src/host/fs.rs", "unsafe { close(3) }", "is unsafe"),
+        ("tests/crash.rs", "#[ignore = \"slow\"]\nfn it() {}", "ignores a test"),
+        ("tests/crash.rs", "#![allow(dead_code)]", "silences a lint without a reason"),
+        ("crates/jobs/src/read.rs", "fn read() { todo!() }", "is not done"),
+        ("crates/jobs/src/utils.rs", "", "has a name that names nothing"),
+        ("crates/jobs/src/common/page.rs", "", "has a name that names nothing"),
+    ] {
+        assert_eq!(misplaced(&source(path, text)), [format!("{path}: {fault}")]);
+    }
+}
+
+#[test]
+fn a_call_in_its_place_and_a_word_in_a_text_are_fine() {
+    for (path, text) in [
+        ("crates/runtime/src/host/process.rs", "tokio::process::Command::new(program)"),
+        ("crates/tool/src/host.rs", "std::env::vars_os()"),
+        ("crates/tool/src/cli.rs", "use std::process::ExitCode;\nclap::Command::new(\"coracle\")"),
+        ("crates/guest/src/start.rs", "unsafe { fork() }"),
+        ("crates/jobs/src/read.rs", "// todo!() and unsafe\nlet it = \"std::env::var(\"; let c = '\"'; // #[ignore]"),
+        ("crates/jobs/src/quote.rs", "fn quote() {}\n#[cfg(test)]\nmod tests {\n    use std::process::Command;\n}"),
+    ] {
+        assert_eq!(misplaced(&source(path, text)), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,67 @@
+//! Where the bytes of secrets are used.
+
+use super::code::{code, without_unit_tests};
+use super::project::{Source, rust_files, source};
+
+/// Where the bytes of a secret are used, and how often in each file: keys of labels, and frames to a guest.
+const REVEALING: &[(&str, usize)] = &[
+    // Keys of HMAC.
+    ("crates/runtime/src/labels.rs", 3),
+    // What a guest is given.
+    ("crates/runtime/src/link/session.rs", 3),
+    ("crates/runtime/src/link/relay.rs", 1),
+    // What a program is given on a descriptor, and how long that is.
+    ("crates/runtime/src/link/command.rs", 2),
+    // What the proxy knows a sandbox by.
+    ("crates/worker/src/llm/http.rs", 1),
+    // The proxy: keys and credentials on their way out, and looked for in what comes back.
+    ("crates/sandbox/src/proxy/grants.rs", 1),
+    ("crates/sandbox/src/proxy/model/mod.rs", 2),
+    ("crates/sandbox/src/proxy/model/scrub.rs", 2),
+    ("crates/sandbox/src/proxy/git/mod.rs", 4),
+    // What files are searched for.
+    ("crates/runtime/src/link/walk.rs", 1),
+    // What is looked for in texts, to take it out.
+    ("crates/runtime/src/redact/mod.rs", 1),
+    // The environment of the person's own GitHub program.
+    ("crates/runtime/src/host/gh.rs", 1),
+    // What no variable can hold, what a profile says, and what may stand in a record.
+    ("crates/provision/src/env/select.rs", 1),
+    ("crates/provision/src/env/session.rs", 3),
+    // The lines of a key, to look for them in files.
+    ("crates/provision/src/ssh.rs", 1),
+    // The search path, and the address of a proxy.
+    ("crates/tool/src/ops/create/person.rs", 1),
+    ("crates/tool/src/ops/create/bench.rs", 1),
+    // What the person's own git is started with, and what is remembered of a token.
+    ("crates/tool/src/sandbox/home.rs", 1),
+    ("crates/tool/src/sandbox/devcontainer/record.rs", 1),
+    ("crates/sandbox/src/container/mod.rs", 2),
+    ("crates/sandbox/src/container/prepare.rs", 1),
+];
+
+/// Files outside tests that call `reveal` otherwise than [`REVEALING`] says.
+fn revealing(files: &[Source]) -> Vec<String> {
+    let shipped = files.iter().filter(|it| it.path.starts_with("crates/") && !it.path.contains("/tests/"));
+    let counted = shipped.map(|it| (&it.path, without_unit_tests(&code(&it.text)).matches(".reveal()").count()));
+    let allowed = |path: &str| REVEALING.iter().find(|it| it.0 == path).map_or(0, |it| it.1);
+    let wrong = counted.filter(|(path, count)| *count != allowed(path));
+    wrong.map(|(path, count)| format!("{path}: reveals {count} times, not {}", allowed(path))).collect()
+}
+
+#[test]
+fn secrets_are_revealed_only_where_their_bytes_are_used() {
+    assert_eq!(revealing(&rust_files()), Vec::<String>::new());
+}
+
+#[test]
+fn a_secret_that_is_revealed_elsewhere_is_found() {
+    let files = [
+        source("crates/jobs/src/read.rs", "let it = secret.reveal(); // not .reveal()"),
+        source("crates/jobs/src/wait.rs", "#[cfg(test)]\nmod tests { fn it() { secret.reveal() } }"),
+        source("crates/runtime/src/labels.rs", ""),
+    ];
+    let expected =
+        ["crates/jobs/src/read.rs: reveals 1 times, not 0", "crates/runtime/src/labels.rs: reveals 0 times, not 3"];
+    assert_eq!(revealing(&files), expected);
+}

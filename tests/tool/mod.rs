@@ -158,6 +158,16 @@ impl<'a> Tool<'a> {
         }
     }
 
+    /// Whatever a test let its session see: what is left of all of them goes.
+    fn may_destroy_all(&self) {
+        let file = self.root.path().join("config.toml");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let all = "cross_session = \"all\"";
+        let text =
+            ["none", "use"].iter().fold(text, |text, it| text.replace(&format!("cross_session = \"{it}\""), all));
+        std::fs::write(file, text).unwrap();
+    }
+
     pub(crate) async fn call(&self, call: Value) -> Value {
         self.call_text(call.to_string()).await
     }

@@ -84,6 +84,7 @@ impl Person {
         let tool = Tool::new(case, self);
         let checked = caught(check(&tool)).await;
         tool.hand_on_verdict();
+        tool.may_destroy_all();
         let all = json!({ "operation": "destroy_all", "confirm": true, "scope": "all", "include_persistent": true });
         tool.call(all).await;
         if tool.state().join("images").exists() {

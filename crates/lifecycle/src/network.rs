@@ -7,7 +7,7 @@ use coracle_runtime::{
 };
 
 use crate::networks::LONE;
-use crate::record::Record;
+use crate::record::{Record, State};
 use crate::{Error, Kind, Result, Store};
 
 /// The network that all of our containers share on an engine that keeps its members apart. Podman parts networks and
@@ -83,10 +83,16 @@ async fn make(runtime: &dyn ContainerRuntime, store: &Store, name: &NetworkName)
 }
 
 /// Removes the network that all containers share when the last of them goes. Whoever is making one holds it.
+///
+/// Of several that go at once each finds the others' records, so those that are going do not count: who is too early is
+/// refused by the engine, and the last one is not. They take turns, or one would keep another from its try.
 pub(crate) async fn drop_shared(runtime: &dyn ContainerRuntime, store: &Store, last: &Record) -> Result<()> {
     let Some(name) = lone(runtime, store) else { return Ok(()) };
+    let _turn = store.common_lock("network").await?;
     let Some(_mine) = store.try_own_network()? else { return Ok(()) };
-    if store.records()?.iter().any(|it| it.record_id != last.record_id && it.engine == last.engine) {
+    let stays =
+        |it: &Record| it.record_id != last.record_id && it.engine == last.engine && it.state != State::Destroying;
+    if store.records()?.iter().any(stays) {
         return Ok(());
     }
     match ours(runtime, store, &name).await {
@@ -100,4 +106,37 @@ pub(crate) async fn drop_shared(runtime: &dyn ContainerRuntime, store: &Store, l
 pub(crate) fn now() -> jiff::Timestamp {
     let now = jiff::Timestamp::now();
     now.round(jiff::Unit::Millisecond).unwrap_or(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::{FakeRuntime, LabelNamespace};
+
+    use super::*;
+    use crate::record::tests::record;
+
+    #[tokio::test]
+    async fn the_last_of_those_that_go_at_once_takes_the_network_along() {
+        let (fake, dir) = (FakeRuntime::new(), tempfile::tempdir().unwrap());
+        let store = Store::open(dir.path(), LabelNamespace::parse("coracle").unwrap()).unwrap();
+        place(&fake, &store, &NetworkAsk::Bridge).await.unwrap();
+        let there = async || {
+            let name = lone(&fake, &store).unwrap();
+            !fake.network(NetworkAct::Find(name)).await.unwrap().is_empty()
+        };
+        let [one, other] = ["one", "other"].map(|it| Record { state: State::Destroying, ..record(it) });
+        let staying = Record { state: State::Ready, ..record("staying") };
+        for it in [&one, &other, &staying] {
+            store.save(it).unwrap();
+        }
+        drop_shared(&fake, &store, &one).await.unwrap();
+        assert!(there().await, "one stays on it");
+        store.forget(&staying.name).unwrap();
+        let making = store.hold_network().await.unwrap();
+        drop_shared(&fake, &store, &one).await.unwrap();
+        assert!(there().await, "somebody is making one");
+        drop(making);
+        drop_shared(&fake, &store, &one).await.unwrap();
+        assert!(!there().await, "the other goes, too");
+    }
 }

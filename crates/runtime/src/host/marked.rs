@@ -28,7 +28,7 @@ const KERNEL_THREAD: u32 = 0x0020_0000;
 
 /// TERM, and KILL for what is there after `grace`. Whether nothing is left.
 pub(crate) async fn end_marked(mark: &str, grace: Duration) -> bool {
-    signal(&marked(mark), Signal::TERM);
+    signal(&marked_at_rest(mark).await, Signal::TERM);
     if none_left(mark, grace, || {}).await {
         return true;
     }

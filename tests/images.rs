@@ -30,6 +30,7 @@ struct Kitchen<'a> {
 impl<'a> Kitchen<'a> {
     /// The namespace is that of the case's own label: what goes into an image is removed with its case.
     fn new(case: &'a Case) -> Self {
+        case.makes_more();
         let namespace = LabelNamespace::parse("coracle-test").unwrap();
         let signer = Signer::new(namespace, Secret::new(random_hex::<32>().into_bytes()), 1000);
         Self { case, state: tempfile::tempdir().unwrap(), signer }

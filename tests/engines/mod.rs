@@ -114,7 +114,8 @@ impl Case {
         (LABEL.to_owned(), self.run.clone())
     }
 
-    fn makes_more(&self) {
+    /// Its containers may become images, which have their labels.
+    pub(crate) fn makes_more(&self) {
         self.more.store(true, Ordering::Relaxed);
     }
 

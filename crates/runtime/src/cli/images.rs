@@ -10,7 +10,7 @@ use super::{CliRuntime, deadline, is_silent, read};
 use crate::host::process::{Finished, Stdin};
 use crate::{Error, Image, ImageAct, ImageId, ImageRef, LabelFilter, Result};
 
-/// How often images are looked for while others are removed.
+/// How often a list is asked for while images are removed.
 const LOOKS: usize = 5;
 
 impl CliRuntime {
@@ -55,8 +55,14 @@ impl CliRuntime {
         if names.is_empty() {
             return Ok(Vec::new());
         }
-        let ended = self.client.run("image inspect", args::on("image inspect", names), deadline::READ).await?;
-        if !ended.ok() && is_silent(&ended.stdout.bytes()) {
+        let look = || self.client.run("image inspect", args::on("image inspect", names), deadline::READ);
+        let tells_none = |it: &Finished| !it.ok() && is_silent(&it.stdout.bytes());
+        let mut ended = look().await?;
+        if self.dialect == Dialect::Podman && names.len() > 1 && tells_none(&ended) {
+            // It tells of none when one of them is removed just then. By now that one is missing, and the others are told.
+            ended = look().await?;
+        }
+        if tells_none(&ended) {
             // No image of that name, or no engine: the engine's own list tells which. A name that no image has makes it short.
             self.list_images(Words::verb("image ls --quiet --filter=reference=none")).await?;
             return Ok(Vec::new());
@@ -66,20 +72,10 @@ impl CliRuntime {
 
     async fn images_with(&self, filter: &LabelFilter) -> Result<Vec<Image>> {
         let words = args::with_labels(Words::verb("image ls --quiet --no-trunc"), filter);
-        let look = async || -> Result<_> {
-            let mut ids = read::ids(&self.list_images(words.clone()).await?.stdout.bytes());
-            ids.sort();
-            ids.dedup();
-            let found = self.find_images(&ids).await?;
-            Ok((!ids.is_empty() && found.is_empty(), found))
-        };
-        let (mut none_told, mut found) = look().await?;
-        for _ in 1..LOOKS {
-            // Podman tells of none when one of them is removed just then.
-            if none_told {
-                (none_told, found) = look().await?;
-            }
-        }
+        let mut ids = read::ids(&self.list_images(words).await?.stdout.bytes());
+        ids.sort();
+        ids.dedup();
+        let mut found = self.find_images(&ids).await?;
         // Podman gives images that carry any of the labels.
         found.retain(|it| filter.admits(&it.labels));
         Ok(found)
@@ -135,22 +131,24 @@ mod tests {
     use crate::ContainerRuntime;
 
     #[tokio::test]
-    async fn images_are_listed_while_another_is_removed() {
+    async fn images_are_told_while_another_is_removed() {
         let id = "1".repeat(64);
         let image =
             format!(r#"[{{"Id":"{id}","Architecture":"amd64","Created":"2026-01-01T00:00:00Z","Config":{{}}}}]"#);
-        // The other is there in the first list alone, and fails what is asked with it.
+        // The other goes while it is first asked for, and is missing from then on.
         let script = format!(
             "case \"$*\" in\n\
              *reference=none*) ;;\n\
-             *'image ls'*) echo {id}; [ -e \"$TMPDIR/gone\" ] || echo 2222 ;;\n\
-             *'image inspect'*2222*) touch \"$TMPDIR/gone\"; echo 'Error: layer not known' >&2; exit 125 ;;\n\
-             *'image inspect'*) echo '{image}' ;;\n\
+             *'image ls'*) printf '{id}\\n2222\\n' ;;\n\
+             *'image inspect'*) [ -e \"$TMPDIR/gone\" ] && echo '{image}'; touch \"$TMPDIR/gone\"; exit 125 ;;\n\
              *) exit 1 ;;\n\
              esac"
         );
-        let (engine, _temp) = podman(&script);
-        let found = engine.image(ImageAct::List(LabelFilter::default())).await.unwrap();
-        assert_eq!(found.iter().map(|it| it.id.to_string()).collect::<Vec<_>>(), [format!("sha256:{id}")]);
+        let named = ["one:1", "other:1"].map(|it| ImageRef::parse(it).unwrap());
+        for act in [ImageAct::List(LabelFilter::default()), ImageAct::Find(named.into())] {
+            let (engine, _temp) = podman(&script);
+            let found = engine.image(act).await.unwrap();
+            assert_eq!(found.iter().map(|it| it.id.to_string()).collect::<Vec<_>>(), [format!("sha256:{id}")]);
+        }
     }
 }

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::time::Duration;
 
 use coracle_runtime::{
-    Command, ContainerId, ContainerPath, Error, Exec, Ids, Image, ImageAct, ImageConfig, ImageRef, LabelFilter,
-    NetworkOn, Policy, admit,
+    Command, ContainerId, ContainerPath, EngineKind, Error, Exec, Ids, Image, ImageAct, ImageConfig, ImageRef,
+    LabelFilter, NetworkOn, Policy, admit,
 };
 
 use crate::engines::{Case, FROM_IMAGE, IMAGE, Lack, Way, on_every_engine, tar_of, with_a_guest};
@@ -116,6 +116,27 @@ async fn a_removed_image_is_gone_and_can_be_removed_again() {
             assert_eq!(case.runtime.image(ImageAct::Remove(made.id.clone())).await.unwrap(), []);
             assert_eq!(find(case, &tag).await, []);
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_image_of_two_names_goes_with_the_last_of_them_and_not_by_its_id() {
+    on_every_engine(async |case| {
+        let (one, other) = (case.tag("one"), case.tag("other"));
+        let made = import(case, &one, small_tar("two names")).await;
+        case.runtime.image(ImageAct::Tag { image: made.id.clone(), tag: other.clone() }).await.unwrap();
+        if case.runtime.kind() != EngineKind::Container {
+            let by_id = case.runtime.image(ImageAct::Remove(made.id.clone())).await;
+            assert!(matches!(by_id, Err(Error::Engine { .. })), "{by_id:?}");
+        }
+        for _ in 0..2 {
+            case.runtime.image(ImageAct::Untag(one.clone())).await.unwrap();
+            assert_eq!(find(case, &one).await, []);
+            assert_eq!(find(case, &other).await.len(), 1);
+        }
+        case.runtime.image(ImageAct::Untag(other.clone())).await.unwrap();
+        assert_eq!(find(case, &made.id.clone().into()).await, []);
     })
     .await;
 }

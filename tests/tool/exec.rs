@@ -200,3 +200,15 @@ async fn a_call_withdrawn_before_its_command_began_leaves_none_behind() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn running_out_of_memory_leaves_nothing_in_the_callers_directory() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({ "memory_limit": "48m" })).await;
+        let answer = tool.exec(&name, "tail /dev/zero").await;
+        assert_ne!(answer["exit_code"], 0, "{answer:#}");
+        let left = |dir: &std::path::Path| dir.join("oom").exists();
+        assert!(!left(&tool.work()) && !left(std::path::Path::new(".")), "the engine's monitor left a file");
+    })
+    .await;
+}

@@ -95,6 +95,40 @@ async fn s15_a_healthy_machine_is_ready() {
 }
 
 #[tokio::test]
+async fn preflight_says_the_policy_and_what_the_engine_can_do() {
+    for policy in ["standard", "strict"] {
+        with_tool(&format!("policy = \"{policy}\"\n"), async |tool| {
+            let answer = tool.call(json!({ "operation": "preflight" })).await;
+            assert_eq!(answer["policy"], policy, "{answer:#}");
+            let engine = tool.case.engine();
+            let apple = engine == EngineKind::Container;
+            let can = &answer["capabilities"];
+            assert_eq!((&can["commit"], &can["compose"]), (&(!apple).into(), &(!apple).into()), "{engine}: {can:#}");
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_configured_engine_that_is_not_there_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    for name in ["home", "work", "state", "tmp"] {
+        std::fs::create_dir(root.join(name)).unwrap();
+    }
+    let config = root.join("config.toml");
+    std::fs::write(&config, "engine = \"docker\"\nengine_path = \"/nope/docker\"\n").unwrap();
+    let options = Options { config: Some(config), ..Options::default() };
+    let cx = Context::open(Host::below(&root), &options, Mouth::Call).unwrap();
+    let call = json!({ "operation": "preflight" }).to_string();
+    let answer = Value::from(coracle::answer(coracle::ops::ALL, &cx, Input::Text(call.into_bytes())).await);
+    assert_eq!(answer["ready"], false, "{answer:#}");
+    let check = &answer["checks"][0];
+    assert_eq!((&check["name"], &check["passed"]), (&"runtime_installed".into(), &false.into()), "{answer:#}");
+    assert_eq!(check["detail"], "no `/nope/docker` program was found");
+}
+
+#[tokio::test]
 async fn a_bad_configuration_stops_everything_but_preflight_which_tells_it() {
     with_engine("", async |tool| {
         let config = tool.work().join("bad.toml");

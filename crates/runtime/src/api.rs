@@ -143,8 +143,10 @@ pub enum ImageAct {
         /// Its name.
         tag: ImageRef,
     },
-    /// Removes by id. One that is gone is no error.
+    /// Removes by id. One that is gone is no error; one with names in several repositories is refused.
     Remove(ImageId),
+    /// Takes one of its names from an image, which goes with its last one. A name that no image has is no error.
+    Untag(ImageRef),
 }
 
 /// An image to be made by a Dockerfile. What it begins with has to be here: the engine fetches nothing by itself.

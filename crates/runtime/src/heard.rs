@@ -137,6 +137,7 @@ impl ContainerRuntime for Heard {
             ImageAct::List(_) => ("list_images", None),
             ImageAct::Tag { tag, .. } => ("tag_image", Some(tag.to_string())),
             ImageAct::Remove(id) => ("remove_image", Some(id.to_string())),
+            ImageAct::Untag(name) => ("untag_image", Some(name.to_string())),
         };
         self.tell(verb, object.as_deref(), self.runtime.image(act)).await
     }

@@ -4,6 +4,7 @@ use coracle_runtime::cli::detect::find_program;
 use coracle_runtime::{EngineInfo, EngineKind, Error};
 use serde::Serialize;
 
+use crate::config::Engine;
 use crate::context::Context;
 use crate::engines::Choice;
 use crate::failure::Failure;
@@ -45,6 +46,8 @@ impl Check {
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) system: System,
+    /// The setting `engine`.
+    pub(crate) wanted: Engine,
     pub(crate) config: Option<Failure>,
     pub(crate) state: Option<Failure>,
     /// The configuration names an engine that may not be used.
@@ -81,6 +84,7 @@ impl Facts {
         let free = |it: &EngineInfo| rustix::fs::statvfs(&it.data_root).ok().map(|it| it.f_bavail * it.f_frsize);
         Self {
             system,
+            wanted: cx.config.engine,
             config: cx.config_fault.as_deref().cloned(),
             state: cx.state().err(),
             endpoint: detected.as_ref().err().cloned(),
@@ -110,8 +114,7 @@ impl Skipped {
 pub(crate) fn checks(facts: &Facts) -> Vec<Check> {
     let installed = facts.engine.is_some() || facts.skipped.iter().any(|it| it.installed) || facts.endpoint.is_some();
     if !installed {
-        let check = Check::new("runtime_installed", Status::Fail, "neither podman nor docker is installed");
-        return vec![check.guided(guidance(&facts.system, Missing::Engine))];
+        return vec![not_installed(facts)];
     }
     let mut checks = vec![
         configuration(facts),
@@ -157,6 +160,20 @@ fn runtime_installed(facts: &Facts) -> Check {
         .map(|it| format!("{} is installed and was not taken: {}", it.kind, it.why));
     let chosen = facts.engine.iter().map(|it| format!("{} {}", it.kind, it.version));
     Check::new("runtime_installed", Status::Pass, chosen.chain(passed_over).collect::<Vec<_>>().join("; "))
+}
+
+/// A configured engine is named with what is missing of it; with `auto` any engine would do.
+fn not_installed(facts: &Facts) -> Check {
+    let failed = |detail: String| Check::new("runtime_installed", Status::Fail, detail);
+    let missing: Vec<_> = facts.skipped.iter().map(|it| it.why.as_str()).collect();
+    if facts.wanted == Engine::Auto || missing.is_empty() {
+        let check = failed("neither podman nor docker is installed".to_owned());
+        return check.guided(guidance(&facts.system, Missing::Engine));
+    }
+    failed(missing.join("; ")).guided(
+        "the configuration names this engine: install it, or correct `engine` and `engine_path`; `engine = \"auto\"` takes \
+         any engine that is installed",
+    )
 }
 
 fn endpoint(facts: &Facts) -> Check {
@@ -312,6 +329,7 @@ mod tests {
     fn facts() -> Facts {
         Facts {
             system: System::Other,
+            wanted: Engine::Auto,
             config: None,
             state: None,
             endpoint: None,
@@ -341,6 +359,21 @@ mod tests {
         assert_eq!(checks.len(), 1);
         assert_eq!((checks[0].name, checks[0].passed), ("runtime_installed", false));
         assert!(checks[0].guidance.is_some());
+    }
+
+    #[test]
+    fn a_configured_engine_that_is_missing_is_named() {
+        let missing = |kind, program: &str| Skipped::of(&(kind, Error::NotInstalled { program: program.to_owned() }));
+        let check = |wanted, skipped| {
+            let found = checks(&Facts { engine: None, wanted, skipped: vec![skipped], ..facts() });
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(found[0].guidance.as_ref().is_some_and(|it| it.contains("engine_path")), "{found:?}");
+            found[0].detail.clone()
+        };
+        let apple = check(Engine::Container, missing(EngineKind::Container, "container"));
+        assert_eq!(apple, "no `container` program was found");
+        let docker = check(Engine::Docker, missing(EngineKind::Docker, "/nope/docker"));
+        assert_eq!(docker, "no `/nope/docker` program was found");
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub struct Clear {
     pub purpose: Option<Purpose>,
     /// Nothing goes: it is only told what would.
     pub dry_run: bool,
+    /// Names that the caller gives to images, beside those that begin with the namespace.
+    pub own_names: Vec<ImageRef>,
 }
 
 /// What went and what did not.
@@ -71,13 +73,13 @@ impl Cache {
         Ok(self.users(runtime).await?.into_iter().map(|it| it.0).collect())
     }
 
-    /// Removes what is not in use, by id.
+    /// Removes what is not in use, with every name of ours.
     ///
     /// # Errors
     /// [`Error::Engine`] when it cannot be told what there is.
     pub async fn clear(&self, runtime: &dyn ContainerRuntime, clear: &Clear) -> Result<Cleared, Error> {
         let mut answer = Cleared::default();
-        for (listed, users) in self.users(runtime).await? {
+        for (listed, names, users) in self.users(runtime).await? {
             if clear.purpose.is_some() && listed.purpose != clear.purpose {
                 continue;
             }
@@ -87,13 +89,11 @@ impl Cache {
                 answer.kept.push(Kept { image, reason: format!("used by {}", users.join(", ")) });
                 continue;
             }
-            if !clear.dry_run
-                && let Err(err) = runtime.image(ImageAct::Remove(id.clone())).await
-            {
-                answer.kept.push(Kept { image, reason: err.to_string() });
-                continue;
-            }
             if !clear.dry_run {
+                if let Err(reason) = self.untag(runtime, &id, &names, &clear.own_names).await {
+                    answer.kept.push(Kept { image, reason });
+                    continue;
+                }
                 self.forget(&id);
             }
             answer.cleared.push(image);
@@ -101,15 +101,41 @@ impl Cache {
         Ok(answer)
     }
 
-    /// With the names of the containers that were made from each.
-    async fn users(&self, runtime: &dyn ContainerRuntime) -> Result<Vec<(Listed, Vec<String>)>, Error> {
-        let mut images: Vec<Listed> = Vec::new();
+    /// Takes every name of ours from an image, with the last of which it goes: by its id engines refuse to remove an image
+    /// of several names. One that somebody gave another name stays under it.
+    async fn untag(
+        &self,
+        runtime: &dyn ContainerRuntime,
+        id: &ImageId,
+        names: &[ImageRef],
+        own: &[ImageRef],
+    ) -> Result<(), String> {
+        let (ours, others): (Vec<_>, Vec<_>) = names.iter().partition(|it| self.is_own_name(it, own));
+        for name in ours {
+            runtime.image(ImageAct::Untag(name.clone())).await.map_err(|it| it.to_string())?;
+        }
+        if !others.is_empty() {
+            let others: Vec<_> = others.iter().map(|it| format!("`{it}`")).collect();
+            return Err(format!("it has another name, {}; remove it by that name", others.join(" and ")));
+        }
+        runtime.image(ImageAct::Remove(id.clone())).await.map(drop).map_err(|it| it.to_string())
+    }
+
+    fn is_own_name(&self, name: &ImageRef, own: &[ImageRef]) -> bool {
+        let repository = repository(name);
+        let prefix = format!("{}-", self.signer.namespace());
+        repository.starts_with(&prefix) || own.iter().any(|it| self::repository(it) == repository)
+    }
+
+    /// Each with all its names, and the names of the containers that were made from it.
+    async fn users(&self, runtime: &dyn ContainerRuntime) -> Result<Vec<(Listed, Vec<ImageRef>, Vec<String>)>, Error> {
+        let mut images: Vec<(Listed, Vec<ImageRef>)> = Vec::new();
         for kind in [KIND, BASE] {
             let filter = LabelFilter(vec![(self.signer.key("kind"), Some(kind.to_owned()))]);
             let here = runtime.image(ImageAct::List(filter)).await?;
             let ours = here.iter().filter(|it| self.signer.verify(runtime.kind(), &it.labels));
-            let mut listed: Vec<_> = ours.filter_map(|it| self.listed(it)).collect();
-            listed.sort_by(|a, b| b.created.cmp(&a.created));
+            let mut listed: Vec<_> = ours.filter_map(|it| Some((self.listed(it)?, names(it)))).collect();
+            listed.sort_by(|(a, _), (b, _)| b.created.cmp(&a.created));
             images.extend(listed);
         }
         if images.is_empty() {
@@ -119,9 +145,9 @@ impl Cache {
         for container in runtime.list(&LabelFilter::default()).await? {
             users.entry(container.image).or_default().push(container.name);
         }
-        let with_users = |it: Listed| {
+        let with_users = |(it, names): (Listed, Vec<ImageRef>)| {
             let users = users.get(&it.image_id).cloned().unwrap_or_default();
-            (Listed { in_use: !users.is_empty(), ..it }, users)
+            (Listed { in_use: !users.is_empty(), ..it }, names, users)
         };
         Ok(images.into_iter().map(with_users).collect())
     }
@@ -131,7 +157,7 @@ impl Cache {
         let label = |name: &str| image.labels.get(&self.signer.key(name)).filter(|it| !it.is_empty()).cloned();
         // A base has these no more than an image of another kind that was made from a cached one may show them.
         let cached = |name: &str| label(name).filter(|_| label("kind").as_deref() == Some(KIND));
-        let named = image.tags.iter().filter_map(|it| ImageRef::parse(it).ok()).next();
+        let named = names(image).into_iter().next();
         Some(Listed {
             image: named.unwrap_or_else(|| image.id.clone().into()),
             image_id: image.id.clone(),
@@ -143,4 +169,15 @@ impl Cache {
             in_use: false,
         })
     }
+}
+
+fn names(image: &Image) -> Vec<ImageRef> {
+    image.tags.iter().filter_map(|it| ImageRef::parse(it).ok()).collect()
+}
+
+/// The last part of a name, without registry, path and tag.
+fn repository(name: &ImageRef) -> String {
+    let text = name.to_string();
+    let last = text.rsplit('/').next().unwrap_or(&text);
+    last.split([':', '@']).next().unwrap_or(last).to_owned()
 }

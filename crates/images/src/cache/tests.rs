@@ -341,7 +341,7 @@ async fn what_is_kept_is_listed_and_cleared_by_profile_or_whole() {
     let cache = world.cache();
     let clear = async |purpose: Option<&str>, dry_run| {
         let purpose = purpose.map(|it| Purpose::parse(it).unwrap());
-        cache.clear(&world.fake, &Clear { purpose, dry_run }).await.unwrap()
+        cache.clear(&world.fake, &Clear { purpose, dry_run, own_names: vec![] }).await.unwrap()
     };
     let dry = clear(None, true).await;
     assert_eq!((dry.images.len(), dry.cleared.len(), dry.kept.len()), (3, 2, 1));
@@ -358,4 +358,30 @@ async fn what_is_kept_is_listed_and_cleared_by_profile_or_whole() {
     world.fake.remove(&user).await.unwrap();
     assert_eq!(clear(None, false).await.cleared.len(), 2);
     assert_eq!(clear(None, false).await, Cleared::default());
+}
+
+#[tokio::test]
+async fn an_image_goes_with_all_names_of_ours_and_stays_under_another() {
+    let world = World::new();
+    let own_names = vec![ImageRef::parse("bun-runner-base:latest").unwrap()];
+    let clear = Clear { own_names: own_names.clone(), ..Clear::default() };
+    let tag = async |image: &Image, name: &str| {
+        let tag = ImageRef::parse(name).unwrap();
+        world.fake.image(ImageAct::Tag { image: image.id.clone(), tag }).await.unwrap();
+    };
+    let snippets = world.build(&wanted("echo a"), false, None).await.unwrap();
+    tag(&snippets.image, "bun-runner-base:latest").await;
+    let sandbox = world.build(&wanted("echo b"), false, None).await.unwrap();
+    tag(&sandbox.image, "coracle-sandbox:0.1.0").await;
+    let shared = world.build(&wanted("echo c"), false, None).await.unwrap();
+    tag(&shared.image, "team/tools:1").await;
+
+    let cleared = world.cache().clear(&world.fake, &clear).await.unwrap();
+    assert_eq!(cleared.cleared.len(), 2, "{cleared:?}");
+    let reason = "it has another name, `docker.io/team/tools:1`; remove it by that name".to_owned();
+    assert_eq!(cleared.kept, [Kept { image: shared.reference, reason }]);
+    let left = world.images().await;
+    assert!(left.iter().all(|it| it.id != snippets.image.id && it.id != sandbox.image.id), "{left:?}");
+    let shared = left.iter().find(|it| it.id == shared.image.id).unwrap();
+    assert_eq!(shared.tags, ["docker.io/team/tools:1"]);
 }

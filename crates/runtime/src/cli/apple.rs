@@ -13,8 +13,8 @@ use super::{CliRuntime, deadline};
 use crate::cli::read::{self, apple as answers};
 use crate::host::process::{Finished, Stdin};
 use crate::{
-    Capability, Container, ContainerId, ContainerPath, Error, Excerpt, Handle, Image, ImageAct, ImageId, ImageRef,
-    Input, LabelFilter, Network, NetworkAct, Placed, Removed, Result, Usage, Volume, VolumeAct,
+    Capability, Container, ContainerId, ContainerPath, Error, Excerpt, Handle, Image, ImageAct, ImageRef, Input,
+    LabelFilter, Network, NetworkAct, Placed, Removed, Result, Usage, Volume, VolumeAct,
 };
 
 /// Between two looks at what is neither running nor stopped.
@@ -315,7 +315,11 @@ pub(super) async fn image(client: &Client, act: ImageAct) -> Result<Vec<Image>> 
             ask(client, "tag", words::tag(&named, &tag)?, deadline::READ).await?;
             Ok(Vec::new())
         }
-        ImageAct::Remove(id) => remove_image(client, &id).await.map(|()| Vec::new()),
+        ImageAct::Remove(id) => remove_names(client, |image, _| image.id == id).await.map(|()| Vec::new()),
+        ImageAct::Untag(name) => {
+            let name = name.completed().to_string();
+            remove_names(client, |_, tag| tag == name).await.map(|()| Vec::new())
+        }
     }
 }
 
@@ -364,14 +368,15 @@ async fn import(client: &Client, mut tar: File, tag: &ImageRef, (env, labels): (
 }
 
 /// Removes every name of an image: the last one takes it along.
-async fn remove_image(client: &Client, id: &ImageId) -> Result<()> {
-    let of_it = async || -> Result<Vec<String>> {
+async fn remove_names(client: &Client, is_meant: impl Fn(&Image, &str) -> bool) -> Result<()> {
+    let meant = async || -> Result<Vec<String>> {
         let all = all_images(client).await?;
-        Ok(all.into_iter().filter(|it| it.id == *id).flat_map(|it| it.tags).collect())
+        let names = |it: &Image| it.tags.iter().filter(|tag| is_meant(it, tag)).cloned().collect::<Vec<_>>();
+        Ok(all.iter().flat_map(names).collect())
     };
-    for name in of_it().await? {
+    for name in meant().await? {
         match ask(client, "image delete", words::delete_image(&name)?, deadline::REMOVE).await {
-            Err(failure) if of_it().await?.contains(&name) => return Err(failure),
+            Err(failure) if meant().await?.contains(&name) => return Err(failure),
             _ => {}
         }
     }

@@ -27,12 +27,16 @@ pub(super) struct Client {
     endpoint: String,
     temp_dir: PathBuf,
     home: PathBuf,
+    /// Where the program starts: Podman's monitor outlives it and writes files, such as `oom`, into the directory that it
+    /// inherited, which must not be the caller's.
+    working_dir: PathBuf,
 }
 
 impl Client {
     pub(super) fn new(dialect: Dialect, settings: &EngineSettings) -> Result<Self> {
         let program = match &settings.program {
-            Some(program) => program.clone(),
+            Some(program) if program.is_file() => program.clone(),
+            Some(missing) => return Err(Error::NotInstalled { program: missing.display().to_string() }),
             None => detect::find_program(dialect.program())?,
         };
         let (endpoint, prefix) = endpoint(dialect, settings);
@@ -45,6 +49,7 @@ impl Client {
             endpoint,
             temp_dir: settings.temp_dir.clone(),
             home: settings.home.clone(),
+            working_dir: settings.config_dir.clone(),
         })
     }
 
@@ -77,7 +82,13 @@ impl Client {
     pub(super) fn invocation(&self, words: Words) -> Invocation {
         let mut it = Invocation::new(&self.program, self.prefix.iter().cloned().chain(words.0));
         it.env = self.env.clone();
+        it.dir = Some(self.working_dir.clone());
         it
+    }
+
+    /// The directory of ours in which the engine's programs run.
+    pub(super) fn working_dir(&self) -> &Path {
+        &self.working_dir
     }
 
     /// Runs and gives back whatever came of it.

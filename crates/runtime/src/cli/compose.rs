@@ -89,6 +89,7 @@ impl CliRuntime {
         let mut invocation = Invocation::new(program, words.0);
         invocation.env = self.client.env().clone();
         invocation.env.insert("DOCKER_HOST".into(), engine.address.clone());
+        invocation.dir = Some(self.client.working_dir().to_owned());
         process::run(verb, &invocation, stdin, (within, ANSWER_BYTES)).await
     }
 

@@ -8,7 +8,7 @@ use super::args::{self, Words};
 use super::dialect::Dialect;
 use super::{CliRuntime, deadline, is_silent, read};
 use crate::host::process::{Finished, Stdin};
-use crate::{Error, Image, ImageAct, ImageId, ImageRef, LabelFilter, Result};
+use crate::{Error, Image, ImageAct, ImageRef, LabelFilter, Result};
 
 /// How often a list is asked for while images are removed.
 const LOOKS: usize = 5;
@@ -47,7 +47,8 @@ impl CliRuntime {
                 self.client.ask("tag", words, deadline::READ).await?;
                 Ok(Vec::new())
             }
-            ImageAct::Remove(id) => self.remove_image(&id).await.map(|()| Vec::new()),
+            ImageAct::Remove(id) => self.remove_image(&id.clone().into()).await.map(|()| Vec::new()),
+            ImageAct::Untag(name) => self.remove_image(&name).await.map(|()| Vec::new()),
         }
     }
 
@@ -100,10 +101,11 @@ impl CliRuntime {
         }
     }
 
-    async fn remove_image(&self, id: &ImageId) -> Result<()> {
-        let removed = self.client.ask("image rm", args::on("image rm", [id.as_str()]), deadline::REMOVE).await;
+    /// By id, or a name of an image that may have others.
+    async fn remove_image(&self, image: &ImageRef) -> Result<()> {
+        let removed = self.client.ask("image rm", args::on("image rm", [image.as_str()]), deadline::REMOVE).await;
         match removed {
-            Err(failure) if !self.find_images(&[id.to_string()]).await?.is_empty() => Err(failure),
+            Err(failure) if !self.find_images(&[image.to_string()]).await?.is_empty() => Err(failure),
             _ => Ok(()),
         }
     }

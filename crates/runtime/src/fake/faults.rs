@@ -124,7 +124,7 @@ impl Verb {
             ImageAct::Commit { .. } => Self::Commit,
             ImageAct::Build(_) => Self::Build,
             ImageAct::List(_) => Self::ListImages,
-            ImageAct::Remove(_) => Self::RemoveImage,
+            ImageAct::Remove(_) | ImageAct::Untag(_) => Self::RemoveImage,
             ImageAct::Tag { .. } => Self::TagImage,
         }
     }

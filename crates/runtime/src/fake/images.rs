@@ -1,5 +1,6 @@
 //! Images of the fake engine and the registry it can reach.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Seek;
 use std::sync::Arc;
@@ -70,6 +71,7 @@ impl FakeRuntime {
                 Ok(Vec::new())
             }
             ImageAct::Remove(id) => self.with(|state| state.remove_image(&id)),
+            ImageAct::Untag(name) => self.with(|state| state.untag(&name.completed().to_string())),
             ImageAct::Pull { image, deadline } => self.pull(&image, deadline).await,
             ImageAct::Commit { container, tag, labels, config } => {
                 self.commit(&container, tag.as_ref(), (labels, config)).await
@@ -150,9 +152,30 @@ impl State {
         if self.containers.values().any(|it| it.seen.image == *id) {
             return Err(refused(Verb::RemoveImage, "image is being used by a container"));
         }
+        if self.images.iter().any(|it| it.image.id == *id && is_in_several_repositories(&it.image)) {
+            return Err(refused(Verb::RemoveImage, "image is referenced in multiple repositories"));
+        }
         self.images.retain(|it| it.image.id != *id);
         Ok(Vec::new())
     }
+
+    fn untag(&mut self, tag: &str) -> Result<Vec<Image>> {
+        let Some(stored) = self.images.iter_mut().find(|it| it.image.tags.iter().any(|it| it == tag)) else {
+            return Ok(Vec::new());
+        };
+        if stored.image.tags.len() > 1 {
+            stored.image.tags.retain(|it| it != tag);
+            return Ok(Vec::new());
+        }
+        let id = stored.image.id.clone();
+        self.remove_image(&id)
+    }
+}
+
+fn is_in_several_repositories(image: &Image) -> bool {
+    let repository = |tag: &str| tag.rsplit_once(':').map_or(tag, |it| it.0).to_owned();
+    let repositories: BTreeSet<String> = image.tags.iter().map(|it| repository(it)).collect();
+    repositories.len() > 1
 }
 
 /// Copies a tar for later containers, and looks at every entry: an engine refuses what is no tar.

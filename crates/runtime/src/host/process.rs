@@ -25,7 +25,7 @@ pub struct Invocation {
     pub words: Vec<OsString>,
     /// Its whole environment.
     pub env: BTreeMap<String, OsString>,
-    /// Where it starts; where we were started without one.
+    /// The directory that it starts in; without one, the directory of this process.
     pub dir: Option<PathBuf>,
 }
 
@@ -40,21 +40,28 @@ impl Invocation {
     ///
     /// # Errors
     /// Returns only when the program could not be started.
-    #[expect(clippy::disallowed_methods, reason = "this file is the one place that starts programs")]
     pub fn replace_this_process(self) -> io::Error {
         use std::os::unix::process::CommandExt;
-        std::process::Command::new(&self.program).args(&self.words).env_clear().envs(&self.env).exec()
+        self.command().into_std().args(&self.words).env_clear().envs(&self.env).exec()
     }
 
     /// Runs with the terminal of this process and waits: for programs that talk to the person.
     ///
     /// # Errors
     /// When the program cannot be started.
-    #[expect(clippy::disallowed_methods, reason = "this file is the one place that starts programs")]
     pub async fn run_on_terminal(self) -> Result<ExitStatus> {
-        let mut command = Command::new(&self.program);
+        let mut command = self.command();
         command.args(&self.words).env_clear().envs(&self.env).kill_on_drop(true);
         command.status().await.map_err(|source| self.cannot_start(source))
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "this file is the one place that starts programs")]
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        if let Some(dir) = &self.dir {
+            command.current_dir(dir);
+        }
+        command
     }
 
     fn cannot_start(&self, source: io::Error) -> Error {
@@ -104,7 +111,6 @@ impl Finished {
 ///
 /// # Errors
 /// When the program cannot be started.
-#[expect(clippy::disallowed_methods, reason = "this file is the one place that starts programs")]
 pub fn spawn(invocation: &Invocation, stdin: Stdin) -> Result<Child> {
     tracing::debug!(program = %invocation.program.display(), words = ?invocation.words, "start");
     let (reads, input) = match stdin {
@@ -113,11 +119,8 @@ pub fn spawn(invocation: &Invocation, stdin: Stdin) -> Result<Child> {
         Stdin::Input(input) => (Stdio::piped(), Some(input)),
         Stdin::Open => (Stdio::piped(), None),
     };
-    let mut command = Command::new(&invocation.program);
-    if let Some(dir) = &invocation.dir {
-        command.current_dir(dir);
-    }
-    let mut child = command
+    let mut child = invocation
+        .command()
         .args(&invocation.words)
         .env_clear()
         .envs(&invocation.env)

@@ -1,11 +1,11 @@
 //! Settings that are one of a few words.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$word_doc:meta])* $word:ident,)* }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
         #[serde(rename_all = "lowercase")]
         pub enum $name { $($(#[$word_doc])* $word,)* }
     };

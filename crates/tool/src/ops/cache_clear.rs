@@ -40,12 +40,14 @@ impl Operation for CacheClear {
     async fn run(self, cx: &Context) -> Result<Gone, Failure> {
         let runtime = cx.runtime().await?;
         let dry_run = self.dry_run.unwrap_or(false);
-        let clear = Clear { purpose: self.purpose.clone(), dry_run };
+        let own_names = vec![cx.config.run_code.image.clone()];
+        let clear = Clear { purpose: self.purpose.clone(), dry_run, own_names };
         let Cleared { images, cleared, kept } = cache(cx, &cx.store()?)?.clear(&*runtime, &clear).await?;
         let freed: u64 = images.iter().filter(|it| cleared.contains(&it.image)).map(|it| it.size_bytes).sum();
         let count = cleared.len();
         let detail = match (count, dry_run) {
-            (0, _) => "nothing to clear".to_owned(),
+            (0, _) if kept.is_empty() => "nothing to clear".to_owned(),
+            (0, _) => format!("nothing cleared, {} kept", kept.len()),
             (_, true) => format!("{count} would go, {} MB with what they share", freed / 1_000_000),
             (_, false) => format!("{count} cleared, {} MB with what they share", freed / 1_000_000),
         };

@@ -7,6 +7,7 @@ use coracle_runtime::{Capability, ContainerRuntime, EngineInfo, EngineKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::config::{Engine, Preset};
 use crate::context::Context;
 use crate::engines::Choice;
 use crate::failure::{Code, Failure};
@@ -33,7 +34,7 @@ pub(crate) struct Verdict {
     summary: String,
     engine: Option<EngineInfo>,
     capabilities: Capabilities,
-    policy: &'static str,
+    policy: Preset,
     allow_roots: Vec<String>,
     checked_at: String,
 }
@@ -146,7 +147,7 @@ fn verdict(cx: &Context, checks: Vec<Check>, engine: Option<EngineInfo>) -> Verd
     let failed: Vec<_> = checks.iter().filter(|it| it.status == Status::Fail).map(|it| it.name).collect();
     let summary = match (&engine, failed.as_slice()) {
         (Some(_), []) => "Container runtime ready".to_owned(),
-        (None, ["runtime_installed"]) => "No container runtime found".to_owned(),
+        (None, ["runtime_installed"]) if cx.config.engine == Engine::Auto => "No container runtime found".to_owned(),
         (_, [name]) => format!("1 check failed: {name}"),
         (_, names) => format!("{} checks failed: {}", names.len(), names.join(", ")),
     };
@@ -158,7 +159,7 @@ fn verdict(cx: &Context, checks: Vec<Check>, engine: Option<EngineInfo>) -> Verd
         checks,
         summary,
         engine,
-        policy: "standard",
+        policy: cx.config.policy,
         allow_roots: allow_roots.iter().map(|it| it.display().to_string()).collect(),
         checked_at: jiff::Timestamp::now().to_string(),
     }
@@ -166,19 +167,20 @@ fn verdict(cx: &Context, checks: Vec<Check>, engine: Option<EngineInfo>) -> Verd
 
 fn capabilities(engine: Option<&EngineInfo>) -> Capabilities {
     let there = engine.is_some();
+    let can = |what: Capability| engine.is_some_and(|it| !Capability::lacked_by(it.kind).contains(&what));
     let kept = |limit: &str| engine.is_some_and(|it| !it.ignored_limits.iter().any(|ignored| ignored == limit));
     Capabilities {
         exec: there,
         guest: engine.is_some_and(|it| it.kind == EngineKind::Fake || crate::guest::embedded(&it.arch).is_some()),
-        commit: false,
+        commit: can(Capability::Commit),
         networks: there,
-        compose: false,
+        compose: can(Capability::Compose) && engine.is_some_and(|it| it.compose_version.is_some()),
         gpu: engine.is_some_and(|it| it.gpu),
         limits_memory: kept("memory"),
         limits_cpu: kept("cpus"),
         limits_pids: kept("pids"),
         bind: there,
-        publish: engine.is_some_and(|it| !Capability::lacked_by(it.kind).contains(&Capability::Publish)),
+        publish: can(Capability::Publish),
         keep_id: engine.is_some_and(|it| it.kind == EngineKind::Podman && it.rootless),
     }
 }

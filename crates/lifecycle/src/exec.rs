@@ -111,6 +111,13 @@ pub struct Hint {
     pub user: Ids,
 }
 
+/// The words that open a shell in a container with a guest, without the engine's program itself.
+#[must_use]
+pub fn guest_shell((container, user): (&str, Ids), workdir: &str, shell: &str) -> Vec<String> {
+    let user = user.to_string();
+    ["exec", "-it", "--user", &user, "--workdir", workdir, container, GUEST, "shell", shell].map(String::from).into()
+}
+
 /// The words that open a shell in a container, without the engine's program itself. A guest tells the shell its
 /// environment, so that no value stands on a command line; where there is none, the words have all of them.
 ///
@@ -123,9 +130,8 @@ pub fn hint(found: &Found, as_root: bool) -> Result<Hint> {
     let shell = found.record.shell.as_ref().map_or("/bin/sh", ContainerPath::as_str).to_owned();
     if found.record.guest.is_some() {
         let Session { user, workdir, .. } = guided_session(&found.record, as_root)?;
-        let (ids, name) = (user.to_string(), found.record.name.as_str());
-        let words = ["exec", "-it", "--user", &ids, "--workdir", workdir.as_str(), name, GUEST, "shell", &shell];
-        return Ok(Hint { words: words.map(String::from).into(), shell, user });
+        let words = guest_shell((found.record.name.as_str(), user), workdir.as_str(), &shell);
+        return Ok(Hint { words, shell, user });
     }
     let session = session(found, as_root)?;
     let mut words: Vec<String> = ["exec", "--interactive", "--tty"].map(String::from).into();

@@ -37,6 +37,7 @@ pub enum Code {
     RepoCorrupt,
     FetchFailed,
     ApplyConflict,
+    NoCommits,
     PushRefused,
     PushRejected,
     RequestTooLarge,

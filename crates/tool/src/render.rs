@@ -1,6 +1,6 @@
 //! Answers as text for people. Colours go to terminals only, and never where `NO_COLOR` is set.
 
-mod amounts;
+pub(crate) mod amounts;
 mod changes;
 mod done;
 mod jobs;
@@ -71,6 +71,11 @@ pub(crate) fn sandboxes(verb: &str, answer: &Value) -> String {
         "remove" => sandboxes::removed(answer),
         _ => sandboxes::reviewed(answer),
     }
+}
+
+/// The answer of `coracle worktree log` or `coracle worktree open`.
+pub(crate) fn worktree(verb: &str, answer: &Value) -> String {
+    if verb == "log" { worktrees::log(answer, jiff::Timestamp::now()) } else { worktrees::opened(answer) }
 }
 
 /// The answer of `coracle start` or `coracle adopt`.

@@ -1,6 +1,7 @@
 //! The person's git configuration (containers.md 5.6).
 
 mod file;
+mod identity;
 mod known_hosts;
 mod settings;
 
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use coracle_runtime::link::{Put, wire::FaultCode};
 use coracle_runtime::{Command, ContainerPath, Error, Exit, Input};
 
+pub use identity::Identity;
 pub use known_hosts::known_hosts;
 pub use settings::{Setting, Settings};
 

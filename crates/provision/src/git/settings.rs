@@ -125,6 +125,11 @@ impl Settings {
         settings
     }
 
+    /// These and no others.
+    pub(super) fn of(kept: Vec<Setting>) -> Self {
+        Self { kept, ..Self::default() }
+    }
+
     /// There is nothing of the person's in it.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -139,7 +144,7 @@ impl Settings {
 
 impl Setting {
     /// Section and name, in lower case.
-    fn key(&self) -> String {
+    pub(super) fn key(&self) -> String {
         format!("{}.{}", self.section, self.name)
     }
 }

@@ -119,6 +119,8 @@ pub struct AgenticRequest {
     pub limits: Option<RunLimits>,
     /// Echoed in every message.
     pub session_id: Option<String>,
+    /// The id of the run in its events; made up when missing.
+    pub run_id: Option<String>,
 }
 
 /// One text, or one JSON value.
@@ -198,7 +200,7 @@ impl SandboxDriver {
             tools: request.tools,
             limits: request.limits,
             session_id: request.session_id,
-            ..WorkerRequest::new(Mode::Agentic, &random_hex::<16>())
+            ..WorkerRequest::new(Mode::Agentic, &request.run_id.unwrap_or_else(random_hex::<16>))
         })
     }
 

@@ -5,6 +5,7 @@ use tokio::io::AsyncWrite;
 
 use super::diff::{PLAIN, with_index};
 use super::inside::{Inside, Sink};
+use super::push::no_commits;
 use super::{MAX_BUNDLE, WorktreeManager, read};
 use crate::{Result, Warning, WorkflowId};
 
@@ -37,7 +38,7 @@ impl WorktreeManager {
     /// Writes the work of a workflow, as it comes.
     ///
     /// # Errors
-    /// `worktree_missing`; `command_failed` for a bundle of no commits; `limit_reached`.
+    /// `worktree_missing`; `no_commits` for commits where there are none; `limit_reached`.
     pub async fn export_patch(
         &self,
         at: &Inside,
@@ -58,6 +59,9 @@ impl WorktreeManager {
         let workflow = self.workflow(at, id)?;
         let base = &workflow.base_commit;
         let mut warnings = Vec::new();
+        if format != PatchFormat::Diff && !self.has_commits(at, id, base).await? {
+            return Err(no_commits(&workflow, Some(&self.standing(at, id).await?)));
+        }
         let told = match format {
             PatchFormat::Diff => {
                 let words = [PLAIN, &["--patch", "--binary", "--full-index", base, "--"]].concat();
@@ -80,6 +84,12 @@ impl WorktreeManager {
         let bytes = told.bytes;
         told.done()?;
         Ok(Exported { format, bytes, base_commit: workflow.base_commit, warnings })
+    }
+
+    async fn has_commits(&self, at: &Inside, id: &WorkflowId, base: &str) -> Result<bool> {
+        let range = format!("{base}..HEAD");
+        let first = at.tree(id).printed(&["rev-list", "--max-count=1", "--end-of-options", &range]).await?;
+        Ok(!first.is_empty())
     }
 
     async fn uncommitted(&self, at: &Inside, id: &WorkflowId) -> Result<Option<Warning>> {

@@ -14,6 +14,7 @@ use coracle_runtime::{Command, ContainerPath, Error, Exec, Exit, Ids, Input, Str
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 
+use super::leftover::Author;
 use crate::{Code, Failure, Result, WorkflowId};
 
 /// For what reads or writes a whole repository or a whole tree.
@@ -68,7 +69,12 @@ pub(super) struct Git<'a> {
 }
 
 impl Inside {
-    pub(super) fn tree_path(&self, id: &WorkflowId) -> ContainerPath {
+    /// Where a workflow's worktree is.
+    ///
+    /// # Panics
+    /// Never: an id is a plain name.
+    #[must_use]
+    pub fn tree_path(&self, id: &WorkflowId) -> ContainerPath {
         self.path(&format!("worktrees/{id}")).expect("the id of a workflow is a plain name")
     }
 
@@ -241,6 +247,14 @@ impl Git<'_> {
         let told = self.run(&["rev-parse", "--verify", "--quiet", "--end-of-options", &what]).await?;
         let id = String::from_utf8_lossy(&told.stdout).into_owned();
         Ok(super::read::oid(&id).filter(|_| told.ok()).map(str::to_owned))
+    }
+
+    /// With an author for commits.
+    pub(super) fn authored(mut self, author: &Author) -> Self {
+        let Author { name, email } = author;
+        let own = [("GIT_AUTHOR_NAME", name), ("GIT_AUTHOR_EMAIL", email)];
+        self.env.extend(own.map(|(name, value)| (name.to_owned(), value.clone())));
+        self
     }
 
     /// With each of the repository's filters given nothing to run.

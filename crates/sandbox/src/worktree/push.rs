@@ -54,7 +54,7 @@ impl WorktreeManager {
     /// Pushes the branch of a workflow to where its repository came from.
     ///
     /// # Errors
-    /// `push_refused` (`details.rule`) when it may not be; `push_rejected` with what the remote says;
+    /// `no_commits` when there is nothing to push; `push_refused` (`details.rule`) when it may not be; `push_rejected` with what the remote says;
     /// `worktree_missing`.
     pub async fn push(&self, at: &Inside, id: &WorkflowId, ask: &PushAsk) -> Result<Pushed> {
         let workflow = self.workflow(at, id)?;
@@ -68,6 +68,9 @@ impl WorktreeManager {
             self.read_mirror(dir.clone(), vec![])
         );
         let (out, old) = (out?, mirror?.branches.get(branch.as_str()).cloned());
+        if out.oid == workflow.base_commit && old.is_none() {
+            return Err(no_commits(&workflow, standing.ok().as_ref()));
+        }
         let url = source.text();
         let reference = format!("refs/heads/{branch}");
         let spec = format!("{}:{reference}", out.oid);
@@ -187,6 +190,21 @@ impl WorktreeManager {
         tracing::warn!("what was pushed is not yet known as the remote's");
         Ok(())
     }
+}
+
+/// A branch without a commit of its own: pushing it, or writing its commits to a file, would look like a success.
+pub(super) fn no_commits(workflow: &Workflow, standing: Option<&read::Standing>) -> Failure {
+    let Workflow { id, branch, .. } = workflow;
+    let base = workflow.base_commit.get(..12).unwrap_or(&workflow.base_commit);
+    let failure = Failure::new(Code::NoCommits, format!("`{branch}` has no commit beyond its base {base}."));
+    let uncommitted = standing.map_or(0, |it| it.dirty + it.untracked);
+    if uncommitted == 0 {
+        return failure.hint(format!("nothing changed in `{id}` either; let its agent work first"));
+    }
+    failure.detail("uncommitted_files", uncommitted).hint(format!(
+        "{uncommitted} changed or new files are not committed: `coracle worktree exec {id} -- git add --all`, then \
+         `coracle worktree exec {id} -- git commit --message MESSAGE`"
+    ))
 }
 
 /// The head of a bundle, and its pack.

@@ -134,6 +134,8 @@ pub(super) struct Standing {
     /// Tracked files that differ.
     pub(super) dirty: u64,
     pub(super) untracked: u64,
+    /// Tracked files in conflict.
+    pub(super) unmerged: u64,
 }
 
 /// Reads `status --porcelain=v2 --branch -z`.
@@ -150,7 +152,11 @@ pub(super) fn standing(told: &[u8]) -> Standing {
                     _ => {}
                 }
             }
-            Some((b"1 " | b"u ", _)) => standing.dirty += 1,
+            Some((b"1 ", _)) => standing.dirty += 1,
+            Some((b"u ", _)) => {
+                standing.dirty += 1;
+                standing.unmerged += 1;
+            }
             Some((b"2 ", _)) => {
                 standing.dirty += 1;
                 // The name that it had.

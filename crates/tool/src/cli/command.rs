@@ -7,10 +7,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::{Arg, ArgAction, Command, value_parser};
 use serde_json::Value;
 
-use super::{help, short};
+use super::{help, short, worktree};
 use crate::config::Engine;
 use crate::op::Entry;
-use crate::sandbox::worktree;
 use crate::schema::Arguments;
 use crate::tools::{self, Toolset};
 
@@ -51,7 +50,7 @@ pub(super) fn command(table: &[Entry], words: &[OsString]) -> Command {
         }
     };
     let others =
-        [shell(), workspace(words), run(), worktree(words), worker(), sandbox(), saved(), setup(), call(), mcp()];
+        [shell(), workspace(words), run(), worktree::command(words), worker(), sandbox(), saved(), setup(), call(), mcp()];
     for command in table.iter().map(row).chain(others).chain([start(), adopt(), audit()]) {
         let word = command.get_name().to_owned();
         root = root.subcommand(command.display_order(help::order(&word)).after_help(help::examples(&word)));
@@ -89,7 +88,7 @@ fn global() -> [Arg; 4] {
     .map(|it| it.global(true).help_heading("Everywhere"))
 }
 
-fn option(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+pub(super) fn option(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).value_name(value).help(help)
 }
 
@@ -181,27 +180,6 @@ fn workspace(words: &[OsString]) -> Command {
         .subcommands([show, prompt, diff, export, apply, end])
 }
 
-/// Workflows: each operation as a word of its own.
-fn worktree(words: &[OsString]) -> Command {
-    let all = words.iter().any(|it| *it == *"worktree") || words.is_empty();
-    let operations = worktree::ALL.iter().map(|entry| {
-        let name = worktree_word(entry);
-        if !all {
-            return Command::new(name);
-        }
-        callable(entry.name, &format!("coracle worktree {name}"), &entry.arguments()).name(name)
-    });
-    Command::new("worktree")
-        .about("Give each workflow a branch and a directory of its own, in a sandbox")
-        .subcommand_required(true)
-        .subcommands(operations)
-}
-
-/// `worktree_create` as `create`.
-pub(super) fn worktree_word(entry: &Entry) -> String {
-    word(entry.name.strip_prefix(worktree::PREFIX).unwrap_or(entry.name))
-}
-
 fn worker() -> Command {
     let prompt = option("prompt", "TEXT", "What to do; `-` is standard input").required(true);
     let worktree = option("worktree", "WORKFLOW", "The workflow to do it in").required(true);
@@ -271,7 +249,7 @@ fn packages() -> Command {
 }
 
 /// Something that is called: every field an option, required ones also as words in their order.
-fn callable(name: &str, start: &str, arguments: &Arguments) -> Command {
+pub(super) fn callable(name: &str, start: &str, arguments: &Arguments) -> Command {
     let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
     let mut fields: Vec<_> = arguments.properties.iter().collect();
     fields.sort_by_key(|(name, _)| help::place(name));

@@ -16,6 +16,7 @@ mod stdin;
 mod tool;
 mod trust;
 mod worker;
+mod worktree;
 mod wrong;
 mod yours;
 
@@ -29,15 +30,17 @@ use serde_json::{Map, Value};
 use crate::call::{self, Call};
 use crate::config::Engine;
 use crate::context::{Context, Mouth, Options};
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
 use crate::host::Host;
 use crate::op::{Entry, Input};
-use crate::sandbox::worktree;
 use crate::tools::Toolset;
 use crate::{mcp, mouth, ops, render, setup};
 
 /// Exit code of a command line that says nothing we know.
 const NOT_UNDERSTOOD: u8 = 2;
+
+/// Exit code of what Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
 
 /// The program: reads the command line, and does what it says.
 #[must_use]
@@ -128,10 +131,7 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
             Some((_, matches)) => trust::run(matches, host, &options).await,
             None => ExitCode::from(NOT_UNDERSTOOD),
         },
-        "worktree" => match worktree_operation(matches) {
-            Some((entry, matches)) => operation((worktree::ALL, entry), matches, host, &options).await,
-            None => ExitCode::from(NOT_UNDERSTOOD),
-        },
+        "worktree" => worktree::run(matches, host, &options).await,
         "worker" => worker::run(matches, host, &options).await,
         "sandbox" => sandbox::run(matches, host, &options).await,
         "shell" => match shell::run(matches, host, &options).await {
@@ -143,11 +143,6 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
             None => ExitCode::from(NOT_UNDERSTOOD),
         },
     }
-}
-
-fn worktree_operation(matches: &ArgMatches) -> Option<(&'static Entry, &ArgMatches)> {
-    let (name, matches) = matches.subcommand()?;
-    Some((worktree::ALL.iter().find(|it| command::worktree_word(it) == name)?, matches))
 }
 
 fn options(matches: &ArgMatches) -> Options {
@@ -219,5 +214,5 @@ fn code(result: Result<(), Failure>) -> ExitCode {
 
 fn told(failure: &Failure) -> ExitCode {
     render::complain(&failure.answer(None));
-    ExitCode::FAILURE
+    if failure.code == Code::Cancelled { ExitCode::from(INTERRUPTED) } else { ExitCode::FAILURE }
 }

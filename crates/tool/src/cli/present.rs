@@ -16,7 +16,7 @@ use crate::progress::Event;
 use crate::render::{self, Answered, Marks};
 
 /// The command of `exec` was not run, or nothing was waited for: what `docker`, `podman`, `env` and `timeout` say then.
-const NOT_RUN: u8 = 125;
+pub(super) const NOT_RUN: u8 = 125;
 
 /// What is on the screen.
 pub(super) struct Present {
@@ -139,7 +139,7 @@ impl Present {
 /// The exit code of a call that was not carried out.
 fn status(operation: &str, code: &str) -> ExitCode {
     ExitCode::from(match code {
-        "cancelled" => 130,
+        "cancelled" => super::INTERRUPTED,
         "missing_field" => 2,
         // Other codes are those of a command.
         _ if ["exec", "job_wait"].contains(&operation) => NOT_RUN,

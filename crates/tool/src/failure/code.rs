@@ -89,6 +89,7 @@ pub enum Code {
     GitMissing,
     RepoCorrupt,
     FetchFailed,
+    NoCommits,
     PushRefused,
     PushRejected,
     RequestTooLarge,

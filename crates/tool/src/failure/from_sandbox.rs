@@ -25,6 +25,7 @@ fn hint(code: Code) -> Option<&'static str> {
         Code::GitMissing => "use an image with git inside, or leave `sandbox.profiles.NAME.image` out",
         Code::FetchFailed => "see whether the repository can be reached, and whether you may read it",
         Code::ApplyConflict => "nothing was changed; commit or take back the files that are named, then try again",
+        Code::NoCommits => "commit in the worktree first",
         Code::PushRefused => "only the workflow's own branch can be pushed, forwards",
         Code::PushRejected => "the remote said no; its own words stand in the message",
         Code::SaveFailed => "nothing was removed; make room, or remove with `discard` if the work may be lost",

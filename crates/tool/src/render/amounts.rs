@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 /// `1 file`, `2 files`.
-pub(super) fn count(amount: u64, one: &str, many: &str) -> String {
+pub(crate) fn count(amount: u64, one: &str, many: &str) -> String {
     format!("{amount} {}", if amount == 1 { one } else { many })
 }
 

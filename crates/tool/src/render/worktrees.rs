@@ -46,6 +46,38 @@ fn dressed(told: &Value) -> Vec<String> {
     commands.chain(list_of(told, "warnings").iter().map(warning)).collect()
 }
 
+/// What it did, a line for each commit.
+pub(super) fn log(answer: &Value, now: Timestamp) -> String {
+    let commits = list_of(answer, "commits");
+    if commits.is_empty() {
+        return format!("{} has no commit of its own yet", text(answer, "branch"));
+    }
+    let line = |it: &Value| {
+        let (commit, when) = (text(it, "commit"), it["at"].as_i64().and_then(|at| Timestamp::from_second(at).ok()));
+        let when = when.map(|at| ago(&at.to_string(), now)).unwrap_or_default();
+        let by = format!("{DIM}{}, {when}{DIM:#}", plain(&text(it, "author")));
+        format!("{NAME}{}{NAME:#} {} {by}", commit.get(..12).unwrap_or(&commit), plain(&text(it, "subject")))
+    };
+    commits.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Where it is, and how one looks into it.
+pub(super) fn opened(answer: &Value) -> String {
+    let id = text(answer, "workflow");
+    let container: String = text(answer, "container").chars().take(12).collect();
+    facts(&[
+        ("branch", text(answer, "branch")),
+        ("inside", text(answer, "path")),
+        ("here", text(answer, "host_path")),
+        ("container", format!("{container} ({})", text(answer, "engine"))),
+        ("shell", format!("coracle worktree shell {id}")),
+        ("command", format!("coracle worktree exec {id} -- git status")),
+        ("commits", format!("coracle worktree log {id}")),
+        ("changes", format!("coracle worktree diff {id}")),
+    ])
+    .join("\n")
+}
+
 /// All of them.
 pub(super) fn table(answer: &Value, now: Timestamp) -> String {
     let rows = list_of(answer, "worktrees");

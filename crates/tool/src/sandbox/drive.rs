@@ -6,7 +6,8 @@ use std::time::Duration;
 use coracle_runtime::random_hex;
 use coracle_sandbox::driver::{AgenticRequest, Event};
 use coracle_sandbox::protocol::RunLimits;
-use coracle_sandbox::worktree::{CreateAsk, Worktree};
+use coracle_provision::git::Identity;
+use coracle_sandbox::worktree::{Author, CreateAsk, Leftover, Worktree};
 use coracle_sandbox::{ProfileName, WorkflowId};
 use futures_util::StreamExt as _;
 use serde_json::Value;
@@ -16,6 +17,7 @@ use super::home::{Home, Open};
 use super::runs::{Run, RunState, Runs, failed};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
+use crate::render::amounts::count;
 
 /// How often it is looked whether somebody else wants the end of a run.
 const LOOKS: Duration = Duration::from_millis(300);
@@ -64,7 +66,9 @@ pub(crate) fn begin(
 ) -> Result<Begun, Failure> {
     let model = model(cx, profile, task.model)?;
     let limits = &cx.config.worker;
+    let run_id = random_hex::<8>();
     let request = AgenticRequest {
+        run_id: Some(run_id.clone()),
         prompt: task.prompt,
         model: Some(model.clone()),
         cwd: Some(worktree.path.clone()),
@@ -80,7 +84,7 @@ pub(crate) fn begin(
     };
     let runs = Runs::of(home.sandbox.dir(), &worktree.id);
     let alone = runs.alone()?;
-    let names = (&cx.session, random_hex::<8>());
+    let names = (&cx.session, run_id);
     let run = Run::new(&worktree.id, (profile, worktree.branch.clone(), model), names);
     runs.begin(&run)?;
     Ok(Begun { run, runs, request, alone })
@@ -89,7 +93,7 @@ pub(crate) fn begin(
 /// Drives a run to its end. Every event is noted, and told to `hear`.
 pub(crate) async fn drive(
     cx: &Context,
-    home: &Home,
+    (home, open): (&Home, &Open),
     begun: Begun,
     mut hear: impl FnMut(&Value) + Send,
 ) -> Result<(), Failure> {
@@ -113,6 +117,12 @@ pub(crate) async fn drive(
             event = events.next() => event.map(|it| it.map_err(Failure::from)),
         };
         number += 1;
+        if matches!(event, Some(Ok(Event::Result { .. })))
+            && let Some(warning) = commit_leftover(home, open, &run.workflow).await
+        {
+            hear(&runs.tell(number, &warning)?);
+            number += 1;
+        }
         match event {
             Some(Ok(event)) => match runs.tell(number, &event) {
                 Ok(line) => {
@@ -146,6 +156,27 @@ pub(crate) async fn drive(
     ended
 }
 
+/// Only commits are pushed, so what an agent forgot to commit is committed for it, or told.
+async fn commit_leftover(home: &Home, open: &Open, id: &WorkflowId) -> Option<Event> {
+    let Identity { name, email } = home.git_identity.identity.clone();
+    let left = home.worktrees.commit_leftover(&open.inside, id, &Author { name, email }).await;
+    let (code, message) = match left {
+        Ok(Leftover::Nothing) => return None,
+        Ok(Leftover::Committed { commit, files, branch }) => {
+            let what = count(files, "file", "files");
+            let commit = commit.get(..12).unwrap_or(&commit);
+            ("leftover_committed", format!("{what} not committed by the agent: committed on `{branch}` as {commit}"))
+        }
+        Ok(Leftover::Kept { reason, files }) => {
+            let what = count(files, "file", "files");
+            let command = format!("coracle worktree exec {id} -- git commit --all");
+            ("uncommitted", format!("{what} not committed, and not pushed: {reason}; `{command}` commits them"))
+        }
+        Err(failure) => ("uncommitted", format!("what the agent did not commit stays so: {}", failure.message)),
+    };
+    Some(Event::Warning { code: code.to_owned(), message })
+}
+
 /// What is looked after while a run goes on: whether somebody wants its end, and its time.
 fn look(runs: &Runs, until: Instant) -> Result<(), Failure> {
     if runs.is_asked_to_cancel() {
@@ -170,7 +201,7 @@ pub(crate) async fn work(
     home.enter(&open, &worktree).await?;
     home.dress(cx, &open, &worktree).await?;
     let begun = begin(cx, home, (profile, &worktree), task)?;
-    drive(cx, home, begun, hear).await
+    drive(cx, (home, &open), begun, hear).await
 }
 
 /// The sandbox of a workflow that is there, ready.

@@ -22,6 +22,7 @@ use tokio_util::task::TaskTracker;
 
 use super::containers::{SandboxContainers, session_of};
 use super::devcontainer::{self, Told, Worn};
+use super::identity::GitIdentity;
 use super::grants::{grants, network};
 use super::plan::Plan;
 use super::sandboxes;
@@ -62,6 +63,14 @@ pub(crate) struct Home {
     repository: Option<String>,
     /// What its repository says that it is made of.
     pub(super) worn: Option<Arc<Worn>>,
+    /// Who commits inside.
+    pub(super) git_identity: GitIdentity,
+}
+
+/// What a sandbox takes from the host that it is made on.
+struct Surroundings {
+    transport: Transport,
+    git_identity: GitIdentity,
 }
 
 /// What became of a sandbox whose last workflow went.
@@ -90,7 +99,7 @@ impl Open {
     }
 
     /// The engine's id of its container.
-    pub(super) fn container(&self) -> &str {
+    pub(crate) fn container(&self) -> &str {
         &self.held.id
     }
 }
@@ -115,7 +124,8 @@ impl Homes {
             return Ok(home.clone());
         }
         let transport = proxied::transport_of_sandboxes(cx).await?;
-        let home = Arc::new(Home::new(cx, key.clone(), profile, transport)?);
+        let git_identity = GitIdentity::of_host(cx).await;
+        let home = Arc::new(Home::new(cx, key.clone(), profile, Surroundings { transport, git_identity })?);
         homes.insert(key, home.clone());
         Ok(home)
     }
@@ -164,7 +174,8 @@ impl Homes {
 }
 
 impl Home {
-    fn new(cx: &Context, key: SandboxKey, profile: &ProfileName, transport: Transport) -> Result<Self, Failure> {
+    fn new(cx: &Context, key: SandboxKey, profile: &ProfileName, host: Surroundings) -> Result<Self, Failure> {
+        let Surroundings { transport, git_identity } = host;
         // It outlives the call that it is made for.
         let cx = &cx.for_home();
         let settings: SandboxProfile = cx.config.sandbox.profile(profile);
@@ -177,7 +188,8 @@ impl Home {
         let worktrees = worktrees(cx)?;
         let repository = worktrees.repository(key.as_str())?;
         let grants = grants(cx, profile, &settings, repository.as_deref())?;
-        let git_config = grants.git.as_ref().map(GitRules::config).unwrap_or_default();
+        let proxied = grants.git.as_ref().map(GitRules::config).unwrap_or_default();
+        let git_config = git_identity.identity.config() + &proxied;
         let gate = Arc::new(Gate::new(dir.clone(), grants, None).by(transport));
         let (agent, home) = plan.agent();
         let reach = cx.config.sandbox.network;
@@ -204,7 +216,24 @@ impl Home {
         };
         let sandbox = Sandbox::new(Arc::new(containers.clone()), readying);
         let network = network(&cx.config.sandbox);
-        Ok(Self { key, sandbox, worktrees, gate, told: (env, network), plan, containers, shared, repository, worn })
+        Ok(Self {
+            key,
+            sandbox,
+            worktrees,
+            gate,
+            told: (env, network),
+            plan,
+            containers,
+            shared,
+            repository,
+            worn,
+            git_identity,
+        })
+    }
+
+    /// The URL or directory that its repository came from.
+    pub(crate) fn repository(&self) -> Option<&str> {
+        self.repository.as_deref()
     }
 
     /// Drives an agent in it.

@@ -5,6 +5,7 @@ mod devcontainer;
 mod drive;
 mod grants;
 mod home;
+mod identity;
 mod key;
 mod known;
 mod own_network;
@@ -18,7 +19,7 @@ pub(crate) mod worktree;
 use std::path::PathBuf;
 
 pub(crate) use self::drive::{Task, opened, work};
-pub(crate) use self::home::Homes;
+pub(crate) use self::home::{Home, Homes, Open};
 pub(crate) use self::known::{known, overview};
 pub(crate) use self::teardown::{complete, expire, teardown, teardown_all};
 use crate::context::Context;

@@ -66,7 +66,8 @@ pub(crate) async fn agentic(cx: Cx<'_>) -> Result<String> {
 fn system(cwd: &ContainerPath, network: &str, instructions: Option<&str>) -> String {
     let text = format!(
         "You work in {cwd} inside a private Linux container. Use the tools to read and change files and to run programs; \
-         paths are relative to {cwd}. Network: {network}. When the task is done, answer without a tool call and say what \
+         paths are relative to {cwd}. Network: {network}. If {cwd} is \
+         in a git repository, commit what you changed before you finish: only commits are taken over. When the task is done, answer without a tool call and say what \
          you changed and how you checked it."
     );
     match instructions {

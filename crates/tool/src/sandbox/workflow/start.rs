@@ -84,8 +84,8 @@ impl Operation for WorkflowStart {
         // It outlives the call, and ends with the process.
         let cx = cx.clone();
         cx.homes().clone().go_on(|cancel| async move {
-            let (cx, _in_use) = (cx.for_call(cancel, Progress::none()), open);
-            if let Err(err) = drive(&cx, &home, begun, |_| {}).await {
+            let cx = cx.for_call(cancel, Progress::none());
+            if let Err(err) = drive(&cx, (&home, &open), begun, |_| {}).await {
                 tracing::info!(%err.message, "a workflow ended without a result");
             }
         });

@@ -17,7 +17,8 @@ use crate::op::Operation;
 pub(crate) struct Apply {
     /// The workflow's id.
     workflow: Workflow,
-    /// The checkout, beneath the working directory or another allowed one; the working directory when missing.
+    /// The checkout, beneath the working directory or another allowed one. When missing, the directory that the workflow
+    /// began from, or the working directory where it began from a URL.
     to: Option<PathBuf>,
     /// Fetch the commits as a branch, and touch no file.
     #[schemars(extend("default" = false))]
@@ -35,7 +36,9 @@ impl Operation for Apply {
 
     async fn run(self, cx: &Context) -> Result<Applied, Failure> {
         let (home, open) = open(cx, self.profile, &self.workflow).await?;
-        let to = self.to.map_or_else(|| cx.config.working_dir(&cx.host), |it| cx.host.path(&it));
+        let begun_from = || home.repository().map(PathBuf::from).filter(|it| it.is_absolute());
+        let to = self.to.map(|it| cx.host.path(&it)).or_else(begun_from);
+        let to = to.unwrap_or_else(|| cx.config.working_dir(&cx.host));
         let mode = if self.branch.unwrap_or(false) { ApplyMode::Branch } else { ApplyMode::Files };
         let bound = cx.store()?.is_written_inside(&to.canonicalize().unwrap_or_else(|_| to.clone()))?;
         let ask = ApplyAsk { to, mode, protected: self.protected.unwrap_or(false), bound };

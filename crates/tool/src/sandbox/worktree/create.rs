@@ -96,6 +96,7 @@ async fn ready(
         cx.unless_cancelled(async { Ok(Box::pin(home.worktrees.setup_repo(&open.inside, &setup)).await?) }).await?;
     let mut worktree = Box::pin(home.worktrees.create(&open.inside, &ask)).await?;
     worktree.warnings.extend(open.warnings());
+    worktree.warnings.extend(home.git_identity.warning());
     let engine = cx.runtime().await?;
     let told = strict::unmapped(cx, (engine.kind(), engine.endpoint().rootless));
     worktree.warnings.extend(told.map(|(code, message)| Warning::new(code, message)));

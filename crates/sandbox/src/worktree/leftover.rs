@@ -1,0 +1,86 @@
+//! What an agent left uncommitted at the end of a run, as a commit on the branch of its workflow.
+
+use serde::Serialize;
+
+use super::WorktreeManager;
+use super::inside::Inside;
+use super::read::Standing;
+use crate::{Failure, Result, WorkflowId};
+
+/// The subject of the commit.
+const MESSAGE: &str = "Commit what the agent left uncommitted";
+
+/// Who the commit is by. It is committed by Coracle.
+#[derive(Clone, Debug)]
+pub struct Author {
+    /// A name.
+    pub name: String,
+    /// An address.
+    pub email: String,
+}
+
+/// What became of files that were not committed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub enum Leftover {
+    /// There were none.
+    Nothing,
+    /// They are in a commit.
+    Committed {
+        /// Its id.
+        commit: String,
+        /// Files that differed from the commit before.
+        files: u64,
+        /// The branch that it is on.
+        branch: String,
+    },
+    /// They stay as they are.
+    Kept {
+        /// Why.
+        reason: String,
+        /// How many.
+        files: u64,
+    },
+}
+
+impl WorktreeManager {
+    /// Commits everything that git does not ignore. A branch other than the workflow's own is left alone, and so are files
+    /// in conflict: only the one who made them knows what is meant.
+    ///
+    /// # Errors
+    /// `worktree_missing`, `sandbox_lost`.
+    pub async fn commit_leftover(&self, at: &Inside, id: &WorkflowId, author: &Author) -> Result<Leftover> {
+        let workflow = self.workflow(at, id)?;
+        let standing = self.standing(at, id).await?;
+        let files = standing.dirty + standing.untracked;
+        if files == 0 {
+            return Ok(Leftover::Nothing);
+        }
+        if let Some(reason) = obstacle(&standing, &workflow.branch) {
+            return Ok(Leftover::Kept { reason, files });
+        }
+        let kept = |err: Failure| Leftover::Kept { reason: err.message, files };
+        let tree = at.tree(id).authored(author);
+        let add = tree.printed(&["add", "--all"]).await;
+        let commit = ["commit", "--quiet", "--no-verify", "--no-gpg-sign", "--message", MESSAGE];
+        if let Err(err) = match add {
+            Ok(_) => tree.printed(&commit).await,
+            err => err,
+        } {
+            return Ok(kept(err));
+        }
+        let commit = at.tree(id).commit("HEAD").await?.unwrap_or_default();
+        Ok(Leftover::Committed { commit, files, branch: workflow.branch })
+    }
+}
+
+/// Why nothing can be committed.
+fn obstacle(standing: &Standing, branch: &str) -> Option<String> {
+    if standing.unmerged > 0 {
+        return Some(format!("{} of them are in conflict", standing.unmerged));
+    }
+    let here = standing.branch.as_deref();
+    (here != Some(branch)).then(|| match here {
+        Some(other) => format!("`{other}` is checked out and not the workflow's branch `{branch}`"),
+        None => format!("no branch is checked out; the workflow's is `{branch}`"),
+    })
+}

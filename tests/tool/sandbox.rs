@@ -3,6 +3,7 @@
 
 mod bridge;
 mod crash;
+mod delivers;
 mod devcontainer;
 mod key;
 mod keyless;

@@ -50,7 +50,7 @@ pub use copy::{Copied, CopyLimits, CopyRequest, copy_in, copy_in_by, copy_out, c
 pub use create::{Draft, Making, begin, fresh_name};
 pub use destroy::{Destroyed, Removing, Saving, destroy};
 pub use error::{Error, Kind, Result};
-pub use exec::{Hint, Session, guided_session, guest_shell, hint, may_be_root, session};
+pub use exec::{Hint, Session, guest_shell, guided_session, hint, may_be_root, session};
 pub use find::{Engines, Found, at_hand, find};
 pub use guest::{GuestProgram, GuestRecord, Links};
 pub use health::{Check, Patience, Probe, Tried, Waited, wait_healthy};

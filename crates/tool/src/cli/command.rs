@@ -49,8 +49,18 @@ pub(super) fn command(table: &[Entry], words: &[OsString]) -> Command {
             with_more(callable(entry.name, &format!("coracle {}", word(entry.name)), &entry.arguments()))
         }
     };
-    let others =
-        [shell(), workspace(words), run(), worktree::command(words), worker(), sandbox(), saved(), setup(), call(), mcp()];
+    let others = [
+        shell(),
+        workspace(words),
+        run(),
+        worktree::command(words),
+        worker(),
+        sandbox(),
+        saved(),
+        setup(),
+        call(),
+        mcp(),
+    ];
     for command in table.iter().map(row).chain(others).chain([start(), adopt(), audit()]) {
         let word = command.get_name().to_owned();
         root = root.subcommand(command.display_order(help::order(&word)).after_help(help::examples(&word)));

@@ -20,8 +20,8 @@ use crate::context::{Context, Options};
 use crate::failure::{Code, Failure};
 use crate::host::Host;
 use crate::op::Entry;
-use crate::sandbox::{self, Home, Open, worktree};
 use crate::render;
+use crate::sandbox::{self, Home, Open, worktree};
 
 /// Id of the words behind `--`.
 const WORDS: &str = "words";
@@ -132,7 +132,8 @@ async fn exec(matches: &ArgMatches, host: Host, options: &Options) -> Result<Exi
         let entered = Entered::of(&cx, matches).await?;
         let (live, chunks) = mpsc::channel(8);
         let inside = &entered.open.inside;
-        let mut exec = Exec::new(coracle_runtime::Command::Argv(argv), inside.agent, inside.tree_path(&entered.worktree.id));
+        let mut exec =
+            Exec::new(coracle_runtime::Command::Argv(argv), inside.agent, inside.tree_path(&entered.worktree.id));
         exec.env = entered.worktree.env();
         exec.cancel = cx.cancel.clone();
         exec.live = Some(live);
@@ -190,7 +191,12 @@ async fn shell(matches: &ArgMatches, host: Host, options: &Options) -> Result<Ex
     Ok(ExitCode::from(code.unwrap_or(1)))
 }
 
-async fn looked(verb: &str, matches: &ArgMatches, host: Host, options: &Options) -> Result<Map<String, Value>, Failure> {
+async fn looked(
+    verb: &str,
+    matches: &ArgMatches,
+    host: Host,
+    options: &Options,
+) -> Result<Map<String, Value>, Failure> {
     let cx = super::open_configured(host, options)?;
     let entered = Entered::of(&cx, matches).await?;
     let Worktree { id, path, host_path, branch, base_commit, .. } = &entered.worktree;

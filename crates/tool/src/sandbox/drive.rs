@@ -3,10 +3,10 @@
 use std::fs::File;
 use std::time::Duration;
 
+use coracle_provision::git::Identity;
 use coracle_runtime::random_hex;
 use coracle_sandbox::driver::{AgenticRequest, Event};
 use coracle_sandbox::protocol::RunLimits;
-use coracle_provision::git::Identity;
 use coracle_sandbox::worktree::{Author, CreateAsk, Leftover, Worktree};
 use coracle_sandbox::{ProfileName, WorkflowId};
 use futures_util::StreamExt as _;

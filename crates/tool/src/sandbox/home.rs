@@ -22,8 +22,8 @@ use tokio_util::task::TaskTracker;
 
 use super::containers::{SandboxContainers, session_of};
 use super::devcontainer::{self, Told, Worn};
-use super::identity::GitIdentity;
 use super::grants::{grants, network};
+use super::identity::GitIdentity;
 use super::plan::Plan;
 use super::sandboxes;
 use super::teardown::SAVING;

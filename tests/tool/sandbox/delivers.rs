@@ -1,0 +1,57 @@
+//! From a prompt to the commit in the remote, by an agent that forgets to commit.
+
+use serde_json::json;
+
+use super::with_bench;
+use crate::engines::git;
+use crate::servers::model::{call, calls, says};
+
+/// Nothing is committed here, and a file is new.
+fn changes() -> [crate::servers::model::Turn; 2] {
+    let write = json!({ "file_path": "new.txt", "content": "new\n" });
+    [calls([call("write_file", write)]), says("It is there.")]
+}
+
+#[tokio::test]
+async fn what_an_agent_does_not_commit_is_committed_as_the_person_and_pushed() {
+    with_bench("", async |bench| {
+        let config = "[user]\n\tname = Ann \"O\" Neil\n\temail = ann@example.com\n";
+        std::fs::write(bench.tool.home().join(".gitconfig"), config).unwrap();
+        let id = bench.id("delivers");
+        bench.created(&id).await;
+        let text = async |words: &[&str]| {
+            let output = bench.tool.run(["worktree"].iter().chain(words), b"").await;
+            let printed = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
+            (output.status.code(), printed.concat())
+        };
+
+        for empty in [&["push", &id][..], &["export", &id, "it.mbox", "--format", "mbox"]] {
+            let refused = bench.tries(empty).await;
+            assert_eq!(refused["code"], "no_commits", "{refused:#}");
+        }
+        assert!(!bench.tool.work().join("it.mbox").exists());
+        let (code, printed) = text(&["log", &id]).await;
+        assert!(code == Some(0) && printed.contains("no commit of its own"), "{printed}");
+
+        bench.model.then(changes());
+        let (ended_well, events) = bench.works(&id, "Make new.txt.").await;
+        assert!(ended_well, "{events:#?}");
+        let warned = events.iter().find(|it| it["code"] == "leftover_committed").unwrap();
+        assert!(warned["message"].as_str().unwrap().contains("1 file"), "{warned:#}");
+
+        let listed = bench.worktree(&["log", &id]).await;
+        assert_eq!((&listed["count"], &listed["commits"][0]["author"]), (&1.into(), &"Ann \"O\" Neil".into()));
+        let (code, printed) =
+            text(&["exec", &id, "--", "sh", "-c", "cat new.txt; git config user.email; exit 7"]).await;
+        assert_eq!((code, printed.as_str()), (Some(7), "new\nann@example.com\n"));
+        let opened = bench.worktree(&["open", &id]).await;
+        assert!(opened["path"].as_str().unwrap().ends_with(&id), "{opened:#}");
+        assert_eq!(text(&["exec", "nobody", "--", "true"]).await.0, Some(125));
+
+        let pushed = bench.worktree(&["push", &id]).await;
+        let branch = format!("refs/heads/coracle/{id}");
+        let there = git(&bench.server.dir("web"), &["log", "-1", "--format=%H %ae", &branch], "").await;
+        assert_eq!(there.trim(), format!("{} ann@example.com", pushed["new"].as_str().unwrap()));
+    })
+    .await;
+}

@@ -236,6 +236,10 @@ async fn x27_nothing_of_a_repository_runs_because_we_looked() {
         assert!(!sung.is_empty());
         bench.try_create("a").await.unwrap();
         bench.set_up().await;
+        // Without an index, so that none of it is looked at.
+        let commit = "git -c user.name=a -c user.email=a@b commit-tree -p refs/heads/coracle/a -m x 'refs/heads/coracle/a^{tree}'";
+        let commit = format!("export GIT_DIR=repo.git; git -c core.hooksPath=/dev/null update-ref refs/heads/coracle/a $({commit})");
+        bench.sh(&commit).await;
         bench.sh("cd worktrees/a && echo more >> a && echo new > new").await;
         bench.manager.list(&bench.inside).await.unwrap();
         let diff = bench.diff("a").await;

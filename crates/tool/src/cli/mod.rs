@@ -131,7 +131,7 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
             Some((_, matches)) => trust::run(matches, host, &options).await,
             None => ExitCode::from(NOT_UNDERSTOOD),
         },
-        "worktree" => worktree::run(matches, host, &options).await,
+        "worktree" => Box::pin(worktree::run(matches, host, &options)).await,
         "worker" => worker::run(matches, host, &options).await,
         "sandbox" => sandbox::run(matches, host, &options).await,
         "shell" => match shell::run(matches, host, &options).await {

@@ -126,7 +126,7 @@ impl Entered {
 async fn exec(matches: &ArgMatches, host: Host, options: &Options) -> Result<ExitCode, Failure> {
     let argv: Vec<String> = matches.get_many(WORDS).into_iter().flatten().cloned().collect();
     let cx = super::open_configured(host, options)?;
-    let args = audited(matches, json!({ "command": argv }));
+    let args = audited(matches, &json!({ "command": argv }));
     let intent = audit::intent(&cx, "worktree_exec", &args).await?;
     let done = async {
         let entered = Entered::of(&cx, matches).await?;
@@ -173,7 +173,7 @@ async fn shell(matches: &ArgMatches, host: Host, options: &Options) -> Result<Ex
         return Err(failure.hint("use `coracle worktree exec WORKFLOW -- …` in a script"));
     }
     let cx = super::open_configured(host, options)?;
-    let intent = audit::intent(&cx, "worktree_shell", &audited(matches, json!({}))).await?;
+    let intent = audit::intent(&cx, "worktree_shell", &audited(matches, &json!({}))).await?;
     let done = async {
         let entered = Entered::of(&cx, matches).await?;
         let engine = cx.runtime().await?;
@@ -215,7 +215,7 @@ async fn looked(
     Ok([common, own].into_iter().filter_map(|it| it.as_object().cloned()).flatten().collect())
 }
 
-fn audited(matches: &ArgMatches, own: Value) -> Map<String, Value> {
+fn audited(matches: &ArgMatches, own: &Value) -> Map<String, Value> {
     let mut args = own.as_object().cloned().unwrap_or_default();
     args.extend(matches.get_one::<String>("workflow").map(|it| ("workflow".to_owned(), it.as_str().into())));
     args

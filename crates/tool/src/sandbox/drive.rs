@@ -66,7 +66,7 @@ pub(crate) fn begin(
 ) -> Result<Begun, Failure> {
     let model = model(cx, profile, task.model)?;
     let limits = &cx.config.worker;
-    let run_id = random_hex::<8>();
+    let run_id = random_hex::<16>();
     let request = AgenticRequest {
         run_id: Some(run_id.clone()),
         prompt: task.prompt,

@@ -3,8 +3,12 @@
 use std::time::Duration;
 
 use coracle_runtime::{
-    ContainerId, CreateSpec, Error, LabelFilter, Network, NetworkAct, NetworkAsk, NetworkName, NetworkOn,
+    ContainerId, CreateSpec, EngineKind, Error, HostEntry, LabelFilter, Network, NetworkAct, NetworkAsk, NetworkName,
+    NetworkOn,
 };
+
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpListener;
 
 use super::{on_network, printed, ran, sh};
 use crate::engines::{Case, Lack, on_every_engine};
@@ -104,6 +108,33 @@ async fn no_network_means_loopback_only() {
         let id = case.runtime.create(&on_network(case, spec, NetworkOn::None)).await.unwrap();
         case.runtime.start(&id).await.unwrap();
         assert_eq!(printed(case, &id, "ls /sys/class/net").await, "lo\n");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_name_for_the_host_leads_to_the_host() {
+    on_every_engine(async |case| {
+        if !case.is_real() || case.engine() == EngineKind::Container {
+            return; // the fake's programs are on the host's network, and Apple's engine refuses host entries
+        }
+        let network = make(case, &case.network_name("gateway"), (true, false)).await.unwrap();
+        let listener = TcpListener::bind(("0.0.0.0", 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let greeter = tokio::spawn(async move {
+            while let Ok((mut peer, _)) = listener.accept().await {
+                let _ = peer.write_all(b"host\n").await;
+            }
+        });
+        for (name, network) in [("default", NetworkOn::EngineDefault), ("own", NetworkOn::Id(network.id))] {
+            let add_hosts = vec![HostEntry { name: "up".into(), address: None }];
+            let spec = CreateSpec { add_hosts, ..case.spec(name) };
+            let id = case.runtime.create(&on_network(case, spec, network)).await.unwrap();
+            case.runtime.start(&id).await.unwrap();
+            let connect = format!("nc -w 5 $(awk '$2 == \"up\" {{ print $1 }}' /etc/hosts) {port} < /dev/null");
+            assert_eq!(printed(case, &id, &connect).await, "host\n", "{name}");
+        }
+        greeter.abort();
     })
     .await;
 }

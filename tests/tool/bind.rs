@@ -84,3 +84,30 @@ async fn s21_a_bound_tree_stays_as_it_is_and_what_is_made_in_it_is_the_persons()
     })
     .await;
 }
+
+#[tokio::test]
+async fn what_is_read_only_in_a_bound_repository_is_said_before_and_after_a_command_meets_it() {
+    with_engine("", async |tool| {
+        std::fs::create_dir_all(tool.work().join(".git/hooks")).unwrap();
+        std::fs::write(tool.work().join(".git/config"), "[core]\n").unwrap();
+        let answer = tool.create(json!({ "mount_cwd": true })).await;
+        let steps = answer["provisioning_report"].as_array().unwrap();
+        let workspace = steps.iter().find(|it| it["name"] == "workspace").unwrap();
+        let item = &workspace["items"][0];
+        assert!(item["paths"].as_array().unwrap().contains(&".git/config".into()), "{workspace:#}");
+        assert!(item["hint"].as_str().unwrap().contains("git config --global"), "{workspace:#}");
+
+        let name = answer["container"].as_str().unwrap();
+        let status = tool.call(json!({ "operation": "status", "container": name })).await;
+        assert!(status["read_only_paths"].as_array().unwrap().contains(&".git/config".into()), "{status:#}");
+
+        // As git does: a new file in place of the old one.
+        let exec = |command: &str| json!({ "operation": "exec", "container": name, "command": command });
+        let busy = tool.call(exec("echo x > .git/new && mv -f .git/new .git/config")).await;
+        assert_ne!(busy["exit_code"], 0, "{busy:#}");
+        assert_eq!(busy["warnings"][0]["code"], "protected_path", "{busy:#}");
+        let other = tool.call(exec("echo 'no such thing' >&2; exit 3")).await;
+        assert!(other.get("warnings").is_none_or(|it| it == &json!([])), "{other:#}");
+    })
+    .await;
+}

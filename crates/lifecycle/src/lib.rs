@@ -69,7 +69,7 @@ pub use reap::reap;
 pub use reconcile::reconcile;
 pub use record::{Held, MadeFrom, MainProgram, OwnVolume, Record, RecordedJob, RecordedMount, Role, State};
 pub use restart::restart;
-pub use review::{Change, Finding, Review, Watched, compared};
+pub use review::{Change, Finding, Review, Watched, compared, read_only_paths};
 pub use save::{
     Bundle, Commits, Item, LeftOut, Manifest, Names, Omission, Part, Restored, SAVE_TIME, SAVED_REFS, Save, SaveLimits,
     Saved, SavedKind, Target, What,

@@ -112,6 +112,21 @@ pub(crate) fn watch(mounts: &[Mount], protected: &[String]) -> Vec<Watched> {
     each.map(was).collect()
 }
 
+/// Protected paths that lay in writable binds when the container was made: inside, each is a read-only mount. Relative to
+/// their bind, in the order of the configuration.
+#[must_use]
+pub fn read_only_paths(record: &Record) -> Vec<String> {
+    // A directory `.git` only leads to protected paths.
+    let is_mounted = |it: &&Watched| it.was.is_some() && (it.path != ".git" || it.root.join(".git").is_file());
+    let mut paths = Vec::new();
+    for it in record.watched.iter().filter(is_mounted) {
+        if !paths.contains(&it.path) {
+            paths.push(it.path.clone());
+        }
+    }
+    paths
+}
+
 /// Compares what is protected with what it was, and tells what lost a bit after it was filled. What is gone can start
 /// nothing.
 #[must_use]

@@ -69,6 +69,8 @@ pub(super) struct Facts {
     pub(super) bounds: Option<(u64, u64)>,
     /// The program of Podman's user-mode network that is installed.
     pub(super) user_network: Option<&'static str>,
+    /// What stands for `host-gateway` where the engine does not know the word.
+    pub(super) host_gateway: Option<std::net::IpAddr>,
 }
 
 /// A verb on one container.

@@ -8,6 +8,7 @@ pub mod conf;
 pub mod detect;
 mod dialect;
 mod exec;
+mod host_gateway;
 mod images;
 mod link;
 mod networks;
@@ -99,7 +100,11 @@ impl CliRuntime {
         let user_network = ["slirp4netns", "pasta"].into_iter().find(|it| detect::find_program(it).is_ok());
         let pauses = !rootless || std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
         let bounds = (dialect == Dialect::Podman).then(|| conf::Machine::look().bounds()).flatten();
-        Ok(Self { dialect, client, facts: Facts { rootless, selinux, pauses, bounds, user_network } })
+        Ok(Self {
+            dialect,
+            client,
+            facts: Facts { rootless, selinux, pauses, bounds, user_network, host_gateway: None },
+        })
     }
 
     /// The words that give a person a terminal in a container, for [`Invocation::replace_this_process`].
@@ -206,7 +211,10 @@ impl ContainerRuntime for CliRuntime {
             return Err(Error::NotInstalled { program: "slirp4netns".into() });
         }
         let words = match self.dialect {
-            Dialect::Docker | Dialect::Podman => args::create(self.dialect, self.facts, spec),
+            Dialect::Docker | Dialect::Podman => {
+                let facts = Facts { host_gateway: self.host_gateway(spec).await?, ..self.facts };
+                args::create(self.dialect, facts, spec)
+            }
             Dialect::Apple => apple::create(&self.client, spec).await?,
         };
         match self.client.ask("create", words, deadline::MAKE).await {

@@ -41,7 +41,7 @@ impl CliRuntime {
         }
     }
 
-    async fn find_networks(&self, names: &[String]) -> Result<Vec<Network>> {
+    pub(super) async fn find_networks(&self, names: &[String]) -> Result<Vec<Network>> {
         if names.is_empty() {
             return Ok(Vec::new());
         }

@@ -74,7 +74,10 @@ impl Operation for Destroy {
         let record = with_its_stack(&store, record, self.compose_project.as_ref())?;
         let done = coracle_lifecycle::destroy(&*runtime, &store, &record, &removing).await;
         let done = done.map_err(|err| Failure::from(err).known("container", &record.name))?;
-        Ok(answer(record.name, record.compose_project, done))
+        let stays = (done.forgotten && self.force == Some(true)).then(|| adopted_stays(&record.name));
+        let mut answer = answer(record.name, record.compose_project, done);
+        answer.warnings.extend(stays);
+        Ok(answer)
     }
 }
 
@@ -123,6 +126,15 @@ fn answer(container: ContainerName, compose_project: Option<ProjectName>, remove
     Destroyed { container, detail, already_gone, saved, review, compose_project, warnings }
 }
 
+/// `force` of an agent does not reach a container that the person adopted.
+fn adopted_stays(container: &ContainerName) -> Warning {
+    let message = format!(
+        "the container stays: `force` removes an adopted container only at the command line, by `coracle adopt {container}` \
+         and `coracle destroy {container} --force`"
+    );
+    Warning::new("adopted_stays", message)
+}
+
 /// Somebody has to look before the host acts on it.
 pub(crate) fn to_review(review: &Review) -> Option<Warning> {
     let places = review.findings.len();
@@ -132,4 +144,34 @@ pub(crate) fn to_review(review: &Review) -> Option<Warning> {
     let more = if review.more { "; not all could be looked through, or there are more" } else { "" };
     let message = format!("{places} places in directories of the host are to be looked at by the person{more}");
     Some(Warning::new("review", message))
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::fake::LOCAL_IMAGE;
+    use coracle_runtime::{FakeRuntime, ImageAct, ImageRef, NetworkOn, admit};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::op::{Input, answer};
+
+    #[tokio::test]
+    async fn an_agent_that_forces_the_end_of_an_adopted_container_is_told_that_it_stays() {
+        let (dir, fake) = (tempfile::tempdir().unwrap(), FakeRuntime::new());
+        let cx = Context::for_tests(dir.path()).with_fake(fake.clone());
+        let image = ImageRef::parse(LOCAL_IMAGE).unwrap();
+        let found = fake.image(ImageAct::Find(vec![image.clone()])).await.unwrap();
+        let spec = crate::resolve::bare(ContainerName::parse("theirs").unwrap(), image);
+        let spec = admit(spec, &cx.policy().unwrap()).unwrap().on(found[0].id.clone(), NetworkOn::EngineDefault);
+        let id = fake.create(&spec).await.unwrap();
+        fake.start(&id).await.unwrap();
+        let handle = Handle::parse("theirs").unwrap();
+        coracle_lifecycle::adopt(&cx, &cx.store().unwrap(), &handle, cx.session.as_str()).await.unwrap();
+        let Value::Object(call) = json!({ "operation": "destroy", "container": "theirs", "force": true }) else {
+            panic!()
+        };
+        let gone = Value::Object(answer(crate::ops::ALL, &cx, Input::Object(call)).await);
+        assert_eq!(gone["warnings"][0]["code"], "adopted_stays", "{gone:#}");
+        assert!(fake.inspect(&handle).await.unwrap().running());
+    }
 }

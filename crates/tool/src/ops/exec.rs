@@ -20,6 +20,7 @@ use crate::config::Config;
 use crate::context::{Context, Mouth};
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
+use crate::ops::protected_paths;
 use crate::reach::{Act, Reached, Warning, reach_inside};
 use crate::redacted;
 use crate::resolve::{no_secret, plain_env};
@@ -142,6 +143,7 @@ impl Operation for Exec {
             super::job::remember(cx, &record, link, job).await;
         }
         warnings.extend(noteworthy(&output));
+        warnings.extend(protected_paths::refused_write(&record, &output));
         let encoding = self.encoding.unwrap_or_default();
         Ok(Ran { workdir, warnings, ..ran(&output, encoding, (record.name.to_string(), session.user), &redactor) })
     }

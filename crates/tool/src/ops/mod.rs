@@ -23,6 +23,7 @@ mod jobs;
 mod list;
 mod networks;
 pub(crate) mod preflight;
+mod protected_paths;
 mod prune;
 mod restore;
 mod snapshot;

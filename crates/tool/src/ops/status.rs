@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use coracle_compose::Service;
-use coracle_lifecycle::{Finding, GuestRecord, Record, Role, compared};
+use coracle_lifecycle::{Finding, GuestRecord, Record, Role, compared, read_only_paths};
 use coracle_runtime::{
     Container, ContainerPath, ContainerRuntime, Handle, Ids, LinkSettings, ProjectName, PublishedPort, Usage,
 };
@@ -61,6 +61,9 @@ pub(crate) struct Known {
     jobs_running: usize,
     /// Variables that were lost when the container was started anew.
     env_missing: Vec<String>,
+    /// Protected paths in directories of the host, which commands cannot change. `git config --global` works.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    read_only_paths: Vec<String>,
     /// Protected paths in directories of the host that are not what they were.
     review: Vec<Finding>,
     session: String,
@@ -113,6 +116,7 @@ impl Operation for StatusOf {
         };
         let (jobs_running, usage, health) = tokio::join!(running(cx, &record), usage, health);
         let expires_at = super::expiry(cx, &record);
+        let read_only_paths = read_only_paths(&record);
         let watched = record.clone();
         let review = tokio::task::spawn_blocking(move || compared(&watched)).await.map_err(Failure::internal)?;
         let warnings = super::destroy::to_review(&review).into_iter().collect();
@@ -137,6 +141,7 @@ impl Operation for StatusOf {
             usage,
             jobs_running,
             env_missing: record.held.missing,
+            read_only_paths,
             review: review.findings,
             session: record.session,
             expires_at,

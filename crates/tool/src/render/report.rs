@@ -10,7 +10,7 @@ use super::{DIM, DOUBTFUL, Marks, NAME, facts, list_of, plain, text, words};
 const OUTPUT_LINES: usize = 8;
 
 /// Steps whose parts are told when they went well, too: what was put where is news.
-const TOLD: &[&str] = &["repos", "setup_commands", "dotfiles"];
+const TOLD: &[&str] = &["repos", "setup_commands", "dotfiles", "workspace"];
 
 /// One step of the provisioning report, with its parts below it.
 pub(crate) fn step(step: &Value, marks: Marks) -> String {

@@ -32,6 +32,14 @@ pub(super) fn of_one(answer: &Value, marks: &Marks, now: Timestamp) -> String {
         ("uses", usage(&answer["usage"])),
         ("jobs", jobs(&answer["jobs_running"])),
         ("health", health(&answer["health"])),
+        (
+            "read-only",
+            list_of(answer, "read_only_paths")
+                .iter()
+                .map(|it| super::plain(it.as_str().unwrap_or_default()))
+                .collect::<Vec<_>>()
+                .join(", "),
+        ),
         ("review", list_of(answer, "review").iter().map(changed).collect::<Vec<_>>().join(", ")),
     ]));
     let report = list_of(metadata, "provisioning_report").iter();

@@ -184,7 +184,8 @@ fn network(it: Words, facts: Facts, placed: &Placed) -> Words {
         format!("{}:{host}:{}/{}", placed.ports_bind(), port.container, port.protocol)
     };
     let hosts = placed.spec().add_hosts.iter().map(|entry| {
-        let address = entry.address.map_or_else(|| "host-gateway".into(), |it| it.to_string());
+        let address = entry.address.or(facts.host_gateway);
+        let address = address.map_or_else(|| "host-gateway".into(), |it| it.to_string());
         format!("{}:{address}", entry.name)
     });
     it.flags("publish", placed.spec().ports.iter().map(publish)).flags("add-host", hosts)

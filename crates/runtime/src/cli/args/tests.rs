@@ -68,7 +68,14 @@ fn a_container_is_made_with_the_words_of_the_table() {
 
 #[test]
 fn podman_differs_in_mapping_devices_and_what_it_adds_by_itself() {
-    let facts = Facts { rootless: true, selinux: true, pauses: true, bounds: None, user_network: Some("pasta") };
+    let facts = Facts {
+        rootless: true,
+        selinux: true,
+        pauses: true,
+        bounds: None,
+        user_network: Some("pasta"),
+        host_gateway: None,
+    };
     let spec = CreateSpec { gpu: true, exec_user: Ids { uid: 7, gid: 8 }, ..spec() };
     let (docker, podman) = (
         words(Dialect::Docker, facts, spec.clone(), NetworkOn::None),

@@ -45,7 +45,8 @@ pub(crate) struct Create {
     /// Where commands run, and where the working directory is mounted. Made if missing.
     #[schemars(with = "Option<String>", extend("default" = "/workspace"))]
     pub(crate) workdir: Option<ContainerPath>,
-    /// Mount the person's working directory at `workdir`. The default is to, if the policy allows it.
+    /// Mount the person's working directory at `workdir`. The default is to, if the policy allows it. Its `.git/config` and
+    /// `.git/hooks` are read-only inside: use `git config --global`.
     pub(crate) mount_cwd: Option<bool>,
     /// Further host directories or files to mount. Host paths lie beneath directories that the person allows.
     pub(crate) mounts: Option<Vec<MountArg>>,

@@ -20,6 +20,7 @@ use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::guest;
 use crate::ops::preflight::Ready;
+use crate::ops::protected_paths;
 use crate::resolve::{self, MainAsk, Request};
 use crate::{session, tools};
 
@@ -62,6 +63,7 @@ pub(super) async fn make<'a>(
     }
     making.is_user(name, home, shell);
     reporting.add(user).await;
+    let workspace = Step { items: protected_paths::report_item(making.record()).into_iter().collect(), ..workspace };
     reporting
         .add(match (&request.unmounted, &inside) {
             (None, Inside::Guest(link)) if request.copied => copied(cx, link, making).await?,

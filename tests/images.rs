@@ -82,7 +82,7 @@ impl<'a> Kitchen<'a> {
     }
 
     async fn keep(&self, running: &Running<'_>, base: &Base, wanted: &Wanted) -> coracle_images::cache::Cached {
-        let built = Built { container: &running.id, base, wanted, replaces: false, max_bytes: None };
+        let built = Built { container: &running.id, base, wanted, contents: None, replaces: false, max_bytes: None };
         let kept = self.cache().keep(&*self.case.runtime, &built).await.unwrap();
         self.case.runtime.remove(&running.id).await.unwrap();
         kept
@@ -93,6 +93,7 @@ fn wanted(image: &str, recipe: Recipe) -> Wanted {
     Wanted {
         purpose: None,
         image: ImageRef::parse(image).unwrap(),
+        explicit: false,
         recipe,
         bootstrap: Recipe::default(),
         ca: None,

@@ -24,10 +24,14 @@ pub use self::clear::{Clear, Cleared, Kept, Listed};
 pub use self::keep::Built;
 use crate::key::{KeyOf, Sum, sum_of};
 use crate::profile::Purpose;
+use crate::stand_in::Contents;
 use crate::{Base, Error, Progress, Recipe, Source, ensure, lock};
 
 /// The word of our cached images, in the label `<ns>.kind`.
 const KIND: &str = "cache";
+
+/// The label with what was found in an image that stands in for another, as JSON.
+const CONTENTS: &str = "cache.contents";
 
 /// What cached images are kept with. Everything that comes from configuration, clock or host is given.
 #[derive(Clone, Debug)]
@@ -49,6 +53,8 @@ pub struct Wanted {
     pub purpose: Option<Purpose>,
     /// The base, as the profile or the caller names it.
     pub image: ImageRef,
+    /// The caller named it: no image that stands in for it will do.
+    pub explicit: bool,
     /// What is put on it.
     pub recipe: Recipe,
     /// What comes before that on a base that was made without a registry.
@@ -74,6 +80,12 @@ impl Wanted {
     #[must_use]
     pub fn key_on(&self, base: &Base, engine: EngineKind) -> Sum {
         self.key(&self.recipe_on(base), (digest(&base.image), &base.image.arch), engine)
+    }
+
+    /// Nothing is put on whatever the base turns out to be.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.recipe.is_empty() && self.bootstrap.is_empty()
     }
 
     fn bootstrapped(&self) -> Recipe {
@@ -112,6 +124,8 @@ pub struct Cached {
     pub base: ImageRef,
     /// When it was made.
     pub created: Timestamp,
+    /// What was found in it, if it stands in for an image that no registry gave.
+    pub contents: Option<Contents>,
     base_digest: String,
     recipe: String,
 }
@@ -196,6 +210,9 @@ impl Cache {
         if it.base != wanted.image || it.recipe != wanted.recipe.sum().as_str() {
             return Found::Miss;
         }
+        if wanted.explicit && it.contents.is_some() {
+            return Found::Miss;
+        }
         let on = (it.base_digest.as_str(), image.arch.as_str());
         let current = match key {
             Some(key) if it.key != key.as_str() => return Found::Miss,
@@ -223,10 +240,17 @@ impl Cache {
             purpose,
             base: ImageRef::parse(label("cache.base")?).ok()?,
             created: label("created")?.parse().ok()?,
+            contents: self.contents(image),
             base_digest: label("cache.base_digest")?.to_owned(),
             recipe: label("cache.recipe")?.to_owned(),
             image: image.clone(),
         })
+    }
+
+    /// What was found in an image when it was made, if it stands in for another.
+    #[must_use]
+    pub fn contents(&self, image: &Image) -> Option<Contents> {
+        serde_json::from_str(image.labels.get(&self.signer.key(CONTENTS))?).ok()
     }
 
     fn tag(&self, purpose: Option<&Purpose>, key: &Sum) -> ImageRef {

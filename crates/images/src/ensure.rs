@@ -114,8 +114,10 @@ enum Missed {
 
 async fn fetch(runtime: &dyn ContainerRuntime, want: &Want, progress: &Progress<'_>) -> Result<Base, Missed> {
     let image = &want.image;
-    if !want.proxy && !registry::answers(image, want.probe_timeout).await {
-        let excerpt = Excerpt::of(format!("no registry answers at {}", registry::host(image)).as_bytes());
+    if !want.proxy
+        && let Err(why) = registry::reach(image, want.probe_timeout).await
+    {
+        let excerpt = Excerpt::of(why.as_bytes());
         return Err(Missed::Unreachable(Error::PullFailed { image: image.clone(), excerpt }));
     }
     progress(&format!("pulling {image}"));

@@ -2,7 +2,8 @@
 //!
 //! [`ensure`] takes a [`Want`] and gives a [`Base`]; a [`Bootstrap`] says how one is made without a registry: from the
 //! packages that are installed on this host, else from a Debian mirror. A [`profile`] puts a [`Recipe`] on a base:
-//! [`cook`] runs it in a container, and the [`cache`] keeps what came of it and finds it again. A [`snapshot`] keeps the
+//! [`cook`] runs it in a container, and the [`cache`] keeps what came of it and finds it again. On a base that was made here
+//! a [`stand_in`] brings what the registry's image would have brought, and names what differs. A [`snapshot`] keeps the
 //! files of a container that somebody worked in.
 //!
 //! **Invariant:** an image that the caller named is never replaced by another.
@@ -28,6 +29,7 @@ pub mod profile;
 mod recipe;
 mod registry;
 pub mod snapshot;
+pub mod stand_in;
 
 pub use base::Bootstrap;
 pub use ensure::{Base, Fallback, Progress, Pull, Source, Want, ensure, find};

@@ -12,6 +12,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::packages::PackageName;
 use crate::recipe::{Recipe, Setup};
+use crate::stand_in;
+
+pub(crate) use self::table::listed;
 
 /// The name of a profile.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -213,7 +216,11 @@ pub fn of(
         (None, Some(own)) => table::blank(own.image.clone().ok_or_else(|| ProfileError::NoImage(purpose.clone()))?),
     };
     if let Some(own) = own.cloned() {
-        profile.image = own.image.unwrap_or(profile.image);
+        if let Some(image) = own.image {
+            // Of an image whose name says nothing, what the built-in one would bring is the best guess.
+            profile.bootstrap = stand_in::bootstrap(&image).unwrap_or(profile.bootstrap);
+            profile.image = image;
+        }
         profile.recipe = Recipe {
             packages: own.packages.map_or(profile.recipe.packages, |it| it.into_iter().collect()),
             setup: own.setup.unwrap_or(profile.recipe.setup),

@@ -14,9 +14,14 @@ pub(crate) fn host(image: &ImageRef) -> String {
     }
 }
 
-/// Whether it accepts a connection in time. A name that does not resolve is no.
-pub(crate) async fn answers(image: &ImageRef, within: Duration) -> bool {
-    matches!(tokio::time::timeout(within, TcpStream::connect(host(image))).await, Ok(Ok(_)))
+/// Connects to it in time, or says in words why that is not possible.
+pub(crate) async fn reach(image: &ImageRef, within: Duration) -> Result<(), String> {
+    let host = host(image);
+    match tokio::time::timeout(within, TcpStream::connect(&host)).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(err)) => Err(format!("no registry answers at {host}: {err}")),
+        Err(_) => Err(format!("no registry answers at {host} within {} s", within.as_secs())),
+    }
 }
 
 /// Whether an engine's words tell of the way to a registry and not of the registry's answer. Reading prose is a last
@@ -79,8 +84,9 @@ mod tests {
     async fn a_listener_answers_and_a_closed_port_does_not() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let image = ImageRef::parse(format!("{}/x", listener.local_addr().unwrap())).unwrap();
-        assert!(answers(&image, Duration::from_secs(5)).await);
+        assert_eq!(reach(&image, Duration::from_secs(5)).await, Ok(()));
         drop(listener);
-        assert!(!answers(&image, Duration::from_secs(5)).await);
+        let why = reach(&image, Duration::from_secs(5)).await.unwrap_err();
+        assert!(why.starts_with("no registry answers at 127.0.0.1:") && why.contains("refused"), "{why}");
     }
 }

@@ -4,8 +4,9 @@ use coracle_runtime::{
     ByteSize, Container, ContainerId, ContainerRuntime, Image, ImageAct, ImageId, LabelFilter, RecordId,
 };
 
-use super::{Cache, Cached, KIND, Wanted, digest};
+use super::{CONTENTS, Cache, Cached, KIND, Wanted, digest};
 use crate::fit::{OF_ONE_CONTAINER, check_env, check_image, unfit};
+use crate::stand_in::Contents;
 use crate::{Base, Error};
 
 /// A container of a base in which every command of the recipe ended with 0.
@@ -17,6 +18,8 @@ pub struct Built<'a> {
     pub base: &'a Base,
     /// What was put on.
     pub wanted: &'a Wanted,
+    /// What was found in it, if it is to stand in for an image that no registry gave.
+    pub contents: Option<&'a Contents>,
     /// Whatever else is kept for that purpose and that base goes (`cache_bust`).
     pub replaces: bool,
     /// For all cached images together (`images.cache_max_bytes`).
@@ -33,6 +36,8 @@ impl Cache {
         self.check_container(&container, &built.base.image)?;
         let engine = runtime.kind();
         let (wanted, key) = (built.wanted, built.wanted.key_on(built.base, engine));
+        // Written even if there are none: one of the base's would be inherited.
+        let contents = built.contents.and_then(|it| serde_json::to_string(it).ok()).unwrap_or_default();
         // Inherited ones of ours cannot be taken away: they are signed along, without what they said of one container.
         let prefix = self.signer.key("");
         let mut labels = container.labels;
@@ -50,6 +55,7 @@ impl Cache {
             ("cache.recipe", wanted.recipe.sum().to_string()),
             ("cache.base", wanted.image.to_string()),
             ("cache.base_digest", digest(&built.base.image).to_owned()),
+            (CONTENTS, contents),
             ("cache.purpose", wanted.purpose.as_ref().map(ToString::to_string).unwrap_or_default()),
         ]));
         self.signer.sign(engine, &mut labels);

@@ -77,7 +77,7 @@ impl World {
             Cooking { env: BTreeMap::new(), limit: DAY, on_failure: OnFailure::Stop, cancel: CancellationToken::new() };
         let cooked = cook(&link, &wanted.recipe_on(&base), &cooking, &|_| {}).await.unwrap();
         assert!(cooked.whole(), "{cooked:?}");
-        let built = Built { container: &container, base: &base, wanted, replaces, max_bytes };
+        let built = Built { container: &container, base: &base, wanted, contents: None, replaces, max_bytes };
         let kept = cache.keep(&self.fake, &built).await;
         self.fake.remove(&container).await.unwrap();
         kept
@@ -111,6 +111,7 @@ fn wanted(script: &str) -> Wanted {
     Wanted {
         purpose: Some(Purpose::parse("python").unwrap()),
         image: ImageRef::parse("busybox").unwrap(),
+        explicit: false,
         recipe: Recipe { setup: vec![Setup::from(script.to_owned())], ..Recipe::default() },
         bootstrap: Recipe::default(),
         ca: None,
@@ -188,7 +189,8 @@ async fn two_profiles_on_one_bootstrapped_base_are_two_images() {
     assert_ne!(bun.key_on(&base, EngineKind::Fake), go.key_on(&base, EngineKind::Fake));
     assert_eq!(bun.recipe_on(&base).setup.len(), 2);
     let container = world.container(&base.image, &[]).await;
-    let built = Built { container: &container, base: &base, wanted: &bun, replaces: false, max_bytes: None };
+    let built =
+        Built { container: &container, base: &base, wanted: &bun, contents: None, replaces: false, max_bytes: None };
     let kept = world.cache().keep(&world.fake, &built).await.unwrap();
     assert_eq!(hit(world.find(&bun).await), kept);
     assert_eq!(world.find(&go).await, Found::Miss);
@@ -290,7 +292,8 @@ async fn a_container_that_holds_more_than_the_recipe_becomes_no_image() {
     let base = world.base(&wanted).await;
     let container = world.container(&base.image, &[("team", "blue")]).await;
     let keep = async |base: &Base| {
-        let built = Built { container: &container, base, wanted: &wanted, replaces: false, max_bytes: None };
+        let built =
+            Built { container: &container, base, wanted: &wanted, contents: None, replaces: false, max_bytes: None };
         world.cache().keep(&world.fake, &built).await
     };
     let kept = keep(&base).await;
@@ -384,4 +387,26 @@ async fn an_image_goes_with_all_names_of_ours_and_stays_under_another() {
     assert!(left.iter().all(|it| it.id != snippets.image.id && it.id != sandbox.image.id), "{left:?}");
     let shared = left.iter().find(|it| it.id == shared.image.id).unwrap();
     assert_eq!(shared.tags, ["docker.io/team/tools:1"]);
+}
+
+#[tokio::test]
+async fn an_image_that_stands_in_is_remembered_as_such_and_serves_nobody_who_names_the_image() {
+    let world = World::new();
+    let wanted = wanted("true");
+    let base = world.base(&wanted).await;
+    let container = world.container(&base.image, &[("coracle.role", "build")]).await;
+    let contents = Contents::default();
+    let built = Built {
+        container: &container,
+        base: &base,
+        wanted: &wanted,
+        contents: Some(&contents),
+        replaces: false,
+        max_bytes: None,
+    };
+    let kept = world.cache().keep(&world.fake, &built).await.unwrap();
+    assert_eq!(kept.contents, Some(contents));
+    assert_eq!(hit(world.find(&wanted).await), kept);
+    let explicit = Wanted { explicit: true, ..wanted };
+    assert_eq!(world.find(&explicit).await, Found::Miss);
 }

@@ -4,6 +4,7 @@ use coracle_runtime::ImageRef;
 
 use super::{Profile, table};
 use crate::recipe::{Recipe, Setup};
+use crate::stand_in::{self, open_python};
 
 /// Bun as npm has it: version, and what each build's archive has to sum up to. The `baseline` build needs no AVX2.
 const BUN: [&str; 5] = [
@@ -72,11 +73,14 @@ exec bun add --ignore-scripts --backend=copyfile --no-progress "$@""#;
 
 const COPY_ALL: &str = r#"exec cp -a "$1/." "$2/""#;
 
-/// For a workspace whose image no registry gives: what its tools need on a base.
+/// For a workspace whose image no registry gives: what its tools need on a base, and what the image would bring.
 #[must_use]
-pub fn workspace(base: ImageRef) -> Profile {
+pub fn workspace(base: ImageRef, stands_for: &ImageRef) -> Profile {
     let mut profile = table::blank(base);
-    profile.recipe.packages = table::listed("python3 python3-venv git ca-certificates");
+    profile.recipe.packages = table::listed("python3 python3-venv git curl ca-certificates build-essential");
+    if let Some(brings) = stand_in::bootstrap(stands_for) {
+        profile.recipe = profile.recipe.after(&brings);
+    }
     profile
 }
 
@@ -84,8 +88,10 @@ pub fn workspace(base: ImageRef) -> Profile {
 #[must_use]
 pub fn sandbox(base: ImageRef) -> Profile {
     let mut profile = table::blank(base);
-    let packages = "ca-certificates git openssh-client ripgrep jq less procps python3 nodejs build-essential";
+    let packages = "ca-certificates git openssh-client ripgrep jq less procps python3 python3-pip python3-venv nodejs \
+                    build-essential";
     profile.recipe.packages = table::listed(packages);
+    profile.recipe.setup = vec![open_python()];
     profile
 }
 
@@ -96,7 +102,8 @@ pub fn snippets(base: ImageRef) -> Profile {
     profile.recipe.packages = table::listed("python3 ca-certificates bash");
     let [version, x64, x64_sum, arm, arm_sum] = BUN;
     let args = [FETCH_BUN, version, x64, x64_sum, arm, arm_sum];
-    profile.recipe.setup = vec![Setup::fixed("installing bun", RUN_PYTHON, &args, &["bun", "python3", "bash"])];
+    let bun = Setup::fixed("installing bun", RUN_PYTHON, &args, &["bun", "python3", "bash"]);
+    profile.recipe.setup = vec![open_python(), bun];
     profile
 }
 

@@ -5,32 +5,22 @@ use coracle_runtime::ImageRef;
 use super::{Passthrough, Profile, ProfileError, Purpose};
 use crate::packages::PackageName;
 use crate::recipe::{Recipe, Setup};
+use crate::stand_in::{bootstrap, uv};
 
 /// Stands for the purpose of a repository.
 pub(super) const DETECTED: &str = "try-repo";
 
-/// Purpose, registry image, packages, what is added on a base without a registry.
-const TABLE: [(&str, &str, &str, &str); 8] = [
-    ("amplifier", "python:3.12-slim", "git curl ca-certificates jq", PYTHON),
-    ("bun", "oven/bun:1-slim", "git curl ca-certificates", "nodejs npm"),
-    ("clean", "ubuntu:24.04", "git curl ca-certificates", ""),
-    ("general", "ubuntu:24.04", "git curl wget ca-certificates build-essential make jq tree less vim-tiny", ""),
-    ("go", "golang:1.22", "git curl ca-certificates", "golang"),
-    ("node", "node:20-slim", "git curl ca-certificates", "nodejs npm"),
-    ("python", "python:3.12-slim", "git curl ca-certificates build-essential", PYTHON),
-    ("rust", "rust:1-slim", "git curl ca-certificates build-essential pkg-config libssl-dev", "rustc cargo"),
+/// Purpose, registry image, packages.
+const TABLE: [(&str, &str, &str); 8] = [
+    ("amplifier", "python:3.12-slim", "git curl ca-certificates jq"),
+    ("bun", "oven/bun:1-slim", "git curl ca-certificates"),
+    ("clean", "ubuntu:24.04", "git curl ca-certificates"),
+    ("general", "ubuntu:24.04", "git curl wget ca-certificates build-essential make jq tree less vim-tiny"),
+    ("go", "golang:1.22", "git curl ca-certificates"),
+    ("node", "node:20-slim", "git curl ca-certificates"),
+    ("python", "python:3.12-slim", "git curl ca-certificates build-essential"),
+    ("rust", "rust:1-slim", "git curl ca-certificates build-essential pkg-config libssl-dev"),
 ];
-
-const PYTHON: &str = "python3 python3-venv python3-dev python3-pip";
-
-/// Into an environment of its own: Debian's Python takes no packages from elsewhere. The links are for everybody.
-const UV: &str = "set -e
-umask 022
-python3 -m venv /opt/uv
-/opt/uv/bin/pip install --quiet --no-cache-dir --disable-pip-version-check uv
-mkdir -p /opt/uv/tools
-chmod -R u=rwX,go=rX /opt/uv
-ln -sf /opt/uv/bin/uv /opt/uv/bin/uvx /usr/local/bin/";
 
 /// `$1` is what uv shall install.
 const UV_TOOL: &str = r#"set -e
@@ -39,29 +29,17 @@ export UV_TOOL_DIR=/opt/uv/tools UV_TOOL_BIN_DIR=/usr/local/bin UV_PYTHON_INSTAL
 uv tool install --quiet --no-cache -- "$1"
 chmod -R u=rwX,go=rX /opt/uv"#;
 
-/// `$1` and more are packages of npm; their commands land in `/usr/local/bin`.
-const NPM: &str = r#"umask 022
-npm install --global --no-fund --no-audit --no-update-notifier --loglevel=error -- "$@" && npm cache clean --force >/dev/null 2>&1"#;
-
-/// The last that runs on the Node of Debian 12.
-const COREPACK: &str = "corepack@0.33.0";
-
 /// The table's line, if there is one.
 pub(super) fn builtin(purpose: &Purpose, version: Option<&str>) -> Result<Option<Profile>, ProfileError> {
-    let Some((name, image, packages, added)) = TABLE.iter().find(|it| it.0 == purpose.as_str()) else {
+    let Some((name, image, packages)) = TABLE.iter().find(|it| it.0 == purpose.as_str()) else {
         return Ok(None);
     };
     let mut profile = blank(known(image));
     profile.recipe.packages = listed(packages);
-    profile.bootstrap.packages = listed(added);
     match *name {
         "python" => profile.recipe.setup = vec![uv()],
         "amplifier" => profile.recipe.setup = vec![uv(), amplifier(version)?],
-        "node" => {
-            profile.recipe.setup = vec![Setup::fixed("enabling corepack", "corepack enable", &[], &["corepack"])];
-            profile.bootstrap.setup = vec![Setup::fixed("installing corepack", NPM, &[COREPACK], &["corepack"])];
-        }
-        "bun" => profile.bootstrap.setup = vec![Setup::fixed("installing bun", NPM, &["bun"], &["bun"])],
+        "node" => profile.recipe.setup = vec![Setup::fixed("enabling corepack", "corepack enable", &[], &["corepack"])],
         "clean" => {
             profile.env_passthrough = Some(Passthrough::None);
             for it in
@@ -78,9 +56,9 @@ pub(super) fn builtin(purpose: &Purpose, version: Option<&str>) -> Result<Option
 /// Nothing on an image, and everything as it is configured for all.
 pub(super) fn blank(image: ImageRef) -> Profile {
     Profile {
+        bootstrap: bootstrap(&image).unwrap_or_default(),
         image,
         recipe: Recipe::default(),
-        bootstrap: Recipe::default(),
         env_passthrough: None,
         forward_git: None,
         forward_gh: None,
@@ -93,10 +71,6 @@ pub(super) fn names() -> impl Iterator<Item = Purpose> {
     TABLE.iter().map(|it| it.0).chain([DETECTED]).map(Purpose::known)
 }
 
-fn uv() -> Setup {
-    Setup::fixed("installing uv", UV, &[], &["uv"])
-}
-
 fn amplifier(version: Option<&str>) -> Result<Setup, ProfileError> {
     let plain = |it: char| it.is_ascii_alphanumeric() || ".+!-".contains(it);
     let what = match version {
@@ -107,7 +81,7 @@ fn amplifier(version: Option<&str>) -> Result<Setup, ProfileError> {
     Ok(Setup::fixed("installing amplifier", UV_TOOL, &[&what], &["amplifier"]))
 }
 
-pub(super) fn listed(packages: &str) -> std::collections::BTreeSet<PackageName> {
+pub(crate) fn listed(packages: &str) -> std::collections::BTreeSet<PackageName> {
     packages.split_whitespace().filter_map(|it| PackageName::parse(it).ok()).collect()
 }
 

@@ -58,6 +58,17 @@ fn a_configured_field_takes_the_place_of_the_built_in_one_and_of_no_other() {
 }
 
 #[test]
+fn the_image_of_a_profile_decides_what_stands_in_for_it() {
+    let of = |name: &str, settings: &str| super::of(&purpose(name), &configured(name, settings), None).unwrap();
+    let shown = |it: &Profile| format!("{:?}", it.bootstrap);
+    assert!(shown(&of("python", r#"{"image":"python:3.11-slim"}"#)).contains("3.11"));
+    assert!(shown(&of("data", r#"{"image":"python:3.12-slim"}"#)).contains("3.12"), "of a new one, too");
+    let own = of("python", r#"{"image":"example/base:1"}"#);
+    assert_eq!(own.bootstrap, built_in("python").bootstrap, "its name says nothing");
+    assert_eq!(built_in("general").bootstrap, Recipe::default());
+}
+
+#[test]
 fn a_new_profile_needs_an_image_and_an_unknown_one_is_told_with_those_there_are() {
     let own = configured("mine", r#"{"image":"debian:12","setup":["echo hi"]}"#);
     let mine = of(&purpose("mine"), &own, None).unwrap();

@@ -1,7 +1,9 @@
 //! What the engine and the policy say, with what to do about it.
 
 use coracle_runtime::link::wire::FaultCode;
-use coracle_runtime::{Capability, EngineKind, Error, InvalidName, InvalidPath, InvalidSize, Refused, archive};
+use coracle_runtime::{
+    Capability, EngineKind, Error, Excerpt, InvalidName, InvalidPath, InvalidSize, Refused, archive,
+};
 
 use super::{Code, Failure};
 
@@ -123,8 +125,11 @@ fn sentence(err: &Error) -> String {
     match err {
         Error::Unavailable { engine, denied: true, .. } => format!("{engine} refuses this user"),
         Error::Unavailable { engine, .. } => format!("{engine} does not answer"),
-        Error::PullFailed { image, .. } => format!("image `{image}` could not be pulled"),
-        Error::Engine { verb, exit, excerpt } => match excerpt.as_str().lines().last() {
+        Error::PullFailed { image, excerpt } => match last_line(excerpt) {
+            Some(cause) => format!("image `{image}` could not be pulled: {cause}"),
+            None => format!("image `{image}` could not be pulled"),
+        },
+        Error::Engine { verb, exit, excerpt } => match last_line(excerpt) {
             Some(last) => format!("`{verb}` failed (exit {exit}): {last}"),
             None => format!("`{verb}` failed (exit {exit})"),
         },
@@ -135,6 +140,11 @@ fn sentence(err: &Error) -> String {
         Error::Spawn { program, source } => format!("cannot start `{program}`: {source}"),
         other => other.to_string(),
     }
+}
+
+/// Where engines say what was wrong in the end.
+fn last_line(excerpt: &Excerpt) -> Option<&str> {
+    excerpt.as_str().lines().rfind(|it| !it.trim().is_empty())
 }
 
 fn without(capability: Capability) -> &'static str {
@@ -218,7 +228,7 @@ impl From<InvalidSize> for Failure {
 #[cfg(test)]
 mod tests {
     use coracle_runtime::link::wire::Fault;
-    use coracle_runtime::{Error, Excerpt, Handle, Problem, Refused, Status};
+    use coracle_runtime::{Error, Excerpt, Handle, ImageRef, Problem, Refused, Status};
 
     use super::{EngineKind, Failure, FaultCode};
 
@@ -249,6 +259,13 @@ mod tests {
             "engine_failed",
             "`create` failed (exit 125): no space left",
             "engine_error",
+        );
+        let lookup = Excerpt::of(b"Using default tag\nError: Get \"x\": dial tcp: lookup x: no such host\n");
+        check(
+            Error::PullFailed { image: ImageRef::parse("python:3").unwrap(), excerpt: lookup },
+            "pull_failed",
+            "image `python:3` could not be pulled: Error: Get \"x\": dial tcp: lookup x: no such host",
+            "an image that is here",
         );
         let stopped =
             Error::NotRunning { status: Status::Exited, exit_code: Some(137), oom_killed: true, output: None };

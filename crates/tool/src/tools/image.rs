@@ -28,7 +28,8 @@ pub(super) async fn imaged(cx: &Context, ready: &Ready, role: Role, image: &Imag
     if let Some((found, reference)) = coracle_images::find(&*ready.runtime, image).await? {
         // One that was made for another state directory is none that we know the content of, and is not used.
         let made_elsewhere = role == Role::Run && store.trust_labels(ready.runtime.kind(), &found).is_err();
-        if !made_elsewhere {
+        let outdated = role == Role::Run && is_outdated(&store, &found, &stand_in(role, &cx.config, image));
+        if !made_elsewhere && !outdated {
             if role == Role::Run {
                 // Before it is held to its id: what is refused leaves no trace.
                 if cx.config.is_strict() {
@@ -42,7 +43,7 @@ pub(super) async fn imaged(cx: &Context, ready: &Ready, role: Role, image: &Imag
     match role {
         Role::Workspace => workspace(cx, (ready, &store), image).await,
         Role::Run => {
-            let made = kept(cx, (ready, &store), stand_in(role, &cx.config), image).await?;
+            let made = kept(cx, (ready, &store), stand_in(role, &cx.config, image), image).await?;
             pins(cx, ready)?.pin(image, &made.image.id)?;
             Ok(made)
         }
@@ -108,13 +109,20 @@ pub(crate) async fn of_sandbox(cx: &Context, ready: &Ready, named: Option<&Image
     }
     let ours = concat!("coracle-sandbox:", env!("CARGO_PKG_VERSION"));
     let ours = ImageRef::parse(ours).map_err(Failure::internal)?;
+    let profile = coracle_images::profile::rooms::sandbox(cx.config.default_image.clone());
     if let Some((image, reference)) = coracle_images::find(&*ready.runtime, &ours).await?
         && store.trust_labels(ready.runtime.kind(), &image).is_ok()
+        && !is_outdated(&store, &image, &profile)
     {
         return Ok(Imaged { image, reference: reference.to_string() });
     }
-    let profile = coracle_images::profile::rooms::sandbox(cx.config.default_image.clone());
     kept(cx, (ready, &store), profile, &ours).await
+}
+
+/// An image that we made under its name by another recipe than that of today.
+fn is_outdated(store: &Store, image: &Image, profile: &Profile) -> bool {
+    let recipe = image.labels.get(&store.signer().key("cache.recipe"));
+    recipe.is_some_and(|it| *it != profile.recipe.sum().to_string())
 }
 
 /// The registry's; where none answers, and the image is our own default, one that has what the tools need.
@@ -123,7 +131,12 @@ async fn workspace(cx: &Context, (ready, store): (&Ready, &Store), image: &Image
     match fetched(cx, (ready, store), image).await {
         Err(failure) if is_default && unreachable(&failure) => {
             cx.progress.message(format!("no registry gives {image}; making an image that stands in for it")).await;
-            cooked(cx, (ready, store), stand_in(Role::Workspace, &cx.config)).await
+            let profile = stand_in(Role::Workspace, &cx.config, image);
+            let base = profile.image.clone();
+            let chosen = chosen(profile);
+            let dish =
+                Dish { chosen: &chosen, image: &base, named: false, pull: Pull::Missing, stands_for: Some(image) };
+            cook_dish(cx, (ready, store), dish).await
         }
         fetched => fetched,
     }
@@ -132,7 +145,7 @@ async fn workspace(cx: &Context, (ready, store): (&Ready, &Store), image: &Image
 /// As somebody named it: the one that is here, or the registry's.
 async fn fetched(cx: &Context, (ready, store): (&Ready, &Store), image: &ImageRef) -> Result<Imaged, Failure> {
     let plain = chosen(coracle_images::profile::bare(image.clone()));
-    let dish = Dish { chosen: &plain, image, named: true, pull: Pull::Missing };
+    let dish = Dish { chosen: &plain, image, named: true, pull: Pull::Missing, stands_for: None };
     let kitchen = Kitchen::new(cx, (ready, store), dish, trusted_certificates(cx))?;
     let base = cx.unless_cancelled(kitchen.base()).await?;
     Ok(Imaged { image: base.image, reference: base.reference.to_string() })
@@ -169,9 +182,12 @@ pub(crate) async fn cook(
 ) -> Result<Imaged, Failure> {
     let image = profile.image.clone();
     let chosen = chosen(profile);
-    let dish = Dish { chosen: &chosen, image: &image, named: false, pull };
+    cook_dish(cx, (ready, store), Dish { chosen: &chosen, image: &image, named: false, pull, stands_for: None }).await
+}
+
+async fn cook_dish(cx: &Context, (ready, store): (&Ready, &Store), dish: Dish<'_>) -> Result<Imaged, Failure> {
     let mut bench: Option<Making<'_>> = None;
-    let certs = match pull {
+    let certs = match dish.pull {
         Pull::Never => Wanted::No("the base has them".into()),
         Pull::Missing | Pull::Always => trusted_certificates(cx),
     };

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use coracle_images::profile::Profile;
 use coracle_images::profile::rooms;
+use coracle_images::stand_in::Contents;
 use coracle_lifecycle::Blueprint;
 use coracle_runtime::{
-    ByteSize, Capabilities, ContainerName, ContainerPath, CreateSpec, Ids, Image, ImageRef, Limits, NetworkAsk, Tmpfs,
-    Ulimits,
+    ByteSize, Capabilities, ContainerName, ContainerPath, CreateSpec, Ids, ImageRef, Limits, NetworkAsk, Tmpfs, Ulimits,
 };
 use coracle_workspace::{Role, Warning};
 use serde_json::json;
@@ -20,6 +20,7 @@ use super::{mounts, packages, way_out};
 use crate::config::{Config, ProxyNetwork, ProxyTransport};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
+use crate::ops::create::cache;
 use crate::ops::preflight::{Ready, ensure_ready};
 use crate::{guest, proxied, strict};
 
@@ -150,9 +151,9 @@ fn variables(all: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 /// What stands in when nobody has the image.
-pub(super) fn stand_in(role: Role, config: &Config) -> Profile {
+pub(super) fn stand_in(role: Role, config: &Config, image: &ImageRef) -> Profile {
     match role {
-        Role::Workspace => rooms::workspace(config.default_image.clone()),
+        Role::Workspace => rooms::workspace(config.default_image.clone(), image),
         Role::Run => rooms::snippets(config.default_image.clone()),
     }
 }
@@ -170,7 +171,8 @@ pub(super) async fn blueprint(
         strict::check(&ready, &plan.limits)?;
     }
     let found = imaged(cx, &ready, role, &plan.image).await?;
-    let mut warnings = warnings(&plan, (&found.image, &found.reference), &ready);
+    let contents = cache(cx, &cx.store()?)?.contents(&found.image);
+    let mut warnings = warnings(&plan, &found, contents.as_ref(), &ready);
     let told = strict::unmapped(cx, (ready.runtime.kind(), ready.runtime.endpoint().rootless));
     warnings.extend(told.map(|(code, message)| Warning::new(code, message)));
     let Imaged { image, reference } =
@@ -216,10 +218,13 @@ pub(super) async fn blueprint(
 }
 
 /// What is not as the person has it in the settings.
-fn warnings(plan: &Plan, (image, reference): (&Image, &str), ready: &Ready) -> Vec<Warning> {
-    let stand_in = (!image.is_named(&plan.image)).then(|| {
-        let message = format!("No registry gives {}: the image was made here of packages.", plan.image);
-        let details = json!({ "image": plan.image, "stand_in": reference });
+fn warnings(plan: &Plan, found: &Imaged, contents: Option<&Contents>, ready: &Ready) -> Vec<Warning> {
+    let stand_in = (!found.image.is_named(&plan.image)).then(|| {
+        let gaps = contents.map(|it| it.gaps(&plan.image)).unwrap_or_default();
+        let has = contents.map_or_else(String::new, |it| format!(": {}", it.summary(&plan.image)));
+        let message =
+            format!("No registry gives {}; an image that was made on this machine stands in for it{has}.", plan.image);
+        let details = json!({ "image": plan.image, "stand_in": found.reference, "gaps": gaps });
         Warning {
             details: details.as_object().cloned().unwrap_or_default(),
             ..Warning::new("bootstrap_image", message)
@@ -245,6 +250,8 @@ fn warnings(plan: &Plan, (image, reference): (&Image, &str), ready: &Ready) -> V
 
 #[cfg(test)]
 mod tests {
+    use coracle_runtime::Image;
+
     use super::*;
 
     #[test]
@@ -278,7 +285,8 @@ mod tests {
             created: String::new(),
         };
         let codes = |tag: &str, ignored: &[&str]| {
-            let told = warnings(&plan, (&image(tag), tag), &ready(ignored));
+            let found = Imaged { image: image(tag), reference: tag.to_owned() };
+            let told = warnings(&plan, &found, None, &ready(ignored));
             told.into_iter().map(|it| it.code).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(codes("docker.io/library/python:3.12-bookworm", &[]), "");

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use coracle_images::cache::{Built, Cached, Wanted as WantedImage};
 use coracle_images::cook::{self, Cooking, OnFailure, Ran, cook as cook_recipe};
-use coracle_images::{Base, Error as ImageError, Recipe};
+use coracle_images::stand_in::{self, Contents};
+use coracle_images::{Base, Error as ImageError, Recipe, Source as BaseSource};
 use coracle_lifecycle::{Draft, GuestProgram, Making, Role, Store, begin};
 use coracle_provision::certs;
 use coracle_provision::env::{Session, Source, Sources};
@@ -61,10 +62,12 @@ pub(super) async fn cook<'a>(
     cx.progress.message(format!("making the image of `{}`", purpose(kitchen.dish.chosen))).await;
     let plain = spec(cx, base, &wanted.recipe_on(base));
     let (container, place) = at_work((cx, runtime, kitchen.store), bench, (base, plain), &program).await?;
-    let cooked = on_the_bench(kitchen, &place, (base, wanted)).await?;
+    let (cooked, contents) = on_the_bench(kitchen, &place, (base, wanted)).await?;
     let cooked = match cooked.fault() {
         Some(why) => Cooked::Spoiled(Spoiled { why, log: cooked.log().map(str::to_owned) }),
-        None => keep(kitchen, &container, (base, wanted)).await?,
+        None => {
+            keep(kitchen, &Built { contents: contents.as_ref(), ..built(kitchen, &container, base, wanted) }).await?
+        }
     };
     cx.links().forget(&container);
     if let Some(bench) = bench.take() {
@@ -138,30 +141,39 @@ fn cooking(cx: &Context, env: BTreeMap<String, String>) -> Cooking {
     Cooking { env, limit, on_failure: OnFailure::Stop, cancel }
 }
 
-/// The certificates first, so that what the recipe fetches can be had.
+/// The certificates first, so that what the recipe fetches can be had. What is to stand in for another image is asked at
+/// last what it has.
 async fn on_the_bench(
     kitchen: &Kitchen<'_, '_>,
     place: &Place,
     (base, wanted): (&Base, &WantedImage),
-) -> Result<cook::Cooked, Failure> {
+) -> Result<(cook::Cooked, Option<Contents>), Failure> {
     let trusted = match &kitchen.certs {
         Wanted::Yes(found) => certs::trust(place, found).await.variables,
         Wanted::No(_) => BTreeMap::new(),
     };
     let recipe = wanted.recipe_on(base);
     let cooking = cooking(kitchen.cx, environment(kitchen.cx, base, trusted, recipe.env.clone()));
-    Ok(cook_recipe(&place.link, &recipe, &cooking, &kitchen.progress()).await?)
+    let cooked = cook_recipe(&place.link, &recipe, &cooking, &kitchen.progress()).await?;
+    let stands_in = base.source == BaseSource::Bootstrap || kitchen.dish.stands_for.is_some();
+    let contents = if stands_in && cooked.whole() { Some(stand_in::probe(&place.link, &cooking).await?) } else { None };
+    Ok((cooked, contents))
 }
 
-async fn keep(
+fn built<'b>(
     kitchen: &Kitchen<'_, '_>,
-    container: &ContainerId,
-    (base, wanted): (&Base, &WantedImage),
-) -> Result<Cooked, Failure> {
-    kitchen.cx.progress.message("keeping the image").await;
+    container: &'b ContainerId,
+    base: &'b Base,
+    wanted: &'b WantedImage,
+) -> Built<'b> {
     let max_bytes = Some(kitchen.cx.config.images.cache_max_bytes);
     let replaces = kitchen.dish.chosen.cache_bust;
-    match kitchen.cache.keep(&*kitchen.ready.runtime, &Built { container, base, wanted, replaces, max_bytes }).await {
+    Built { container, base, wanted, contents: None, replaces, max_bytes }
+}
+
+async fn keep(kitchen: &Kitchen<'_, '_>, built: &Built<'_>) -> Result<Cooked, Failure> {
+    kitchen.cx.progress.message("keeping the image").await;
+    match kitchen.cache.keep(&*kitchen.ready.runtime, built).await {
         Ok(cached) => Ok(Cooked::Kept(Box::new(cached))),
         Err(ImageError::Unfit { what }) => Ok(Cooked::Spoiled(what.into())),
         Err(err) => Err(err.into()),

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use coracle_images::cache::{Cache, Cached, Found, Wanted as WantedImage};
-use coracle_images::{Base, Bootstrap, Fallback, Pull, Source, Want};
+use coracle_images::{Base, Bootstrap, Fallback, Pull, Recipe, Source, Want};
 use coracle_lifecycle::{Making, Store};
 use coracle_provision::Step;
 use coracle_provision::certs::Additions;
@@ -29,7 +29,7 @@ pub(crate) struct Imaged {
     pub(crate) packages: Packages,
     pub(crate) warnings: Vec<Warning>,
     /// What is cooked in the container itself, if it could not be before.
-    pub(super) recipe: coracle_images::Recipe,
+    pub(super) recipe: Recipe,
 }
 
 /// Where an image came from (containers.md 4.5).
@@ -60,11 +60,11 @@ pub(super) async fn ensure<'a>(
     request: &Request,
 ) -> Result<Imaged, Failure> {
     let (chosen, image) = (&request.chosen, &request.spec.image);
-    let dish = Dish { chosen, image, named: request.image_named, pull: request.pull };
+    let dish = Dish { chosen, image, named: request.image_named, pull: request.pull, stands_for: None };
     let kitchen = Kitchen::new(cx, (ready, store), dish, person::certs(cx, &request.provisioning.certs))?;
-    if request.chosen.profile.recipe.is_empty() {
+    if kitchen.wanted().is_empty() {
         let base = kitchen.base().await?;
-        return Ok(kitchen.plain(base, Packages::Told(Step::skipped("packages", "none were given"))));
+        return Ok(kitchen.plain(base, nothing_to_install()));
     }
     kitchen.cached(bench).await
 }
@@ -91,6 +91,8 @@ pub(crate) struct Dish<'c> {
     pub(crate) named: bool,
     /// Whether to fetch it.
     pub(crate) pull: Pull,
+    /// The image that no registry gives and this one is made for, if that is not its base.
+    pub(crate) stands_for: Option<&'c ImageRef>,
 }
 
 /// Where one image is made.
@@ -128,18 +130,19 @@ impl<'c, 'a> Kitchen<'c, 'a> {
             (Err(failure), Some(cached)) if !bust => return Ok(self.old(cached, &failure.message)),
             (Err(failure), _) => return Err(failure),
         };
+        if wanted.recipe_on(&base).is_empty() {
+            return Ok(self.plain(base, nothing_to_install()));
+        }
         let progress = self.progress();
         let _alone = self.cache.lock(&wanted.key_on(&base, runtime.kind()), &progress).await?;
         // Whoever had the lock before made what we want.
         if !bust && let Found::Hit(cached) = self.cache.find_on(runtime, &wanted, &base).await? {
-            let warnings = self.stands_in(&base);
-            return Ok(self.kept(cached, ImageSource::Cache, warnings));
+            return Ok(self.kept(cached, ImageSource::Cache, Vec::new()));
         }
         match bench::cook(&self, bench, &base, &wanted).await? {
             Cooked::Kept(cached) => {
                 let source = if base.source == Source::Bootstrap { ImageSource::Bootstrap } else { ImageSource::Built };
-                let warnings = self.stands_in(&base);
-                Ok(self.kept(*cached, source, warnings))
+                Ok(self.kept(*cached, source, Vec::new()))
             }
             Cooked::Spoiled(why) => Ok(self.plain(base, Packages::Missing(why))),
         }
@@ -151,8 +154,10 @@ impl<'c, 'a> Kitchen<'c, 'a> {
         WantedImage {
             purpose: chosen.purpose.clone(),
             image: chosen.profile.image.clone(),
+            explicit: self.dish.named,
             recipe: chosen.profile.recipe.clone(),
-            bootstrap: chosen.profile.bootstrap.clone(),
+            // What a call names is never replaced, so nothing has to make something else stand in for it.
+            bootstrap: if self.dish.named { Recipe::default() } else { chosen.profile.bootstrap.clone() },
             ca: match &self.certs {
                 Wanted::Yes(found) => found.key(),
                 Wanted::No(_) => None,
@@ -164,14 +169,21 @@ impl<'c, 'a> Kitchen<'c, 'a> {
     }
 
     /// A cached image, found or just made.
-    fn kept(self, cached: Cached, source: ImageSource, warnings: Vec<Warning>) -> Imaged {
+    fn kept(self, cached: Cached, source: ImageSource, mut warnings: Vec<Warning>) -> Imaged {
         let (how, packages) = match source {
             ImageSource::Cache => ("was made before", "they are in the cached image"),
             _ => ("was made", "they are in the image that was made for this purpose"),
         };
+        let on = match &cached.contents {
+            Some(_) => format!("to stand in for {}", cached.base),
+            None => format!("on {}", cached.base),
+        };
         let base = cached.image.labels.get(&self.cache.signer.key("base.note"));
         let note = base.map_or_else(String::new, |note| format!("; its base was {note}"));
-        let detail = format!("{} {how} on {}{note}", cached.reference, cached.base);
+        let summary = cached.contents.as_ref().map(|it| it.summary(&cached.base));
+        let told = summary.as_ref().map_or_else(String::new, |it| format!("; {it}"));
+        let detail = format!("{} {how} {on}{note}{told}", cached.reference);
+        warnings.extend(summary.map(|it| stand_in_warning(&cached.base, &it)));
         Imaged {
             step: image_step(detail, self.begun),
             packages: Packages::Told(match source {
@@ -188,7 +200,7 @@ impl<'c, 'a> Kitchen<'c, 'a> {
             source,
             certs: self.certs,
             warnings,
-            recipe: coracle_images::Recipe::default(),
+            recipe: Recipe::default(),
         }
     }
 
@@ -228,10 +240,8 @@ impl<'c, 'a> Kitchen<'c, 'a> {
         if base.source != Source::Bootstrap {
             return Vec::new();
         }
-        let note = base.note.as_ref().map_or_else(String::new, |note| format!(", {note}"));
-        let message =
-            format!("no registry answers: {} stands in for {}{note}", base.reference, self.dish.chosen.profile.image);
-        vec![Warning::new("bootstrap_image", message)]
+        let note = base.note.clone().unwrap_or_else(|| format!("it is {}", base.reference));
+        vec![stand_in_warning(&self.dish.chosen.profile.image, &note)]
     }
 
     pub(crate) async fn base(&self) -> Result<Base, Failure> {
@@ -264,6 +274,15 @@ impl<'c, 'a> Kitchen<'c, 'a> {
         let progress = self.cx.progress.clone();
         move |text: &str| progress.note(text)
     }
+}
+
+fn nothing_to_install() -> Packages {
+    Packages::Told(Step::skipped("packages", "none were given"))
+}
+
+fn stand_in_warning(image: &ImageRef, what: &str) -> Warning {
+    let message = format!("no registry gives {image}; an image that was made on this machine stands in for it: {what}");
+    Warning::new("bootstrap_image", message)
 }
 
 fn image_step(detail: String, begun: Instant) -> Step {

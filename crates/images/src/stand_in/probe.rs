@@ -1,0 +1,101 @@
+//! The look inside an image that was built: which versions it has.
+
+use std::time::Duration;
+
+use coracle_runtime::link::Link;
+use coracle_runtime::{Command, ContainerPath, Exec, Ids};
+
+use super::contents::{Contents, Installed, System};
+use super::expected::Toolchain;
+use crate::Error;
+use crate::cook::Cooking;
+
+/// Programs that only tell their version.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// `os ID VERSION_ID VERSION_CODENAME`, then `PROGRAM PATH VERSION…` for those of `$@` that are there.
+const PROBE: &str = r#"umask 077
+cd /
+( . /etc/os-release; printf 'os %s %s %s\n' "${ID:--}" "${VERSION_ID:--}" "${VERSION_CODENAME:--}" ) 2>/dev/null
+for it; do
+    at=$(command -v -- "$it") || continue
+    case $it in
+        go) said=$(go version 2>/dev/null) ;;
+        *) said=$("$it" --version 2>/dev/null) ;;
+    esac
+    printf '%s %s %s\n' "$it" "$(readlink -f "$at")" "$(printf '%s' "$said" | head -n 1)"
+done"#;
+
+/// Asks the programs of an image for their versions, in a container of it.
+///
+/// # Errors
+/// [`Error::Engine`] when the container or the link to it is lost.
+pub async fn probe(link: &Link, cooking: &Cooking) -> Result<Contents, Error> {
+    let programs = Toolchain::ALL.map(|it| it.program().to_owned());
+    let argv = ["/bin/sh", "-c", PROBE, "probe"].map(str::to_owned).into_iter().chain(programs).collect();
+    let mut exec = Exec::new(Command::Argv(argv), Ids::ROOT, ContainerPath::root());
+    exec.env = cooking.env.clone();
+    exec.limits.total = Some(LIMIT.min(cooking.limit));
+    exec.cancel = cooking.cancel.clone();
+    Ok(parsed(&link.exec(exec).await?.stdout.text()))
+}
+
+fn parsed(output: &str) -> Contents {
+    let mut contents = Contents::default();
+    for line in output.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match &words[..] {
+            ["os", id, version, code_name, ..] => {
+                let (id, version, code_name) = (word(id), word(version), word(code_name));
+                contents.system = System { id, version, code_name };
+            }
+            [program, path, said @ ..] => {
+                let toolchain = Toolchain::ALL.into_iter().find(|it| it.program() == *program);
+                if let (Some(toolchain), Some(version)) = (toolchain, said.iter().find_map(|it| version(it))) {
+                    // What we fetch lies below these, and a distribution's packages never do.
+                    let packaged = !["/usr/local/", "/opt/"].iter().any(|it| path.starts_with(it));
+                    contents.toolchains.insert(toolchain, Installed { version, packaged });
+                }
+            }
+            _ => {}
+        }
+    }
+    contents
+}
+
+/// `v20.1.0`, `go1.22.10` and `1.4.5` without what stands before the number.
+fn version(said: &str) -> Option<String> {
+    let number = said.strip_prefix("go").or_else(|| said.strip_prefix('v')).unwrap_or(said);
+    number.starts_with(|it: char| it.is_ascii_digit()).then(|| word(number))
+}
+
+/// What can stand in a label and in a message.
+fn word(text: &str) -> String {
+    let plain = |it: &char| it.is_ascii_alphanumeric() || ".+~_-".contains(*it);
+    let word: String = text.chars().filter(plain).take(40).collect();
+    if word == "-" { String::new() } else { word }
+}
+
+#[cfg(test)]
+mod tests {
+    use insta::assert_snapshot;
+
+    use super::*;
+
+    #[test]
+    fn versions_are_read_as_each_program_tells_them() {
+        let contents = parsed(
+            "os debian 12 bookworm\nbun /usr/local/lib/node_modules/bun/bin/bun.exe 1.4.5\n\
+             go /usr/local/go/bin/go go version go1.22.10 linux/amd64\nnode /usr/bin/node v18.20.4\n\
+             python /usr/bin/python3.11 Python 3.11.2\nrustc /usr/bin/rustc rustc 1.63.0 (4b91a6ea7 2022-08-08)\n",
+        );
+        assert_snapshot!(serde_json::to_string(&contents).unwrap(), @r#"{"system":{"id":"debian","version":"12","code_name":"bookworm"},"toolchains":{"bun":{"version":"1.4.5","packaged":false},"go":{"version":"1.22.10","packaged":false},"node":{"version":"18.20.4","packaged":true},"python":{"version":"3.11.2","packaged":true},"rust":{"version":"1.63.0","packaged":true}}}"#);
+    }
+
+    #[test]
+    fn what_tells_nothing_is_not_there() {
+        assert_eq!(parsed(""), Contents::default());
+        let contents = parsed("os alpine 3.20.1 -\nnode /usr/bin/node \nother /x 1.2\npython /p \"$(id)\" ok\n");
+        assert_eq!((contents.system.code_name.as_str(), contents.toolchains.len()), ("", 0));
+    }
+}

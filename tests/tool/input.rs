@@ -71,6 +71,35 @@ async fn s04_floods_depths_duplicates_and_nul_are_refused() {
 }
 
 #[tokio::test]
+async fn short_forms_of_the_command_line_are_taken() {
+    with_tool("", async |tool| {
+        std::fs::create_dir(tool.work().join("data")).unwrap();
+        let made = tool
+            .create(json!({
+                "ports": [8080, "0:81"],
+                "mounts": ["data:/data:ro"],
+                "env": ["GREETING=hi there"],
+                "repos": [],
+            }))
+            .await;
+        assert_eq!(made["success"], true, "{made:#}");
+        let name = made["container"].as_str().unwrap();
+        let ports: Vec<u64> =
+            made["ports"].as_array().unwrap().iter().map(|it| it["container"].as_u64().unwrap()).collect();
+        assert_eq!(ports, [8080, 81], "{made:#}");
+        if tool.case.is_real() {
+            let said = tool.prints(name, "echo $GREETING; touch /data/x 2>/dev/null || echo read-only").await;
+            assert_eq!(said, "hi there\nread-only");
+        }
+        let repos = json!({ "operation": "create", "repos": ["https://example.org/a.git=/etc/a", 7] });
+        let answer = tool.call(repos).await;
+        assert_eq!(answer["details"]["problems"].as_array().map(Vec::len), Some(1), "{answer:#}");
+        assert!(answer["message"].as_str().unwrap().starts_with("`repos[1]`: `7` was given"), "{answer:#}");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn s05_every_answer_is_marked_once() {
     with_tool("", async |tool| {
         let name = tool.created(json!({})).await;

@@ -53,6 +53,15 @@ impl Client {
         let params = json!({ "name": "containers", "arguments": arguments });
         self.send(json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params })).await;
     }
+
+    /// A call of a tool, and its result.
+    pub(super) async fn result(&mut self, tool: &str, arguments: &Value) -> Value {
+        let params = json!({ "name": tool, "arguments": arguments });
+        self.send(json!({ "jsonrpc": "2.0", "id": tool, "method": "tools/call", "params": params })).await;
+        let answer = self.answer().await;
+        assert_eq!(answer["id"], tool, "{answer:#}");
+        answer["result"].clone()
+    }
 }
 
 /// Makes all calls at once, waits for all answers, and leaves.

@@ -22,6 +22,8 @@ mod main_program;
 mod mcp;
 mod mcp_clients;
 mod mcp_http;
+mod mcp_messages;
+mod mcp_results;
 mod mcp_tools;
 mod names;
 mod networks;
@@ -45,6 +47,7 @@ mod users;
 mod values;
 mod verdict;
 mod work;
+mod wrong_values;
 mod yours;
 
 use std::collections::BTreeMap;

@@ -1,12 +1,15 @@
 //! Types that arguments and the configuration share, with their schema.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use coracle_runtime::Command;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{Error, SeqAccess, Unexpected, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, Error, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::schema::IS_NAME;
@@ -118,7 +121,7 @@ impl JsonSchema for Seconds {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["number", "string"] })
+        json_schema!({ "type": ["number", "string"], "examples": [90, "90s"] })
     }
 }
 
@@ -162,7 +165,7 @@ impl<'de> Deserialize<'de> for Script {
             type Value = Script;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string or a list of strings")
+                f.write_str("a text or a list of texts")
             }
 
             fn visit_str<E: Error>(self, it: &str) -> Result<Script, E> {
@@ -191,7 +194,7 @@ impl JsonSchema for Script {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["string", "array"], "items": { "type": "string" } })
+        json_schema!({ "type": ["string", "array"], "items": { "type": "string" }, "examples": ["ls -l", ["ls", "-l"]] })
     }
 }
 
@@ -213,6 +216,64 @@ impl JsonSchema for Name {
     }
 }
 
+/// Schema of names and values: `#[schemars(with = "Option<Pairs>")]` on a field that [`pairs`] reads.
+#[derive(Debug)]
+pub(crate) struct Pairs;
+
+impl JsonSchema for Pairs {
+    fn schema_name() -> Cow<'static, str> {
+        "Pairs".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": ["object", "array"],
+            "items": { "type": "string" },
+            "examples": [{ "NAME": "value" }, ["NAME=value"]],
+        })
+    }
+}
+
+/// Reads names and values: an object, or a list of `NAME=VALUE`.
+pub(crate) fn pairs<'de, D, V>(from: D) -> Result<Option<BTreeMap<String, V>>, D::Error>
+where
+    D: Deserializer<'de>,
+    V: DeserializeOwned,
+{
+    struct Read<V>(PhantomData<V>);
+    impl<'de, V: DeserializeOwned> Visitor<'de> for Read<V> {
+        type Value = Option<BTreeMap<String, V>>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(r#"names and values such as `{"NAME": "value"}` or `["NAME=value"]`"#)
+        }
+
+        fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_map<M: MapAccess<'de>>(self, from: M) -> Result<Self::Value, M::Error> {
+            BTreeMap::deserialize(MapAccessDeserializer::new(from)).map(Some)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Self::Value, A::Error> {
+            let mut found = BTreeMap::new();
+            while let Some(pair) = from.next_element::<String>()? {
+                let Some((name, value)) = pair.split_once('=').filter(|(name, _)| !name.is_empty()) else {
+                    return Err(A::Error::custom("an item is not `NAME=VALUE`"));
+                };
+                found.insert(name.to_owned(), V::deserialize(value.to_owned().into_deserializer())?);
+            }
+            Ok(Some(found))
+        }
+    }
+    from.deserialize_any(Read(PhantomData))
+}
+
 /// Schema of a size: `#[schemars(with = "Size")]` on a `ByteSize`.
 #[derive(Debug)]
 pub(crate) struct Size;
@@ -227,7 +288,7 @@ impl JsonSchema for Size {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["integer", "string"] })
+        json_schema!({ "type": ["integer", "string"], "examples": ["512m"] })
     }
 }
 
@@ -240,7 +301,7 @@ mod tests {
     use coracle_runtime::Command;
     use serde_json::{Value, json};
 
-    use super::{Script, Seconds};
+    use super::{Script, Seconds, pairs};
 
     fn seconds(value: Value) -> Option<f64> {
         serde_json::from_value::<Seconds>(value).ok().map(|it| it.0.as_secs_f64())
@@ -265,6 +326,17 @@ mod tests {
         assert_eq!(shown("48h"), "2d");
         assert_eq!(shown("0"), "0s");
         assert_eq!(Seconds(Duration::from_millis(1500)).to_string(), "1.5s");
+    }
+
+    #[test]
+    fn pairs_are_an_object_or_a_list() {
+        let read = |value: Value| pairs::<_, String>(value).map_err(|err: serde_json::Error| err.to_string());
+        let both = read(json!({ "A": "1=2", "B": "" })).unwrap();
+        assert_eq!(read(json!(["A=1=2", "B="])).unwrap(), both);
+        assert_eq!(read(Value::Null).unwrap(), None);
+        for bad in [json!("A=1"), json!(["A"]), json!(["=1"]), json!([7]), json!(7)] {
+            assert!(read(bad.clone()).is_err(), "{bad}");
+        }
     }
 
     #[test]

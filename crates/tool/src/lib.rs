@@ -34,6 +34,7 @@ mod sandbox;
 pub mod schema;
 mod session;
 pub mod setup;
+mod shorthand;
 mod state;
 mod strict;
 pub mod tools;

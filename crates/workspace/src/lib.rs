@@ -30,6 +30,7 @@ mod search;
 mod sessions;
 mod shell;
 mod snapshot;
+mod time_limit;
 mod tool;
 mod watch;
 mod workspace;
@@ -51,7 +52,7 @@ pub use search::{Glob, GlobMatch, Grep, GrepMatch};
 pub use sessions::{Reason, Recreated, Role, Session, Sessions};
 pub use shell::{Changed, Shell, ShellResult};
 pub use snapshot::{Snapshot, Touched};
-pub use tool::{Effect, Tool, told};
+pub use tool::{Alias, Effect, Tool, told};
 pub use workspace::{EnvKeys, PathCharset, Settings, Workspace};
 
 /// The example of the book.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::answer::Result;
-use crate::output::characters;
+use crate::output::{Inline, characters};
 use crate::shell::{self, Asked, Run};
 use crate::{Answer, Code, Effect, Failure, Role, Tool, Warning, Workspace};
 
@@ -38,6 +38,12 @@ pub struct Evaluated {
     pub stdout: String,
     /// What it printed as errors, at most 4096 characters.
     pub stderr: String,
+    /// The end of what was cut.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stdout_tail: Option<String>,
+    /// The end of what was cut.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stderr_tail: Option<String>,
     /// Always empty.
     pub globals: Map<String, Value>,
     /// Always empty.
@@ -61,6 +67,9 @@ const MAX_CODE: usize = 48_000;
 /// Characters of each stream.
 const MAX_SHOWN: usize = 4096;
 
+/// Characters of the end of a stream that was cut.
+const TAIL: usize = 2048;
+
 /// A script takes no longer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -76,11 +85,10 @@ impl Tool for EvaluatePython {
     fn render(answer: &Answer<Evaluated>) -> String {
         let Some(it) = &answer.value else { return String::new() };
         let mut parts = Vec::new();
-        for (name, stream) in [("stdout", &it.stdout), ("stderr", &it.stderr)] {
-            if !stream.is_empty() {
-                parts.push(format!("{name}:\n{stream}"));
-            }
+        for (name, stream, tail) in [("stdout", &it.stdout, &it.stdout_tail), ("stderr", &it.stderr, &it.stderr_tail)] {
+            parts.extend(shell::stream_text(name, stream, tail.as_deref()));
         }
+        parts.extend(it.output_id.as_deref().map(shell::rest_text));
         parts.join("\n")
     }
 }
@@ -92,7 +100,7 @@ impl EvaluatePython {
         let session = workspace.begin(Role::Workspace).await?;
         let command = ["python3", "-c", &code].map(str::to_owned).to_vec();
         let asked = Asked { command, cwd: session.workdir.clone(), timeout: TIMEOUT };
-        let run = Run { asked, env: BTreeMap::new(), stdin: None, capture: true };
+        let run = Run { asked, env: BTreeMap::new(), stdin: None, shown: Some(MAX_SHOWN) };
         let (output, survivors) = shell::run(workspace, &session, run).await?;
         let ended = shell::ended(&output, survivors, (TIMEOUT, session.memory));
         // Nothing in the answer has room for it; the files' versions have.
@@ -138,6 +146,8 @@ fn told(ended: shell::Ended) -> Answer<Evaluated> {
         (Cancelled, _) => ("Evaluation was cancelled.".to_owned(), Some(Code::Cancelled)),
         (Exited | Signaled, exit) => (format!("Evaluation failed (exit code {exit})."), Some(Code::EvaluationFailed)),
     };
+    let (stdout_tail, stderr_tail) = (end(&ended.stdout), end(&ended.stderr));
+    let cut = stdout_tail.is_some() || stderr_tail.is_some();
     let value = Evaluated {
         value_repr: None,
         stdout: characters(&ended.stdout.text, MAX_SHOWN),
@@ -148,7 +158,9 @@ fn told(ended: shell::Ended) -> Answer<Evaluated> {
         exit_code: ended.exit_code,
         timed_out,
         duration_ms: shell::millis(ended.duration),
-        output_id: ended.output_id,
+        output_id: ended.job.filter(|_| cut),
+        stdout_tail,
+        stderr_tail,
     };
     let mut answer = Answer::done(message.clone(), value);
     answer.failure = code.map(|code| Failure::new(code, message));
@@ -156,6 +168,16 @@ fn told(ended: shell::Ended) -> Answer<Evaluated> {
         answer.warnings.push(Warning::new("python_missing", "The image has no `python3`."));
     }
     answer
+}
+
+/// The end of a stream that is longer than its part in the answer, without what stands there already.
+fn end(stream: &Inline) -> Option<String> {
+    let after_start = match &stream.tail {
+        Some(tail) => tail.chars().collect::<Vec<_>>(),
+        None => stream.text.chars().skip(MAX_SHOWN - 3).collect(),
+    };
+    let is_cut = stream.truncated || stream.text.chars().count() > MAX_SHOWN;
+    is_cut.then(|| after_start[after_start.len().saturating_sub(TAIL)..].iter().collect())
 }
 
 /// Errors as they are told: of many the first, and at a timeout the last line in any case.
@@ -171,7 +193,25 @@ fn ending(stderr: &str, timed_out: bool) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::EvaluatePython;
+    use coracle_runtime::Capture;
+
+    use super::{EvaluatePython, MAX_SHOWN, TAIL, end};
+    use crate::output::{Inline, KEEP};
+
+    fn end_of(text: &str) -> Option<String> {
+        let mut capture = Capture::new(KEEP);
+        capture.push(text.as_bytes());
+        end(&Inline::of(&capture))
+    }
+
+    #[test]
+    fn a_stream_that_is_cut_shows_its_end_and_nothing_twice() {
+        assert_eq!(end_of(&"x".repeat(MAX_SHOWN)), None);
+        assert_eq!(end_of(&format!("{}yz", "x".repeat(MAX_SHOWN))).unwrap(), "xxxyz");
+        let long = format!("{}end", "ä".repeat(100_000));
+        let end = end_of(&long).unwrap();
+        assert!(end.ends_with("ääend") && end.chars().count() == TAIL, "{}", end.chars().count());
+    }
 
     #[test]
     fn w38_scripts_are_text_and_nothing_goes_beside_them() {

@@ -15,12 +15,23 @@ pub enum Effect {
     Changes,
 }
 
+/// A further name of a field: it is accepted and not published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alias {
+    /// The further name.
+    pub name: &'static str,
+    /// The field in whose place it stands.
+    pub of: &'static str,
+}
+
 /// One tool. Its fields are the arguments, their comments the documentation: schema and command line come from them.
 pub trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
     /// Its name.
     const NAME: &'static str;
     /// What it may do.
     const EFFECT: Effect;
+    /// Further names of its fields.
+    const ALIASES: &'static [Alias] = &[];
     /// What it answers with.
     type Value: Serialize + JsonSchema + Send;
 

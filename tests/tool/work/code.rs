@@ -101,7 +101,8 @@ async fn r19_languages_are_four_and_no_output_is_too_long(agent: &Agent<'_>) {
         let told = (&long["success"], &long["truncated"], &long["outputBytes"]);
         assert_eq!(told, (&true.into(), &true.into(), &size.into()), "{size}");
         assert!(long["output"].as_str().unwrap().len() <= 32 << 10);
-        let page = json!({ "output_id": long["outputId"], "stream": "stdout", "limit": "1m" });
+        assert_eq!(long["output_id"], long["outputId"]);
+        let page = json!({ "output_id": long["output_id"], "stream": "stdout", "limit": "1m" });
         let whole = agent.value("shell_output", page).await;
         assert_eq!(whole["data"].as_str().unwrap(), "x".repeat(size));
     }

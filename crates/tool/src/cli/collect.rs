@@ -4,9 +4,9 @@ use clap::ArgMatches;
 use serde_json::{Map, Value};
 
 use super::command::{COMMAND, as_word, is, words};
-use super::short;
 use crate::op::Entry;
 use crate::schema::Arguments;
+use crate::shorthand;
 
 /// The call that the words stand for. What they cannot say is told by dispatch, as for any call.
 pub(super) fn object(entry: &Entry, matches: &ArgMatches) -> Map<String, Value> {
@@ -70,7 +70,7 @@ fn list(name: &str, schema: &Value, texts: &[&str]) -> Value {
     for text in texts {
         match serde_json::from_str(text) {
             Ok(Value::Array(more)) => items.extend(more),
-            _ => items.push(short::item(name, text).unwrap_or_else(|| scalar(&schema["items"], text))),
+            _ => items.push(shorthand::item(name, text).unwrap_or_else(|| scalar(&schema["items"], text))),
         }
     }
     Value::Array(items)

@@ -168,6 +168,11 @@ fn workspace(words: &[OsString]) -> Command {
     let callable_here = tools::ALL.iter().chain([&tools::SNAPSHOT]);
     let tools = callable_here.filter(|it| all && it.sets.contains(&Toolset::Workspace)).map(|it| {
         let command = callable(it.name, &format!("coracle workspace {}", word(it.name)), &it.arguments());
+        let command = it
+            .aliases
+            .iter()
+            .filter(|it| it.name == "file_path")
+            .fold(command, |command, it| command.mut_arg(it.of, |arg| arg.alias(word(it.name))));
         // As an agent calls it.
         if word(it.name) == it.name { command } else { command.alias(it.name) }
     });
@@ -231,12 +236,13 @@ fn sandbox() -> Command {
 fn run() -> Command {
     let file = Arg::new("file").value_name("FILE").required(true).help("The snippet; `-` is standard input");
     let language = option("language", "NAME", "typescript, javascript, python or bash; by the file's name without it");
-    let timeout = option("timeout", "MS", "Milliseconds before it is ended [default: 30000]");
+    let timeout = option("timeout", "TIME", "Seconds, or `90s`, `2m`, before it is ended [default: 30]");
+    let timeout_ms = option("timeout-ms", "MS", "The same in milliseconds").conflicts_with("timeout");
     let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
-    let timeout = timeout.value_parser(value_parser!(u64));
+    let timeout_ms = timeout_ms.value_parser(value_parser!(u64)).hide(true);
     Command::new("run")
         .about("Run a snippet in an isolated container")
-        .args([file, language, timeout, json])
+        .args([file, language, timeout, timeout_ms, json])
         .subcommand(packages())
         .args_conflicts_with_subcommands(true)
         .subcommand_negates_reqs(true)

@@ -72,8 +72,11 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
         if let Some(language) = language {
             arguments["language"] = language.into();
         }
-        if let Some(timeout) = matches.get_one::<u64>("timeout") {
-            arguments["timeout"] = (*timeout).into();
+        if let Some(timeout) = matches.get_one::<String>("timeout") {
+            arguments["timeout"] = timeout.as_str().into();
+        }
+        if let Some(timeout) = matches.get_one::<u64>("timeout-ms") {
+            arguments["timeout_ms"] = (*timeout).into();
         }
         Ok((open(host.clone(), options)?, arguments.as_object().cloned().unwrap_or_default()))
     };

@@ -3,9 +3,12 @@
 //! A client's connection is a session. On standard input there is one; over HTTP each client has its own.
 
 mod http;
+mod message;
 mod news;
+mod scan;
 mod server;
 mod session;
+mod stdio;
 mod token;
 mod tools;
 
@@ -19,6 +22,7 @@ use tokio_util::task::TaskTracker;
 pub(crate) use self::http::Http;
 use self::server::{Server, Whose};
 use self::session::Session;
+use self::stdio::Stdio;
 use self::tools::Tools;
 use crate::context::{Context, Mouth, Options};
 use crate::failure::Failure;
@@ -61,7 +65,8 @@ async fn serve_one(cx: &Context, upkeep: impl Future<Output = ()>) -> Result<(),
 }
 
 async fn converse(server: Server, cx: &Context) -> Result<(), Failure> {
-    let starting = server.serve(rmcp::transport::stdio_pipes());
+    let (input, output) = rmcp::transport::stdio_pipes();
+    let starting = server.serve(Stdio::new(input, output));
     // A client that goes away before it has said a word is no fault.
     let service = tokio::select! {
         service = starting => match service {

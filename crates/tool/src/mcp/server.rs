@@ -80,20 +80,33 @@ impl ServerHandler for Server {
         };
         let arguments = request.arguments.unwrap_or_default();
         let work = session.spawn(call(session.cx().clone(), called, arguments, context));
-        let (answer, text) = work.await.unwrap_or_else(|err| (Failure::internal(err).answer(None), None));
-        let success = answer.get("success") == Some(&Value::Bool(true));
-        let answer = Value::Object(answer);
+        let told = work.await.unwrap_or_else(|err| Told::of_containers(Failure::internal(err).answer(None)));
+        let answer = Value::Object(told.answer);
         let mut result =
-            if success { CallToolResult::structured(answer) } else { CallToolResult::structured_error(answer) };
-        if let Some(text) = text {
+            if told.is_error { CallToolResult::structured_error(answer) } else { CallToolResult::structured(answer) };
+        if let Some(text) = told.text {
             result.content = vec![ContentBlock::text(text)];
         }
         Ok(result.into())
     }
 }
 
-/// The object for programs, and what a model reads where that is something else.
-type Told = (Map<String, Value>, Option<String>);
+/// What is told of a call.
+struct Told {
+    /// The object for programs.
+    answer: Map<String, Value>,
+    /// What a model reads, where that is something else.
+    text: Option<String>,
+    /// The call was not carried out.
+    is_error: bool,
+}
+
+impl Told {
+    fn of_containers(answer: Map<String, Value>) -> Self {
+        let is_error = answer.get("success") != Some(&Value::Bool(true));
+        Self { answer, text: None, is_error }
+    }
+}
 
 /// One call, withdrawn by the request's own cancel and by the end of the session.
 async fn call(cx: Context, called: Called, arguments: Map<String, Value>, context: RequestContext<RoleServer>) -> Told {
@@ -124,10 +137,10 @@ async fn drive(
     hear: Option<&mut (dyn FnMut(Event) + Send)>,
 ) -> Told {
     match called {
-        Called::Containers => (mouth::drive(cx, Input::Object(arguments), hear).await, None),
+        Called::Containers => Told::of_containers(mouth::drive(cx, Input::Object(arguments), hear).await),
         Called::Tool(entry) => {
             let said = mouth::drive_tool(cx, entry, arguments, hear).await;
-            (said.answer, Some(said.text))
+            Told { is_error: said.is_error(), answer: said.answer, text: Some(said.text) }
         }
     }
 }

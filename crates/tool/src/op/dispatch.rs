@@ -193,15 +193,15 @@ mod tests {
     #[tokio::test]
     async fn every_wrong_value_is_named() {
         assert_snapshot!(check(r#"{"operation":"run","container":"c","command":7,"timeout":"soon","as_root":1}"#).await, @r#"
-        invalid_input: `as_root`: invalid type: integer `1`, expected a boolean
+        invalid_input: `as_root`: `1` was given; expected `true` or `false`
         hint: correct `as_root`; `details.problems` has everything that is wrong
-        invalid_input as_root: invalid type: integer `1`, expected a boolean
-        invalid_input command: invalid type: integer `7`, expected a string or a list of strings
-        invalid_input timeout: invalid value: string "soon", expected seconds as a number, or text such as `90s`, `10m`, `24h`, `7d`
+        invalid_input as_root: `1` was given; expected `true` or `false`
+        invalid_input command: `7` was given; expected a text or a list of texts, such as `"ls -l"` or `["ls","-l"]`
+        invalid_input timeout: `"soon"` was given; expected seconds as a number, or text such as `90s`, `10m`, `24h`, `7d`
         "#);
         assert_snapshot!(check(r#"{"operation":"run","container":"c","command":"ls","mounts":[{"host":"/x"},{"hots":1}]}"#).await, @r"
         unknown_field: `mounts[1]` has no field `hots`
-        hint: there is `host`
+        hint: its fields are `host`
         unknown_field mounts[1].hots: `mounts[1]` has no field `hots`
         ");
         assert_snapshot!(check(r#"{"operation":"run","container":"../../x","command":"ls"}"#).await, @r"
@@ -210,9 +210,9 @@ mod tests {
         invalid_name container: `../../x` is not a container name: letters, digits, `_`, `.` and `-`, first a letter or digit, at most 63, and not 12 or more hex digits
         ");
         assert_snapshot!(check(r#"{"operation":"show","memory_limit":1.5}"#).await, @r"
-        invalid_input: `memory_limit`: invalid type: floating point `1.5`, expected u64
+        invalid_input: `memory_limit`: `1.5` was given; expected a whole number from 0, such as `1`
         hint: correct `memory_limit`; `details.problems` has everything that is wrong
-        invalid_input memory_limit: invalid type: floating point `1.5`, expected u64
+        invalid_input memory_limit: `1.5` was given; expected a whole number from 0, such as `1`
         ");
         assert_snapshot!(check(r#"{"operation":"run","container":"c","command":"l\u0000s"}"#).await, @r"
         invalid_input: `command`: has a NUL byte

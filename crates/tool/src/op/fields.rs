@@ -2,6 +2,7 @@
 
 use std::cell::LazyCell;
 
+use coracle_workspace::Alias;
 use serde_json::{Map, Value};
 
 use super::Entry;
@@ -45,9 +46,24 @@ pub(super) fn own(table: &[Entry], entry: &Entry, object: Map<String, Value>) ->
     sorted((entry.name, &known), object, |name, value| foreign((entry.name, &known), &others, name, value))
 }
 
-/// The same for a tool of its own, which no field of another can be meant for.
-pub(crate) fn alone(tool: (&str, &Arguments), object: Map<String, Value>) -> (Map<String, Value>, Problems) {
-    sorted(tool, object, |name, value| foreign(tool, &[], name, value))
+/// The same for a tool of its own, which no field of another can be meant for. A field may have further names.
+pub(crate) fn alone(
+    tool: &str,
+    known: &Arguments,
+    aliases: &[Alias],
+    mut object: Map<String, Value>,
+) -> (Map<String, Value>, Problems) {
+    let is_alias = |it: &str| aliases.iter().any(|alias| alias.name == it);
+    let names: Vec<String> = object.keys().filter(|it| is_alias(it)).cloned().collect();
+    let given = names.into_iter().filter_map(|name| object.remove_entry(&name).filter(|(_, value)| !value.is_null()));
+    let given: Map<String, Value> = given.collect();
+    let (mut args, mut problems) =
+        sorted((tool, known), object, |name, value| foreign((tool, known), &[], name, value));
+    // Which of the two was given is the tool's to read.
+    let stands_in = |field: &str| aliases.iter().any(|it| it.of == field && given.contains_key(it.name));
+    problems.retain(|it| it.code != Code::MissingField || !stands_in(&it.field));
+    args.extend(given);
+    (args, problems)
 }
 
 fn sorted(

@@ -7,10 +7,12 @@ mod dispatch;
 mod fields;
 mod read;
 mod typed;
+mod value_error;
 
 use std::fmt;
 use std::pin::Pin;
 
+use coracle_workspace::Alias;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -38,6 +40,8 @@ pub trait Operation: DeserializeOwned + JsonSchema + Send + 'static {
     const ACTS: bool = true;
     /// It answers also while the configuration cannot be used.
     const DIAGNOSES: bool = false;
+    /// Further names of its fields, where it is a tool of its own.
+    const ALIASES: &'static [Alias] = &[];
     /// Fields of the answer but `success`. Serialises as an object.
     type Answer: Serialize + Send;
 

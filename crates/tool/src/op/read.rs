@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::error::Category;
 use serde_json::{Map, Value};
 
 use crate::failure::{Code, Failure};
@@ -57,7 +58,14 @@ fn invalid(message: impl Into<String>) -> Failure {
 
 fn unreadable(err: &serde_json::Error) -> Failure {
     let at = format!("{}:{}", err.line(), err.column());
-    invalid(format!("the call is not valid JSON: {err}")).detail("at", at)
+    let why = match err.classify() {
+        Category::Eof => "it ends too early".to_owned(),
+        // What is refused by this file says why.
+        Category::Data => err.to_string().split(" at line ").next().unwrap_or_default().to_owned(),
+        Category::Syntax | Category::Io => "what stands there does not belong there".to_owned(),
+    };
+    let place = format!("line {}, column {}", err.line(), err.column());
+    invalid(format!("the call is not valid JSON ({place}): {why}")).detail("at", at)
 }
 
 /// A JSON value of which `serde_json::Value` would silently keep the last of two equal keys.
@@ -158,7 +166,8 @@ mod tests {
     fn what_is_no_call_is_told_with_its_place() {
         check("", "not valid JSON");
         check("{\"a\":1", "not valid JSON");
-        check("{} x", "trailing characters");
+        check("{} x", "(line 1, column 4): what stands there");
+        check("{\"a\":", "it ends too early");
         check("[1]", "not a JSON object");
         check("{\"a\":{\"b\":1,\"b\":2}}", "the key `b` stands twice");
         check(&nested(33), "more than 32 levels");

@@ -4,7 +4,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use serde_path_to_error::Segment;
 
+use super::value_error::Place;
 use crate::failure::{Code, Failure};
 use crate::schema::{self, Arguments};
 
@@ -85,43 +87,60 @@ fn read_with<T: DeserializeOwned + JsonSchema + 'static>(
         match attempt::<T>(&args) {
             Ok(read) if problems.is_empty() => return Ok(read),
             Ok(_) => break,
-            Err((path, message)) => {
-                let top = path.split(['.', '[']).next().unwrap_or_default().to_owned();
+            Err(err) => {
+                let top = top_of(err.path());
                 let Some(value) = args.remove(&top) else {
                     // A field that was taken out is missing now, or the whole does not fit together.
                     if problems.is_empty() {
-                        problems.push(Problem::new("", Code::InvalidInput, message));
+                        let message = err.inner().to_string();
+                        problems.push(Problem::new("", Code::InvalidInput, whole(&message)));
                     }
                     break;
                 };
-                problems.push(problem(&path, message, &value, &known));
+                problems.push(problem(&err, (&top, &value), &known));
             }
         }
     }
     Err(problems)
 }
 
-fn attempt<T: DeserializeOwned>(args: &Map<String, Value>) -> Result<T, (String, String)> {
+type Misfit = serde_path_to_error::Error<serde_json::Error>;
+
+fn attempt<T: DeserializeOwned>(args: &Map<String, Value>) -> Result<T, Misfit> {
     serde_path_to_error::deserialize(Value::Object(args.clone()))
-        .map_err(|err| (err.path().to_string(), err.inner().to_string()))
 }
 
-fn problem(path: &str, message: String, value: &Value, known: &Arguments) -> Problem {
+/// The field of the call that a path begins with.
+fn top_of(path: &serde_path_to_error::Path) -> String {
+    match path.iter().next() {
+        Some(Segment::Map { key }) => key.clone(),
+        _ => String::new(),
+    }
+}
+
+/// Of the call itself, not of one of its fields.
+fn whole(message: &str) -> String {
+    let twice = message.strip_prefix("duplicate field ");
+    twice.map_or_else(|| message.to_owned(), |field| format!("{field} is given twice, once by another name"))
+}
+
+fn problem(err: &Misfit, (top, value): (&str, &Value), known: &Arguments) -> Problem {
+    let (path, message) = (err.path().to_string(), err.inner().to_string());
     // The words of `deny_unknown_fields` and of a missing field, which serde gives no other sign of.
     if let Some(name) = message.strip_prefix("unknown field `").and_then(|it| it.split('`').next()) {
-        let holder = path.rsplit_once('.').map_or(path, |(holder, _)| holder);
-        let problem = Problem::new(path, Code::UnknownField, format!("`{holder}` has no field `{name}`"));
-        let fields = message.split_once("expected ").map(|(_, fields)| format!("there is {fields}"));
-        return Problem { hint: fields, ..problem };
+        let holder = path.rsplit_once('.').map_or(path.as_str(), |(holder, _)| holder);
+        let problem = Problem::new(&path, Code::UnknownField, format!("`{holder}` has no field `{name}`"));
+        let names: Vec<&str> = message.split('`').skip(3).step_by(2).collect();
+        let names: Vec<String> = names.iter().map(|it| format!("`{it}`")).collect();
+        let hint = (!names.is_empty()).then(|| format!("its fields are {}", names.join(", ")));
+        return Problem { hint, ..problem };
     }
-    if message.starts_with("missing field `") {
-        return Problem::new(path, Code::InvalidInput, message);
-    }
-    if known.is_name(path) && value.is_string() {
+    if known.is_name(&path) && value.is_string() {
         let hint = message.rsplit_once(": ").map(|(_, grammar)| format!("use {grammar}"));
-        return Problem { hint, ..Problem::new(path, Code::InvalidName, message) };
+        return Problem { hint, ..Problem::new(&path, Code::InvalidName, message) };
     }
-    Problem::new(path, Code::InvalidInput, message)
+    let place = Place::of(err.path(), (top, value), known.properties.get(top));
+    Problem::new(&path, Code::InvalidInput, place.explain(&message))
 }
 
 /// No text that reaches an engine or a path may hold a zero byte.

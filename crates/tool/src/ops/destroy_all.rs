@@ -22,7 +22,7 @@ pub(crate) struct DestroyAll {
     #[schemars(extend("default" = false))]
     confirm: Option<bool>,
     /// `session`, or `all` where the person grants that.
-    #[schemars(with = "Option<String>", extend("default" = "session"))]
+    #[schemars(with = "Option<String>", extend("default" = "session", "enum" = ["session", "all"]))]
     scope: Option<Scope>,
     /// Persistent ones too.
     #[schemars(extend("default" = false))]

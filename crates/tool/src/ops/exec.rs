@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::input;
 use super::job::Encoding;
-use crate::args::{Name, Script, Seconds, Size};
+use crate::args::{Name, Pairs, Script, Seconds, Size, pairs};
 use crate::config::Config;
 use crate::context::{Context, Mouth};
 use crate::failure::{Code, Failure};
@@ -43,12 +43,14 @@ pub(crate) struct Exec {
     #[schemars(extend("default" = 0))]
     silence_timeout: Option<Seconds>,
     /// What to do at a limit: `kill`, or `keep` to leave it running as a job.
-    #[schemars(with = "Option<String>", extend("default" = "kill"))]
+    #[schemars(with = "Option<String>", extend("default" = "kill", "enum" = ["kill", "keep"]))]
     on_timeout: Option<OnTimeout>,
     /// Where commands run, and where the working directory is mounted. Made if missing.
     #[schemars(with = "Option<String>", extend("default" = "/workspace"))]
     workdir: Option<String>,
     /// Variables for the command or commands. Their values are kept in memory alone.
+    #[serde(default, deserialize_with = "pairs")]
+    #[schemars(with = "Option<Pairs>")]
     env: Option<BTreeMap<String, Value>>,
     /// Text for the command's standard input. Without it there is an end of file at once.
     stdin: Option<String>,
@@ -61,7 +63,7 @@ pub(crate) struct Exec {
     #[schemars(with = "Option<Size>")]
     max_output: Option<ByteSize>,
     /// `text` (what is not UTF-8 becomes U+FFFD) or `base64`.
-    #[schemars(with = "Option<String>", extend("default" = "text"))]
+    #[schemars(with = "Option<String>", extend("default" = "text", "enum" = ["text", "base64"]))]
     encoding: Option<Encoding>,
 }
 

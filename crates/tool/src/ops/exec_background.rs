@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::input;
 use super::job::{Guided, guided, remember, time};
-use crate::args::{Name, Script, Seconds};
+use crate::args::{Name, Pairs, Script, Seconds, pairs};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
@@ -39,6 +39,8 @@ pub(crate) struct ExecBackground {
     #[schemars(with = "Option<String>", extend("default" = "/workspace"))]
     workdir: Option<String>,
     /// Variables for the command or commands. Their values are kept in memory alone.
+    #[serde(default, deserialize_with = "pairs")]
+    #[schemars(with = "Option<Pairs>")]
     env: Option<BTreeMap<String, Value>>,
     /// Text for the command's standard input. Without it there is an end of file at once.
     stdin: Option<String>,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 
-use coracle_workspace::{Answer, Effect, Mode, Ran, RunCode, Shell, Tool, Workspace, told};
+use coracle_workspace::{Alias, Answer, Effect, Mode, Ran, RunCode, Shell, Tool, Workspace, told};
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
@@ -29,6 +29,14 @@ impl Said {
     pub(crate) fn success(&self) -> bool {
         self.answer.get("success") == Some(&Value::Bool(true))
     }
+
+    /// Whether the call was not carried out. A command that ran was, whatever became of it: the answer says how it ended.
+    pub(crate) fn is_error(&self) -> bool {
+        let value = self.answer.get("value").and_then(|it| it.get("exit_code"));
+        let has_run = value.or_else(|| self.answer.get("exitCode")).is_some_and(Value::is_number);
+        let was_withdrawn = self.answer.get("code").is_some_and(|it| it == "cancelled");
+        !self.success() && (!has_run || was_withdrawn)
+    }
 }
 
 type Call = fn(&'static str, Map<String, Value>, Workspace, Context) -> Pin<Box<dyn Future<Output = Said> + Send>>;
@@ -40,6 +48,8 @@ pub(crate) struct ToolEntry {
     /// The sets that it belongs to.
     pub(crate) sets: &'static [Toolset],
     pub(crate) effect: Effect,
+    /// Further names of its fields.
+    pub(crate) aliases: &'static [Alias],
     arguments: fn() -> Arguments,
     value: fn() -> Value,
     pub(super) call: Call,
@@ -66,6 +76,7 @@ impl ToolEntry {
             name: T::NAME,
             sets: &[Toolset::Workspace],
             effect: T::EFFECT,
+            aliases: T::ALIASES,
             arguments: schema::arguments::<T>,
             value: value_schema::<T::Value>,
             call: |_, args, workspace, _| {
@@ -97,6 +108,7 @@ impl ToolEntry {
             name: RunCode::NAME,
             sets: &[Toolset::Code],
             effect: Effect::Changes,
+            aliases: RunCode::ALIASES,
             arguments: schema::arguments::<RunCode>,
             value: value_schema::<Ran>,
             call: |_, args, workspace, _| {
@@ -116,6 +128,7 @@ impl ToolEntry {
             name: ShellOutput::NAME,
             sets: &[Toolset::Workspace, Toolset::Code],
             effect: Effect::Looks,
+            aliases: &[],
             arguments: schema::arguments::<ShellOutput>,
             value: || json!({ "type": "object" }),
             call: |_, args, workspace, cx| {
@@ -139,6 +152,7 @@ impl ToolEntry {
             name: T::NAME,
             sets,
             effect: if T::ACTS { Effect::Changes } else { Effect::Looks },
+            aliases: T::ALIASES,
             arguments: schema::arguments::<T>,
             value: || json!({ "type": "object" }),
             call: |_, args, _, cx| {
@@ -192,17 +206,7 @@ fn said<T: Tool>(answer: &Answer<T::Value>) -> Said {
 
 fn flat(ran: &Ran) -> Said {
     let answer = serde_json::to_value(ran).ok().and_then(|it| it.as_object().cloned()).unwrap_or_default();
-    let mut parts: Vec<String> = ran.error.iter().map(|it| format!("error: {it}")).collect();
-    parts.extend(Some(ran.output.clone()).filter(|it| !it.is_empty()));
-    parts.extend(
-        Some(format!("stderr:\n{}", ran.stderr))
-            .filter(|_| !ran.stderr.is_empty() && ran.error.as_ref() != Some(&ran.stderr)),
-    );
-    if parts.is_empty() {
-        parts.push("It printed nothing.".to_owned());
-    }
-    let text = told(&parts.join("\n"), &ran.warnings);
-    Said { answer, text }
+    Said { answer, text: told(&ran.text(), &ran.warnings) }
 }
 
 fn flat_refused(failure: &Failure) -> Said {

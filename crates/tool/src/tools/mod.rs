@@ -97,7 +97,7 @@ fn ready(
     if let Some(fault) = cx.config_fault.as_deref() {
         return Err(fault.clone());
     }
-    let (args, problems) = crate::op::alone((entry.name, &entry.arguments()), object.clone());
+    let (args, problems) = crate::op::alone(entry.name, &entry.arguments(), entry.aliases, object.clone());
     if !problems.is_empty() {
         return Err(crate::op::refusal(&problems));
     }

@@ -23,7 +23,7 @@ pub(crate) struct ShellOutput {
     #[schemars(with = "Name")]
     output_id: JobId,
     /// `all` (in order of arrival), `stdout` or `stderr`. Offsets count the bytes of this stream.
-    #[schemars(with = "Option<String>", extend("default" = "all"))]
+    #[schemars(with = "Option<String>", extend("default" = "all", "enum" = ["all", "stdout", "stderr"]))]
     stream: Option<coracle_jobs::Part>,
     /// Byte of the output to begin at; negative counts from its end.
     #[schemars(extend("default" = 0))]
@@ -34,7 +34,7 @@ pub(crate) struct ShellOutput {
     #[schemars(with = "Option<Size>", extend("default" = 32768))]
     limit: Option<ByteSize>,
     /// `text` (what is not UTF-8 becomes U+FFFD) or `base64`.
-    #[schemars(with = "Option<String>", extend("default" = "text"))]
+    #[schemars(with = "Option<String>", extend("default" = "text", "enum" = ["text", "base64"]))]
     encoding: Option<Encoding>,
     /// Regular expression that a line has to match, at most 1 KiB.
     pattern: Option<String>,

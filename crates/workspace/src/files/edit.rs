@@ -9,7 +9,7 @@ use super::{MAX_CONTENT, Missing, Written, failure, unexpected};
 use crate::answer::Result;
 use crate::count::count;
 use crate::paths::Path;
-use crate::{Answer, Code, Effect, Failure, Tool, Workspace};
+use crate::{Alias, Answer, Code, Effect, Failure, Tool, Workspace};
 
 /// Replace a text in a file of the workspace that was read before. `old_string` has to be there exactly once, unless
 /// `replace_all`.
@@ -17,7 +17,8 @@ use crate::{Answer, Code, Effect, Failure, Tool, Workspace};
 #[serde(deny_unknown_fields)]
 pub struct EditFile {
     /// The file.
-    pub file_path: String,
+    #[serde(alias = "file_path")]
+    pub path: String,
     /// The text as it stands in the file, without line numbers.
     pub old_string: String,
     /// What stands there afterwards.
@@ -29,6 +30,7 @@ pub struct EditFile {
 
 impl Tool for EditFile {
     const NAME: &'static str = "edit_file";
+    const ALIASES: &'static [Alias] = &[Alias { name: "file_path", of: "path" }];
     const EFFECT: Effect = Effect::Changes;
     type Value = Written;
 
@@ -43,7 +45,7 @@ impl Tool for EditFile {
 
 impl EditFile {
     async fn edit(self, workspace: &Workspace) -> Result<Answer<Written>> {
-        let path = Path::file("file_path", &self.file_path, workspace.settings.path_charset)?;
+        let path = Path::file("path", &self.path, workspace.settings.path_charset)?;
         if self.old_string.is_empty() {
             return Failure::boxed(Code::OldStringEmpty, "old_string must not be empty.");
         }

@@ -9,14 +9,15 @@ use serde::{Deserialize, Serialize};
 use super::{Missing, failure, unexpected};
 use crate::answer::Result;
 use crate::paths::{Path, shown};
-use crate::{Answer, Code, Effect, Failure, Tool, Workspace};
+use crate::{Alias, Answer, Code, Effect, Failure, Tool, Workspace};
 
 /// Read a file of the workspace: numbered lines of a text, or with `encoding="base64"` its bytes.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReadFile {
     /// The file.
-    pub file_path: String,
+    #[serde(alias = "file_path")]
+    pub path: String,
     /// Lines (base64: bytes) to leave out at the start.
     #[serde(default)]
     #[schemars(with = "Option<u64>", extend("default" = 0))]
@@ -25,11 +26,11 @@ pub struct ReadFile {
     #[schemars(with = "Option<u64>", extend("default" = 2000))]
     pub limit: Option<i64>,
     /// `utf-8` or `base64`.
-    #[schemars(with = "Option<String>", extend("default" = "utf-8"))]
+    #[schemars(with = "Option<String>", extend("default" = "utf-8", "enum" = ["utf-8", "base64"]))]
     pub encoding: Option<Encoding>,
 }
 
-/// How content is said.
+/// How content is written in a call and in an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Encoding {
     /// Text.
@@ -89,6 +90,7 @@ const BYTES: (u64, u64) = (256 << 10, 1 << 20);
 
 impl Tool for ReadFile {
     const NAME: &'static str = "read_file";
+    const ALIASES: &'static [Alias] = &[Alias { name: "file_path", of: "path" }];
     const EFFECT: Effect = Effect::Looks;
     type Value = ReadFileResult;
 
@@ -111,7 +113,7 @@ impl Tool for ReadFile {
 
 impl ReadFile {
     async fn read(self, workspace: &Workspace) -> Result<Answer<ReadFileResult>> {
-        let path = Path::file("file_path", &self.file_path, workspace.settings.path_charset)?;
+        let path = Path::file("path", &self.path, workspace.settings.path_charset)?;
         let (offset, limit) = self.range()?;
         let place = path.as_str().to_owned();
         let act = match self.encoding.unwrap_or_default() {

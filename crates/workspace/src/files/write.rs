@@ -10,7 +10,7 @@ use super::read::Encoding;
 use super::{MAX_CONTENT, Missing, failure, unexpected};
 use crate::answer::Result;
 use crate::paths::Path;
-use crate::{Answer, Code, Effect, Failure, Tool, Workspace};
+use crate::{Alias, Answer, Code, Effect, Failure, Tool, Workspace};
 
 /// Write a file of the workspace. Directories above it are made. `create` fails if it is there; `overwrite` and `append` need
 /// a file that is there to have been read before.
@@ -18,14 +18,16 @@ use crate::{Answer, Code, Effect, Failure, Tool, Workspace};
 #[serde(deny_unknown_fields)]
 pub struct WriteFile {
     /// The file.
-    pub file_path: String,
-    /// What is written, as it stands.
+    #[serde(alias = "file_path")]
+    pub path: String,
+    /// What is written, as it stands: at most 32 MiB. A message over MCP has at most 8 MiB, so a larger file is sent in parts:
+    /// the first with `create`, the others with `append`.
     pub content: String,
     /// `create`, `overwrite` or `append`.
-    #[schemars(with = "Option<String>", extend("default" = "create"))]
+    #[schemars(with = "Option<String>", extend("default" = "create", "enum" = ["create", "overwrite", "append"]))]
     pub mode: Option<Mode>,
-    /// How `content` is said: `utf-8` or `base64`.
-    #[schemars(with = "Option<String>", extend("default" = "utf-8"))]
+    /// How `content` is written: `utf-8` or `base64`.
+    #[schemars(with = "Option<String>", extend("default" = "utf-8", "enum" = ["utf-8", "base64"]))]
     pub encoding: Option<Encoding>,
     /// The file can be run as a program.
     pub executable: Option<bool>,
@@ -71,6 +73,7 @@ pub struct Written {
 
 impl Tool for WriteFile {
     const NAME: &'static str = "write_file";
+    const ALIASES: &'static [Alias] = &[Alias { name: "file_path", of: "path" }];
     const EFFECT: Effect = Effect::Changes;
     type Value = Written;
 
@@ -85,7 +88,7 @@ impl Tool for WriteFile {
 
 impl WriteFile {
     async fn write(self, workspace: &Workspace) -> Result<Answer<Written>> {
-        let path = Path::file("file_path", &self.file_path, workspace.settings.path_charset)?;
+        let path = Path::file("path", &self.path, workspace.settings.path_charset)?;
         let (mode, encoding) = (self.mode.unwrap_or_default(), self.encoding.unwrap_or_default());
         let content = self.bytes(encoding)?;
         let act = Act::Write {

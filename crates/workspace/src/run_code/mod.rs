@@ -18,8 +18,9 @@ pub use self::told::Ran;
 use crate::answer::Result;
 use crate::output::{INLINE, KEEP};
 use crate::shell::check::MAX_STDIN;
-use crate::shell::{Termination, ended};
-use crate::{Code, Failure, Reason, Role, Session, Workspace};
+use crate::shell::{Termination, ended, millis};
+use crate::time_limit::{TimeBounds, TimeLimit, given_twice};
+use crate::{Alias, Code, Failure, Reason, Role, Session, Workspace};
 
 /// Run a snippet of TypeScript, JavaScript, Python or bash in an isolated container and give back what it prints. Files in
 /// `/packages` stay for the session.
@@ -30,11 +31,14 @@ pub struct RunCode {
     #[schemars(with = "String")]
     pub code: serde_json::Value,
     /// `typescript`, `javascript`, `python` or `bash`.
-    #[schemars(with = "Option<String>", extend("default" = "typescript"))]
+    #[schemars(with = "Option<String>", extend("default" = "typescript", "enum" = ["typescript", "javascript", "python", "bash"]))]
     pub language: Option<String>,
-    /// Milliseconds before it is ended.
-    #[schemars(with = "Option<u64>", extend("default" = 30000))]
-    pub timeout: Option<f64>,
+    /// Seconds, or a text such as `90s`, before it is ended.
+    #[schemars(with = "Option<TimeLimit>", extend("default" = 30))]
+    pub timeout: Option<serde_json::Value>,
+    /// The same in milliseconds, where more than the maximum counts as the maximum.
+    #[schemars(skip)]
+    pub timeout_ms: Option<f64>,
     /// Text for its standard input.
     pub stdin: Option<String>,
 }
@@ -84,8 +88,11 @@ pub enum Language {
 /// Bytes of a snippet.
 const MAX_CODE: usize = 1 << 20;
 
-/// Milliseconds of a snippet whose caller says nothing, and at least.
-const TIMEOUT_MS: (f64, f64) = (30_000.0, 100.0);
+/// Seconds of a snippet whose caller gives no limit, and at least.
+const SECONDS: (f64, f64) = (30.0, 0.1);
+
+/// Its `timeout` was in milliseconds once.
+const UNIT: &str = "A number is seconds: write 30 or \"30s\" for half a minute, or give milliseconds as timeout_ms.";
 
 /// Between TERM and KILL.
 const GRACE: Duration = Duration::from_secs(2);
@@ -144,10 +151,15 @@ impl RunCode {
     /// The tool's name.
     pub const NAME: &'static str = "run_code";
 
+    /// Further names of its fields.
+    pub const ALIASES: &'static [Alias] = &[Alias { name: "timeout_ms", of: "timeout" }];
+
     /// Runs it. A failure is an answer, too, with the same fields.
     pub async fn run(self, workspace: &Workspace) -> Ran {
         let run_id = random_hex::<4>();
-        let (word, timeout_ms) = (self.language.clone(), self.timeout);
+        let word = self.language.clone();
+        let limit =
+            self.limit(&workspace.settings.run).unwrap_or_else(|_| bounds(&workspace.settings.run).clamped(SECONDS.0));
         let mode = &workspace.settings.run.mode;
         let ran = match (self.checked(&workspace.settings.run), mode) {
             (Ok(snippet), Mode::Preload(preload)) => preload.run(workspace, &run_id, snippet).await,
@@ -157,12 +169,26 @@ impl RunCode {
         let mut ran = ran.unwrap_or_else(|failure| Ran::failed(&failure, mode));
         ran.run_id = run_id;
         ran.language = word.unwrap_or_else(|| Language::TypeScript.word().to_owned());
-        ran.timeout_ms = clamped(timeout_ms, workspace.settings.run.max_timeout);
+        ran.timeout_ms = millis(limit);
         ran
+    }
+
+    /// Its time limit.
+    fn limit(&self, settings: &RunSettings) -> Result<Duration> {
+        let bounds = bounds(settings);
+        match (&self.timeout, self.timeout_ms) {
+            (Some(_), Some(_)) => given_twice("timeout_ms"),
+            (Some(given), None) => bounds.read(given, Some(UNIT)),
+            (None, given) => {
+                let seconds = given.filter(|it| it.is_finite()).map(|it| it / 1000.0);
+                Ok(bounds.clamped(seconds.unwrap_or(bounds.default)))
+            }
+        }
     }
 
     fn checked(self, settings: &RunSettings) -> Result<Snippet> {
         mode(&settings.mode)?;
+        let timeout = self.limit(settings);
         let serde_json::Value::String(code) = self.code else {
             return Failure::boxed(Code::CodeRequired, "Code parameter is required and must be a string");
         };
@@ -184,8 +210,7 @@ impl RunCode {
         if let Mode::Preload(preload) = &settings.mode {
             preload.check(language)?;
         }
-        let timeout = Duration::from_millis(clamped(self.timeout, settings.max_timeout));
-        Ok(Snippet { code, language, timeout, stdin: self.stdin })
+        Ok(Snippet { code, language, timeout: timeout?, stdin: self.stdin })
     }
 }
 
@@ -203,10 +228,8 @@ fn mode(mode: &Mode) -> Result<()> {
     }
 }
 
-fn clamped(timeout: Option<f64>, most: Duration) -> u64 {
-    let ms = timeout.filter(|it| it.is_finite()).unwrap_or(TIMEOUT_MS.0);
-    // Between bounds that fit.
-    ms.clamp(TIMEOUT_MS.1, most.as_millis() as f64) as u64
+fn bounds(settings: &RunSettings) -> TimeBounds {
+    TimeBounds { default: SECONDS.0, least: SECONDS.1, most: settings.max_timeout.as_secs_f64() }
 }
 
 async fn run(workspace: &Workspace, run_id: &str, snippet: Snippet) -> Result<Ran> {
@@ -278,8 +301,21 @@ async fn execute(workspace: &Workspace, session: &Session, snippet: &Snippet) ->
 mod tests {
     use serde_json::json;
 
-    use super::{Language, Mode, RunCode, clamped, mode};
     use std::time::Duration;
+
+    use coracle_runtime::ByteSize;
+
+    use super::{Language, Mode, RunCode, RunSettings, mode};
+
+    fn settings() -> RunSettings {
+        RunSettings {
+            mode: Mode::Container,
+            max_timeout: Duration::from_secs(120),
+            memory: ByteSize(512 << 20),
+            discard_at_timeout: true,
+            has_network: false,
+        }
+    }
 
     #[test]
     fn r19_a_language_is_one_of_four_words() {
@@ -301,9 +337,25 @@ mod tests {
 
     #[test]
     fn time_is_within_bounds() {
-        let most = Duration::from_secs(120);
-        for (given, expected) in [(None, 30_000), (Some(1.0), 100), (Some(1e12), 120_000), (Some(250.5), 250)] {
-            assert_eq!(clamped(given, most), expected);
+        for (given, expected) in [
+            (json!({}), Ok(30_000)),
+            (json!({ "timeout": 5 }), Ok(5000)),
+            (json!({ "timeout": "90s" }), Ok(90_000)),
+            (json!({ "timeout": 0.01 }), Ok(100)),
+            (json!({ "timeout_ms": 1 }), Ok(100)),
+            (json!({ "timeout_ms": 1e12 }), Ok(120_000)),
+            (json!({ "timeout_ms": 250.5 }), Ok(250)),
+            (json!({ "timeout": 30_000 }), Err("milliseconds as timeout_ms")),
+            (json!({ "timeout": 1, "timeout_ms": 1000 }), Err("the same limit")),
+        ] {
+            let mut call = given.clone();
+            call["code"] = "1".into();
+            let it: RunCode = serde_json::from_value(call).unwrap();
+            match (it.limit(&settings()), expected) {
+                (Ok(limit), Ok(expected)) => assert_eq!(limit.as_millis(), expected, "{given}"),
+                (Err(failure), Err(says)) => assert!(failure.message.contains(says), "{given}: {}", failure.message),
+                (other, _) => panic!("{given}: {other:?}"),
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Mode, Preload, RunSettings};
-use crate::shell::{Ended, Termination, millis};
+use crate::shell::{Ended, Termination, millis, rest_text, stream_text};
 use crate::{Code, Failure, Reason, Session, Warning};
 
 /// The result of a snippet (workspace.md 6.1).
@@ -51,9 +51,18 @@ pub struct Ran {
     pub output_bytes: u64,
     /// Bytes that it printed as errors.
     pub stderr_bytes: u64,
-    /// For `shell_output`: all that it printed.
+    /// The end of `output`, when it was cut.
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_tail: Option<String>,
+    /// The end of `stderr`, when it was cut.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stderr_tail: Option<String>,
+    /// For `shell_output`: all that it printed.
+    #[serde(rename = "output_id", skip_serializing_if = "Option::is_none")]
     pub output_id: Option<String>,
+    /// The same under its former name.
+    #[serde(rename = "outputId", skip_serializing_if = "Option::is_none")]
+    pub former_output_id: Option<String>,
     /// What agents branch on.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
@@ -106,7 +115,10 @@ impl Ran {
             truncated: false,
             output_bytes: 0,
             stderr_bytes: 0,
+            output_tail: None,
+            stderr_tail: None,
             output_id: None,
+            former_output_id: None,
             code: None,
             message: None,
             hint: None,
@@ -126,6 +138,25 @@ impl Ran {
             details: failure.details.clone(),
             ..Self::nothing(mode)
         }
+    }
+
+    /// The result as text for a model: of a stream that was cut both ends, and how the rest is read.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut parts: Vec<String> = self.error.iter().map(|it| format!("error: {it}")).collect();
+        parts.extend(Some(self.output.clone()).filter(|it| !it.is_empty()));
+        parts.extend(stream_text("output", "", self.output_tail.as_deref()));
+        let is_told = self.error.as_ref() == Some(&self.stderr);
+        let stderr = if is_told { "" } else { &self.stderr };
+        parts.extend(stream_text("stderr", stderr, self.stderr_tail.as_deref()));
+        parts.extend(self.output_id.as_deref().map(rest_text));
+        if self.truncated && self.output_id.is_none() {
+            parts.push("the rest of the output is not kept".to_owned());
+        }
+        if parts.is_empty() {
+            parts.push("It printed nothing.".to_owned());
+        }
+        parts.join("\n")
     }
 }
 
@@ -171,6 +202,9 @@ pub(super) fn ran(
         stderr_bytes: ended.stderr.bytes,
         output: ended.stdout.text,
         stderr: ended.stderr.text,
+        output_tail: ended.stdout.tail,
+        stderr_tail: ended.stderr.tail,
+        former_output_id: ended.output_id.clone(),
         output_id: ended.output_id,
         code,
         warnings: nothing.warnings.into_iter().chain(news).chain(told).collect(),

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::Shell;
 use crate::answer::Result;
 use crate::paths::MAX_DEPTH;
+use crate::time_limit::{TimeBounds, given_twice};
 use crate::{Code, EnvKeys, Failure};
 
 /// A command that may run.
@@ -35,8 +36,8 @@ const MAX_VALUE: usize = 512;
 /// Characters of input.
 pub(crate) const MAX_STDIN: usize = 48_000;
 
-/// Seconds that a command may take: without a word, at least, at most.
-const SECONDS: (f64, f64, f64) = (30.0, 1.0, 120.0);
+/// How long a command may take.
+const TIME: TimeBounds = TimeBounds { default: 30.0, least: 1.0, most: 120.0 };
 
 pub(super) fn check(shell: &Shell, keys: EnvKeys) -> Result<Checked> {
     Ok(Checked {
@@ -44,7 +45,7 @@ pub(super) fn check(shell: &Shell, keys: EnvKeys) -> Result<Checked> {
         cwd: cwd(shell.cwd.as_deref().unwrap_or_default())?,
         env: env(&shell.env, keys)?,
         stdin: stdin(shell.stdin.as_deref())?,
-        timeout: timeout(shell.timeout_seconds.as_ref())?,
+        timeout: timeout(shell)?,
         capture: shell.capture_output.unwrap_or(true),
     })
 }
@@ -134,15 +135,16 @@ fn stdin(given: Option<&str>) -> Result<Option<String>> {
     Ok(Some(text.to_owned()))
 }
 
-fn timeout(given: Option<&Value>) -> Result<Duration> {
-    let seconds = match given {
-        None | Some(Value::Null) => SECONDS.0,
-        Some(value) => match value.as_f64().filter(|it| it.is_finite()) {
-            Some(seconds) => seconds,
-            None => return Failure::boxed(Code::InvalidTimeout, "timeout_seconds must be a real number."),
+fn timeout(shell: &Shell) -> Result<Duration> {
+    match (&shell.timeout, shell.timeout_seconds.as_ref().filter(|it| !it.is_null())) {
+        (Some(_), Some(_)) => given_twice("timeout_seconds"),
+        (Some(given), None) => TIME.read(given, None),
+        (None, None) => Ok(TIME.clamped(TIME.default)),
+        (None, Some(given)) => match given.as_f64().filter(|it| it.is_finite()) {
+            Some(seconds) => Ok(TIME.clamped(seconds)),
+            None => Failure::boxed(Code::InvalidTimeout, "timeout_seconds must be a real number."),
         },
-    };
-    Ok(Duration::from_secs_f64(seconds.clamp(SECONDS.1, SECONDS.2)))
+    }
 }
 
 #[cfg(test)]
@@ -229,5 +231,11 @@ mod tests {
         assert!(shell(json!({ "timeout_seconds": 1e9 })).ends_with("for 120s"));
         let real = "invalid_timeout: timeout_seconds must be a real number.";
         assert_eq!(shell(json!({ "timeout_seconds": "soon" })), real);
+        assert!(shell(json!({ "timeout": "2m" })).ends_with("for 120s"));
+        assert!(shell(json!({ "timeout": 0.1 })).ends_with("for 1s"));
+        let most = "invalid_timeout: timeout is 30000 s, and the most is 120 s.";
+        assert_eq!(shell(json!({ "timeout": 30_000 })), most);
+        let twice = "invalid_timeout: timeout and timeout_seconds are the same limit; give one of them.";
+        assert_eq!(shell(json!({ "timeout": 1, "timeout_seconds": 1 })), twice);
     }
 }

@@ -15,10 +15,11 @@ use serde_json::Value;
 
 use self::check::Checked;
 pub use self::told::{Changed, ShellResult};
-pub(crate) use self::told::{Ended, Termination, ended, millis};
+pub(crate) use self::told::{Ended, Termination, ended, millis, rest_text, stream_text};
 use crate::answer::Result;
 use crate::output::{INLINE, KEEP};
-use crate::{Answer, Code, Effect, Failure, Role, Session, Tool, Warning, Workspace};
+use crate::time_limit::TimeLimit;
+use crate::{Alias, Answer, Code, Effect, Failure, Role, Session, Tool, Warning, Workspace};
 
 /// Run one program with its arguments in the workspace, for at most two minutes; nothing keeps running after it. No shell is
 /// added: for a shell line give `["sh", "-c", "…"]`.
@@ -35,8 +36,11 @@ pub struct Shell {
     pub env: BTreeMap<String, String>,
     /// Text for its standard input, at most 48000 characters.
     pub stdin: Option<String>,
-    /// Seconds before it and everything it started is ended, 1 to 120.
-    #[schemars(with = "Option<f64>", extend("default" = 30))]
+    /// Seconds, or a text such as `90s`, before it and everything it started is ended; at most 120.
+    #[schemars(with = "Option<TimeLimit>", extend("default" = 30))]
+    pub timeout: Option<Value>,
+    /// The same as a number, where more than the maximum counts as the maximum.
+    #[schemars(skip)]
     pub timeout_seconds: Option<Value>,
     /// Give back what it prints.
     #[schemars(extend("default" = true))]
@@ -52,6 +56,7 @@ const LEFT_GRACE: Duration = Duration::from_millis(500);
 impl Tool for Shell {
     const NAME: &'static str = "shell_execute";
     const EFFECT: Effect = Effect::Changes;
+    const ALIASES: &'static [Alias] = &[Alias { name: "timeout_seconds", of: "timeout" }];
     type Value = ShellResult;
 
     async fn run(self, workspace: &Workspace) -> Answer<ShellResult> {
@@ -81,9 +86,12 @@ async fn execute(name: &str, checked: Checked, workspace: &Workspace) -> Result<
         cwd => directory(workspace, &session, cwd).await?,
     };
     let asked = Asked { command: checked.command.clone(), cwd: cwd.clone(), timeout: checked.timeout };
-    let (output, survivors) =
-        run(workspace, &session, Run { asked, env: checked.env, stdin: checked.stdin, capture: checked.capture })
-            .await?;
+    let (output, survivors) = run(
+        workspace,
+        &session,
+        Run { asked, env: checked.env, stdin: checked.stdin, shown: checked.capture.then_some(INLINE) },
+    )
+    .await?;
     let ended = ended(&output, survivors, (checked.timeout, session.memory));
     let changed = look(workspace, &session, &output, name).await;
     let mut answer = ShellResult::answer(name, (checked.command, cwd), ended, (changed, checked.capture));
@@ -105,20 +113,21 @@ pub(crate) struct Run {
     pub(crate) asked: Asked,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) stdin: Option<String>,
-    pub(crate) capture: bool,
+    /// Bytes of each stream that the answer has room for; without it the output is discarded.
+    pub(crate) shown: Option<usize>,
 }
 
 /// Runs a command and ends what it left behind; how many processes that were.
 pub(crate) async fn run(workspace: &Workspace, session: &Session, run: Run) -> Result<(ExecOutput, u32)> {
-    let Run { asked, env, stdin, capture } = run;
+    let Run { asked, env, stdin, shown } = run;
     workspace.first_look(session).await;
     let mut exec = Exec::new(Command::Argv(asked.command), session.user, asked.cwd);
     exec.env = session.env.clone();
     exec.env.extend(env);
     exec.stdin = stdin.map(|it| Input::Bytes(it.into_bytes()));
     exec.limits = ExecLimits { total: Some(asked.timeout), silence: None, grace: GRACE };
-    exec.keep_bytes = if capture { KEEP } else { 0 };
-    exec.passes_on = Some(if capture { INLINE } else { usize::MAX });
+    exec.keep_bytes = if shown.is_some() { KEEP } else { 0 };
+    exec.passes_on = Some(shown.unwrap_or(usize::MAX));
     exec.cancel = workspace.cancel.clone();
     exec.live = workspace.live.clone();
     let output = workspace.exec(session, exec).await?;

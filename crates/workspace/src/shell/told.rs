@@ -101,7 +101,10 @@ pub(crate) struct Ended {
     pub(crate) signal: Option<i32>,
     pub(crate) stdout: Inline,
     pub(crate) stderr: Inline,
+    /// For `shell_output`, when a stream was cut.
     pub(crate) output_id: Option<String>,
+    /// The same, cut or not.
+    pub(crate) job: Option<String>,
     pub(crate) survivors: u32,
     pub(crate) duration: Duration,
 }
@@ -129,13 +132,15 @@ pub(crate) fn ended(output: &ExecOutput, survivors: u32, (timeout, memory): (Dur
         _ => {}
     }
     let cut = stdout.truncated || stderr.truncated;
+    let job = output.job.as_ref().map(ToString::to_string);
     Ended {
         termination,
         exit_code,
         signal: output.signal,
         stdout,
         stderr,
-        output_id: output.job.as_ref().filter(|_| cut).map(ToString::to_string),
+        output_id: job.clone().filter(|_| cut),
+        job,
         survivors,
         duration: output.duration,
     }
@@ -151,6 +156,17 @@ impl Termination {
             Self::Oom => "oom",
         }
     }
+}
+
+/// A stream as text for a model: its start, and its end when it was cut.
+pub(crate) fn stream_text(name: &str, stream: &str, tail: Option<&str>) -> Vec<String> {
+    let start = (!stream.is_empty()).then(|| format!("{name}:\n{stream}"));
+    start.into_iter().chain(tail.map(|it| format!("{name}, its end:\n{it}"))).collect()
+}
+
+/// How the rest of cut output is read.
+pub(crate) fn rest_text(output_id: &str) -> String {
+    format!("all of it: shell_output output_id={output_id}")
 }
 
 /// Milliseconds.
@@ -212,16 +228,9 @@ impl ShellResult {
         for (name, stream, tail) in
             [("stdout", &self.stdout, &self.stdout_tail), ("stderr", &self.stderr, &self.stderr_tail)]
         {
-            if !stream.is_empty() {
-                parts.push(format!("{name}:\n{stream}"));
-            }
-            if let Some(tail) = tail {
-                parts.push(format!("{name}, its end:\n{tail}"));
-            }
+            parts.extend(stream_text(name, stream, tail.as_deref()));
         }
-        if let Some(id) = &self.output_id {
-            parts.push(format!("all of it: shell_output output_id={id}"));
-        }
+        parts.extend(self.output_id.as_deref().map(rest_text));
         if let Some(changed) = self.changed.as_ref().filter(|it| it.total > 0) {
             let list = |sign: &str, all: &[String]| all.iter().map(|it| format!("{sign} {it}")).collect::<Vec<_>>();
             let files =

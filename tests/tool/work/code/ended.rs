@@ -33,7 +33,7 @@ async fn r07_too_much_memory_is_told_with_the_limit(agent: &Agent<'_>) {
 async fn r08_too_much_time_costs_the_container(agent: &Agent<'_>) {
     let before = agent.container("run").unwrap();
     let begun = Instant::now();
-    let endless = run(agent, "console.log('on'); while (true) {}", json!({ "timeout": 1000 })).await;
+    let endless = run(agent, "console.log('on'); while (true) {}", json!({ "timeout_ms": 1000 })).await;
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     assert_eq!(
         (&endless["timedOut"], &endless["output"], &endless["exitCode"]),
@@ -57,7 +57,7 @@ async fn r08_the_container_stays_where_the_person_has_it_so_and_what_ran_is_ende
     let config = format!("[run_code]\nimage = \"{SNIPPETS}\"\ntimeout_action = \"tree\"\n");
     with_real_agent(&config, async |agent| {
         let code = "setsid sleep 600 & echo on; while :; do :; done";
-        let endless = run(agent, code, json!({ "language": "bash", "timeout": 500 })).await;
+        let endless = run(agent, code, json!({ "language": "bash", "timeout": "500ms" })).await;
         assert_eq!((&endless["timedOut"], &endless["output"]), (&true.into(), &"on\n".into()), "{endless:#}");
         let container = agent.container("run").unwrap();
         let code = "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[s]leep 600'";

@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::body::{Bytes, Incoming};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming as Body};
 use hyper::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
@@ -27,6 +27,7 @@ use tokio::sync::Semaphore;
 
 pub(super) use self::clients::Clients;
 use super::LEAVING;
+use super::message::{Fault, Incoming, MAX_MESSAGE, Received};
 use super::server::{Server, Whose};
 use super::token::Token;
 use super::tools::Tools;
@@ -37,8 +38,8 @@ use crate::render;
 /// Where the protocol is spoken.
 const PATH: &str = "/mcp";
 
-/// Bytes of a request.
-const BODY: usize = 4 * 1024 * 1024;
+/// Bytes of a request that are read at all: one that is too long is read to its end, or its client would not hear why.
+const READ: u64 = 64 << 20;
 
 /// Bytes and number of its headers.
 const HEAD: (usize, usize) = (32 * 1024, 64);
@@ -134,7 +135,7 @@ fn protocol(cx: &Context, clients: &Clients) -> Protocol {
     let origins = local.iter().flat_map(|it| [format!("http://{it}:*"), format!("https://{it}:*")]);
     let config = StreamableHttpServerConfig::default()
         .with_allowed_origins(origins)
-        .with_max_request_body_bytes(BODY)
+        .with_max_request_body_bytes(MAX_MESSAGE)
         .with_cancellation_token(cx.cancel.child_token());
     StreamableHttpService::new(move || Ok(server.clone()), Arc::new(clients.clone()), config)
 }
@@ -192,7 +193,7 @@ struct Front {
 type Answer = Response<BoxBody<Bytes, Infallible>>;
 
 impl Front {
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
+    async fn answer(&self, request: Request<Body>) -> Answer {
         if request.uri().path() != PATH {
             return refusal(StatusCode::NOT_FOUND, "the Model Context Protocol is at /mcp");
         }
@@ -202,16 +203,44 @@ impl Front {
             return answer;
         }
         let (head, body) = request.into_parts();
-        let body = match tokio::time::timeout(PATIENCE, Limited::new(body, BODY).collect()).await {
-            Ok(Ok(body)) => body.to_bytes(),
-            Ok(Err(err)) if err.is::<LengthLimitError>() => {
-                return refusal(StatusCode::PAYLOAD_TOO_LARGE, "a request has at most 4 MiB");
-            }
+        let body = match tokio::time::timeout(PATIENCE, collected(body)).await {
+            Ok(Ok(body)) => body,
             Ok(Err(_)) => return refusal(StatusCode::BAD_REQUEST, "the request's body did not come whole"),
             Err(_) => return refusal(StatusCode::REQUEST_TIMEOUT, "the request's body took too long"),
         };
-        self.protocol.handle(Request::from_parts(head, Full::new(body))).await
+        let method = head.method.clone();
+        if let (&Method::POST, Received::Refused(fault)) = (&method, body.read()) {
+            return refused(&fault);
+        }
+        let text = Bytes::from(body.into_text());
+        let mut answer = self.protocol.handle(Request::from_parts(head, Full::new(text))).await;
+        // Nothing comes after the end of a session, and it has ended.
+        if method == Method::DELETE && answer.status() == StatusCode::ACCEPTED {
+            *answer.status_mut() = StatusCode::NO_CONTENT;
+        }
+        answer
     }
+}
+
+async fn collected(mut body: Body) -> hyper::Result<Incoming> {
+    let mut incoming = Incoming::default();
+    while let Some(frame) = body.frame().await {
+        if let Some(bytes) = frame?.data_ref() {
+            incoming.push(bytes);
+        }
+        if incoming.bytes() > READ {
+            break;
+        }
+    }
+    Ok(incoming)
+}
+
+fn refused(fault: &Fault) -> Answer {
+    let text = fault.answer().to_string();
+    let mut answer = Response::new(Full::new(Bytes::from(text)).boxed());
+    *answer.status_mut() = fault.status();
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
 }
 
 fn refusal(status: StatusCode, why: &'static str) -> Answer {

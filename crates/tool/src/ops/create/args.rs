@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::content::Content;
-use crate::args::{Name, Passthrough, Script, Size};
+use super::short_forms;
+use crate::args::{Name, Pairs, Passthrough, Script, Size, pairs};
 use crate::config::Pull;
 
 /// Make a container: the image, the person's working directory, limits, ports, setup commands; answered with a report of
@@ -23,7 +24,7 @@ pub(crate) struct Create {
     pub(crate) name: Option<ContainerName>,
     /// When a container of ours has that name: `error`, or `reuse`, which gives it as it is if it was asked for in the same
     /// words.
-    #[schemars(with = "Option<String>", extend("default" = "error"))]
+    #[schemars(with = "Option<String>", extend("default" = "error", "enum" = ["error", "reuse"]))]
     pub(crate) if_exists: Option<IfExists>,
     /// What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `clean`, `amplifier`, `try-repo`, or one that the
     /// person configured. It decides image, packages and setup, which are kept as an image for the next time.
@@ -40,7 +41,7 @@ pub(crate) struct Create {
     #[schemars(extend("default" = false))]
     pub(crate) cache_bust: Option<bool>,
     /// When to fetch the image: `missing`, `always` or `never`.
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<String>", extend("enum" = ["missing", "always", "never"]))]
     pub(crate) pull: Option<Pull>,
     /// Where commands run, and where the working directory is mounted. Made if missing.
     #[schemars(with = "Option<String>", extend("default" = "/workspace"))]
@@ -48,11 +49,17 @@ pub(crate) struct Create {
     /// Mount the person's working directory at `workdir`. The default is to, if the policy allows it. Its `.git/config` and
     /// `.git/hooks` are read-only inside: use `git config --global`.
     pub(crate) mount_cwd: Option<bool>,
-    /// Further host directories or files to mount. Host paths lie beneath directories that the person allows.
+    /// Further host directories or files to mount, each as `"HOST:CONTAINER"`, `"HOST:CONTAINER:ro"` or an object. Host
+    /// paths lie beneath directories that the person allows.
+    #[serde(default, deserialize_with = "short_forms::list")]
     pub(crate) mounts: Option<Vec<MountArg>>,
-    /// Ports to publish on the host's loopback address.
+    /// Ports to publish on the host's loopback address, each as `8080`, `"HOST:CONTAINER"`, `"HOST:CONTAINER/udp"` or an
+    /// object.
+    #[serde(default, deserialize_with = "short_forms::list")]
     pub(crate) ports: Option<Vec<PortArg>>,
     /// Variables for the command or commands. Their values are kept in memory alone.
+    #[serde(default, deserialize_with = "pairs")]
+    #[schemars(with = "Option<Pairs>")]
     pub(crate) env: Option<BTreeMap<String, Value>>,
     /// Which variables of the host go in: `auto` (by the person's patterns), `all`, `none`, or a list of names.
     #[schemars(with = "Option<Script>")]
@@ -76,7 +83,8 @@ pub(crate) struct Create {
     /// No dotfiles of either kind.
     #[schemars(extend("default" = false))]
     pub(crate) dotfiles_skip: Option<bool>,
-    /// Repositories to clone.
+    /// Repositories to clone, each as a URL, `"URL=PATH"` or an object.
+    #[serde(default, deserialize_with = "short_forms::list")]
     pub(crate) repos: Option<Vec<RepoArg>>,
     /// Files to write: path (absolute, `~/…`, or relative to `workdir`) to content: a text, or an object of `content` or
     /// `content_base64`, and `mode`.
@@ -109,6 +117,8 @@ pub(crate) struct Create {
     #[schemars(extend("default" = false))]
     pub(crate) persistent: Option<bool>,
     /// Labels of the caller's own.
+    #[serde(default, deserialize_with = "pairs")]
+    #[schemars(with = "Option<Pairs>")]
     pub(crate) labels: Option<BTreeMap<String, String>>,
     /// A stack of services beside it: the text of a Compose file.
     pub(crate) compose_content: Option<String>,
@@ -138,6 +148,7 @@ pub(crate) enum IfExists {
 
 /// A host path to mount.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[schemars(extend("type" = ["string", "object"]))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MountArg {
     /// Path on the host: absolute, `~/…`, or relative to the working directory.
@@ -146,12 +157,13 @@ pub(crate) struct MountArg {
     #[schemars(with = "String")]
     pub(crate) container: ContainerPath,
     /// `rw` (default) or `ro`.
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<String>", extend("enum" = ["rw", "ro"]))]
     pub(crate) mode: Option<Access>,
 }
 
 /// A port to publish.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[schemars(extend("type" = ["integer", "string", "object"]))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PortArg {
     /// Port inside.
@@ -159,12 +171,13 @@ pub(crate) struct PortArg {
     /// Port on the host; 0 or absent for a free one.
     pub(crate) host: Option<u16>,
     /// `tcp` (default) or `udp`.
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<String>", extend("enum" = ["tcp", "udp"]))]
     pub(crate) protocol: Option<Protocol>,
 }
 
 /// A repository to clone.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[schemars(extend("type" = ["string", "object"]))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RepoArg {
     /// Its URL: https, or ssh with `forward_ssh`.

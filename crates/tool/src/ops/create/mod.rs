@@ -14,6 +14,7 @@ mod origin;
 mod person;
 mod provision;
 mod report;
+mod short_forms;
 mod stack;
 mod try_repo;
 mod unguided;

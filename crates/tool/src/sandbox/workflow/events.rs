@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use coracle_workspace::Alias;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::find;
+use crate::args::Seconds;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
@@ -16,6 +18,9 @@ use crate::sandbox::worktree::Workflow;
 
 /// Events of one answer.
 const MOST: usize = 200;
+
+/// A call waits no longer.
+const LONGEST: Duration = Duration::from_secs(120);
 
 /// Between two looks while there is nothing new.
 const LOOKS: Duration = Duration::from_millis(100);
@@ -30,9 +35,10 @@ pub(crate) struct WorkflowEvents {
     /// Only what comes after that number.
     #[schemars(extend("default" = 0))]
     after: Option<u64>,
-    /// Wait so long for something new, at most 120 seconds.
+    /// Seconds, or a text such as `90s`, to wait for something new; more than 120 s is 120 s.
+    #[serde(alias = "wait_seconds")]
     #[schemars(extend("default" = 0))]
-    wait_seconds: Option<u64>,
+    timeout: Option<Seconds>,
 }
 
 /// The answer.
@@ -46,11 +52,12 @@ pub(crate) struct Happened {
 impl Operation for WorkflowEvents {
     const NAME: &'static str = "workflow_events";
     const ACTS: bool = false;
+    const ALIASES: &'static [Alias] = &[Alias { name: "wait_seconds", of: "timeout" }];
     type Answer = Happened;
 
     async fn run(self, cx: &Context) -> Result<Happened, Failure> {
         let after = self.after.unwrap_or(0);
-        let until = Instant::now() + Duration::from_secs(self.wait_seconds.unwrap_or(0).min(120));
+        let until = Instant::now() + self.timeout.map_or(Duration::ZERO, |it| it.0.min(LONGEST));
         let (_, runs, _) = find(cx, &self.workflow).await?;
         loop {
             // First how it stands: an event that comes meanwhile is then in the list.

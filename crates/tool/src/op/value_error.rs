@@ -1,0 +1,212 @@
+//! A value that does not fit, in words of a call: where it stands, what was given, and what is expected with an example.
+//!
+//! The reader of values speaks of types of Rust; what a caller knows is the published schema.
+
+use serde_json::{Value, json};
+use serde_path_to_error::{Path, Segment};
+
+/// Characters of a value that are repeated.
+const MAX_SHOWN: usize = 60;
+
+/// Values of these fields may be secret, and are not repeated.
+const PRIVATE: [&str; 5] = ["env", "stdin", "stdin_base64", "config_files", "dotfiles_inline"];
+
+/// One value of a call: the value of a field, or something in it.
+pub(super) struct Place<'a> {
+    /// The field of the call.
+    field: String,
+    value: Option<&'a Value>,
+    schema: Option<&'a Value>,
+}
+
+impl<'a> Place<'a> {
+    /// Follows a path from a field's value and schema.
+    pub(super) fn of(path: &Path, field: (&str, &'a Value), schema: Option<&'a Value>) -> Self {
+        let (name, value) = field;
+        let mut place = Self { field: name.to_owned(), value: Some(value), schema };
+        for segment in path.iter().skip(1) {
+            let (value, schema) = (place.value, place.schema);
+            (place.value, place.schema) = match segment {
+                Segment::Seq { index } => (value.and_then(|it| it.get(*index)), schema.and_then(|it| it.get("items"))),
+                Segment::Map { key } => {
+                    let named = schema.and_then(|it| it.get("properties")).and_then(|it| it.get(key.as_str()));
+                    let any = schema.and_then(|it| it.get("additionalProperties"));
+                    (value.and_then(|it| it.get(key.as_str())), named.or(any))
+                }
+                Segment::Enum { .. } | Segment::Unknown => (value, schema),
+            };
+        }
+        place
+    }
+
+    /// Our words for what the reader of values says; its own where they are ours already.
+    pub(super) fn explain(&self, message: &str) -> String {
+        if let Some(field) = message.strip_prefix("missing field ") {
+            return format!("{field} is missing; expected {}", self.expected(None));
+        }
+        if let Some(field) = message.strip_prefix("duplicate field ") {
+            return format!("{field} is given twice, once by another name");
+        }
+        let is_foreign =
+            ["invalid type: ", "invalid value: ", "invalid length ", "unknown variant ", "data did not match"];
+        if !is_foreign.iter().any(|it| message.starts_with(it)) {
+            return message.to_owned();
+        }
+        let told = message.split_once(", expected ").map(|(_, told)| told);
+        let told = if message.starts_with("unknown variant ") { told.and_then(one_of) } else { told.and_then(plain) };
+        format!("{} was given; expected {}", self.given(), self.expected(told))
+    }
+
+    /// What was given, shortened.
+    fn given(&self) -> String {
+        let Some(value) = self.value else { return "something else".to_owned() };
+        let is_private = PRIVATE.contains(&self.field.as_str());
+        match value {
+            Value::Array(_) => "a list".to_owned(),
+            Value::Object(_) => "an object".to_owned(),
+            Value::String(_) if is_private => "a text".to_owned(),
+            Value::Number(_) if is_private => "a number".to_owned(),
+            Value::String(text) if text.chars().count() > MAX_SHOWN => {
+                format!("a text of {} characters", text.chars().count())
+            }
+            other => format!("`{other}`"),
+        }
+    }
+
+    fn expected(&self, told: Option<String>) -> String {
+        let Some(schema) = self.schema else { return told.unwrap_or_else(|| "something else".to_owned()) };
+        let told = told.unwrap_or_else(|| described(schema));
+        // Words of ours that have an example already.
+        if told.contains("such as") {
+            return told;
+        }
+        let examples: Vec<String> = examples(schema).iter().map(|it| format!("`{it}`")).collect();
+        if examples.is_empty() { told } else { format!("{told}, such as {}", examples.join(" or ")) }
+    }
+}
+
+/// What the reader expected, unless it is a type of Rust: those are described by the schema.
+fn plain(told: &str) -> Option<String> {
+    let whole = |most: &str| Some(format!("a whole number from 0 to {most}"));
+    match told {
+        "u8" => whole("255"),
+        "u16" => whole("65535"),
+        "u32" => whole("4294967295"),
+        "u64" | "usize" => Some("a whole number from 0".to_owned()),
+        "i8" | "i16" | "i32" | "i64" | "isize" => Some("a whole number".to_owned()),
+        "f32" | "f64" => Some("a number".to_owned()),
+        "a boolean" => Some("`true` or `false`".to_owned()),
+        "a string" | "a borrowed string" | "a map" | "a sequence" | "string or map" | "unit" | "null" => None,
+        _ if ["struct ", "enum ", "variant ", "tuple ", "newtype ", "unit ", "internally ", "adjacently ", "any "]
+            .iter()
+            .any(|it| told.starts_with(it)) =>
+        {
+            None
+        }
+        other => Some(other.to_owned()),
+    }
+}
+
+/// The words of a list in back-quotes.
+fn one_of(told: &str) -> Option<String> {
+    let words: Vec<&str> = told.split('`').skip(1).step_by(2).collect();
+    let words: Vec<String> = words.iter().map(|it| format!("`{it}`")).collect();
+    match words.as_slice() {
+        [] => None,
+        [one] => Some(one.clone()),
+        several => Some(format!("one of {}", several.join(", "))),
+    }
+}
+
+/// What a schema asks for.
+fn described(schema: &Value) -> String {
+    if let Some(words) = schema.get("enum").and_then(Value::as_array) {
+        let words: Vec<String> = words.iter().map(|it| format!("`{}`", text_of(it))).collect();
+        return format!("one of {}", words.join(", "));
+    }
+    let kinds: Vec<String> = types(schema).iter().filter_map(|kind| of_type(kind, schema)).collect();
+    if kinds.is_empty() { "another value".to_owned() } else { kinds.join(" or ") }
+}
+
+fn of_type(kind: &str, schema: &Value) -> Option<String> {
+    Some(match kind {
+        "string" => "a text".to_owned(),
+        "integer" => "a whole number".to_owned(),
+        "number" => "a number".to_owned(),
+        "boolean" => "`true` or `false`".to_owned(),
+        "array" => match schema.get("items") {
+            Some(items) => format!("a list of {}", plural(items)),
+            None => "a list".to_owned(),
+        },
+        "object" => match schema.get("properties").and_then(Value::as_object) {
+            Some(fields) => {
+                let names: Vec<String> = fields.keys().map(|it| format!("`{it}`")).collect();
+                format!("an object of {}", names.join(", "))
+            }
+            None => "an object of names and values".to_owned(),
+        },
+        _ => return None,
+    })
+}
+
+fn plural(items: &Value) -> String {
+    match types(items).as_slice() {
+        ["string"] => "texts".to_owned(),
+        ["integer"] => "whole numbers".to_owned(),
+        ["object"] => "objects".to_owned(),
+        _ => "items".to_owned(),
+    }
+}
+
+/// Values that fit: those that the schema gives, or one that is made up.
+fn examples(schema: &Value) -> Vec<String> {
+    let shown = |it: &Value| it.to_string();
+    if let Some(given) = schema.get("examples").and_then(Value::as_array) {
+        return given.iter().map(shown).collect();
+    }
+    if let Some(items) = schema.get("items").filter(|_| types(schema).contains(&"array")) {
+        let first = items.get("examples").and_then(|it| it.get(0)).cloned();
+        let made_up = || (types(items) == ["string"]).then(|| json!("text"));
+        return first.or_else(made_up).map(|it| json!([it]).to_string()).into_iter().collect();
+    }
+    if schema.get("enum").is_some() {
+        return Vec::new();
+    }
+    match types(schema).as_slice() {
+        ["object"] => vec![sample(schema).to_string()],
+        ["integer" | "number"] => vec!["1".to_owned()],
+        ["string"] => vec!["\"text\"".to_owned()],
+        _ => Vec::new(),
+    }
+}
+
+/// An object with all that is required.
+fn sample(schema: &Value) -> Value {
+    let required: Vec<&str> =
+        schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+    let Some(fields) = schema.get("properties").and_then(Value::as_object) else { return json!({ "NAME": "value" }) };
+    let value = |schema: &Value| match types(schema).first() {
+        Some(&"integer" | &"number") => json!(1),
+        Some(&"boolean") => json!(true),
+        Some(&"array") => json!([]),
+        Some(&"object") => json!({}),
+        _ => json!("text"),
+    };
+    required
+        .iter()
+        .filter_map(|it| Some(((*it).to_owned(), value(fields.get(*it)?))))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
+fn types(schema: &Value) -> Vec<&str> {
+    match schema.get("type") {
+        Some(Value::String(one)) => vec![one],
+        Some(Value::Array(several)) => several.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn text_of(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}

@@ -1,0 +1,155 @@
+//! Messages that are no calls, and calls that are too large: each is answered, and the next one is taken.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+
+use super::mcp::Client;
+use super::mcp_http::Server;
+use super::{Tool, with_tool};
+
+/// Bytes of a message, as it is documented.
+const MOST: usize = 8 << 20;
+
+/// Far more than an answer takes, on a machine that does much else.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A message that is not taken, and what is said to it.
+struct Odd {
+    what: &'static str,
+    text: Vec<u8>,
+    /// The error's number, and the message's id as far as it can be read.
+    error: i32,
+    id: Value,
+    /// By HTTP.
+    status: u16,
+}
+
+fn odd(what: &'static str, text: impl Into<Vec<u8>>, (error, id, status): (i32, Value, u16)) -> Odd {
+    Odd { what, text: text.into(), error, id, status }
+}
+
+fn call(id: &str, x: &str) -> String {
+    format!(
+        r#"{{"method":"tools/call","params":{{"name":"containers","arguments":{{"operation":"list","x":{x}}}}},"jsonrpc":"2.0","id":{id}}}"#
+    )
+}
+
+fn nested(levels: usize) -> String {
+    format!("{}{}", "[".repeat(levels), "]".repeat(levels))
+}
+
+/// A call of so many bytes.
+fn large(bytes: usize) -> String {
+    let frame = call("1", "\"\"").len();
+    call("1", &format!("\"{}\"", "x".repeat(bytes - frame)))
+}
+
+fn all_odd() -> Vec<Odd> {
+    let refused = |error: i32, id: Value| (error, id, 400);
+    vec![
+        odd("128 levels", call("1", &nested(128)), refused(-32600, json!(1))),
+        odd("100,000 levels", call("\"a\"", &nested(100_000)), refused(-32600, json!("a"))),
+        odd("never closed", "[".repeat(100_000), refused(-32600, Value::Null)),
+        odd("no JSON", "create a container please", refused(-32700, Value::Null)),
+        odd("cut off", r#"{"jsonrpc":"2.0","id":2,"method":"ping""#, refused(-32700, json!(2))),
+        odd("no UTF-8", b"{\"id\":3,\"method\":\"\xff\"}", refused(-32700, json!(3))),
+        odd("no method", r#"{"jsonrpc":"2.0","id":4,"params":{}}"#, refused(-32600, json!(4))),
+        odd("a list", "[1,2]", refused(-32600, Value::Null)),
+        odd("an id that is none", r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, refused(-32600, Value::Null)),
+        odd(
+            "parameters of another shape",
+            r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":7}}"#,
+            (-32602, json!(5), 200),
+        ),
+        odd("a byte too many", large(MOST + 1), (-32600, json!(1), 413)),
+        odd("20 MiB", large(20 << 20), (-32600, json!(1), 413)),
+    ]
+}
+
+fn check(odd: &Odd, answer: &Value) {
+    let told = (&answer["error"]["code"], &answer["id"]);
+    assert_eq!(told, (&json!(odd.error), &odd.id), "{}: {answer:#}", odd.what);
+    let data = &answer["error"]["data"];
+    assert!(data["code"].is_string() && data["hint"].is_string(), "{}: {answer:#}", odd.what);
+    assert!(answer.as_object().unwrap().contains_key("id"), "{}: {answer:#}", odd.what);
+}
+
+async fn soon<T>(what: &str, answer: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| panic!("{what}: no answer"))
+}
+
+/// The protocol alone is asked: no engine has a part in it.
+async fn without_engine(check: impl AsyncFn(&Tool<'_>)) {
+    with_tool("", async |tool| {
+        if !tool.case.is_real() {
+            check(tool).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn every_message_on_standard_input_is_answered() {
+    without_engine(async |tool| {
+        let mut client = Client::start(&mut tool.command(["mcp"])).await;
+        for odd in all_odd() {
+            client.stdin.write_all(&[&odd.text, b"\n".as_slice()].concat()).await.unwrap();
+            check(&odd, &soon(odd.what, client.message()).await);
+        }
+        client.stdin.write_all(format!("\n{}\n", large(MOST)).as_bytes()).await.unwrap();
+        let taken = soon("the largest", client.message()).await;
+        assert_eq!(taken["result"]["structuredContent"]["code"], "unknown_field", "{taken:#}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_wrong_message_is_answered_before_and_at_the_end_of_a_conversation() {
+    without_engine(async |tool| {
+        let output = tool.run(["mcp"], b"hello\n").await;
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&answer["error"]["code"], output.status.success()), (&json!(-32700), true), "{answer}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn every_message_over_http_is_answered() {
+    without_engine(async |tool| {
+        let mut server = Server::start(tool, &[]).await;
+        let client = server.client().await;
+        let head = format!("{}{}", server.authorized(), client.head);
+        let post = async |text: &[u8]| server.send("POST /mcp", &head, text).await;
+        for odd in all_odd() {
+            let answer = soon(odd.what, post(&odd.text)).await;
+            assert_eq!(answer.status, odd.status, "{}: {answer:?}", odd.what);
+            assert!(answer.head.contains("content-type: application/json"), "{}: {answer:?}", odd.what);
+            check(&odd, &serde_json::from_str(&answer.body).unwrap());
+        }
+        let taken = soon("the largest", post(large(MOST).as_bytes())).await;
+        assert!(taken.status == 200 && taken.body.contains("unknown_field"), "{taken:?}");
+        server.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_larger_than_a_message_comes_in_parts() {
+    let config = format!("[workspace]\nimage = \"{}\"\n", crate::engines::IMAGE);
+    super::person::Person::new(config)
+        .on_every_engine(async |tool| {
+            let mut client = Client::start(&mut tool.command(["mcp"])).await;
+            let part = "0123456789abcde\n".repeat(6 << 16);
+            for mode in ["create", "append", "append"] {
+                let write = json!({ "path": "large", "content": part, "mode": mode });
+                let written = client.result("write_file", &write).await;
+                assert_eq!(written["isError"], false, "{mode}: {}", written["content"][0]["text"]);
+            }
+            let found = client.result("ls", &json!({})).await;
+            let size = &found["structuredContent"]["value"][0]["size_bytes"];
+            assert_eq!(*size, 3 * part.len(), "{found:#}");
+        })
+        .await;
+}

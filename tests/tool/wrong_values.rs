@@ -1,0 +1,130 @@
+//! Values that do not fit: what is said is in the words of a call, and not of the program that reads it.
+
+use serde_json::{Map, Value, json};
+
+use super::mcp::Client;
+use super::with_tool;
+
+/// Words of the reader of values, and of its types.
+const FOREIGN: [&str; 16] = [
+    "struct ",
+    "enum ",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "usize",
+    "i64",
+    "f64",
+    "invalid type",
+    "invalid value",
+    "invalid length",
+    "variant",
+    "a sequence",
+    "a map",
+    "Arg`",
+];
+
+fn wrong() -> Vec<Value> {
+    vec![
+        json!(7),
+        json!(-1),
+        json!(1.5),
+        json!(true),
+        json!("no such thing"),
+        json!([7]),
+        json!([{}]),
+        json!([{ "x": 1 }]),
+        json!([["x"]]),
+        json!({ "x": 7 }),
+        json!({ "x": { "y": [] } }),
+        json!(70_000),
+    ]
+}
+
+fn check(call: &Value, told: &str) {
+    let found = FOREIGN.iter().find(|it| told.contains(**it));
+    assert_eq!(found, None, "{call}: {told}");
+}
+
+/// A text for each field that has to be there.
+fn required(schema: &Value) -> Map<String, Value> {
+    let names = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    names.map(|it| (it.to_owned(), json!("x"))).collect()
+}
+
+/// The first operation that has a field, by the field's description.
+fn holder(field: &Value) -> Option<String> {
+    let (_, users) = field["description"].as_str()?.rsplit_once('[')?;
+    Some(users.split([',', ' ', ']']).next()?.to_owned())
+}
+
+#[tokio::test]
+async fn no_message_names_a_type_of_the_program() {
+    with_tool("", async |tool| {
+        if tool.case.is_real() {
+            return; // no engine has a part in it
+        }
+        let mut client = Client::start(&mut tool.command(["mcp"])).await;
+        client.send(json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" })).await;
+        let listed = client.answer().await["result"]["tools"].take();
+        let mut refused = 0;
+        for listed in listed.as_array().unwrap() {
+            let (name, schema) = (listed["name"].as_str().unwrap(), &listed["inputSchema"]);
+            for (field, described) in schema["properties"].as_object().unwrap() {
+                for value in wrong() {
+                    let mut call = required(schema);
+                    if name == "containers" {
+                        let Some(operation) = holder(described) else { continue };
+                        // Of nothing that is to happen: the call is refused in any case.
+                        call = json!({ "operation": operation, "no_such_field": 1 }).as_object().unwrap().clone();
+                    }
+                    call.insert(field.clone(), value);
+                    let call = Value::Object(call);
+                    let result = client.result(name, &call).await;
+                    let answer = &result["structuredContent"];
+                    if answer["code"] == "invalid_input" {
+                        refused += 1;
+                    }
+                    check(&call, &format!("{} {}", answer["message"], answer["details"]["problems"]));
+                }
+            }
+        }
+        assert!(refused > 100, "{refused}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_message_says_where_what_was_given_and_what_is_expected() {
+    with_tool("", async |tool| {
+        for (call, told) in [
+            (json!({ "ports": ["web"] }), "`ports[0]`: `\"web\"` was given; expected a port such as `8080`"),
+            (json!({ "mounts": [7] }), "`mounts[0]`: `7` was given; expected a mount such as `\"../data:/data\"`"),
+            (json!({ "pids_limit": "many" }), "`pids_limit`: `\"many\"` was given; expected a whole number from 0 to"),
+            (json!({ "gpu": "yes" }), "`gpu`: `\"yes\"` was given; expected `true` or `false`"),
+            (
+                json!({ "packages": "git" }),
+                "`packages`: `\"git\"` was given; expected a list of texts, such as `[\"text\"]`",
+            ),
+            (json!({ "pull": "often" }), "`pull`: `\"often\"` was given; expected one of `missing`, `always`, `never`"),
+            (json!({ "mounts": [{ "host": "/a" }] }), "`mounts[0]`: `container` is missing; expected"),
+            (
+                json!({ "ports": [{ "container": 70_000 }] }),
+                "`ports[0].container`: `70000` was given; expected a whole number",
+            ),
+            (json!({ "env": "A" }), "`env`: a text was given; expected names and values such as"),
+        ] {
+            let mut whole = call.clone();
+            whole["operation"] = "create".into();
+            let answer = tool.call(whole).await;
+            assert_eq!(answer["code"], "invalid_input", "{call}: {answer:#}");
+            assert!(answer["message"].as_str().unwrap().starts_with(told), "{call}: {}", answer["message"]);
+        }
+        let unknown = json!({ "operation": "create", "ports": [{ "contaner": 80 }] });
+        let answer = tool.call(unknown).await;
+        assert_eq!(answer["code"], "unknown_field", "{answer:#}");
+        assert!(answer["hint"].as_str().unwrap().contains("`container`"), "{answer:#}");
+    })
+    .await;
+}

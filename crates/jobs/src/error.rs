@@ -14,7 +14,7 @@ pub enum Error {
     #[error("no job `{0}`")]
     NoSuchJob(JobId),
     /// As many jobs run as may.
-    #[error("{current} jobs run in the container, and no more than {limit} may")]
+    #[error("{current} jobs run in the container, and the limit is {limit}")]
     TooMany {
         /// As many as may.
         limit: u32,

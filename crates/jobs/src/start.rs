@@ -47,8 +47,8 @@ mod tests {
     fn too_many_says_how_many_run() {
         let mut fault = Fault::new(FaultCode::TooMany, "no");
         let said = |fault: &Fault| refused(Runtime::Refused(fault.clone()), 32).to_string();
-        assert_eq!(said(&fault), "32 jobs run in the container, and no more than 32 may");
+        assert_eq!(said(&fault), "32 jobs run in the container, and the limit is 32");
         fault.about.insert("current".into(), "33".into());
-        assert_eq!(said(&fault), "33 jobs run in the container, and no more than 32 may");
+        assert_eq!(said(&fault), "33 jobs run in the container, and the limit is 32");
     }
 }

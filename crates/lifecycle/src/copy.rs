@@ -1,6 +1,7 @@
 //! Files in and out, by our own tar reader and writer (containers.md 11.1 to 11.4).
 
 mod guided;
+mod meter;
 mod place;
 
 use std::fs::File;
@@ -11,6 +12,7 @@ use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids, Input};
 
 pub use self::guided::{copy_in_by, copy_out_by};
+pub use self::meter::{CopyAmount, CopyMeter};
 use crate::{Error, Found, Result, session};
 
 /// Bounds of one copy.
@@ -35,6 +37,8 @@ pub struct CopyRequest {
     pub protected: Vec<String>,
     /// Where temporary files go.
     pub scratch: PathBuf,
+    /// Tells how far it is.
+    pub meter: CopyMeter,
 }
 
 /// What was copied, and where it is now.
@@ -85,11 +89,13 @@ pub async fn copy_in(found: &Found, request: CopyRequest) -> Result<Copied> {
     }
     let inside = target.path.as_str().strip_prefix(target.above.as_str()).unwrap_or_default();
     let inside = inside.trim_start_matches('/').to_owned();
-    let (host, limits, scratch) = (request.host.clone(), request.limits, request.scratch.clone());
-    let (tar, moved) = blocking(move || pack(&host, &inside, owner, limits, &scratch)).await?;
+    let (host, limits, spool) = (request.host.clone(), request.limits, temporary(&request.scratch)?);
+    request.meter.fills(&spool);
+    let (tar, moved) = blocking(move || pack(&host, &inside, Writer::new(spool, owner, limits))).await?;
     if target.kind == "dir" && !request.overwrite {
         nothing_exists(found, &target, &tar).await?;
     }
+    request.meter.sends(&tar);
     found.runtime.upload(&container.id, &target.above, tar).await?;
     Ok(Copied { moved, host_path: request.host.real().to_owned(), container_path: target.path })
 }
@@ -127,8 +133,7 @@ async fn ask(found: &Found, program: &str, arguments: &[&str], stdin: Option<Vec
 }
 
 /// Missing parents first, then the tree; all of it the exec user's.
-fn pack(host: &HostPath, inside: &str, owner: Ids, limits: Limits, scratch: &std::path::Path) -> Result<(File, Moved)> {
-    let mut writer = Writer::new(temporary(scratch)?, owner, limits);
+fn pack(host: &HostPath, inside: &str, mut writer: Writer) -> Result<(File, Moved)> {
     let parents: Vec<_> = inside.match_indices('/').map(|(at, _)| &inside[..at]).collect();
     for parent in &parents {
         writer.dir(parent, 0o755).map_err(Error::Copy)?;
@@ -168,6 +173,7 @@ pub async fn copy_out(found: &Found, request: CopyRequest) -> Result<Copied> {
     let container = found.present()?;
     let spool = temporary(&request.scratch)?;
     let into = spool.try_clone().map_err(cannot_spool)?;
+    request.meter.fills(&spool);
     // A tar holds a header and padding for each entry beside the bytes themselves.
     let most = request.limits.max_bytes.saturating_add(request.limits.max_entries.saturating_mul(1536));
     match found.runtime.download(&container.id, &request.container, into, most).await {

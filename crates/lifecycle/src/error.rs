@@ -97,7 +97,7 @@ pub enum Error {
         name: String,
     },
     /// As many containers as may be.
-    #[error("{current} containers exist, and no more than {limit} may")]
+    #[error("there are {current} containers, and the limit is {limit}")]
     LimitReached {
         /// The limit.
         limit: usize,

@@ -164,8 +164,7 @@ fn tried(output: &ExecOutput) -> Tried {
         Exit::TimedOut(_) | Exit::Running(_) => None,
     };
     let said = [&output.stderr, &output.stdout].into_iter().map(told).find(|it| !it.is_empty());
-    let silent =
-        || exit_code.map_or_else(|| "timed out".to_owned(), |code| format!("exit code {code}, without a word"));
+    let silent = || exit_code.map_or_else(|| "timed out".to_owned(), |code| format!("exit code {code}, no output"));
     Tried::Failed { error: said.unwrap_or_else(silent), exit_code }
 }
 

@@ -46,7 +46,7 @@ mod store;
 mod volume;
 
 pub use adopt::adopt;
-pub use copy::{Copied, CopyLimits, CopyRequest, copy_in, copy_in_by, copy_out, copy_out_by};
+pub use copy::{Copied, CopyAmount, CopyLimits, CopyMeter, CopyRequest, copy_in, copy_in_by, copy_out, copy_out_by};
 pub use create::{Draft, Making, begin, fresh_name};
 pub use destroy::{Destroyed, Removing, Saving, destroy};
 pub use error::{Error, Kind, Result};

@@ -26,6 +26,22 @@ pub struct Listing {
     pub containers: Vec<Listed>,
     /// Names of containers that carry our label without the proof. Nothing acts on them.
     pub unverified: Vec<String>,
+    /// Services of stacks by project, in the order of their names.
+    pub services: BTreeMap<String, Vec<String>>,
+}
+
+/// The label that Compose puts on a service's container.
+const SERVICE: &str = "com.docker.compose.service";
+
+impl Listing {
+    fn note_service(&mut self, service: &Record, container: &Container) {
+        let name = container.labels.get(SERVICE).unwrap_or(&container.name);
+        if let Some(project) = &service.compose_project {
+            let services = self.services.entry(project.to_string()).or_default();
+            services.push(name.clone());
+            services.sort();
+        }
+    }
 }
 
 /// Lists containers of this namespace on the preferred engine and on every engine that a record names.
@@ -76,7 +92,11 @@ pub async fn list(engines: &dyn Engines, store: &Store) -> Result<Listing> {
         }
     }
     for (runtime, container) in seen {
-        if service(store, &*runtime, &container)?.is_some() || is_room(store, &*runtime, &container) {
+        if let Some(service) = service(store, &*runtime, &container)? {
+            listing.note_service(&service, &container);
+            continue;
+        }
+        if is_room(store, &*runtime, &container) {
             continue;
         }
         match rebuild(&*runtime, store, &container).await? {

@@ -36,6 +36,7 @@ pub enum Code {
     GitMissing,
     RepoCorrupt,
     FetchFailed,
+    HostUnresolved,
     ApplyConflict,
     NoCommits,
     PushRefused,
@@ -89,6 +90,7 @@ impl Code {
                 | Self::SandboxLost
                 | Self::TeardownIncomplete
                 | Self::FetchFailed
+                | Self::HostUnresolved
                 | Self::PushRejected
                 | Self::LlmFailed
                 | Self::WorkerDied

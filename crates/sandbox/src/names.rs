@@ -25,8 +25,7 @@ impl ProfileName {
         if starts_plain(&text) && text.len() <= 32 && text.bytes().all(rest) {
             return Ok(Self(text));
         }
-        let hint = "use 1 to 32 of a-z, 0-9 and `-`, beginning with a letter or digit";
-        Err(Failure::new(Code::InvalidProfile, "That is no name of a profile.").hint(hint))
+        Err(Failure::new(Code::InvalidProfile, refused(&text, "profile", PROFILE)).hint(format!("use {PROFILE}")))
     }
 
     /// The name.
@@ -47,8 +46,7 @@ impl WorkflowId {
         if fits && !text.contains("..") && !text.ends_with(".lock") && !text.ends_with('.') {
             return Ok(Self(text));
         }
-        let hint = "use 1 to 63 of a-z, 0-9, `.`, `_` and `-`, beginning with a letter or digit, without `..`";
-        Err(Failure::new(Code::InvalidWorkflowId, "That is no id of a workflow.").hint(hint))
+        Err(Failure::new(Code::InvalidWorkflowId, refused(&text, "workflow", WORKFLOW)).hint(format!("use {WORKFLOW}")))
     }
 
     /// The id.
@@ -56,6 +54,21 @@ impl WorkflowId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// The grammar of a profile's name.
+const PROFILE: &str = "1 to 32 of a-z, 0-9 and `-`, beginning with a letter or digit";
+
+/// The grammar of a workflow's id: git and paths take no other.
+const WORKFLOW: &str = "1 to 63 of a-z, 0-9, `.`, `_` and `-`, beginning with a letter or digit, without `..`, and \
+    without `.` or `.lock` at the end";
+
+/// Characters of a refused name that are repeated.
+const REPEATED: usize = 80;
+
+fn refused(text: &str, what: &str, grammar: &str) -> String {
+    let name: String = text.chars().take(REPEATED).flat_map(char::escape_debug).collect();
+    format!("`{name}` is not a {what} name: use {grammar}")
 }
 
 fn starts_plain(text: &str) -> bool {

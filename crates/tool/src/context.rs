@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, Config, CrossSession, Engine, Exec};
 use crate::engines::{self, Choice, Engines};
-use crate::failure::Failure;
+use crate::failure::{Failure, Reader};
 use crate::host::Host;
 use crate::progress::Progress;
 use crate::sandbox::Homes;
@@ -29,6 +29,8 @@ pub struct Context {
     pub config: Arc<Config>,
     /// Why the configuration cannot be used. `config` holds the defaults then, and only diagnoses are made.
     pub config_fault: Option<Arc<Failure>>,
+    /// The file that the configuration is read from, whether it is there or not.
+    pub settings_file: Arc<PathBuf>,
     /// The machine we were started on.
     pub host: Arc<Host>,
     /// Whose call this is (containers.md 2.10).
@@ -98,6 +100,7 @@ impl Context {
         Ok(Self {
             config: Arc::new(config),
             config_fault: fault,
+            settings_file: Arc::new(Config::location(options.config.as_deref(), &host)),
             host: Arc::new(host),
             session,
             mouth,
@@ -162,6 +165,15 @@ impl Context {
     /// Those of [`Context::state`].
     pub fn policy(&self) -> Result<Policy, Failure> {
         Ok(config::policy(&self.config, &self.host, self.state()?))
+    }
+
+    /// Who reads the answers of this process.
+    #[must_use]
+    pub(crate) fn reader(&self) -> Reader {
+        match self.mouth {
+            Mouth::Cli => Reader::Person(self.settings_file.to_path_buf()),
+            Mouth::Call | Mouth::Mcp => Reader::Agent,
+        }
     }
 
     /// What this session may do to containers of others. The person may do everything.

@@ -48,9 +48,9 @@ impl Engines {
         let running = self.running.get_or_init(|| async { tokio::sync::Semaphore::new(most) }).await;
         let place = tokio::time::timeout(PATIENCE, running.acquire()).await;
         place.ok().and_then(Result::ok).ok_or_else(|| {
-            Failure::new(Code::Busy, format!("{most} commands run already")).detail("limit", most).hint(
-                "try again when one has ended; only the person can raise `exec.max_parallel` in the configuration",
-            )
+            Failure::new(Code::Busy, format!("{most} commands run already"))
+                .detail("limit", most)
+                .hint_setting("try again when one has ended", "exec.max_parallel")
         })
     }
 
@@ -163,7 +163,7 @@ fn settings(config: &Config, host: &Host, state: &StateDir) -> Result<EngineSett
     let remote = config.engine_host.as_deref().is_some_and(|it| !it.starts_with("unix://"));
     if remote && !config.allow_remote_engine {
         return Err(Failure::config("engine_host", None, "the engine is on another machine, which is not allowed")
-            .hint("only the person can change `allow_remote_engine` in the configuration"));
+            .hint_only_setting("set", "allow_remote_engine"));
     }
     let alone = matches!(config.engine, Engine::Auto | Engine::Fake);
     if alone && (config.engine_path.is_some() || config.engine_host.is_some()) {
@@ -188,15 +188,16 @@ fn unavailable(mut skipped: Vec<(EngineKind, Error)>) -> Failure {
     }
     let why: Vec<String> = skipped.iter().map(|(_, err)| short(err)).collect();
     let down = skipped.iter().any(|(_, err)| !matches!(err, Error::NotInstalled { .. }));
-    let hint = if down {
-        "`preflight` says what to do for each engine"
-    } else {
-        "the person runs `coracle setup`, which installs an engine; then call `preflight`"
-    };
     let engines: Vec<_> = skipped.iter().map(|(kind, err)| json!({ "engine": kind, "why": short(err) })).collect();
-    Failure::new(Code::EngineUnavailable, format!("no container engine answers: {}", why.join("; ")))
-        .detail("engine", engines)
-        .hint(hint)
+    let failure = Failure::new(Code::EngineUnavailable, format!("no container engine answers: {}", why.join("; ")))
+        .detail("engine", engines);
+    match down {
+        true => failure.hint("`preflight` says what to do for each engine"),
+        false => failure.hint_for(
+            "ask the person to run `coracle setup`, which installs an engine; then call `preflight`",
+            "run `coracle setup`, which installs an engine",
+        ),
+    }
 }
 
 fn short(err: &Error) -> String {

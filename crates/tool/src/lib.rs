@@ -47,7 +47,7 @@ pub use engines::Choice;
 pub use failure::{Code, Failure};
 pub use host::{Host, NoHost};
 pub use op::{Entry, Input, Operation, answer};
-pub use progress::{Event, Progress};
+pub use progress::{Amount, Event, Progress};
 /// The operations on worktrees, for [`answer`]: those of `coracle worktree`.
 pub use sandbox::worktree::ALL as WORKTREES;
 pub use state::StateDir;

@@ -130,7 +130,7 @@ pub(crate) fn checks(facts: &Facts) -> Vec<Check> {
             checks.extend(["engine_version", "disk_space"].map(skipped));
         }
     }
-    checks.push(fault_or("state_dir", facts.state.as_ref(), "it is the person's alone and keeps locks"));
+    checks.push(fault_or("state_dir", facts.state.as_ref(), "only its owner can open it, and file locks work"));
     let found = |it: bool| if it { "found on the host" } else { "not found on the host" };
     checks.push(Check::new("git", Status::Info, found(facts.git)));
     checks.push(Check::new("gh", Status::Info, found(facts.gh)));
@@ -214,8 +214,8 @@ fn user_permissions(facts: &Facts) -> Check {
 fn of_engine(facts: &Facts, engine: &EngineInfo) -> Vec<Check> {
     let mapping = match (engine.kind, engine.rootless) {
         (EngineKind::Container, _) => "each container is a virtual machine with users of its own",
-        (EngineKind::Podman, true) => "what is made inside belongs to the person (keep-id)",
-        (_, true) => "the person is root inside",
+        (EngineKind::Podman, true) => "files made inside belong to this user (keep-id)",
+        (_, true) => "this user is root inside",
         (_, false) => "user ids inside and outside are the same",
     };
     let compose = engine.compose_version.as_ref().map_or_else(|| "missing".to_owned(), |it| format!("version {it}"));
@@ -392,7 +392,7 @@ mod tests {
         user_permissions Fail: skipped: daemon_running failed
         engine_version Fail: skipped: daemon_running failed
         disk_space Fail: skipped: daemon_running failed
-        state_dir Pass: it is the person's alone and keeps locks
+        state_dir Pass: only its owner can open it, and file locks work
         git Info: found on the host
         gh Info: not found on the host
         unverified Pass: no container carries our label without proof

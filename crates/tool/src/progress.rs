@@ -5,6 +5,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+use crate::render::amounts::bytes;
+
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -12,8 +14,31 @@ pub enum Event {
     Step(Value),
     /// What is being done now.
     Message(String),
+    /// How much of it is done.
+    Amount(Amount),
     /// A command printed something.
     Output(Chunk),
+}
+
+/// Bytes of a whole that went somewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Amount {
+    /// What is done with them: `copied`.
+    pub done_what: &'static str,
+    /// Bytes so far.
+    pub done: u64,
+    /// All of them, if that is known.
+    pub total: Option<u64>,
+}
+
+impl std::fmt::Display for Amount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { done_what, done, total } = self;
+        match total {
+            Some(total) => write!(f, "{done_what} {} of {}", bytes(*done), bytes(*total)),
+            None => write!(f, "{done_what} {}", bytes(*done)),
+        }
+    }
 }
 
 /// Chunks on the way to a reader. Each has at most 64 KiB, so a call buffers less than 1 MiB.
@@ -46,6 +71,13 @@ impl Progress {
     pub fn note(&self, text: &str) {
         if let Some(events) = &self.0 {
             let _ = events.try_send(Event::Message(text.to_owned()));
+        }
+    }
+
+    /// Says how much is done. It is left out when the listener is behind.
+    pub fn amount(&self, amount: Amount) {
+        if let Some(events) = &self.0 {
+            let _ = events.try_send(Event::Amount(amount));
         }
     }
 
@@ -87,6 +119,10 @@ impl Event {
         match self {
             Self::Step(step) => json!({ "event": "step", "step": step }),
             Self::Message(message) => json!({ "event": "progress", "message": message }),
+            Self::Amount(amount) => {
+                let Amount { done, total, .. } = amount;
+                json!({ "event": "progress", "message": amount.to_string(), "done": done, "total": total })
+            }
             Self::Output(chunk) => {
                 let name = if chunk.stream == Stream::Stdout { "stdout" } else { "stderr" };
                 json!({ "event": name, "data": String::from_utf8_lossy(&chunk.bytes), "offset": chunk.offset })

@@ -62,7 +62,8 @@ pub(crate) async fn reach_running(cx: &Context, handle: &Handle) -> Result<(Foun
             oom_killed: container.oom_killed,
             output: None,
         };
-        return Err(Failure::from(stopped).known("container", &found.record.name));
+        let name = found.record.name.as_str();
+        return Err(Failure::from(stopped).hint_stopped(name, container.oom_killed).known("container", name));
     }
     let (found, lost) = start_again(cx, found).await?;
     let restarted = Warning::new("restarted", "the container had stopped and was started again");
@@ -209,7 +210,7 @@ fn other_session(session: &str, name: &str) -> Failure {
         .detail("session", session)
         .detail("setting", "security.cross_session")
         .detail("rule", "session.other")
-        .hint("use one of your own; only the person can change `security.cross_session`")
+        .hint_setting("use one of your own", "security.cross_session")
 }
 
 #[cfg(test)]

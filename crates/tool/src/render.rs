@@ -12,16 +12,20 @@ mod sandboxes;
 mod saved;
 mod snapshots;
 mod status;
+mod table;
 mod tables;
 mod worktrees;
 
 use std::io::Write;
+use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use serde_json::{Map, Value};
 
+use self::amounts::{count, second};
 pub(crate) use self::marks::Marks;
 pub(crate) use self::report::step;
+use self::table::View;
 
 const GOOD: Style = AnsiColor::Green.on_default();
 const DOUBTFUL: Style = AnsiColor::Yellow.on_default();
@@ -50,7 +54,7 @@ pub(crate) fn note(text: &str) {
 /// The answers of `coracle saved`.
 pub(crate) fn saved(verb: &str, answer: &Value) -> String {
     match verb {
-        "list" => saved::list(answer, jiff::Timestamp::now()),
+        "list" => saved::list(answer, View::of_stdout()),
         _ => saved::restored(answer),
     }
 }
@@ -58,7 +62,7 @@ pub(crate) fn saved(verb: &str, answer: &Value) -> String {
 /// The answers of `coracle run packages`.
 pub(crate) fn packages(verb: &str, answer: &Value) -> String {
     match verb {
-        "list" => packages::list(answer),
+        "list" => packages::list(answer, View::of_stdout()),
         "add" => packages::added(answer),
         _ => packages::cleared(answer),
     }
@@ -67,7 +71,7 @@ pub(crate) fn packages(verb: &str, answer: &Value) -> String {
 /// The answers of `coracle sandbox`.
 pub(crate) fn sandboxes(verb: &str, answer: &Value) -> String {
     match verb {
-        "list" => sandboxes::list(answer, jiff::Timestamp::now()),
+        "list" => sandboxes::list(answer, View::of_stdout()),
         "remove" => sandboxes::removed(answer),
         _ => sandboxes::reviewed(answer),
     }
@@ -88,7 +92,8 @@ pub(crate) fn yours(verb: &str, answer: &Value) -> String {
         list_of(answer, "writes_to").iter().filter_map(Value::as_str).map(str::to_owned).collect();
     let mounts = if mounts.is_empty() { String::new() } else { format!("; it can write to {}", mounts.join(", ")) };
     format!(
-        "{name} can be used now, by everybody who may use your session{mounts}; `coracle destroy {name}` only forgets it"
+        "{name} can be used now, by everyone who may use your session{mounts}; `coracle destroy {name}` only removes it \
+         from Coracle's list"
     )
 }
 
@@ -98,9 +103,10 @@ pub(crate) fn audit(answer: &Value) -> String {
     if lines == 0 {
         return "nothing has been done yet".to_owned();
     }
-    let torn = if torn == 0 { String::new() } else { format!(", {torn} more were left unfinished") };
+    let torn = if torn == 0 { String::new() } else { format!(", and {} unfinished", count(torn, "line", "lines")) };
     let (first, last) = (text(answer, "first"), text(answer, "last"));
-    format!("the trail is whole: {lines} lines in {files} files, from {first} to {last}{torn}")
+    let (lines, files) = (count(lines, "line", "lines"), count(files, "file", "files"));
+    format!("the audit trail is intact: {lines} in {files}, from {} to {}{torn}", second(&first), second(&last))
 }
 
 /// The answer of `coracle images trust`.
@@ -144,16 +150,33 @@ pub(crate) fn warnings(answer: &Map<String, Value>) {
     }
 }
 
-/// How a job stands, on standard error: its output has the other stream.
-pub(crate) fn job(answer: &Map<String, Value>) {
-    note(&jobs::state_line(&Value::Object(answer.clone())));
+/// How a job stands, on standard error: its output has the other stream, whose last line may have no end.
+pub(crate) fn job(answer: &Map<String, Value>, ended: bool) {
+    note(&on_its_own_line(&jobs::state_line(&Value::Object(answer.clone())), ended));
 }
 
 /// Where the next page begins, if there is more.
-pub(crate) fn rest_of_output(answer: &Map<String, Value>) {
+pub(crate) fn rest_of_output(answer: &Map<String, Value>, ended: bool) {
     if let Some(line) = jobs::rest(&Value::Object(answer.clone())) {
-        note(&line);
+        note(&on_its_own_line(&line, ended));
     }
+}
+
+fn on_its_own_line(line: &str, ended: bool) -> String {
+    if ended { line.to_owned() } else { format!("\n{line}") }
+}
+
+/// How long a command took, on standard error, and its code where that says something.
+pub(crate) fn ran(exit_code: Option<u8>, took: Duration) {
+    let took = amounts::took(millis(took));
+    note(&match exit_code {
+        None | Some(0) => format!("{DIM}({took}){DIM:#}"),
+        Some(code) => format!("{DIM}(exit code {code}, {took}){DIM:#}"),
+    });
+}
+
+fn millis(it: Duration) -> u64 {
+    u64::try_from(it.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Why a command was ended before its time.
@@ -196,26 +219,59 @@ pub(crate) struct Answered<'a> {
     pub(crate) marks: Marks,
     /// Steps that stand on the same screen already.
     pub(crate) told: &'a [String],
+    /// From the call to its answer.
+    pub(crate) took: Duration,
 }
 
+/// Operations that do something, and do not tell themselves how long that took.
+const TIMED: &[&str] = &[
+    "create_network",
+    "destroy_network",
+    "prune",
+    "cache_clear",
+    "snapshot",
+    "snapshot_delete",
+    "copy_in",
+    "copy_out",
+    "destroy",
+    "destroy_all",
+    "exec_cancel",
+    "worktree_create",
+    "worktree_export",
+    "worktree_apply",
+    "worktree_push",
+    "worktree_remove",
+];
+
 impl Answered<'_> {
-    /// The answer of a call that was carried out.
+    /// The answer of a call that was carried out, with the time that it took.
     pub(crate) fn text(&self) -> String {
+        let (text, took) = (self.untimed(), millis(self.took));
+        if !TIMED.contains(&self.operation) {
+            return text;
+        }
+        let (first, more) =
+            text.split_once('\n').map_or((text.as_str(), String::new()), |(first, more)| (first, format!("\n{more}")));
+        format!("{first} {DIM}({}){DIM:#}{more}", amounts::took(took))
+    }
+
+    fn untimed(&self) -> String {
         let Self { call, answer, marks, .. } = self;
+        let view = View::of_stdout();
         match self.operation {
-            "list" => tables::containers(answer, jiff::Timestamp::now()),
+            "list" => tables::containers(answer, view),
             "create_network" => done::network(answer, "was there already"),
             "destroy_network" => done::network(answer, "was gone already"),
-            "networks" => tables::networks(answer, jiff::Timestamp::now()),
-            "prune" => tables::pruned(answer),
-            "images" => tables::images(answer, jiff::Timestamp::now()),
+            "networks" => tables::networks(answer, view),
+            "prune" => tables::pruned(answer, view),
+            "images" => tables::images(answer, view),
             "cache_clear" => done::cleared(answer, marks),
             "preflight" => preflight::checks(answer, marks),
             "create" | "restore" | "fork" => report::created(answer, marks, self.told),
             "snapshot" => snapshots::kept(answer),
-            "snapshots" => snapshots::table(answer, jiff::Timestamp::now()),
+            "snapshots" => snapshots::table(answer, view),
             "snapshot_delete" => snapshots::deleted(answer),
-            "status" => status::of_one(answer, marks, jiff::Timestamp::now()),
+            "status" => status::of_one(answer, marks, view.now),
             "wait_healthy" => done::healthy(answer),
             "copy_in" => done::copied_in(call, answer, marks),
             "copy_out" => done::copied_out(call, answer, marks),
@@ -224,10 +280,10 @@ impl Answered<'_> {
             "exec_interactive_hint" => text(answer, "command"),
             "exec_background" => text(answer, "job_id"),
             "exec_cancel" => jobs::cancelled(answer),
-            "jobs" => jobs::table(answer, jiff::Timestamp::now()),
+            "jobs" => jobs::table(answer, view),
             "job_read" => jobs::matches(answer),
             "worktree_create" => worktrees::created(answer),
-            "worktree_list" => worktrees::table(answer, jiff::Timestamp::now()),
+            "worktree_list" => worktrees::table(answer, view),
             "worktree_diff" => worktrees::diff(answer),
             "worktree_export" => worktrees::exported(answer),
             "worktree_apply" => worktrees::applied(answer),
@@ -305,6 +361,32 @@ mod tests {
         hint: mend it
               or so
         ");
+    }
+
+    #[test]
+    fn plurals_and_times_of_the_trail_are_right() {
+        let time = "2026-11-23T19:05:13.231196726Z";
+        let answer = json!({ "lines": 151, "files": 1, "torn": 0, "first": time, "last": time });
+        assert_snapshot!(super::audit(&answer), @"the audit trail is intact: 151 lines in 1 file, from 2026-11-23T19:05:13Z to 2026-11-23T19:05:13Z");
+    }
+
+    #[test]
+    fn what_was_done_says_how_long_it_took() {
+        let told = |operation: &str, answer: Value| {
+            let took = std::time::Duration::from_millis(1249);
+            let marks = super::Marks::of(false);
+            super::bare(&super::Answered { operation, call: json!({}), answer, marks, told: &[], took }.text())
+        };
+        assert_snapshot!(told("destroy", json!({ "container": "web", "detail": "Destroyed" })), @"web destroyed (1.2 s)");
+        let snapshot = json!({ "snapshot": "base", "container": "web", "image": "x", "size_bytes": 1 });
+        assert_snapshot!(told("snapshot", snapshot).lines().next().unwrap(), @"base has the files of web (1.2 s)");
+        assert_snapshot!(told("list", json!({ "containers": [] })), @"no containers; `coracle create` makes one");
+    }
+
+    #[test]
+    fn a_notice_begins_on_a_line_of_its_own() {
+        assert_eq!(super::on_its_own_line("more", true), "more");
+        assert_eq!(super::on_its_own_line("more", false), "\nmore");
     }
 
     #[test]

@@ -222,7 +222,9 @@ fn mounts(args: &Create, (workdir, by_default): (&ContainerPath, bool), cx: &Con
     let mount_cwd = !mounts.is_empty();
     let more = args.mounts.as_deref().unwrap_or_default();
     if more.len() > 20 {
-        return Err(Failure::invalid("mounts", "at most 20 mounts"));
+        return Err(
+            Failure::invalid("mounts", "at most 20 mounts").hint("mount a directory that holds several of them")
+        );
     }
     for mount in more {
         target("mounts", &mount.container)?;
@@ -233,7 +235,9 @@ fn mounts(args: &Create, (workdir, by_default): (&ContainerPath, bool), cx: &Con
     let mut targets: Vec<_> = mounts.iter().map(|it| &it.at).collect();
     targets.sort();
     if targets.windows(2).any(|it| it[0] == it[1]) {
-        return Err(Failure::invalid("mounts", "two mounts have the same path in the container"));
+        return Err(Failure::invalid("mounts", "two mounts have the same path in the container")
+            .detail("rule", "mount.target")
+            .hint("give each mount a path of its own; `mount_cwd: false` leaves the working directory out"));
     }
     Ok(Mounted { mounts, cwd: mount_cwd, copied, unmounted })
 }
@@ -243,18 +247,21 @@ fn target(field: &str, path: &ContainerPath) -> Result<(), Failure> {
     let reserved = ["/proc", "/sys", "/dev", "/etc", "/.coracle"].iter().find(|it| path.is_beneath(it));
     match reserved {
         None if path.as_str() != "/" => Ok(()),
-        _ => Err(Failure::invalid(field, format!("`{path}` cannot be used: it is `/`, or lies in a system directory"))),
+        _ => Err(Failure::invalid(field, format!("`{path}` cannot be used: it is `/`, or lies in a system directory"))
+            .detail("rule", "mount.target")
+            .hint("choose another path inside, such as `/data`: `/`, `/etc`, `/proc`, `/sys` and `/dev` are the container's own")),
     }
 }
 
 fn ports(args: &Create) -> Result<Vec<Port>, Failure> {
     let asked = args.ports.as_deref().unwrap_or_default();
     if asked.len() > 50 {
-        return Err(Failure::invalid("ports", "at most 50 ports"));
+        return Err(Failure::invalid("ports", "at most 50 ports").hint("publish the ports that are needed"));
     }
     let read = |it: &crate::ops::create::PortArg| {
         if it.container == 0 {
-            return Err(Failure::invalid("ports", "`container` is a port from 1 to 65535"));
+            return Err(Failure::invalid("ports", "`container` is a port from 1 to 65535")
+                .hint("name the port that the program listens on inside"));
         }
         let host = it.host.filter(|port| *port != 0);
         Ok(Port { container: it.container, host, protocol: it.protocol.unwrap_or_default() })

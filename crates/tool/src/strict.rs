@@ -60,7 +60,7 @@ pub(crate) async fn owned(cx: &Context, ready: &Ready, imaged: &Imaged, places: 
 /// What is to be told of root's Podman, which would map the user away only with ids that most hosts do not set aside for it.
 pub(crate) fn unmapped(cx: &Context, (engine, rootless): (EngineKind, bool)) -> Option<(&'static str, String)> {
     (cx.config.is_strict() && engine == EngineKind::Podman && !rootless).then(|| {
-        let message = format!("The user {USER} inside is the same user of this host: Podman maps nobody away.");
+        let message = format!("The user {USER} inside is the same user on this host: Podman as root maps no user ids.");
         ("strict_unmapped", message)
     })
 }

@@ -134,7 +134,7 @@ impl Warning {
 }
 
 const LIFETIME: &str = "The container was replaced (lifetime), and its files went with it. Those that were changed are \
-    saved: the person has them with `coracle saved`.";
+    saved: `coracle saved list` shows them.";
 
 impl<T> Answer<T> {
     pub(crate) fn done(message: impl Into<String>, value: T) -> Self {

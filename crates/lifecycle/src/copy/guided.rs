@@ -46,9 +46,11 @@ pub async fn copy_in_by(link: &Link, record: &Record, request: CopyRequest) -> R
     if there.is_some_and(|dir| dir != request.host.is_dir()) || there == Some(false) && !request.overwrite {
         return Err(Error::PathExists { path: path.to_string(), side: "in the container" });
     }
-    let (host, limits, scratch, user) = (request.host.clone(), request.limits, request.scratch.clone(), inside.user);
-    let top = name.clone();
-    let (tar, moved) = blocking(move || pack(&host, &top, user, limits, &scratch)).await?;
+    let (host, top, spool) = (request.host.clone(), name.clone(), temporary(&request.scratch)?);
+    request.meter.fills(&spool);
+    let writer = Writer::new(spool, inside.user, request.limits);
+    let (tar, moved) = blocking(move || pack(&host, &top, writer)).await?;
+    request.meter.sends(&tar);
     let parts = parts(&tar, &name)?;
     if !request.overwrite {
         for part in parts.iter().filter(|it| !matches!(it.what, What::Dir)) {
@@ -72,9 +74,11 @@ pub async fn copy_out_by(link: &Link, record: &Record, request: CopyRequest) -> 
     let inside = Inside { link, user: guided_session(record, false)?.user };
     let path = request.container.clone();
     let entry = inside.seen(&path, false).await?.ok_or_else(|| Error::NoSuchPath(path.clone()))?;
+    let spool = temporary(&request.scratch)?;
+    request.meter.fills(&spool);
     let mut taken = Taken {
         inside,
-        writer: Writer::new(temporary(&request.scratch)?, Ids::ROOT, request.limits),
+        writer: Writer::new(spool, Ids::ROOT, request.limits),
         skipped: Vec::new(),
         most: request.limits.max_entries,
     };

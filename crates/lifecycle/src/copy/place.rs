@@ -166,6 +166,7 @@ mod tests {
             limits: LIMITS,
             protected: vec![".git/hooks".into()],
             scratch: dir.to_owned(),
+            meter: crate::CopyMeter::default(),
         }
     }
 

@@ -240,6 +240,7 @@ impl Target<'_> {
             limits: LIMITS,
             protected: Vec::new(),
             scratch: self.scratch.clone(),
+            meter: crate::CopyMeter::default(),
         };
         Ok(copy_in(self.found, request).await?.container_path)
     }

@@ -174,6 +174,14 @@ pub(super) fn globs(patterns: &[String], paths: bool) -> Result<GlobSet, Failure
     set.build().map_err(|err| invalid(&err.to_string()))
 }
 
+/// Whether a provider's `models` name this one, as its route decides it.
+///
+/// # Errors
+/// `invalid_input` for a pattern that is none.
+pub fn is_listed(models: &[String], model: &str) -> Result<bool, Failure> {
+    Ok(globs(models, false)?.is_match(model))
+}
+
 pub(super) fn invalid(message: &str) -> Failure {
     Failure::new(Code::InvalidInput, message)
 }

@@ -42,7 +42,7 @@ use self::answer::No;
 use self::clients::Clients;
 pub use self::egress::{EgressPolicy, Resolver, SystemResolver};
 pub use self::git::{GitCredentials, GitLogin, GitMode, GitRules, GitSettings, NoCredentials};
-pub use self::grants::{FixedKey, Grants, KeySource, MAX_BODY, ProviderConfig, ProviderKind, Tokens};
+pub use self::grants::{FixedKey, Grants, KeySource, MAX_BODY, ProviderConfig, ProviderKind, Tokens, is_listed};
 pub use self::listen::Listening;
 use self::log::Log;
 pub use self::log::ProxyEvent;

@@ -105,7 +105,7 @@ impl WorktreeManager {
             let failure = failure
                 .detail("rule", "apply.protected")
                 .detail("files", guarded.into_iter().cloned().collect::<Vec<_>>());
-            return Err(failure.hint("look at the diff; the person can say `protected`"));
+            return Err(failure.hint("look at the diff, then apply it with `protected: true` if it is meant"));
         }
         for words in [&["--check"][..], &[]] {
             let tried = self.patch(empty.path(), to, words).await?;

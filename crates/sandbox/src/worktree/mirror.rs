@@ -56,7 +56,7 @@ impl WorktreeManager {
             match self.fetch(source, &dir).await {
                 Ok(()) => return self.read_mirror(dir, warnings).await,
                 Err(err) if self.is_sound(&dir).await => {
-                    if !self.settings.offline_ok || err.code != Code::FetchFailed {
+                    if !self.settings.offline_ok || !matches!(err.code, Code::FetchFailed | Code::HostUnresolved) {
                         return Err(err);
                     }
                     let message = format!("{err}; what was fetched before is used");
@@ -122,7 +122,7 @@ impl WorktreeManager {
     /// Fetches all branches, and which of them is the remote's HEAD. Tried once more when it fails.
     async fn fetch(&self, source: &Source, dir: &Path) -> Result<()> {
         let first = self.fetch_once(source, dir).await;
-        if first.as_ref().is_err_and(|it| it.code == Code::FetchFailed) {
+        if first.as_ref().is_err_and(|it| matches!(it.code, Code::FetchFailed | Code::HostUnresolved)) {
             return self.fetch_once(source, dir).await;
         }
         first

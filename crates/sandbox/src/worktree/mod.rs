@@ -41,7 +41,7 @@ use std::time::Duration;
 
 use coracle_runtime::host::git::{Asked, OwnGit, Peer, Unseen};
 use coracle_runtime::host::process::{Finished, Stdin};
-use coracle_runtime::{Error, Excerpt};
+use coracle_runtime::{Error, Excerpt, Unresolved};
 
 pub use self::apply::{Applied, ApplyAsk, ApplyMode};
 pub use self::create::{CreateAsk, SourceChanges, Worktree};
@@ -256,7 +256,11 @@ const MAX_BUNDLE: u64 = 1 << 30;
 /// This host's git did not run to its end.
 fn host(err: Unseen) -> Failure {
     match err {
-        Unseen::Address(err) => Failure::new(Code::PolicyDenied, err.to_string()).detail("rule", "repo.private"),
+        Unseen::Address(err @ Unresolved::Private { .. }) => {
+            Failure::new(Code::PolicyDenied, err.to_string()).detail("rule", "repo.private")
+        }
+        // No rule refuses it: the name server does not know it, or does not answer.
+        Unseen::Address(err) => Failure::new(Code::HostUnresolved, err.to_string()),
         Unseen::Host(Error::TimedOut { .. }) => Failure::new(Code::CommandTimedOut, err.to_string()),
         err => Failure::internal(err),
     }

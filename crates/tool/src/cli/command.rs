@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::{Arg, ArgAction, Command, value_parser};
 use serde_json::Value;
 
@@ -75,18 +75,25 @@ fn with_more(operation: Command) -> Command {
     }
     let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
     let name = Arg::new("name").value_name("IMAGE").required(true).help("Its name, such as `bun-runner-base`");
-    let about = "Mean the image that has this name now, after another one had it";
+    let about = "Accept the image that a name stands for now, after it changed";
     operation.subcommand(Command::new(TRUST).about(about).args([name, json])).args_conflicts_with_subcommands(true)
 }
 
+/// What `--engine` offers.
+const ENGINES: [&str; 4] = ["auto", "docker", "podman", "container"];
+
 fn global() -> [Arg; 4] {
+    // For tests: its containers last as long as the process, so nobody is offered it.
+    let fake = PossibleValue::new("fake").hide(true);
     let engine =
-        PossibleValuesParser::new(["auto", "docker", "podman", "container", "fake"]).map(|it| match it.as_str() {
-            "docker" => Engine::Docker,
-            "podman" => Engine::Podman,
-            "container" => Engine::Container,
-            "fake" => Engine::Fake,
-            _ => Engine::Auto,
+        PossibleValuesParser::new(ENGINES.map(PossibleValue::new).into_iter().chain([fake])).map(|it| {
+            match it.as_str() {
+                "docker" => Engine::Docker,
+                "podman" => Engine::Podman,
+                "container" => Engine::Container,
+                "fake" => Engine::Fake,
+                _ => Engine::Auto,
+            }
         });
     [
         option("config", "FILE", "Configuration to read in place of the usual one")
@@ -105,7 +112,7 @@ pub(super) fn option(name: &'static str, value: &'static str, help: &'static str
 fn shell() -> Command {
     let name = Arg::new("name").value_name("CONTAINER").required(true).help("Its name, or an id of at least 12 digits");
     let root = Arg::new("as-root").long("as-root").action(ArgAction::SetTrue).help("As root inside");
-    Command::new("shell").about("Open a shell in a container, for a person at a terminal").args([name, root])
+    Command::new("shell").about("Open a shell in a container").args([name, root])
 }
 
 fn saved() -> Command {
@@ -125,7 +132,7 @@ fn start() -> Command {
 }
 
 fn adopt() -> Command {
-    of_container("adopt", "Let a running container that Coracle did not make be used like one that it did")
+    of_container("adopt", "Use a running container that Coracle did not make")
 }
 
 fn of_container(word: &'static str, about: &'static str) -> Command {
@@ -142,7 +149,9 @@ fn audit() -> Command {
 
 fn setup() -> Command {
     let yes = Arg::new("yes").long("yes").short('y').action(ArgAction::SetTrue).help("Do it without asking");
-    Command::new("setup").about("Get an engine on a machine that has none; shows each command first").arg(yes)
+    Command::new("setup")
+        .about("Install and prepare an engine: Podman from the system's packages; shows each command first")
+        .arg(yes)
 }
 
 fn call() -> Command {
@@ -222,10 +231,10 @@ fn sandbox() -> Command {
     let remove = Command::new("remove").about(about).args([keys, all, json()]);
     let port = Arg::new("inside").value_name("PORT").required(true).value_parser(value_parser!(u16).range(1..));
     let at = option("port", "PORT", "The port of this host [default: a free one]").value_parser(value_parser!(u16));
-    let about = "Lead a port of this host to one inside, until Ctrl-C";
+    let about = "Forward a port of this host to one inside, until Ctrl-C";
     let forward = Command::new("forward").about(about);
     let forward = forward.args([workflow(), port.help("The port inside"), at, profile(), json()]);
-    let about = "Show what your git would act on in shared files, and that nobody of ours wrote";
+    let about = "Show changes in shared files that your own git would act on";
     let review = Command::new("review").about(about).args([workflow(), profile(), json()]);
     Command::new("sandbox")
         .about("List and remove sandboxes, reach their ports, review what they share with you")
@@ -259,7 +268,7 @@ fn packages() -> Command {
     let list = Command::new("list").about("List them").arg(json());
     let clear = Command::new("clear").about("Remove all of them").arg(json());
     Command::new(PACKAGES)
-        .about("Packages that the snippets of all sessions can use, and none can change")
+        .about("Manage packages that the snippets of all sessions can use")
         .subcommand_required(true)
         .subcommands([add, list, clear])
 }

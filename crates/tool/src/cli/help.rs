@@ -172,6 +172,7 @@ pub(super) fn examples(word: &str) -> &'static str {
         "restore" => "Examples:\n  coracle restore with-tools --name web2",
         "fork" => "Examples:\n  coracle fork web --name experiment",
         "destroy-all" => "Examples:\n  coracle destroy-all --confirm",
+        "list" => LIST,
         "saved" => SAVED,
         "sandbox" => SANDBOX,
         "call" => CALL,
@@ -263,6 +264,15 @@ const COPY_OUT: &str = "\
 Examples:
   coracle copy-out web /workspace/report.html .
   coracle copy-out web /var/log logs      a directory";
+
+const LIST: &str = "\
+Examples:
+  coracle list
+  coracle list --json                     every field, for programs
+
+A container is `unverified` when it carries Coracle's label, but its signature is missing or made by another
+state directory, such as that of another user. Coracle never acts on one. If it is of no use, remove it with
+the engine itself: `docker rm -f NAME` or `podman rm -f NAME`.";
 
 const SAVED: &str = "\
 Examples:

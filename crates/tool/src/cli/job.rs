@@ -25,24 +25,27 @@ pub(super) fn as_bytes(entry: &Entry, object: &mut Map<String, Value>) {
 pub(super) fn show(operation: &str, call: &Value, answer: &Map<String, Value>, terminal: bool) -> Option<ExitCode> {
     match operation {
         "exec_poll" | "job_wait" => {
-            print(text(answer, "output").as_bytes(), terminal);
-            render::job(answer);
+            let ended = print(text(answer, "output").as_bytes(), terminal);
+            render::job(answer, ended);
         }
         "job_read" if answer.contains_key("data") => {
-            print(&STANDARD.decode(text(answer, "data")).unwrap_or_default(), terminal);
-            render::rest_of_output(answer);
+            let ended = print(&STANDARD.decode(text(answer, "data")).unwrap_or_default(), terminal);
+            render::rest_of_output(answer, ended);
         }
         _ => return None,
     }
     Some(ExitCode::from(if operation == "job_wait" { status(call, answer) } else { 0 }))
 }
 
-/// On a terminal what follows begins on a line of its own. A reader that has gone has seen enough.
-fn print(bytes: &[u8], terminal: bool) {
+/// Whether what follows begins on a line of its own: it does on a terminal, where the line is ended. A pipe gets the bytes
+/// as they are. A reader that has gone has seen enough.
+fn print(bytes: &[u8], terminal: bool) -> bool {
     let _ = out(io::stdout().lock(), bytes);
-    if terminal && bytes.last().is_some_and(|it| *it != b'\n') {
+    let whole = bytes.last().is_none_or(|it| *it == b'\n');
+    if terminal && !whole {
         let _ = out(io::stdout().lock(), b"\n");
     }
+    terminal || whole
 }
 
 /// The exit code of `job-wait`: scripts ask whether what they waited for came, or how the job ended.

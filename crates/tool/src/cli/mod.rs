@@ -8,6 +8,9 @@ mod job;
 mod packages;
 mod phrase;
 mod present;
+#[cfg(test)]
+mod remedies;
+mod reporter;
 mod sandbox;
 mod saved;
 mod shell;
@@ -28,7 +31,7 @@ use clap::ArgMatches;
 use serde_json::{Map, Value};
 
 use crate::call::{self, Call};
-use crate::config::Engine;
+use crate::config::{Config, Engine};
 use crate::context::{Context, Mouth, Options};
 use crate::failure::{Code, Failure};
 use crate::host::Host;
@@ -98,6 +101,7 @@ fn homeless(failure: &Failure, words: &[OsString]) -> ExitCode {
 async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
     let Some((name, matches)) = matches.subcommand() else { return ExitCode::from(NOT_UNDERSTOOD) };
     let options = options(matches);
+    phrase::settings_are_in(Config::location(options.config.as_deref(), &host));
     match name {
         "call" if matches.get_flag("schema") => call::print_schema(),
         "call" => {
@@ -213,6 +217,6 @@ fn code(result: Result<(), Failure>) -> ExitCode {
 }
 
 fn told(failure: &Failure) -> ExitCode {
-    render::complain(&failure.answer(None));
+    phrase::complain(failure);
     if failure.code == Code::Cancelled { ExitCode::from(INTERRUPTED) } else { ExitCode::FAILURE }
 }

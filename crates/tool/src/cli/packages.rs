@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use clap::ArgMatches;
 use serde_json::{Map, Value, json};
 
+use super::reporter::watched;
 use crate::audit;
 use crate::context::{Context, Options};
 use crate::failure::Failure;
 use crate::host::Host;
-use crate::progress::{Event, Progress};
 use crate::{render, tools};
 
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
@@ -27,7 +27,6 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
 }
 
 async fn done(verb: &str, matches: &ArgMatches, host: Host, options: &Options) -> Result<Map<String, Value>, Failure> {
-    let tells = host.stderr_is_terminal;
     let cx = super::open_configured(host, options)?;
     match verb {
         "list" => tools::packages::list(&cx),
@@ -35,40 +34,25 @@ async fn done(verb: &str, matches: &ArgMatches, host: Host, options: &Options) -
             let language = matches.get_one::<String>("language").cloned().unwrap_or_default();
             let names: Vec<String> = matches.get_many("names").into_iter().flatten().cloned().collect();
             let args = json!({ "language": language, "packages": names });
-            audited(cx, "run_packages_add", args, tells, async |cx| {
+            audited(cx, "run_packages_add", args, async |cx| {
                 Box::pin(tools::packages::add(cx, &language, &names)).await
             })
             .await
         }
-        _ => audited(cx, "run_packages_clear", json!({}), tells, async |cx| tools::packages::clear(cx).await).await,
+        _ => audited(cx, "run_packages_clear", json!({}), async |cx| tools::packages::clear(cx).await).await,
     }
 }
 
-/// An act with its two lines in the audit, and its news for whoever sits at a terminal.
+/// An act with its two lines in the audit, and its news for the person.
 pub(super) async fn audited(
     cx: Context,
     act: &str,
     args: Value,
-    tells: bool,
     work: impl AsyncFnOnce(&Context) -> Result<Map<String, Value>, Failure>,
 ) -> Result<Map<String, Value>, Failure> {
     let args = args.as_object().cloned().unwrap_or_default();
     let intent = audit::intent(&cx, act, &args).await?;
-    let (progress, mut events) = Progress::channel();
-    let heard = async {
-        while let Some(event) = events.recv().await {
-            if let Event::Message(text) = event
-                && tells
-            {
-                render::note(&text);
-            }
-        }
-    };
-    let working = async {
-        let cx = cx.for_call(cx.cancel.clone(), progress);
-        work(&cx).await
-    };
-    let (result, ()) = tokio::join!(working, heard);
+    let result = watched(&cx, work).await;
     intent.result(&result).await;
     result
 }

@@ -2,13 +2,13 @@
 
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::Instant;
 
 use coracle_runtime::Stream;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
+use super::reporter::Reporter;
 use super::{job, phrase};
 use crate::host::Host;
 use crate::op::Entry;
@@ -20,8 +20,8 @@ pub(super) const NOT_RUN: u8 = 125;
 
 /// What is on the screen.
 pub(super) struct Present {
-    /// Shown on a terminal only.
-    spinner: Option<ProgressBar>,
+    reporter: Reporter,
+    begun: Instant,
     /// A command's output has gone out already.
     printed: bool,
     /// Nobody reads it any more.
@@ -40,31 +40,20 @@ struct Terminals {
 impl Present {
     pub(super) fn new(host: &Host) -> Self {
         let terminals = Terminals { stdout: host.stdout_is_terminal, stderr: host.stderr_is_terminal };
-        let spinner = terminals.stderr.then(|| {
-            let style = ProgressStyle::with_template("{spinner} {msg} {elapsed:.dim}");
-            let spinner = ProgressBar::new_spinner();
-            spinner.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-            spinner
-        });
-        Self { spinner, printed: false, unread: false, told: Vec::new(), terminals }
+        let (reporter, begun) = (Reporter::new(host), Instant::now());
+        Self { reporter, begun, printed: false, unread: false, told: Vec::new(), terminals }
     }
 
     pub(super) fn hear(&mut self, event: Event, cancel: &CancellationToken) {
         match event {
-            Event::Message(message) => {
-                if let Some(spinner) = &self.spinner {
-                    spinner.enable_steady_tick(Duration::from_millis(100));
-                    spinner.set_message(message);
-                }
-            }
+            Event::Message(_) | Event::Amount(_) => self.reporter.tell(&event),
             Event::Step(step) => {
-                if let Some(spinner) = &self.spinner {
-                    spinner.suspend(|| render::note(&render::step(&step, Marks::of(true))));
+                if self.reporter.above(&render::step(&step, Marks::of(true))) {
                     self.told.extend(step["name"].as_str().map(str::to_owned));
                 }
             }
             Event::Output(chunk) => {
-                self.clear();
+                self.reporter.clear();
                 self.printed = true;
                 let wrote = match chunk.stream {
                     Stream::Stdout => out(io::stdout().lock(), &chunk.bytes),
@@ -78,15 +67,16 @@ impl Present {
         }
     }
 
-    fn clear(&mut self) {
-        if let Some(spinner) = self.spinner.take() {
-            spinner.finish_and_clear();
+    /// How long a command took, where that disturbs no reader of its streams.
+    fn took(&self, exit_code: Option<u8>) {
+        if self.terminals.stdout && self.terminals.stderr {
+            render::ran(exit_code, self.begun.elapsed());
         }
     }
 
     /// Shows the answer. A command's own exit code becomes ours.
     pub(super) fn end(mut self, entry: &Entry, call: Value, answer: &Map<String, Value>) -> ExitCode {
-        self.clear();
+        self.reporter.clear();
         if answer.get("success") != Some(&Value::Bool(true)) {
             return self.failed(entry, answer);
         }
@@ -100,7 +90,8 @@ impl Present {
         // Where standard output is a file, that shall have the whole.
         let told = if self.terminals.stdout { self.told.as_slice() } else { &[] };
         let marks = Marks::of(self.terminals.stdout);
-        let answered = Answered { operation: entry.name, call, answer: Value::Object(answer.clone()), marks, told };
+        let (answer_value, took) = (Value::Object(answer.clone()), self.begun.elapsed());
+        let answered = Answered { operation: entry.name, call, answer: answer_value, marks, told, took };
         render::print(answered.text().trim_end());
         // A script asks `coracle preflight && …`; that the checks could be made is not what it wants to know.
         if answer.get("ready") == Some(&Value::Bool(false)) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
@@ -131,6 +122,7 @@ impl Present {
             render::timed_out(answer);
         }
         let code = answer.get("exit_code").and_then(Value::as_u64).and_then(|it| u8::try_from(it).ok());
+        self.took(code);
         // One that was left running has no code yet: the limit was reached all the same.
         ExitCode::from(code.unwrap_or(124))
     }

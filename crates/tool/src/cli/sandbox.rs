@@ -9,6 +9,7 @@ use coracle_sandbox::{ProfileName, SandboxKey, WorkflowId};
 use serde_json::{Map, Value, json};
 
 use super::packages::audited;
+use super::reporter::watched;
 use crate::context::{Context, Options};
 use crate::failure::Failure;
 use crate::host::Host;
@@ -40,7 +41,6 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
 }
 
 async fn done(verb: &str, matches: &ArgMatches, host: Host, options: &Options) -> Result<Map<String, Value>, Failure> {
-    let tells = host.stderr_is_terminal;
     let cx = super::open_configured(host, options)?;
     match verb {
         "list" => {
@@ -50,7 +50,7 @@ async fn done(verb: &str, matches: &ArgMatches, host: Host, options: &Options) -
         "remove" => {
             let keys: Vec<String> = matches.get_many("keys").into_iter().flatten().cloned().collect();
             let args = json!({ "keys": keys, "all": matches.get_flag("all") });
-            audited(cx, "sandbox_remove", args, tells, async |cx| remove(cx, &keys).await).await
+            audited(cx, "sandbox_remove", args, async |cx| remove(cx, &keys).await).await
         }
         "forward" => forward(&cx, matches).await,
         _ => review(&cx, matches).await,
@@ -92,7 +92,7 @@ async fn forward(cx: &Context, matches: &ArgMatches) -> Result<Map<String, Value
     let at = matches.get_one::<u16>("port").copied().unwrap_or_default();
     let (profile, id) = workflow(matches)?;
     let home = cx.homes().of(cx, &profile, &id).await?;
-    let open = sandbox::opened(cx, &home, &id).await?;
+    let open = watched(cx, async |cx| sandbox::opened(cx, &home, &id).await).await?;
     let forward = home.provider().forward_at(inside, at).await?;
     drop(open);
     let address = format!("127.0.0.1:{}", forward.port);
@@ -107,7 +107,7 @@ async fn forward(cx: &Context, matches: &ArgMatches) -> Result<Map<String, Value
 async fn review(cx: &Context, matches: &ArgMatches) -> Result<Map<String, Value>, Failure> {
     let (profile, id) = workflow(matches)?;
     let home = cx.homes().of(cx, &profile, &id).await?;
-    let open = sandbox::opened(cx, &home, &id).await?;
+    let open = watched(cx, async |cx| sandbox::opened(cx, &home, &id).await).await?;
     let differences = home.worktrees.review(&open.inside).await?;
     Ok(answer(json!({ "workflow": id, "directory": home.shared_at(), "differences": differences })))
 }

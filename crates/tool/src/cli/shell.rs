@@ -46,7 +46,7 @@ async fn entered(cx: &Context, handle: &Handle, as_root: bool) -> Result<(Found,
         return Err(Failure::new(Code::PolicyDenied, "commands as root are not granted")
             .detail("rule", "root.exec")
             .detail("setting", "security.allow_root")
-            .hint("leave `--as-root` out, or change `security.allow_root` in the configuration"));
+            .hint_setting("leave `--as-root` out", "security.allow_root"));
     }
     let hint = hint(&found, as_root)?;
     Ok((found, hint))

@@ -3,12 +3,14 @@
 use std::io::Read as _;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use clap::ArgMatches;
 use coracle_workspace::RunCode;
 use serde_json::{Map, Value, json};
 
-use super::{collect, finish, open, told};
+use super::reporter::Reporter;
+use super::{collect, finish, open, phrase, told};
 use crate::context::{Context, Options};
 use crate::failure::{Code, Failure};
 use crate::host::Host;
@@ -39,13 +41,27 @@ pub(super) async fn workspace(matches: &ArgMatches, host: Host, options: &Option
         render::print(answer.get("prompt").and_then(Value::as_str).unwrap_or_default().trim_end());
         return ExitCode::SUCCESS;
     }
+    let mut reporter = Reporter::new(&cx.host);
     let answer = match name {
         "show" => tools::show(&cx),
-        "diff" => tools::diff(&cx).await,
-        "export" => tools::export(&cx, matches.get_one::<String>("file").map_or("", String::as_str)).await,
-        "apply" => tools::apply(&cx, matches.get_flag("protected")).await,
-        _ => tools::end(&cx).await,
+        "diff" => {
+            reporter.message("comparing the workspace with what was copied in");
+            tools::diff(&cx).await
+        }
+        "export" => {
+            reporter.message("packing the workspace");
+            tools::export(&cx, matches.get_one::<String>("file").map_or("", String::as_str)).await
+        }
+        "apply" => {
+            reporter.message("writing the changes to this host");
+            tools::apply(&cx, matches.get_flag("protected")).await
+        }
+        _ => {
+            reporter.message("saving and removing the containers of the session");
+            tools::end(&cx).await
+        }
     };
+    reporter.clear();
     match answer {
         Ok(answer) if !json && ["diff", "export", "apply"].contains(&name) => {
             render::changes(name, &Value::Object(answer), cx.host.stdout_is_terminal);
@@ -91,25 +107,35 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
 }
 
 async fn call(cx: &Context, entry: &ToolEntry, arguments: Map<String, Value>, json: bool) -> ExitCode {
-    let said = mouth::drive_tool(cx, *entry, arguments, None).await;
     if json {
-        return finish(&said.answer);
+        return finish(&mouth::drive_tool(cx, *entry, arguments, None).await.answer);
     }
-    show(&said)
+    let begun = Instant::now();
+    let mut reporter = Reporter::new(&cx.host);
+    // What a program prints is in its answer, whole.
+    let mut hear = |event| reporter.tell(&event);
+    let said = mouth::drive_tool(cx, *entry, arguments, Some(&mut hear)).await;
+    reporter.clear();
+    let code = show(entry, &said);
+    if let Some((.., code)) = printed(&said.answer).filter(|_| cx.host.stdout_is_terminal && cx.host.stderr_is_terminal)
+    {
+        render::ran(Some(code), begun.elapsed());
+    }
+    code
 }
 
 /// What a program printed goes where the program would have printed it; the rest is text.
-fn show(said: &Said) -> ExitCode {
+fn show(entry: &ToolEntry, said: &Said) -> ExitCode {
     if let Some((stdout, stderr, code)) = printed(&said.answer) {
         render::printed(stdout, stderr);
         return ExitCode::from(code);
     }
     if said.success() {
-        render::warnings(&said.answer);
+        // Its text tells the warnings as well.
         render::print(said.text.trim_end());
         return ExitCode::SUCCESS;
     }
-    render::complain(&said.answer);
+    render::complain(&phrase::for_people_of_tool(entry, &said.answer));
     ExitCode::FAILURE
 }
 

@@ -3,16 +3,17 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use clap::ArgMatches;
 use coracle_sandbox::{ProfileName, WorkflowId};
 use serde_json::Value;
 
+use super::reporter::{Reporter, heard};
 use super::told;
 use crate::context::{Context, Options};
 use crate::failure::Failure;
 use crate::host::Host;
-use crate::render;
 use crate::sandbox::{self, Task};
 
 /// Bytes of a prompt that are read.
@@ -21,15 +22,40 @@ const MAX_PROMPT: u64 = 16 << 20;
 /// Runs it. Events go to standard output as JSON, one a line; the last one is the result.
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
     let Some((_, matches)) = matches.subcommand() else { return ExitCode::from(super::NOT_UNDERSTOOD) };
-    let done = async {
-        let cx = super::open_configured(host, options)?;
-        let (profile, id, task) = asked(&cx, matches)?;
-        let home = cx.homes().of(&cx, &profile, &id).await?;
-        sandbox::work(&cx, &home, (&profile, &id), task, |event| render::print(&event.to_string())).await
-    };
-    match done.await {
+    match work(matches, host, options).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => told(&failure),
+    }
+}
+
+async fn work(matches: &ArgMatches, host: Host, options: &Options) -> Result<(), Failure> {
+    let cx = super::open_configured(host, options)?;
+    let (profile, id, task) = asked(&cx, matches)?;
+    let model = sandbox::model(&cx, &profile, task.model.clone())?;
+    let home = cx.homes().of(&cx, &profile, &id).await?;
+    let screen = Mutex::new(Reporter::new(&cx.host));
+    let reporter = || screen.lock().unwrap_or_else(PoisonError::into_inner);
+    let hear = |event: &Value| {
+        let mut screen = reporter();
+        screen.print(&event.to_string());
+        if let Some(text) = waited_for(event, &model, screen.is_on_terminal()) {
+            screen.message(&text);
+        }
+    };
+    let work = async |cx: &Context| sandbox::work(cx, &home, (&profile, &id), task, hear).await;
+    let done = heard(&cx, work, |event| reporter().tell(&event)).await;
+    reporter().clear();
+    done
+}
+
+/// What goes on after an event. In a pipe the events themselves are the sign of life, once the model has answered.
+fn waited_for(event: &Value, model: &str, terminal: bool) -> Option<String> {
+    let text = |key: &str| event[key].as_str().unwrap_or_default();
+    match text("type") {
+        "started" => Some(format!("waiting for the model {model}")),
+        "tool_call" if terminal => Some(format!("running {}", text("name"))),
+        _ if terminal => Some(format!("waiting for the model {model}")),
+        _ => None,
     }
 }
 

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 
 use super::command::{callable, option, word};
 use super::present::{NOT_RUN, out};
+use super::reporter::watched;
 use crate::audit;
 use crate::context::{Context, Options};
 use crate::failure::{Code, Failure};
@@ -129,7 +130,7 @@ async fn exec(matches: &ArgMatches, host: Host, options: &Options) -> Result<Exi
     let args = audited(matches, &json!({ "command": argv }));
     let intent = audit::intent(&cx, "worktree_exec", &args).await?;
     let done = async {
-        let entered = Entered::of(&cx, matches).await?;
+        let entered = watched(&cx, async |cx| Entered::of(cx, matches).await).await?;
         let (live, chunks) = mpsc::channel(8);
         let inside = &entered.open.inside;
         let mut exec =
@@ -175,7 +176,7 @@ async fn shell(matches: &ArgMatches, host: Host, options: &Options) -> Result<Ex
     let cx = super::open_configured(host, options)?;
     let intent = audit::intent(&cx, "worktree_shell", &audited(matches, &json!({}))).await?;
     let done = async {
-        let entered = Entered::of(&cx, matches).await?;
+        let entered = watched(&cx, async |cx| Entered::of(cx, matches).await).await?;
         let engine = cx.runtime().await?;
         let engine = cx.terminal_of(engine.kind(), &engine.endpoint().address)?;
         let Entered { open, worktree, .. } = &entered;
@@ -198,7 +199,7 @@ async fn looked(
     options: &Options,
 ) -> Result<Map<String, Value>, Failure> {
     let cx = super::open_configured(host, options)?;
-    let entered = Entered::of(&cx, matches).await?;
+    let entered = watched(&cx, async |cx| Entered::of(cx, matches).await).await?;
     let Worktree { id, path, host_path, branch, base_commit, .. } = &entered.worktree;
     let own = match verb {
         "log" => {

@@ -5,7 +5,9 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use serde_json::{Map, Value};
 
+use super::command::command;
 use crate::failure::{Code, Failure};
+use crate::ops;
 
 /// What clap found, as a failure; `None` for what is no failure, such as `--help`.
 pub(super) fn failure(err: &clap::Error, words: &[OsString]) -> Option<Failure> {
@@ -43,10 +45,7 @@ fn hint(err: &clap::Error, words: &[OsString]) -> String {
         Some(ContextValue::Strings(several)) => nearest(err, several),
         _ => None,
     };
-    let help = match subcommand(words).filter(|_| err.kind() != ErrorKind::InvalidSubcommand) {
-        Some(word) => format!("`coracle {word} --help`"),
-        None => "`coracle --help`".to_owned(),
-    };
+    let help = format!("`{} --help`", path(words).join(" "));
     let bare = err.kind() == ErrorKind::UnknownArgument && !words.iter().any(|it| it == "--");
     match near {
         _ if bare && subcommand(words).is_some_and(|it| RUNNING.contains(&it)) => match near {
@@ -54,8 +53,26 @@ fn hint(err: &clap::Error, words: &[OsString]) -> String {
             None => format!("a program and its words stand behind `--`: {EXAMPLE}"),
         },
         Some(near) => format!("did you mean `{near}`? {help} has them all"),
-        None => format!("{help} says how it is written"),
+        None => format!("see {help}"),
     }
+}
+
+/// The program and the subcommands that were understood.
+fn path(words: &[OsString]) -> Vec<String> {
+    let mut command = &command(ops::ALL, words);
+    let mut path = vec![command.get_name().to_owned()];
+    let mut words = ours(words).skip(1);
+    while let Some(word) = words.next() {
+        if WITH_VALUE.contains(&word) {
+            words.next();
+        } else if let Some(next) = command.find_subcommand(word) {
+            path.push(next.get_name().to_owned());
+            command = next;
+        } else if !word.starts_with('-') {
+            break;
+        }
+    }
+    path
 }
 
 /// Of several words that begin alike, the one that is most like what was typed.
@@ -133,20 +150,27 @@ mod tests {
         ");
         assert_snapshot!(check("coracle create --ports web"), @r"
         invalid_input invalid value 'web' for '--ports <[HOST:]CONTAINER>': it is not [HOST:]CONTAINER[/udp]
-        `coracle create --help` says how it is written
+        see `coracle create --help`
         ");
         assert_snapshot!(check("coracle create --env TOKEN"), @r"
         invalid_input invalid value 'TOKEN' for '--env <KEY=VALUE>': it is not KEY=VALUE
-        `coracle create --help` says how it is written
+        see `coracle create --help`
         ");
         assert_snapshot!(check("coracle --engine warp list"), @r"
-        invalid_input invalid value 'warp' for '--engine <NAME>' [possible values: auto, docker, podman, container, fake]
-        `coracle list --help` says how it is written
+        invalid_input invalid value 'warp' for '--engine <NAME>' [possible values: auto, docker, podman, container]
+        see `coracle list --help`
         ");
         assert_snapshot!(check("coracle shell"), @r"
         missing_field the following required arguments were not provided: <CONTAINER>
-        `coracle shell --help` says how it is written
+        see `coracle shell --help`
         ");
+    }
+
+    #[test]
+    fn the_help_is_that_of_the_command_that_was_meant() {
+        assert_snapshot!(check("coracle worktree create --nothing"), @"");
+        assert_snapshot!(check("coracle workspace write-file --nothing"), @"");
+        assert_snapshot!(check("coracle --engine docker worktree list --nothing"), @"");
     }
 
     #[test]

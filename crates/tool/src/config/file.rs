@@ -19,16 +19,23 @@ impl Config {
     /// # Errors
     /// `config_invalid`, with key and line.
     pub fn load(file: Option<&Path>, host: &Host) -> Result<Self, Failure> {
-        let named = file.or(host.config_file.as_deref()).map(|it| host.path(it));
-        let path = named.clone().unwrap_or_else(|| host.config_home.join("coracle/config.toml"));
+        let named = file.or(host.config_file.as_deref()).is_some();
+        let path = Self::location(file, host);
         let config = match text(&path) {
             Ok(text) => Self::read(&text, path.extension().is_some_and(|it| it == "json")),
-            Err(err) if err.kind() == io::ErrorKind::NotFound && named.is_none() => Ok(Self::default()),
+            Err(err) if err.kind() == io::ErrorKind::NotFound && !named => Ok(Self::default()),
             Err(err) => {
                 Err(Failure::config("", None, format!("cannot read the configuration `{}`: {err}", path.display())))
             }
         };
         config.map_err(|it| it.detail("file", &path)).map(|it| it.with_real_paths(host))
+    }
+
+    /// The file that settings are read from, whether it is there or not.
+    #[must_use]
+    pub fn location(file: Option<&Path>, host: &Host) -> PathBuf {
+        let named = file.or(host.config_file.as_deref()).map(|it| host.path(it));
+        named.unwrap_or_else(|| host.config_home.join("coracle/config.toml"))
     }
 
     /// Reads text: TOML, or JSON with the same keys.

@@ -89,6 +89,7 @@ pub enum Code {
     GitMissing,
     RepoCorrupt,
     FetchFailed,
+    HostUnresolved,
     NoCommits,
     PushRefused,
     PushRejected,
@@ -140,6 +141,7 @@ impl Code {
                 | Self::SandboxLost
                 | Self::TeardownIncomplete
                 | Self::FetchFailed
+                | Self::HostUnresolved
                 | Self::PushRejected
                 | Self::LlmFailed
                 | Self::WorkerDied

@@ -15,7 +15,7 @@ impl From<Error> for Failure {
                 .detail("limit", limit)
                 .detail("current", current)
                 .detail("setting", "jobs.max_running")
-                .hint("`job_wait` for one or `exec_cancel` one; only the person can raise `jobs.max_running`"),
+                .hint_setting("wait for one with `job_wait`, or end one with `exec_cancel`", "jobs.max_running"),
             Error::Runtime(err) => err.into(),
             other => Self::new(Code::InvalidInput, other.to_string()).hint("correct what the message names"),
         }

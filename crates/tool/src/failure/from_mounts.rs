@@ -22,7 +22,7 @@ impl From<MountError> for Failure {
                 .detail("host_path", name)
                 .detail("limit", limit)
                 .detail("of", of)
-                .hint("narrow it with `include_glob` and `exclude_glob`, or raise its `max_bytes`, `copy.max_bytes` or `copy.max_entries`"),
+                .hint("narrow it with `include_glob` and `exclude_glob`, or raise its `max_bytes`, `copy.max_bytes` or `copy.max_entries` in the configuration"),
             MountError::Read { path, source } => Self::new(Code::MountFailed, message)
                 .detail("path", path)
                 .detail("why", source.to_string())

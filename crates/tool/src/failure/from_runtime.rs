@@ -11,17 +11,20 @@ impl From<Error> for Failure {
     fn from(err: Error) -> Self {
         let failure = Self::new(code(&err), sentence(&err));
         match err {
-            Error::NotInstalled { program } => failure.detail("engine", program).hint(INSTALL),
+            Error::NotInstalled { program } => failure.detail("engine", program).hint_for(INSTALL, YOU_INSTALL),
             Error::Unavailable { engine, denied, excerpt } => {
-                failure.detail("engine", engine).detail("engine_error", excerpt.as_str()).hint(match (engine, denied) {
-                    (_, true) => DENIED,
-                    (EngineKind::Container, false) => APPLE_DOWN,
-                    _ => DOWN,
-                })
+                let failure = failure.detail("engine", engine).detail("engine_error", excerpt.as_str());
+                match (engine, denied) {
+                    (_, true) => failure.hint(DENIED),
+                    (EngineKind::Container, false) => failure.hint_for(APPLE_DOWN, YOU_START_APPLE),
+                    _ => failure.hint(DOWN),
+                }
             }
-            Error::TooOld { engine, found, needed } => {
-                failure.detail("engine", engine).detail("found", found).detail("needed", needed).hint(TOO_OLD)
-            }
+            Error::TooOld { engine, found, needed } => failure
+                .detail("engine", engine)
+                .detail("found", found)
+                .detail("needed", needed)
+                .hint_setting(TOO_OLD, "engine"),
             Error::NotEncodable { value, .. } => {
                 failure.detail("value", value).hint("use a path or name without the characters that the message names")
             }
@@ -36,7 +39,7 @@ impl From<Error> for Failure {
                 .detail("status", status)
                 .detail("exit_code", exit_code)
                 .detail("oom_killed", oom_killed)
-                .hint(if oom_killed { OUT_OF_MEMORY } else { STOPPED }),
+                .hint_stopped("NAME", oom_killed),
             Error::NameTaken(_) => {
                 failure.detail("kind", "container").hint("leave `name` out to get a fresh one, or choose another")
             }
@@ -70,29 +73,47 @@ impl From<Error> for Failure {
             Error::NoSuchJob(job) => failure
                 .detail("job_id", job)
                 .hint("`jobs` shows the jobs there are; one that ended long ago, or before a restart, is forgotten"),
-            Error::GuestFailed { reason } => failure
-                .detail("reason", reason)
-                .hint("try once more; where it stays so, the person sets `guest = \"never\"` and does without jobs"),
+            Error::GuestFailed { reason } => failure.detail("reason", reason).hint_setting(
+                "try once more; if it fails again, `guest = \"never\"` works without it, but has no jobs",
+                "guest",
+            ),
             Error::GuestLost { reason, .. } => failure
                 .detail("reason", reason)
                 .hint("see with `status` whether the container runs, and with `jobs` what became of the command"),
             Error::Refused(fault) => failure.detail("about", &fault.about).hint(for_fault(fault.code)),
-            Error::TooLarge { .. } => failure.hint("copy less at once, or have the person raise `copy.max_bytes`"),
-            Error::Archive(err) => failure.hint(for_archive(&err)),
+            Error::TooLarge { .. } => failure.hint_setting("copy less at once", "copy.max_bytes"),
+            Error::Archive(err) => for_archive(failure, &err),
             Error::Spawn { .. } => failure.hint("`preflight` checks the engine's program"),
             _ => failure,
         }
     }
 }
 
-const INSTALL: &str = "the person runs `coracle setup`, which installs an engine, or installs podman or docker; \
-     then call `preflight`";
-const DENIED: &str = "the person's user may not talk to the engine; `preflight` says how to change that";
+const INSTALL: &str = "ask the person to run `coracle setup`, which installs an engine; then call `preflight`";
+const YOU_INSTALL: &str = "run `coracle setup`, which installs an engine, or install Podman or Docker yourself";
+const DENIED: &str = "this user may not talk to the engine; `preflight` says how to change that";
 const DOWN: &str = "`preflight` says how to start it";
-const APPLE_DOWN: &str = "the person runs `container system start`, then try again";
-const TOO_OLD: &str = "the person updates it, or sets another `engine` in the configuration";
-const STOPPED: &str = "its processes have ended; `destroy` it and `create` another";
-const OUT_OF_MEMORY: &str = "it ran out of memory; `destroy` it and `create` another with a higher `memory_limit`";
+const APPLE_DOWN: &str = "ask the person to run `container system start`, then try again";
+const YOU_START_APPLE: &str = "run `container system start`, then try again";
+const TOO_OLD: &str = "update it";
+
+impl Failure {
+    /// A container that stopped: a person starts it again, an agent goes on with another.
+    pub(crate) fn hint_stopped(self, name: &str, oom_killed: bool) -> Self {
+        let (more, option) = match oom_killed {
+            true => ("it ran out of memory; ", "; more memory takes a new one: `coracle create --memory-limit 8g`"),
+            false => ("", ""),
+        };
+        let larger = if oom_killed { " with a higher `memory_limit`" } else { "" };
+        self.hint_for(
+            format!(
+                "{more}`destroy` it, which saves its work, and `create` another{larger}; only the person can start it \
+                 again: `coracle start {name}`"
+            ),
+            format!("{more}`coracle start {name}` starts it again{option}"),
+        )
+    }
+}
 
 /// What agents branch on when that failed.
 pub(crate) fn code(err: &Error) -> Code {
@@ -154,7 +175,7 @@ fn without(capability: Capability) -> &'static str {
             "nothing runs an image's own health check in this container: say `health_command` or `port`"
         }
         Capability::HostNetwork => "leave `network` out",
-        Capability::ReadOnlyRoot => "the person can set `workspace.read_only_root` to false",
+        Capability::ReadOnlyRoot => "set `workspace.read_only_root` to false in the configuration",
         Capability::PartedNetwork => "say `network: \"none\"`, or name a network of your own",
         Capability::Publish => "leave `ports` out",
         Capability::HostEntries => "leave `add_hosts` out",
@@ -186,11 +207,12 @@ fn for_fault(code: FaultCode) -> &'static str {
     }
 }
 
-fn for_archive(err: &archive::Error) -> &'static str {
+fn for_archive(failure: Failure, err: &archive::Error) -> Failure {
     match err {
-        archive::Error::TooMany(_) => "copy less at once, or have the person raise `copy.max_entries`",
-        archive::Error::TooLarge(_) => "copy less at once, or have the person raise `copy.max_bytes`",
-        _ => "new files of this copy were removed again; see whether source and target can be read and written",
+        archive::Error::TooMany(_) => failure.hint_setting("copy less at once", "copy.max_entries"),
+        archive::Error::TooLarge(_) => failure.hint_setting("copy less at once", "copy.max_bytes"),
+        _ => failure
+            .hint("new files of this copy were removed again; check that source and target can be read and written"),
     }
 }
 
@@ -198,11 +220,31 @@ impl From<Refused> for Failure {
     fn from(refused: Refused) -> Self {
         let failure = Self::new(Code::PolicyDenied, refused.to_string()).detail("problems", &refused.problems);
         let Some(first) = refused.problems.first() else { return failure };
-        let hint = match first.setting {
-            Some(setting) => format!("ask for less; only the person can change `{setting}` in the configuration"),
-            None => "ask for something else; no setting lifts this".to_owned(),
-        };
-        failure.detail("rule", first.rule).detail("setting", first.setting).detail("value", &first.value).hint(hint)
+        let (rule, setting) = (first.rule, first.setting);
+        let failure = failure.detail("rule", rule).detail("setting", setting).detail("value", &first.value);
+        match setting {
+            Some(setting) => failure.hint_setting(instead(rule), setting),
+            None => failure.hint(format!("{}: no setting lifts this", instead(rule))),
+        }
+    }
+}
+
+/// What to ask for where a rule refuses, each rule by its name (containers.md 15.2).
+fn instead(rule: &str) -> &'static str {
+    match rule {
+        "mount.root" | "copy.root" | "compose.root" => "name a path below a directory that may be shared",
+        "mount.denied" | "copy.denied" | "compose.denied" => "name another directory",
+        "mount.bind" => "leave `mounts` out, and copy the files in with `copy_in`",
+        "mount.target" => "choose another path inside, such as `/data`",
+        "port.low" => "choose a higher host port, or leave it out to get a free one",
+        "port.open" => "leave `ports` out",
+        "image" => "name another image",
+        "gpu" => "leave `gpu` out",
+        "root.exec" => "leave `as_root` out",
+        "discard" => "leave `discard` out, which saves the work",
+        "network.host" | "network.open" => "choose the network `none`, or leave `network` out",
+        "network.gateway" => "leave the name for the host out",
+        _ => "ask for less",
     }
 }
 

@@ -14,12 +14,13 @@ impl From<sandbox::Failure> for Failure {
 
 fn hint(code: Code) -> Option<&'static str> {
     Some(match code {
-        Code::SandboxUnavailable => "wait half a minute; `coracle preflight` says whether the engine is well",
+        Code::HostUnresolved => "check the name and this host's network and DNS, then try again",
+        Code::SandboxUnavailable => "wait half a minute; `coracle preflight` says whether the engine works",
         Code::SandboxNotReady => "try again; if it stays, the step in `details.step` says where to look",
         Code::SandboxLost => "try again: the next call starts the sandbox anew, with its files",
         Code::EgressNotEnforced => "use another version of the engine: no sandbox runs where its network is open",
         Code::TeardownIncomplete => "try again: it goes on where it stopped",
-        Code::WorktreeMissing => "`coracle worktree list` shows those that there are",
+        Code::WorktreeMissing => "`coracle worktree list` shows the worktrees",
         Code::BaseNotFound => "name a branch of origin, a tag or a commit",
         Code::BranchConflict => "use another id, or remove the worktree that has the branch",
         Code::GitMissing => "use an image with git inside, or leave `sandbox.profiles.NAME.image` out",
@@ -30,7 +31,9 @@ fn hint(code: Code) -> Option<&'static str> {
         Code::PushRejected => "the remote said no; its own words stand in the message",
         Code::SaveFailed => "nothing was removed; make room, or remove with `discard` if the work may be lost",
         Code::ProxyRequired | Code::ProxyUnreachable => "keep the host's coracle running: models are asked through it",
-        Code::LlmUnauthorized => "see to the key of the profile's provider in the configuration",
+        Code::LlmUnauthorized => {
+            "check the key of the profile's provider: `key_env` or `key_file` of `sandbox.profiles.NAME.provider`"
+        }
         Code::LlmFailed => "try again later; the provider's answer stands in the message",
         Code::ContextOverflow => "give a smaller task",
         Code::MaxTurns | Code::WallLimit | Code::BudgetExhausted => {

@@ -18,7 +18,7 @@ impl From<lifecycle::Error> for Failure {
             Error::NotManaged { kind, name } => Self::new(Code::NotManaged, message)
                 .detail("kind", kind.to_string())
                 .detail("name", name)
-                .hint("coracle does nothing to what it has not made; `list` shows what it has"),
+                .hint("Coracle acts only on what it made; `list` shows that"),
             Error::NameTaken { ours, running, .. } => Self::new(Code::NameTaken, message)
                 .detail("kind", "container")
                 .detail("ours", ours)
@@ -42,7 +42,7 @@ impl From<lifecycle::Error> for Failure {
                 .detail("limit", limit)
                 .detail("current", current)
                 .detail("setting", setting)
-                .hint(format!("`destroy` one that is not needed; only the person can raise `{setting}`")),
+                .hint_setting("`destroy` one that is not needed", setting),
             Error::Refused(refused) => refused.into(),
             Error::UnknownUser(name) => Self::new(Code::NotManaged, message)
                 .detail("kind", "container")
@@ -60,8 +60,8 @@ impl From<lifecycle::Error> for Failure {
             }
             Error::SaveFailed { paths, reason } => {
                 Self::new(Code::SaveFailed, message).detail("paths", paths).detail("reason", reason).hint(
-                    "the container is stopped and kept. Make room, or ask the person: `coracle destroy NAME --discard` \
-                     gives its work up",
+                    "the container is stopped and kept. Make room and `destroy` it again, or give its work up with \
+                     `discard: true`, where that is granted",
                 )
             }
             Error::Store(err) => err.into(),
@@ -133,14 +133,17 @@ impl From<images::Error> for Failure {
             Error::PullTimeout { image, .. } => Self::new(Code::PullTimeout, message)
                 .detail("image", image)
                 .detail("stage", "pull")
-                .hint("try again; only the person can raise `images.pull_timeout`"),
+                .hint_setting("try again", "images.pull_timeout"),
             Error::BaseBuildFailed { stage, source } => {
                 Self::new(Code::BaseBuildFailed, format!("{message}: {source}"))
                     .detail("stage", stage.as_str())
                     .hint("name an `image` that is here; `preflight` tells what the engine reaches")
             }
             Error::Changed { image, pinned, found } => Self::new(Code::ImageChanged, message)
-                .hint(format!("only the person can say that it is meant: `coracle images trust {image}`"))
+                .hint_for(
+                    format!("only the person can accept the new image: `coracle images trust {image}`"),
+                    format!("if you made it, accept it with `coracle images trust {image}`"),
+                )
                 .detail("image", image)
                 .detail("pinned", pinned)
                 .detail("found", found),
@@ -214,7 +217,7 @@ mod tests {
         let taken = Error::NameTaken { name: name(), ours: false, running: None };
         check(taken, "name_taken", "a container named `web` already exists and is not ours", "leave `name` out");
         let limit = Error::LimitReached { limit: 2, current: 2, setting: "max_containers" };
-        check(limit, "limit_reached", "2 containers exist, and no more than 2 may", "`max_containers`");
+        check(limit, "limit_reached", "there are 2 containers, and the limit is 2", "`max_containers`");
         check(Error::UnknownUser(name()), "not_managed", "the exec user of `web` is not known", "`destroy` it");
     }
 

@@ -11,6 +11,7 @@ mod from_sandbox;
 mod from_siblings;
 mod from_snapshots;
 mod from_tools;
+mod voice;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -18,6 +19,7 @@ use serde_json::{Map, Value, json};
 pub use self::code::Code;
 pub(crate) use self::from_runtime::code as code_of;
 pub(crate) use self::from_tools::tool_hint;
+pub(crate) use self::voice::Reader;
 
 /// A call that did not do what was asked.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +30,8 @@ pub struct Failure {
     pub message: String,
     /// What to do next.
     pub hint: Option<String>,
+    /// The same for a person at the command line, where that reads otherwise.
+    pub(crate) person_hint: Option<String>,
     /// The same call may succeed later.
     pub retryable: bool,
     /// More, by code (containers.md 1.6).
@@ -40,7 +44,7 @@ impl Failure {
     /// A failure without a hint.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         let (message, retryable) = (message.into(), code.is_retryable());
-        Self { code, message, hint: None, retryable, details: Map::new(), known: Map::new() }
+        Self { code, message, hint: None, person_hint: None, retryable, details: Map::new(), known: Map::new() }
     }
 
     /// A fault of ours. The id also stands in the log, where the cause is told.
@@ -100,7 +104,7 @@ impl Failure {
     /// Says what to do next.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
+        (self.hint, self.person_hint) = (Some(hint.into()), None);
         self
     }
 

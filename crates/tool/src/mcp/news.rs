@@ -52,6 +52,7 @@ impl Teller {
 fn line(event: &Event) -> Option<String> {
     match event {
         Event::Message(message) => Some(message.clone()),
+        Event::Amount(amount) => Some(amount.to_string()),
         Event::Step(step) => {
             let text = |key: &str| step.get(key).and_then(Value::as_str).unwrap_or_default();
             Some(format!("{}: {}: {}", text("name"), text("status"), text("detail")))

@@ -61,7 +61,7 @@ impl Tools {
         }
         if self.others.iter().any(|it| it.sets.contains(&Toolset::Code)) {
             parts.push(match self.on_host {
-                true => "`run_code` runs a snippet in a program of the person's, on the host: it is not isolated.",
+                true => "`run_code` runs a snippet in a program on the host: it is not isolated.",
                 false => "`run_code` runs a snippet in an isolated container.",
             });
         }

@@ -33,7 +33,7 @@ pub async fn answer(table: &[Entry], cx: &Context, input: Input) -> Map<String, 
             answer.insert("success".into(), true.into());
             answer
         }
-        Err(failure) => failure.answer(word.as_deref()),
+        Err(failure) => failure.told_to(&cx.reader()).answer(word.as_deref()),
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct CacheClear {
     /// person configured. It decides image, packages and setup, which are kept as an image for the next time.
     #[schemars(with = "Option<String>")]
     purpose: Option<Purpose>,
-    /// Say what would go, and remove nothing. `prune` does no more unless this is false, `cache_clear` unless it is true.
+    /// List what would be removed, and remove nothing. `prune` does no more unless this is false, `cache_clear` unless it is true.
     dry_run: Option<bool>,
 }
 

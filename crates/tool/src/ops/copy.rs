@@ -1,20 +1,28 @@
 //! `copy_in` and `copy_out`: two directions of one act.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use coracle_lifecycle::{Copied, CopyLimits, CopyRequest, Found, copy_in, copy_in_by, copy_out, copy_out_by};
+use coracle_lifecycle::{
+    Copied, CopyAmount, CopyLimits, CopyMeter, CopyRequest, Found, copy_in, copy_in_by, copy_out, copy_out_by,
+};
 use coracle_runtime::archive::Skipped;
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{ContainerPath, Handle, Inside, Link};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::args::Name;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
+use crate::progress::Amount;
 use crate::reach::{Warning, reach_running};
 use crate::resolve::{copyable, host_path};
+
+/// How often a copy tells how far it is.
+const TOLD_EVERY: Duration = Duration::from_millis(500);
 
 /// Copy a file or directory of the host into a container.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -74,10 +82,14 @@ impl Operation for CopyIn {
         let container = inside(&self.container_path, &found.record)?;
         let into_directory = self.container_path.ends_with('/');
         let request = request(cx, (host, None), (container, into_directory), self.overwrite)?;
-        let copied = match only_way(cx, &mut found).await? {
-            Some(link) => Box::pin(copy_in_by(&link, &found.record, request)).await?,
-            None => copy_in(&found, request).await?,
+        let (link, meter) = (only_way(cx, &mut found).await?, request.meter.clone());
+        let copy = async {
+            match link {
+                Some(link) => Box::pin(copy_in_by(&link, &found.record, request)).await,
+                None => copy_in(&found, request).await,
+            }
         };
+        let copied = metered(cx, &meter, copy).await?;
         Ok(answer(copied, warnings))
     }
 }
@@ -94,11 +106,32 @@ impl Operation for CopyOut {
             return Err(Failure::invalid("container_path", "the whole container cannot be copied"));
         }
         let request = request(cx, host, (container, false), self.overwrite)?;
-        let copied = match only_way(cx, &mut found).await? {
-            Some(link) => Box::pin(copy_out_by(&link, &found.record, request)).await?,
-            None => copy_out(&found, request).await?,
+        let (link, meter) = (only_way(cx, &mut found).await?, request.meter.clone());
+        let copy = async {
+            match link {
+                Some(link) => Box::pin(copy_out_by(&link, &found.record, request)).await,
+                None => copy_out(&found, request).await,
+            }
         };
+        let copied = metered(cx, &meter, copy).await?;
         Ok(answer(copied, warnings))
+    }
+}
+
+/// Tells how far a copy is while it goes on.
+async fn metered<T>(cx: &Context, meter: &CopyMeter, copy: impl Future<Output = T>) -> T {
+    let mut copy = std::pin::pin!(copy);
+    let mut ticks = interval_at(Instant::now() + TOLD_EVERY, TOLD_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut copy => return done,
+            _ = ticks.tick() => if let Some(CopyAmount { bytes, total }) = meter.read() {
+                let done_what = if total.is_some() { "copied" } else { "read" };
+                cx.progress.amount(Amount { done_what, done: bytes, total });
+            },
+        }
     }
 }
 
@@ -142,6 +175,7 @@ fn request(
         limits: CopyLimits { max_bytes: cx.config.copy.max_bytes.0, max_entries: cx.config.copy.max_entries },
         protected: cx.config.workspace.protected.clone(),
         scratch: cx.state()?.scratch(),
+        meter: CopyMeter::default(),
     })
 }
 

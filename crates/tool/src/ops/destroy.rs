@@ -72,6 +72,8 @@ impl Operation for Destroy {
             }
         };
         let record = with_its_stack(&store, record, self.compose_project.as_ref())?;
+        let what = if self.discard == Some(true) { "removing" } else { "saving the work of, and removing" };
+        cx.progress.message(format!("{what} {}", record.name)).await;
         let done = coracle_lifecycle::destroy(&*runtime, &store, &record, &removing).await;
         let done = done.map_err(|err| Failure::from(err).known("container", &record.name))?;
         let stays = (done.forgotten && self.force == Some(true)).then(|| adopted_stays(&record.name));
@@ -141,8 +143,12 @@ pub(crate) fn to_review(review: &Review) -> Option<Warning> {
     if places == 0 && !review.more {
         return None;
     }
-    let more = if review.more { "; not all could be looked through, or there are more" } else { "" };
-    let message = format!("{places} places in directories of the host are to be looked at by the person{more}");
+    let more = if review.more { "; not everything could be checked, or there are more" } else { "" };
+    let what = crate::render::amounts::count(places as u64, "place", "places");
+    let message = format!(
+        "{what} in directories of the host changed where programs of the host act on the files, such as git: review \
+         before you use them there{more}"
+    );
     Some(Warning::new("review", message))
 }
 

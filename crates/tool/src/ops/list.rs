@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use coracle_lifecycle::Listed;
-use coracle_runtime::{Container, ContainerPath, Ids, ProjectName, PublishedPort, RecordId};
+use coracle_runtime::{Container, ContainerPath, EngineKind, Ids, ProjectName, PublishedPort, RecordId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
@@ -43,7 +43,10 @@ struct Row {
     session: String,
     workdir: ContainerPath,
     exec_user: Option<Ids>,
+    engine: EngineKind,
     compose_project: Option<ProjectName>,
+    /// Services of its stack, by name.
+    compose_services: Vec<String>,
     jobs_running: usize,
     expires_at: Option<String>,
 }
@@ -61,7 +64,9 @@ impl Operation for List {
         let told = |it: Listed| {
             let running = jobs.get(&it.record.record_id).copied().unwrap_or(0);
             let expires_at = super::expiry(cx, &it.record);
-            Row { jobs_running: running, expires_at, ..row(it) }
+            let services = it.record.compose_project.as_ref().and_then(|it| listing.services.get(it.as_str()));
+            let compose_services = services.cloned().unwrap_or_default();
+            Row { jobs_running: running, expires_at, compose_services, ..row(it) }
         };
         let containers: Vec<_> = listing.containers.into_iter().filter(seen).map(told).collect();
         Ok(Listing { count: containers.len(), containers, unverified: listing.unverified })
@@ -100,7 +105,9 @@ fn row(it: Listed) -> Row {
         session: record.session,
         workdir: record.workdir,
         exec_user: record.exec_user,
+        engine: record.engine,
         compose_project: record.compose_project,
+        compose_services: Vec::new(),
         jobs_running: 0,
         expires_at: None,
     }

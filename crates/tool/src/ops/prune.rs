@@ -15,12 +15,12 @@ use crate::failure::Failure;
 use crate::op::Operation;
 use crate::tools;
 
-/// Remove what of ours nothing needs any more: containers whose session is dead or whose time is over, what was left half
-/// made, networks, volumes and images that nothing uses. Without `dry_run: false` it is only told.
+/// Remove unused resources of Coracle: containers whose session has ended or whose time is over, half-made ones, and unused
+/// networks, volumes and images. Without `dry_run: false` they are only listed.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PruneAll {
-    /// Say what would go, and remove nothing. `prune` does no more unless this is false, `cache_clear` unless it is true.
+    /// List what would be removed, and remove nothing. `prune` does no more unless this is false, `cache_clear` unless it is true.
     dry_run: Option<bool>,
     /// Of `containers`, `networks`, `volumes`, `images`, `snapshots`, `records`, `saved`, `temporary`; all but
     /// `snapshots` unless given.

@@ -22,7 +22,7 @@ use crate::reach::{Act, Warning, reach};
 /// A guest that has not answered by then is lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Tell all that is known of one container.
+/// Show everything that is known about one container.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StatusOf {

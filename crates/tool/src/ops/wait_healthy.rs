@@ -110,6 +110,9 @@ impl WaitHealthy {
         };
         let probe = Probe { inside, session, check, cancel: cx.cancel.clone() };
         let name = record.name.to_string();
+        cx.progress
+            .message(format!("waiting until {name} is healthy, for at most {} attempts", patience.attempts))
+            .await;
         match coracle_lifecycle::wait_healthy(&probe, patience).await {
             Ok(waited) => told(waited, name, patience.attempts, warnings),
             Err(Error::Runtime(err)) => {

@@ -8,7 +8,7 @@ pub(crate) fn count(amount: u64, one: &str, many: &str) -> String {
 }
 
 /// Bytes in the largest unit that is not below one.
-pub(super) fn bytes(amount: u64) -> String {
+pub(crate) fn bytes(amount: u64) -> String {
     let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
     match units.iter().find(|(_, bits)| amount >> bits > 0) {
         None => count(amount, "byte", "bytes"),
@@ -18,11 +18,16 @@ pub(super) fn bytes(amount: u64) -> String {
 }
 
 /// A span of time, as `cargo` and `make` people read it.
-pub(super) fn took(ms: u64) -> String {
+pub(crate) fn took(ms: u64) -> String {
     match ms {
         0..60_000 => format!("{:.1} s", ms as f64 / 1000.0),
         _ => format!("{} min {} s", ms / 60_000, ms / 1000 % 60),
     }
+}
+
+/// A time to the second, or the text itself when it is none.
+pub(super) fn second(text: &str) -> String {
+    text.parse::<Timestamp>().map_or_else(|_| super::plain(text), |it| format!("{it:.0}"))
 }
 
 /// How long ago a time was, or the text itself when it is none.
@@ -50,7 +55,7 @@ pub(super) fn until(text: &str, now: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{ago, bytes, took};
+    use super::{ago, bytes, second, took};
 
     #[test]
     fn sizes_and_spans_are_short() {
@@ -70,5 +75,7 @@ mod tests {
         assert_eq!(told("2026-11-21T11:00:00Z"), "25 h ago");
         assert_eq!(told("2026-11-12T12:00:00Z"), "10 days ago");
         assert_eq!(told("soon"), "soon");
+        assert_eq!(second("2026-11-23T19:05:13.231196726Z"), "2026-11-23T19:05:13Z");
+        assert_eq!(second("soon"), "soon");
     }
 }

@@ -23,11 +23,24 @@ fn copied(answer: &Value, to: &str, marks: &Marks) -> String {
         what.push(count(number("dirs"), "directory", "directories"));
     }
     let mut lines = vec![format!("copied {} ({}) to {to}", what.join(" and "), bytes(number("bytes")))];
-    for it in list_of(answer, "skipped") {
-        lines.push(format!("{} left out `{}`: {}", marks.of_status("partial"), text(it, "path"), text(it, "reason")));
-    }
+    lines.extend(left_out(list_of(answer, "skipped"), marks));
     lines.join("\n")
 }
+
+/// What did not travel: the first few, and how many there are.
+fn left_out(skipped: &[Value], marks: &Marks) -> Vec<String> {
+    let mark = marks.of_status("partial");
+    let line = |it: &Value| format!("{mark} left out `{}`: {}", text(it, "path"), text(it, "reason"));
+    let mut lines: Vec<String> = skipped.iter().take(SHOWN).map(line).collect();
+    let more = skipped.len().saturating_sub(SHOWN);
+    if more > 0 {
+        lines.push(format!("{mark} left out {more} more; `--json` names them all"));
+    }
+    lines
+}
+
+/// Parts of a copy that are named when they were left out.
+const SHOWN: usize = 5;
 
 /// One container.
 pub(super) fn destroyed(answer: &Value) -> String {
@@ -133,6 +146,15 @@ mod tests {
         copied 12 files and 2 directories (4.9 KiB) to /h/zz from web:/tmp/zz
         ! left out `l`: the link leads out of the tree
         ");
+    }
+
+    #[test]
+    fn many_that_were_left_out_are_counted() {
+        let skipped: Vec<_> = (0..160).map(|it| json!({ "path": format!("l{it}"), "reason": "a link" })).collect();
+        let told = super::left_out(&skipped, &Marks::of(false));
+        assert_eq!(told.len(), 6);
+        assert_eq!(bare(&told[5]), "! left out 155 more; `--json` names them all");
+        assert_eq!(super::left_out(&skipped[..5], &Marks::of(false)).len(), 5);
     }
 
     #[test]

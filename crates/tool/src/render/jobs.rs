@@ -1,25 +1,29 @@
 //! Jobs: how they stand, what of their output matched.
 
-use comfy_table::{Table, presets};
-use jiff::Timestamp;
 use serde_json::Value;
 
 use super::amounts::{ago, bytes, took};
+use super::table::{View, fixed, flexible, lines};
 use super::{BAD, DIM, DOUBTFUL, GOOD, NAME, list_of, text};
 
 /// The jobs of `jobs`.
-pub(super) fn table(answer: &Value, now: Timestamp) -> String {
-    let rows = list_of(answer, "jobs");
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["JOB", "CONTAINER", "STATE", "BEGUN", "OUTPUT", "COMMAND"]);
-    for row in rows {
-        let begun = ago(&text(row, "started_at"), now);
+pub(super) fn table(answer: &Value, view: View) -> String {
+    let row = |row: &Value| {
+        let started = ago(&text(row, "started_at"), view.now);
         let output = bytes(row["total_bytes"].as_u64().unwrap_or(0));
-        table.add_row([text(row, "job_id"), text(row, "container"), state(row), begun, output, command(row)]);
-    }
-    match rows {
-        [] => "no jobs; `coracle exec-background` begins one".to_owned(),
-        _ => table.lines().map(|it| it.trim().to_owned()).collect::<Vec<_>>().join("\n"),
+        vec![text(row, "job_id"), text(row, "container"), state(row), started, output, command(row)]
+    };
+    let columns = [
+        fixed("JOB"),
+        flexible("CONTAINER"),
+        fixed("STATE"),
+        fixed("STARTED").or_left_out(1),
+        fixed("OUTPUT").or_left_out(2),
+        flexible("COMMAND"),
+    ];
+    match list_of(answer, "jobs") {
+        [] => "no jobs; `coracle exec-background` starts one".to_owned(),
+        rows => lines(&columns, rows.iter().map(row).collect(), view).join("\n"),
     }
 }
 
@@ -56,7 +60,7 @@ pub(super) fn state_line(answer: &Value) -> String {
         "regex" => format!(": line {} matches", answer["match"]["line"]),
         "port" => format!(": the port answers after {}", after()),
         "idle" => format!(": silent after {}", after()),
-        "timeout" => format!(": {DOUBTFUL}nothing came within {}{DOUBTFUL:#}", after()),
+        "timeout" => format!(": {DOUBTFUL}still waiting after {}{DOUBTFUL:#}", after()),
         _ => String::new(),
     };
     format!("{NAME}{}{NAME:#} {style}{state}{style:#}{reason}", text(answer, "job_id"))
@@ -116,6 +120,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use crate::render::bare;
+    use crate::render::table::View;
 
     #[test]
     fn jobs_are_a_table() {
@@ -125,14 +130,14 @@ mod tests {
         };
         let answer = json!({ "jobs": [row("0123abcd", "running", Value::Null, "make\nserve"),
             row("4567abcd", "exited", json!(3), &"x".repeat(70)), row("89ababcd", "timed_out", json!(124), "sleep 9")] });
-        let now = "2026-11-21T12:30:00Z".parse().unwrap();
-        assert_snapshot!(bare(&super::table(&answer, now)), @r"
-        JOB       CONTAINER  STATE      BEGUN    OUTPUT   COMMAND
+        let view = View::at("2026-11-21T12:30:00Z");
+        assert_snapshot!(bare(&super::table(&answer, view)), @r"
+        JOB       CONTAINER  STATE      STARTED  OUTPUT   COMMAND
         0123abcd  web        running    2 h ago  1.5 KiB  make serve
         4567abcd  web        exited 3   2 h ago  1.5 KiB  xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…
         89ababcd  web        timed out  2 h ago  1.5 KiB  sleep 9
         ");
-        assert_snapshot!(super::table(&json!({ "jobs": [] }), now), @"no jobs; `coracle exec-background` begins one");
+        assert_snapshot!(super::table(&json!({ "jobs": [] }), view), @"no jobs; `coracle exec-background` starts one");
     }
 
     #[test]
@@ -141,7 +146,7 @@ mod tests {
         assert_snapshot!(told(json!({ "job_id": "0123abcd", "state": "running" })), @"0123abcd running");
         assert_snapshot!(told(json!({ "job_id": "0123abcd", "state": "exited", "exit_code": 139, "signal": "SEGV", "reason": "exit" })), @"0123abcd ended by SEGV");
         assert_snapshot!(told(json!({ "job_id": "0123abcd", "state": "running", "reason": "regex", "match": { "line": 7 } })), @"0123abcd running: line 7 matches");
-        assert_snapshot!(told(json!({ "job_id": "0123abcd", "state": "running", "reason": "timeout", "waited_ms": 1500 })), @"0123abcd running: nothing came within 1.5 s");
+        assert_snapshot!(told(json!({ "job_id": "0123abcd", "state": "running", "reason": "timeout", "waited_ms": 1500 })), @"0123abcd running: still waiting after 1.5 s");
     }
 
     #[test]

@@ -12,6 +12,9 @@ const OUTPUT_LINES: usize = 8;
 /// Steps whose parts are told when they went well, too: what was put where is news.
 const TOLD: &[&str] = &["repos", "setup_commands", "dotfiles", "workspace"];
 
+/// Room for the longest name of a step, `amplifier settings`: they are told one by one, so none knows the others.
+const NAME_WIDTH: usize = 18;
+
 /// One step of the provisioning report, with its parts below it.
 pub(crate) fn step(step: &Value, marks: Marks) -> String {
     let all = TOLD.contains(&text(step, "name").as_str());
@@ -27,7 +30,7 @@ pub(crate) fn step(step: &Value, marks: Marks) -> String {
     };
     let mark = marks.of_status(&text(step, "status"));
     let name = words(&text(step, "name"));
-    let mut lines = vec![format!("{mark} {name:<14} {}{error}{}", text(step, "detail"), time(step))];
+    let mut lines = vec![format!("{mark} {name:<NAME_WIDTH$} {}{error}{}", text(step, "detail"), time(step))];
     for (at, item) in items.iter().enumerate() {
         let (branch, stem) = if at + 1 == items.len() { ("└", " ") } else { ("├", "│") };
         lines.push(format!("  {DIM}{branch}{DIM:#} {}", part(item, marks)));
@@ -146,10 +149,10 @@ mod tests {
     #[test]
     fn a_new_container_is_told_with_its_steps() {
         assert_snapshot!(bare(&super::created(&answer(), &Marks::of(true), &[])), @r"
-        ✓ image          ubuntu:24.04 was here
-        – workspace      the working directory is not mounted: it is your home
-        ✗ user           no user: no such id
-        ! setup commands 1/2 commands succeeded (6.5 s)
+        ✓ image              ubuntu:24.04 was here
+        – workspace          the working directory is not mounted: it is your home
+        ✗ user               no user: no such id
+        ! setup commands     1/2 commands succeeded (6.5 s)
           ├ ✓ true
           └ ✗ apt-get update: exit 100 (6.4 s)
               | E: no� network
@@ -164,13 +167,32 @@ mod tests {
     }
 
     #[test]
+    fn the_details_of_all_steps_begin_in_one_column() {
+        let column = |name: &str| {
+            let told =
+                bare(&super::step(&json!({ "name": name, "status": "success", "detail": "@" }), Marks::of(false)));
+            told.find('@').unwrap()
+        };
+        let names = [
+            "image",
+            "workspace",
+            "user",
+            "ca_certificates",
+            "setup_commands",
+            "env_passthrough",
+            "amplifier_settings",
+        ];
+        assert!(names.iter().all(|it| column(it) == column("image")));
+    }
+
+    #[test]
     fn the_parts_of_a_step_are_its_branches() {
         let step = json!({ "name": "repos", "status": "partial", "detail": "1/2 repositories cloned", "error": "x", "items": [
             { "name": "a", "status": "success", "path": "/workspace/a", "commit": "0123456789abcdef" },
             { "name": "b", "status": "failed", "error": "exit 128", "output": "fatal: no\n" },
             { "name": "c", "status": "success", "path": "/c" }] });
         assert_snapshot!(bare(&super::step(&step, Marks::of(true))), @r"
-        ! repos          1/2 repositories cloned
+        ! repos              1/2 repositories cloned
           ├ ✓ a in /workspace/a at 0123456789ab
           ├ ✗ b: exit 128
           │   | fatal: no

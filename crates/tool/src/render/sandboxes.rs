@@ -1,33 +1,31 @@
 //! Sandboxes.
 
-use comfy_table::{Table, presets};
-use jiff::Timestamp;
 use serde_json::Value;
 
 use super::amounts::{ago, count};
+use super::table::{View, fixed, flexible, lines};
 use super::{list_of, plain, text};
 
 /// What there is.
-pub(super) fn list(answer: &Value, now: Timestamp) -> String {
+pub(super) fn list(answer: &Value, view: View) -> String {
     let rows = list_of(answer, "sandboxes");
     if rows.is_empty() {
         return "no sandboxes; `coracle worktree create` makes one".to_owned();
     }
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["KEY", "PROFILE", "WORKFLOWS", "STATE", "USED"]);
-    for row in rows {
+    let row = |row: &Value| {
         let domain = text(row, "domain");
         let workflows = words(row, "workflows").join(", ");
         let of = if domain.is_empty() { workflows } else { format!("{domain}: {workflows}") };
-        table.add_row([
-            text(row, "key"),
-            text(row, "profile"),
-            of,
-            text(row, "state"),
-            ago(&text(row, "used_at"), now),
-        ]);
-    }
-    table.lines().map(|it| it.trim().to_owned()).collect::<Vec<_>>().join("\n")
+        vec![text(row, "key"), text(row, "profile"), of, text(row, "state"), ago(&text(row, "used_at"), view.now)]
+    };
+    let columns = [
+        fixed("KEY"),
+        flexible("PROFILE").or_left_out(2),
+        flexible("WORKFLOWS"),
+        fixed("STATE"),
+        fixed("USED").or_left_out(1),
+    ];
+    lines(&columns, rows.iter().map(row).collect(), view).join("\n")
 }
 
 /// What went, and where its work is.
@@ -59,14 +57,14 @@ fn words(of: &Value, key: &str) -> Vec<String> {
 mod tests {
     use serde_json::json;
 
-    use super::{list, removed, reviewed};
+    use super::{View, list, removed, reviewed};
 
     #[test]
     fn sandboxes_are_told_with_their_workflows() {
-        let now: jiff::Timestamp = "2026-01-02T00:00:00Z".parse().unwrap();
+        let view = View::at("2026-01-02T00:00:00Z");
         let row = json!({ "key": "3f2a9c1d0b7e4a55", "profile": "default", "domain": null, "workflows": ["a", "b"],
             "state": "stopped", "image": "x", "used_at": "2026-01-01T00:00:00Z" });
-        let told = list(&json!({ "sandboxes": [row] }), now);
+        let told = list(&json!({ "sandboxes": [row] }), view);
         let mut lines = told.lines().map(|it| it.split_whitespace().collect::<Vec<_>>());
         assert_eq!(lines.next().unwrap(), ["KEY", "PROFILE", "WORKFLOWS", "STATE", "USED"]);
         assert_eq!(lines.next().unwrap()[..5], ["3f2a9c1d0b7e4a55", "default", "a,", "b", "stopped"]);

@@ -1,10 +1,9 @@
 //! Work that was saved, and where it went.
 
-use comfy_table::{Table, presets};
-use jiff::Timestamp;
 use serde_json::Value;
 
 use super::amounts::{ago, bytes, count};
+use super::table::{self, View, fixed, flexible};
 use super::{DOUBTFUL, NAME, list_of, plain, text};
 
 /// What a removal saved, if anything.
@@ -34,20 +33,19 @@ fn left_out(item: &Value) -> String {
 }
 
 /// The saves of `saved list`.
-pub(super) fn list(answer: &Value, now: Timestamp) -> String {
+pub(super) fn list(answer: &Value, view: View) -> String {
     let saves = list_of(answer, "saves");
     if saves.is_empty() {
         return "nothing is saved".to_owned();
     }
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["SAVE", "SAVED", "SIZE", "WHAT"]);
-    for save in saves {
+    let row = |save: &Value| {
         let name = format!("{}/{}", text(save, "name"), text(save, "time"));
         let paths: Vec<String> = list_of(save, "items").iter().map(|it| text(it, "path")).collect();
         let size = bytes(save["bytes"].as_u64().unwrap_or(0));
-        table.add_row([name, ago(&when(&text(save, "time")), now), size, paths.join(" ")]);
-    }
-    table.lines().map(|it| it.trim().to_owned()).collect::<Vec<_>>().join("\n")
+        vec![name, ago(&when(&text(save, "time")), view.now), size, paths.join(" ")]
+    };
+    let columns = [fixed("SAVE"), fixed("SAVED").or_left_out(1), fixed("SIZE").or_left_out(2), flexible("WHAT")];
+    table::lines(&columns, saves.iter().map(row).collect(), view).join("\n")
 }
 
 /// The time that a directory is called by.
@@ -96,6 +94,7 @@ mod tests {
     use serde_json::json;
 
     use crate::render::bare;
+    use crate::render::table::View;
 
     #[test]
     fn a_removal_says_what_it_saved() {
@@ -110,11 +109,11 @@ mod tests {
     #[test]
     fn saves_are_a_table() {
         let save = json!({ "name": "web", "time": "20261122T101500.000Z", "bytes": 2048, "items": [{ "path": "/workspace/app" }, { "path": "/workspace" }] });
-        assert_snapshot!(super::list(&json!({ "saves": [save] }), "2026-11-22T12:15:00Z".parse().unwrap()), @r"
+        assert_snapshot!(super::list(&json!({ "saves": [save] }), View::at("2026-11-22T12:15:00Z")), @r"
         SAVE                      SAVED    SIZE   WHAT
         web/20261122T101500.000Z  2 h ago  2 KiB  /workspace/app /workspace
         ");
-        assert_snapshot!(super::list(&json!({ "saves": [] }), jiff::Timestamp::UNIX_EPOCH), @"nothing is saved");
+        assert_snapshot!(super::list(&json!({ "saves": [] }), View::at("2026-11-22T12:15:00Z")), @"nothing is saved");
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! What was kept of containers.
 
-use comfy_table::{Table, presets};
-use jiff::Timestamp;
 use serde_json::Value;
 
 use super::amounts::{ago, bytes};
+use super::table::{View, fixed, flexible, lines};
+use super::tables::used;
 use super::{DIM, NAME, facts, list_of, plain, text};
 
 /// A snapshot that was made.
@@ -27,21 +27,25 @@ pub(super) fn left_out(answer: &Value) -> Vec<String> {
 }
 
 /// The snapshots of `snapshots`.
-pub(super) fn table(answer: &Value, now: Timestamp) -> String {
+pub(super) fn table(answer: &Value, view: View) -> String {
     let rows = list_of(answer, "snapshots");
     if rows.is_empty() {
         return "no snapshots; `coracle snapshot CONTAINER NAME` makes one".to_owned();
     }
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["SNAPSHOT", "OF", "PURPOSE", "SIZE", "MADE", "USED BY"]);
-    for row in rows {
-        let cell = |key: &str| text(row, key);
+    let row = |row: &Value| {
+        let [name, container, purpose] = ["name", "container", "purpose"].map(|key| text(row, key));
         let size = bytes(row["size_bytes"].as_u64().unwrap_or(0));
-        let used = if row["in_use"] == true { "containers" } else { "nobody" };
-        let made = ago(&cell("created"), now);
-        table.add_row([cell("name"), cell("container"), cell("purpose"), size, made, used.to_owned()]);
-    }
-    table.lines().map(|it| it.trim().to_owned()).collect::<Vec<_>>().join("\n")
+        vec![name, container, purpose, size, ago(&text(row, "created"), view.now), used(row)]
+    };
+    let columns = [
+        flexible("SNAPSHOT"),
+        flexible("CONTAINER"),
+        fixed("PURPOSE").or_left_out(1),
+        fixed("SIZE"),
+        fixed("CREATED").or_left_out(2),
+        fixed("IN USE").or_left_out(3),
+    ];
+    lines(&columns, rows.iter().map(row).collect(), view).join("\n")
 }
 
 /// A snapshot that went.
@@ -56,6 +60,7 @@ mod tests {
     use serde_json::json;
 
     use crate::render::bare;
+    use crate::render::table::View;
 
     #[test]
     fn a_snapshot_says_what_it_has_and_what_not() {
@@ -75,17 +80,17 @@ mod tests {
 
     #[test]
     fn snapshots_are_a_table() {
-        let now = "2026-11-21T12:30:00Z".parse().unwrap();
+        let view = View::at("2026-11-21T12:30:00Z");
         let answer = json!({ "snapshots": [
             { "name": "base", "container": "web", "purpose": "python", "size_bytes": 1_048_576,
               "created": "2026-11-21T10:00:00Z", "in_use": true },
             { "name": "fork-012345abcdef", "container": "web", "purpose": null, "size_bytes": 1024,
               "created": "2026-11-20T12:30:00Z", "in_use": false }] });
-        assert_snapshot!(bare(&super::table(&answer, now)), @r"
+        assert_snapshot!(bare(&super::table(&answer, view)), @r"
         SNAPSHOT           OF   PURPOSE  SIZE   MADE      USED BY
         base               web  python   1 MiB  2 h ago   containers
         fork-012345abcdef  web           1 KiB  24 h ago  nobody
         ");
-        assert!(super::table(&json!({ "snapshots": [] }), now).starts_with("no snapshots"));
+        assert!(super::table(&json!({ "snapshots": [] }), view).starts_with("no snapshots"));
     }
 }

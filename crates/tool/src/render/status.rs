@@ -138,7 +138,7 @@ mod tests {
           limits   512 MiB of memory, 1024 processes
           env      A, B
           session  default
-        ✗ setup commands 0/1 commands succeeded: `x`: exit 1
+        ✗ setup commands     0/1 commands succeeded: `x`: exit 1
         ");
     }
 

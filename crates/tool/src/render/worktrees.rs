@@ -1,10 +1,10 @@
 //! Worktrees of workflows.
 
-use comfy_table::{Table, presets};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::amounts::{ago, bytes};
+use super::amounts::{ago, bytes, count};
+use super::table::{self, View, fixed, flexible};
 use super::{BAD, DIM, DOUBTFUL, GOOD, NAME, facts, list_of, plain, text};
 
 /// A worktree that is there.
@@ -79,7 +79,7 @@ pub(super) fn opened(answer: &Value) -> String {
 }
 
 /// All of them.
-pub(super) fn table(answer: &Value, now: Timestamp) -> String {
+pub(super) fn table(answer: &Value, view: View) -> String {
     let rows = list_of(answer, "worktrees");
     let stopped = list_of(answer, "stopped");
     if rows.is_empty() && stopped.is_empty() {
@@ -87,23 +87,22 @@ pub(super) fn table(answer: &Value, now: Timestamp) -> String {
     }
     let mut lines = Vec::new();
     if !rows.is_empty() {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_header([
-            "WORKFLOW",
-            "BRANCH",
-            "FROM",
-            "COMMITS",
-            "STATE",
-            "LAST COMMIT",
-        ]);
-        for row in rows {
-            let count = |key: &str| row[key].as_u64().unwrap_or(0);
-            let commits = format!("+{} -{}", count("ahead"), count("behind"));
+        let row = |row: &Value| {
+            let number = |key: &str| row[key].as_u64().unwrap_or(0);
+            let commits = format!("+{} -{}", number("ahead"), number("behind"));
             let last = row["last_commit_at"].as_i64().and_then(|it| Timestamp::from_second(it).ok());
-            let last = last.map(|it| ago(&it.to_string(), now)).unwrap_or_default();
-            table.add_row([text(row, "id"), text(row, "branch"), text(row, "base"), commits, state(row), last]);
-        }
-        lines.extend(table.lines().map(|it| it.trim().to_owned()));
+            let last = last.map(|it| ago(&it.to_string(), view.now)).unwrap_or_default();
+            vec![text(row, "id"), text(row, "branch"), text(row, "base"), commits, state(row), last]
+        };
+        let columns = [
+            flexible("WORKFLOW"),
+            flexible("BRANCH").or_left_out(1),
+            flexible("FROM").or_left_out(2),
+            fixed("COMMITS"),
+            flexible("STATE"),
+            fixed("LAST COMMIT").or_left_out(3),
+        ];
+        lines.extend(table::lines(&columns, rows.iter().map(row).collect(), view));
     }
     let names: Vec<_> = stopped.iter().map(|it| text(it, "id")).collect();
     if !names.is_empty() {
@@ -140,7 +139,8 @@ pub(super) fn diff(answer: &Value) -> String {
     };
     let omitted = list_of(answer, "omitted_files").len();
     if omitted > 0 {
-        lines.push(format!("{DIM}{omitted} files do not fit; `--max-bytes` takes more{DIM:#}"));
+        let omitted = count(omitted as u64, "more file is not shown", "more files are not shown");
+        lines.push(format!("{DIM}{omitted}; `--max-bytes` takes more{DIM:#}"));
     }
     lines.join("\n")
 }
@@ -174,7 +174,7 @@ pub(super) fn applied(answer: &Value) -> String {
     }
     match files.len() {
         0 => "nothing changed".to_owned(),
-        count => format!("{GOOD}{count} files changed{GOOD:#} in {}", text(answer, "to")),
+        some => format!("{GOOD}{} changed{GOOD:#} in {}", count(some as u64, "file", "files"), text(answer, "to")),
     }
 }
 

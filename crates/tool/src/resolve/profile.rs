@@ -123,8 +123,10 @@ fn configured(purpose: &Purpose, args: &Create, config: &Config) -> Result<Profi
     profile::of(purpose, &settings, args.amplifier_version.as_deref()).map_err(|err| match &err {
         ProfileError::Unknown { purpose, known } => {
             let known: Vec<_> = known.iter().map(Purpose::as_str).collect();
-            let hint = format!("one of {}; the person adds others as `[profiles.{purpose}]`", known.join(", "));
-            Failure::invalid("purpose", format!("there is no purpose `{purpose}`")).detail("allowed", known).hint(hint)
+            let hint = format!("choose one of {}", known.join(", "));
+            Failure::invalid("purpose", format!("there is no purpose `{purpose}`"))
+                .detail("allowed", known)
+                .hint_setting(&hint, &format!("[profiles.{purpose}]"))
         }
         ProfileError::Version(_) => Failure::invalid("amplifier_version", err.to_string()),
         ProfileError::NoImage(name) => Failure::config(format!("profiles.{name}.image"), None, err.to_string()),

@@ -116,7 +116,7 @@ fn forward(
 ) -> Result<Wanted, Failure> {
     match (asked, default, allowed) {
         (Some(true), _, false) => {
-            let message = format!("`{field}`: the person has not allowed it");
+            let message = format!("`{field}` is not allowed: `{setting}` is false");
             Err(Refused { problems: vec![Problem { rule, setting: Some(setting), value: "true".into(), message }] }
                 .into())
         }

@@ -43,8 +43,8 @@ pub(super) fn check(args: &Create, config: &Config) -> Result<(), Failure> {
     let refused = Refused { problems: rows.iter().map(problem).collect() };
     let fields: Vec<_> = rows.iter().map(|it| it.field).collect();
     let hints: Vec<_> = rows.iter().map(|it| format!("`{}`: {}", it.field, it.instead)).collect();
-    let hint = format!("{}; only the person can change `policy`", hints.join("; "));
-    Err(Failure::from(refused).detail("field", fields[0]).detail("fields", fields).hint(hint))
+    let failure = Failure::from(refused).detail("field", fields[0]).detail("fields", fields);
+    Err(failure.hint_setting(&hints.join("; "), "policy"))
 }
 
 /// What the container itself would be.

@@ -152,7 +152,7 @@ impl Containers for SandboxContainers {
         // A task of its own: a container that is being made is for the next call, if this one is withdrawn.
         let own = self.clone();
         let ready = tokio::spawn(async move { own.ready().await }).await;
-        ready.map_err(Failure::internal).and_then(|it| it).map_err(of_failure)
+        ready.map_err(Failure::internal).and_then(|it| it).map_err(|it| of_failure(it.told_to(&self.cx.reader())))
     }
 
     async fn look(&self) -> sandbox::Result<Look> {

@@ -46,15 +46,27 @@ pub(crate) struct Begun {
 
 /// The model that a task is for. Without a place to ask it, nothing is begun.
 pub(crate) fn model(cx: &Context, profile: &ProfileName, named: Option<String>) -> Result<String, Failure> {
-    if cx.config.sandbox.profile(profile).provider.is_none() {
-        let key = format!("sandbox.profiles.{profile}.provider");
-        let hint = format!("say in the configuration where models are: `{key}`, with `base_url` and `key_env`");
+    let key = format!("sandbox.profiles.{profile}.provider");
+    let own = cx.config.sandbox.profile(profile);
+    let Some(provider) = &own.provider else {
         let message = format!("the profile `{profile}` has no provider of models");
-        return Err(Failure::config(key, None, message).hint(hint));
+        return Err(Failure::config(&key, None, message).hint_only_setting("set `base_url` and `key_env` in", &key));
+    };
+    let model = named
+        .or_else(|| cx.config.worker.model.clone())
+        .ok_or_else(|| Failure::invalid("model", "is missing").hint_setting("name one", "worker.model"))?;
+    if coracle_sandbox::proxy::is_listed(&provider.models, &model)? {
+        return Ok(model);
     }
-    named.or_else(|| cx.config.worker.model.clone()).ok_or_else(|| {
-        Failure::invalid("model", "is missing").hint("name one, or set `worker.model` in the configuration")
-    })
+    // The route of the model would refuse it as well, after the sandbox has started.
+    let (shown, setting) = (model.escape_debug(), format!("{key}.models"));
+    let message = format!("the model `{shown}` is not among the `models` of the profile `{profile}`");
+    let failure = Failure::new(Code::PolicyDenied, message).detail("rule", "model").detail("value", &model);
+    let instead = match provider.models.as_slice() {
+        [] => "no model is allowed yet".to_owned(),
+        some => format!("name one of {}", some.join(", ")),
+    };
+    Err(failure.detail("setting", &setting).hint_setting(&instead, &setting))
 }
 
 /// Notes a run of that task in a worktree.
@@ -208,7 +220,7 @@ pub(crate) async fn work(
 pub(crate) async fn opened(cx: &Context, home: &Home, id: &WorkflowId) -> Result<Open, Failure> {
     if !home.worktrees.remembered(home.key.as_str())?.contains(id) {
         let failure = Failure::new(Code::WorktreeMissing, format!("There is no worktree `{id}`."));
-        return Err(failure.hint("`coracle worktree create` makes one; `coracle saved list` shows what was saved"));
+        return Err(failure.hint("`coracle worktree create` makes one, `coracle worktree list` shows them, and `coracle saved list` what was saved"));
     }
     home.open(cx).await
 }

@@ -83,7 +83,7 @@ pub(crate) async fn call(entry: &ToolEntry, cx: &Context, object: Map<String, Va
     let begun = Instant::now();
     let said = match ready(entry, cx, &object) {
         Ok((args, workspace)) => (entry.call)(entry.name, args, workspace, cx.clone()).await,
-        Err(failure) => entry.refused(&failure),
+        Err(failure) => entry.refused(&failure.told_to(&cx.reader())),
     };
     events::called(cx, entry, &object, (&said, begun.elapsed()));
     said

@@ -142,6 +142,8 @@ impl SessionContainers {
         let way_out = planned.way_out.get_or_try_init(|| WayOut::of(cx, role, planned.user)).await?;
         let plan = |_| async move {
             kept.backoff.check()?;
+            let what = if role == Role::Run { "snippets" } else { "the session" };
+            cx.progress.message(format!("making the container of {what}")).await;
             // Rare and large: not in every call's future.
             Box::pin(super::upkeep::recover(cx, &kept.rooms)).await;
             let sockets = way_out.as_ref().map(WayOut::sockets).transpose()?.flatten();
@@ -208,7 +210,7 @@ impl Sessions for SessionContainers {
             // A task of its own: a container that is being made is for the next call, if this one is withdrawn.
             Poll::Pending => tokio::spawn(ready).await.map_err(Failure::internal).and_then(|it| it),
         };
-        ready.map_err(|it| Box::new(of_failure(it)))
+        ready.map_err(|it| Box::new(of_failure(it.told_to(&self.cx.reader()))))
     }
 
     async fn held(&self, role: Role) -> Option<Link> {
@@ -222,7 +224,7 @@ impl Sessions for SessionContainers {
     async fn discard(&self, role: Role, reason: Reason) -> Result<(), Box<workspace::Failure>> {
         let (cx, room) = (&self.cx, (&self.cx.session, room_role(role)));
         let discarded = self.kept.rooms.discard(cx, room, (None, lifecycle_reason(reason))).await;
-        discarded.map_err(|err| Box::new(of_failure(room_failure(err))))
+        discarded.map_err(|err| Box::new(of_failure(room_failure(err).told_to(&self.cx.reader()))))
     }
 }
 

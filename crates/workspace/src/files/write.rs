@@ -26,7 +26,7 @@ pub struct WriteFile {
     /// `create`, `overwrite` or `append`.
     #[schemars(with = "Option<String>", extend("default" = "create", "enum" = ["create", "overwrite", "append"]))]
     pub mode: Option<Mode>,
-    /// How `content` is written: `utf-8` or `base64`.
+    /// Encoding of `content`: `utf-8` or `base64`.
     #[schemars(with = "Option<String>", extend("default" = "utf-8", "enum" = ["utf-8", "base64"]))]
     pub encoding: Option<Encoding>,
     /// The file can be run as a program.

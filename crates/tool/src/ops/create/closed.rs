@@ -32,9 +32,10 @@ pub(super) async fn image(cx: &Context, ready: &Ready, imaged: Imaged) -> Result
         return Err(Failure::new(Code::BaseImageBuildFailed, format!("the image could not be made: {why}"))
             .detail("log", log)
             .detail("setting", "security.network")
-            .hint(
-                "under `strict` packages are in the image or nowhere. Images fetch them where the person sets \
-                 `security.network = \"open\"`, which gives this container no network; or name an image that has them",
+            .hint_setting(
+                "under `strict` packages come with the image alone: name an image that has them, or let image builds \
+                 fetch them with `security.network = \"open\"`, which gives this container no network",
+                "security.network",
             ));
     }
     let asked = tools::Imaged { image: imaged.image.clone(), reference: imaged.reference.to_string() };

@@ -206,7 +206,7 @@ impl<'c, 'a> Kitchen<'c, 'a> {
 
     /// A cached image that should have been made anew.
     fn old(self, cached: Cached, why: &str) -> Imaged {
-        let warning = format!("{} is of {}, and could not be made anew: {why}", cached.reference, cached.created);
+        let warning = format!("{} is of {:.0}, and could not be rebuilt: {why}", cached.reference, cached.created);
         self.kept(cached, ImageSource::Cache, vec![Warning::new("old_cache", warning)])
     }
 

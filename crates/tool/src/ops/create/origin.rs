@@ -183,7 +183,7 @@ impl Had {
         let it = &self.snapshot;
         let detail = match &self.forked {
             Some(forked) => format!("{}, made of `{}` as it is", it.reference, forked.from),
-            None => format!("{} of `{}`, kept {}", it.reference, it.of.container, it.created),
+            None => format!("{} of `{}`, kept {:.0}", it.reference, it.of.container, it.created),
         };
         let probe = "the engine has the image under the id that the container is made from";
         Imaged {

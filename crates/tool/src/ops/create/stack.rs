@@ -78,7 +78,10 @@ fn unreadable(err: Error) -> Failure {
         Error::Unsupported { capability: Capability::Compose, engine } => {
             Failure::new(Code::ComposeUnavailable, format!("{engine} has no Compose of version 2.20 or later here"))
                 .detail("needs", "2.20")
-                .hint("the person runs `coracle setup`, or installs the package `docker-compose-plugin`; leave the stack out meanwhile")
+                .hint_for(
+                    "leave the stack out, or ask the person to run `coracle setup`, which installs Compose",
+                    "run `coracle setup`, or install the package `docker-compose-plugin`",
+                )
         }
         Error::Engine { excerpt, .. } => {
             let last = excerpt.as_str().lines().last().unwrap_or("it did not say why").to_owned();

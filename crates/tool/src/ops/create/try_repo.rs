@@ -71,6 +71,7 @@ pub(super) async fn copied(
             limits: CopyLimits { max_bytes: cx.config.copy.max_bytes.0, max_entries: cx.config.copy.max_entries },
             protected: Vec::new(),
             scratch: cx.state()?.scratch(),
+            meter: coracle_lifecycle::CopyMeter::default(),
         };
         Ok::<_, Failure>(copy_in(found, copy).await?)
     };

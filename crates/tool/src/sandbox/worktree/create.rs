@@ -92,8 +92,10 @@ async fn ready(
     ask: CreateAsk,
 ) -> Result<(Repo, Worktree, Option<Told>), Failure> {
     let open = home.open(cx).await?;
+    cx.progress.message("bringing the repository into the sandbox").await;
     let repository =
         cx.unless_cancelled(async { Ok(Box::pin(home.worktrees.setup_repo(&open.inside, &setup)).await?) }).await?;
+    cx.progress.message("making the worktree").await;
     let mut worktree = Box::pin(home.worktrees.create(&open.inside, &ask)).await?;
     worktree.warnings.extend(open.warnings());
     worktree.warnings.extend(home.git_identity.warning());

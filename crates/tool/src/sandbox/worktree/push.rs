@@ -29,6 +29,7 @@ impl Operation for Push {
 
     async fn run(self, cx: &Context) -> Result<Pushed, Failure> {
         let (home, open) = open(cx, self.profile, &self.workflow).await?;
+        cx.progress.message("pushing the branch from this host").await;
         let ask = PushAsk { branch: None, force_with_lease: self.force_with_lease.unwrap_or(false) };
         cx.unless_cancelled(async { Ok(Box::pin(home.worktrees.push(&open.inside, &self.workflow.0, &ask)).await?) })
             .await

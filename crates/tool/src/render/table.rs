@@ -1,0 +1,183 @@
+//! Rows in columns, as wide as the terminal: what is too wide is shortened with `…`, and no row goes on in a second line.
+
+use std::io::IsTerminal as _;
+
+use comfy_table::{Table, presets};
+use jiff::Timestamp;
+
+/// A column is shortened to no less than this.
+const NARROWEST: usize = 8;
+
+/// What a text is made for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View {
+    /// When it is read.
+    pub(super) now: Timestamp,
+    /// Columns of the terminal; none in a pipe, where nothing is cut.
+    width: Option<usize>,
+}
+
+impl View {
+    /// For standard output, now.
+    pub(crate) fn of_stdout() -> Self {
+        let stdout = std::io::stdout();
+        let size = stdout.is_terminal().then(|| rustix::termios::tcgetwinsize(&stdout).ok()).flatten();
+        let width = size.map(|it| usize::from(it.ws_col)).filter(|it| *it > 0);
+        Self { now: Timestamp::now(), width }
+    }
+
+    /// As a pipe gets it at that time.
+    #[cfg(test)]
+    pub(super) fn at(now: &str) -> Self {
+        Self { now: now.parse().unwrap(), width: None }
+    }
+
+    /// The same on a terminal.
+    #[cfg(test)]
+    pub(super) fn wide(self, width: usize) -> Self {
+        Self { width: Some(width), ..self }
+    }
+}
+
+/// A column: its head, and what becomes of it where there is no room.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Column {
+    head: &'static str,
+    /// It may be shortened.
+    gives: bool,
+    /// It is left out before others are; 0 is never.
+    leaves: u8,
+}
+
+/// A column that stays as it is.
+pub(super) const fn fixed(head: &'static str) -> Column {
+    Column { head, gives: false, leaves: 0 }
+}
+
+/// One that is shortened where there is no room.
+pub(super) const fn flexible(head: &'static str) -> Column {
+    Column { head, gives: true, leaves: 0 }
+}
+
+impl Column {
+    /// It is left out where there is no room even for short cells, those with the highest number first.
+    pub(super) const fn or_left_out(self, order: u8) -> Self {
+        Self { leaves: order, ..self }
+    }
+}
+
+/// The lines of a table.
+pub(super) fn lines(columns: &[Column], rows: Vec<Vec<String>>, view: View) -> Vec<String> {
+    let (mut columns, mut rows) = (columns.to_vec(), rows);
+    if let Some(width) = view.width {
+        fit(&mut columns, &mut rows, width);
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(columns.iter().map(|it| it.head));
+    for row in rows {
+        table.add_row(row);
+    }
+    table.lines().map(|it| it.strip_prefix(' ').unwrap_or(&it).trim_end().to_owned()).collect()
+}
+
+fn fit(columns: &mut Vec<Column>, rows: &mut [Vec<String>], width: usize) {
+    // A column without a value tells nothing.
+    while let Some(at) =
+        (0..columns.len()).find(|at| columns[*at].leaves > 0 && rows.iter().all(|it| it[*at].is_empty()))
+    {
+        leave_out(columns, rows, at);
+    }
+    loop {
+        let mut widths: Vec<usize> = (0..columns.len()).map(|at| widest(columns, rows, at)).collect();
+        while needed(&widths) > width {
+            let gives = (0..columns.len()).filter(|at| columns[*at].gives && widths[*at] > least(&columns[*at]));
+            let Some(at) = gives.max_by_key(|at| widths[*at]) else { break };
+            widths[at] -= 1;
+        }
+        let leaves = (0..columns.len()).filter(|at| columns[*at].leaves > 0).max_by_key(|at| columns[*at].leaves);
+        match leaves.filter(|_| needed(&widths) > width) {
+            Some(at) => leave_out(columns, rows, at),
+            None => return shorten(rows, &widths),
+        }
+    }
+}
+
+fn least(column: &Column) -> usize {
+    NARROWEST.max(column.head.len())
+}
+
+fn leave_out(columns: &mut Vec<Column>, rows: &mut [Vec<String>], at: usize) {
+    columns.remove(at);
+    for row in rows {
+        row.remove(at);
+    }
+}
+
+fn widest(columns: &[Column], rows: &[Vec<String>], at: usize) -> usize {
+    rows.iter().map(|it| length(&it[at])).chain([columns[at].head.len()]).max().unwrap_or(0)
+}
+
+/// With two blanks between columns.
+fn needed(widths: &[usize]) -> usize {
+    widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1)
+}
+
+fn length(cell: &str) -> usize {
+    anstream::adapter::strip_str(cell).to_string().chars().count()
+}
+
+fn shorten(rows: &mut [Vec<String>], widths: &[usize]) {
+    for row in rows {
+        for (cell, width) in row.iter_mut().zip(widths) {
+            if length(cell) > *width {
+                let plain = anstream::adapter::strip_str(cell).to_string();
+                *cell = plain.chars().take(width.saturating_sub(1)).chain(['…']).collect();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Column, View, fixed, flexible, lines};
+
+    const COLUMNS: [Column; 4] =
+        [fixed("NAME"), flexible("IMAGE"), flexible("PORTS").or_left_out(1), fixed("SESSION").or_left_out(2)];
+
+    fn check(width: usize) -> String {
+        let row =
+            |name: &str, image: &str, ports: &str| vec![name.into(), image.into(), ports.into(), "default".into()];
+        let rows = vec![
+            row("web", "registry.example.org/team/web-application:2026-11", "127.0.0.1:8080 -> 80"),
+            row("database", "postgres:16", ""),
+        ];
+        lines(&COLUMNS, rows, View::at("2026-11-22T12:00:00Z").wide(width)).join("\n")
+    }
+
+    #[test]
+    fn rows_are_no_wider_than_the_terminal() {
+        for width in [40, 60, 80, 125, 200] {
+            let text = check(width);
+            assert!(text.lines().all(|it| it.chars().count() <= width), "{width}:\n{text}");
+            assert_eq!(text.lines().count(), 3, "{width}:\n{text}");
+        }
+        insta::assert_snapshot!(check(200), @"");
+        insta::assert_snapshot!(check(60), @"");
+        insta::assert_snapshot!(check(30), @"");
+    }
+
+    #[test]
+    fn a_pipe_gets_every_column_whole() {
+        let rows = vec![vec!["a".to_owned(), "x".repeat(300), String::new(), "s".to_owned()]];
+        let text = lines(&COLUMNS, rows, View::at("2026-11-22T12:00:00Z")).join("\n");
+        assert!(text.contains(&"x".repeat(300)) && text.contains("PORTS"), "{text}");
+    }
+
+    #[test]
+    fn colours_count_for_nothing() {
+        let rows =
+            vec![vec!["a".to_owned(), format!("\u{1b}[31m{}\u{1b}[0m", "x".repeat(8)), String::new(), "s".to_owned()]];
+        let text = lines(&COLUMNS, rows, View::at("2026-11-22T12:00:00Z").wide(30)).join("\n");
+        assert!(text.contains("xxxxxxxx") && !text.contains('…'), "{text}");
+    }
+}

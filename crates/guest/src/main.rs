@@ -8,7 +8,7 @@ use std::time::Duration;
 use coracle_guest::init::Left;
 use coracle_guest::wire::LEFT_ALONE;
 
-const USAGE: &str = "usage: coracle-guest init [--lifeline=SECONDS] | connect | shell PROGRAM | port [ADDRESS:]PORT | \
+const USAGE: &str = "usage: coracle-guest init [--lifeline=SECONDS] | connect | shell PROGRAM [WORDS…] | port [ADDRESS:]PORT | \
     pipe [ADDRESS:]PORT | git-credential ACT | sweep SINCE WITHIN DIR… | env | version";
 
 fn main() -> ExitCode {
@@ -23,7 +23,9 @@ fn main() -> ExitCode {
             None => Err(std::io::Error::other(USAGE)),
         },
         ["connect"] => run(coracle_guest::init::connect()),
-        ["shell", program] => coracle_guest::shell::shell(program, &environment()).map(|never| match never {}),
+        ["shell", program, more @ ..] => {
+            coracle_guest::shell::shell(program, more, &environment()).map(|never| match never {})
+        }
         ["port", port] => run(coracle_guest::port::port(port)),
         ["pipe", port] => run(coracle_guest::pipe::pipe(port)),
         ["sweep", since_ms, within_ms, roots @ ..] => match coracle_guest::sweep::sweep(since_ms, within_ms, roots) {

@@ -71,11 +71,12 @@ fn said(stream: &UnixStream, container: &Container, supervisor: &Supervisor) -> 
     Some(said)
 }
 
-/// Asks for the environment, and becomes the shell. `own` is what the engine gave, which knows the kind of the terminal.
+/// Asks for the environment, and becomes the program with its further words: a shell, or a command on a person's terminal.
+/// `own` is what the engine gave, which knows the kind of the terminal.
 ///
 /// # Errors
-/// PID 1 is no guest or tells nothing; there is no such shell.
-pub fn shell(program: &str, own: &[Vec<u8>]) -> io::Result<Infallible> {
+/// PID 1 is no guest or tells nothing; there is no such program.
+pub fn shell(program: &str, more: &[&str], own: &[Vec<u8>]) -> io::Result<Infallible> {
     // Variables pass through this memory. A program that is executed makes it readable to its own user again.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let mut environment = ask()?;
@@ -83,7 +84,8 @@ pub fn shell(program: &str, own: &[Vec<u8>]) -> io::Result<Infallible> {
         let kind = value(own, b"TERM").unwrap_or(b"xterm-256color");
         environment.push([b"TERM=", kind].concat());
     }
-    let program = Program::words(vec![program.as_bytes().to_vec()], environment)?;
+    let words = [program].iter().chain(more).map(|it| it.as_bytes().to_vec()).collect();
+    let program = Program::words(words, environment)?;
     let name = program.words[0].clone();
     let error = start::replace(program, &Filter::new());
     Err(io::Error::new(error.kind(), format!("cannot run `{}`: {error}", name.to_string_lossy())))

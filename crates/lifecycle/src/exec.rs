@@ -118,26 +118,55 @@ pub fn guest_shell((container, user): (&str, Ids), workdir: &str, shell: &str) -
     ["exec", "-it", "--user", &user, "--workdir", workdir, container, GUEST, "shell", shell].map(String::from).into()
 }
 
+/// A program on a person's terminal.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OnTerminal<'a> {
+    /// As root, in place of the exec user.
+    pub as_root: bool,
+    /// Its words; without any it is the shell.
+    pub words: &'a [String],
+    /// Where, in place of the container's own place.
+    pub workdir: Option<&'a ContainerPath>,
+    /// The kind of the terminal; the engine's own when missing.
+    pub kind: Option<&'a str>,
+}
+
 /// The words that open a shell in a container, without the engine's program itself. A guest tells the shell its
 /// environment, so that no value stands on a command line; where there is none, the words have all of them.
 ///
 /// # Errors
 /// As [`session`].
 pub fn hint(found: &Found, as_root: bool) -> Result<Hint> {
+    on_terminal(found, &OnTerminal { as_root, ..OnTerminal::default() })
+}
+
+/// The same for any program.
+///
+/// # Errors
+/// As [`session`].
+pub fn on_terminal(found: &Found, ask: &OnTerminal<'_>) -> Result<Hint> {
+    let OnTerminal { as_root, words: program, workdir: place, kind } = *ask;
     if as_root {
         may_be_root(&found.record)?;
     }
     let shell = found.record.shell.as_ref().map_or("/bin/sh", ContainerPath::as_str).to_owned();
+    let (first, rest) = program.split_first().map_or((&shell, &[][..]), |it| it);
+    let kind = kind.map(|it| format!("--env=TERM={it}"));
     if found.record.guest.is_some() {
         let Session { user, workdir, .. } = guided_session(&found.record, as_root)?;
-        let words = guest_shell((found.record.name.as_str(), user), workdir.as_str(), &shell);
+        let workdir = place.unwrap_or(&workdir);
+        let mut words = guest_shell((found.record.name.as_str(), user), workdir.as_str(), first);
+        words.splice(1..1, kind);
+        words.extend(rest.iter().cloned());
         return Ok(Hint { words, shell, user });
     }
     let session = session(found, as_root)?;
     let mut words: Vec<String> = ["exec", "--interactive", "--tty"].map(String::from).into();
     words.push(format!("--user={}", session.user));
-    words.push(format!("--workdir={}", session.workdir));
+    words.push(format!("--workdir={}", place.unwrap_or(&session.workdir)));
+    words.extend(kind);
     words.extend(session.env.iter().map(|(name, value)| format!("--env={name}={value}")));
-    words.extend([found.record.name.to_string(), shell.clone()]);
+    words.extend([found.record.name.to_string(), first.clone()]);
+    words.extend(rest.iter().cloned());
     Ok(Hint { words, shell, user: session.user })
 }

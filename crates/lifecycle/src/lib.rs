@@ -50,7 +50,7 @@ pub use copy::{Copied, CopyAmount, CopyLimits, CopyMeter, CopyRequest, copy_in, 
 pub use create::{Draft, Making, begin, fresh_name};
 pub use destroy::{Destroyed, Removing, Saving, destroy};
 pub use error::{Error, Kind, Result};
-pub use exec::{Hint, Session, guest_shell, guided_session, hint, may_be_root, session};
+pub use exec::{Hint, OnTerminal, Session, guest_shell, guided_session, hint, may_be_root, on_terminal, session};
 pub use find::{Engines, Found, at_hand, find};
 pub use guest::{GuestProgram, GuestRecord, Links};
 pub use health::{Check, Patience, Probe, Tried, Waited, wait_healthy};

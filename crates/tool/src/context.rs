@@ -43,6 +43,8 @@ pub struct Context {
     pub progress: Progress,
     /// Tools that the agent gets.
     pub toolsets: Arc<[Toolset]>,
+    /// A path outside the allowed directories that the person at the terminal lets this one copy have.
+    consented: Option<Arc<PathBuf>>,
     state: Result<Arc<StateDir>, Arc<Failure>>,
     store: Arc<OnceLock<Store>>,
     links: Links,
@@ -107,6 +109,7 @@ impl Context {
             cancel: CancellationToken::new(),
             progress: Progress::none(),
             toolsets,
+            consented: None,
             state,
             store: Arc::default(),
             rooms: Arc::default(),
@@ -164,7 +167,20 @@ impl Context {
     /// # Errors
     /// Those of [`Context::state`].
     pub fn policy(&self) -> Result<Policy, Failure> {
-        Ok(config::policy(&self.config, &self.host, self.state()?))
+        let mut policy = config::policy(&self.config, &self.host, self.state()?);
+        policy.allow_roots.extend(self.consented.iter().map(|it| it.to_path_buf()));
+        Ok(policy)
+    }
+
+    /// The same process, for one copy of a path that the person has let it have.
+    #[must_use]
+    pub(crate) fn with_consent(self, path: PathBuf) -> Self {
+        Self { consented: Some(Arc::new(path)), ..self }
+    }
+
+    /// Whether the person has let this call go beyond the allowed directories.
+    pub(crate) fn has_consent(&self) -> bool {
+        self.consented.is_some()
     }
 
     /// Who reads the answers of this process.

@@ -1,6 +1,7 @@
 //! Answers as text for people. Colours go to terminals only, and never where `NO_COLOR` is set.
 
 pub(crate) mod amounts;
+mod audit;
 mod changes;
 mod done;
 mod jobs;
@@ -85,6 +86,9 @@ pub(crate) fn worktree(verb: &str, answer: &Value) -> String {
 /// The answer of `coracle start` or `coracle adopt`.
 pub(crate) fn yours(verb: &str, answer: &Value) -> String {
     let name = text(answer, "container");
+    if verb == "stop" {
+        return stopped(&name, answer);
+    }
     if verb == "start" {
         return if answer["started"] == true { format!("{name} runs again") } else { format!("{name} runs already") };
     }
@@ -95,6 +99,20 @@ pub(crate) fn yours(verb: &str, answer: &Value) -> String {
         "{name} can be used now, by everyone who may use your session{mounts}; `coracle destroy {name}` only removes it \
          from Coracle's list"
     )
+}
+
+fn stopped(name: &str, answer: &Value) -> String {
+    if answer["stopped"] != true {
+        return format!("{name} is stopped already");
+    }
+    let jobs = answer["jobs_ended"].as_u64().unwrap_or(0);
+    let jobs = if jobs == 0 { String::new() } else { format!("; {} ended", amounts::count(jobs, "job", "jobs")) };
+    format!("{name} is stopped{jobs}; `coracle start {name}` starts it again, with its files")
+}
+
+/// The answer of `coracle audit log`.
+pub(crate) fn audit_log(answer: &Value) -> String {
+    audit::log(answer)
 }
 
 /// The answer of `coracle audit verify`.

@@ -4,6 +4,7 @@
 //! **Invariant:** no line holds the value of a variable, an input or a file; commands stand by digest and first word.
 
 mod line;
+mod log;
 mod trail;
 mod verify;
 
@@ -11,6 +12,7 @@ use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
+pub(crate) use self::log::{Acts, LogFilter};
 pub(crate) use self::verify::{Broken, Verified, verify};
 use crate::context::{Context, Mouth};
 use crate::failure::Failure;
@@ -39,9 +41,12 @@ pub(crate) async fn intent(cx: &Context, op: &str, args: &Map<String, Value>) ->
         "op_id": coracle_runtime::random_hex::<8>(),
         "op": op,
         "container": args.get("container").or_else(|| args.get("name")).map(line::value),
-        "policy": "standard",
+        "policy": if cx.config.is_strict() { "strict" } else { "standard" },
     });
-    let Value::Object(fields) = fields else { return Err(Failure::internal("an audit line is no object")) };
+    let Value::Object(mut fields) = fields else { return Err(Failure::internal("an audit line is no object")) };
+    if cx.has_consent() {
+        fields.insert("allowed_by".into(), "person".into());
+    }
     let trail = trail::Trail::new(cx.state()?.audit());
     let line = with(
         &fields,

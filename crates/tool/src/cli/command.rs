@@ -7,7 +7,8 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser, Value
 use clap::{Arg, ArgAction, Command, value_parser};
 use serde_json::Value;
 
-use super::{help, short, worktree};
+use super::{audit, copy, help, logs, operation, short, worktree};
+use crate::args::Seconds;
 use crate::config::Engine;
 use crate::op::Entry;
 use crate::schema::Arguments;
@@ -27,12 +28,24 @@ pub(super) fn word(name: &str) -> String {
     name.replace('_', "-")
 }
 
+/// What people who know other tools type for an operation.
+fn alias(operation: &str) -> Option<&'static str> {
+    match operation {
+        "list" => Some("ps"),
+        "destroy" => Some("rm"),
+        _ => None,
+    }
+}
+
 /// The whole command line.
 ///
 /// `words` are those of the person: an operation that none of them names gets no options, since making them for all takes
 /// longer than most calls.
 pub(super) fn command(table: &[Entry], words: &[OsString]) -> Command {
-    let named = |entry: &Entry| words.iter().any(|it| *it == *word(entry.name));
+    let named = |entry: &Entry| {
+        let alias = alias(entry.name);
+        words.iter().any(|it| *it == *word(entry.name) || alias.is_some_and(|alias| *it == *alias))
+    };
     let one = table.iter().any(named) && !words.iter().any(|it| it == "help");
 
     let mut root = Command::new("coracle")
@@ -43,14 +56,19 @@ pub(super) fn command(table: &[Entry], words: &[OsString]) -> Command {
         .args(global())
         .after_help(help::ROOT);
     let row = |entry: &Entry| {
-        if one && !named(entry) {
+        let command = if one && !named(entry) {
             Command::new(word(entry.name))
         } else {
-            with_more(callable(entry.name, &format!("coracle {}", word(entry.name)), &entry.arguments()))
-        }
+            let start = format!("coracle {}", word(entry.name));
+            let command = with_more(callable(entry.name, &start, &entry.arguments()));
+            operation::with_own_options(entry.name, command)
+        };
+        command.visible_aliases(alias(entry.name))
     };
     let others = [
         shell(),
+        logs::command(),
+        copy::command(),
         workspace(words),
         run(),
         worktree::command(words),
@@ -61,7 +79,7 @@ pub(super) fn command(table: &[Entry], words: &[OsString]) -> Command {
         call(),
         mcp(),
     ];
-    for command in table.iter().map(row).chain(others).chain([start(), adopt(), audit()]) {
+    for command in table.iter().map(row).chain(others).chain([start(), stop(), adopt(), audit::command()]) {
         let word = command.get_name().to_owned();
         root = root.subcommand(command.display_order(help::order(&word)).after_help(help::examples(&word)));
     }
@@ -112,7 +130,10 @@ pub(super) fn option(name: &'static str, value: &'static str, help: &'static str
 fn shell() -> Command {
     let name = Arg::new("name").value_name("CONTAINER").required(true).help("Its name, or an id of at least 12 digits");
     let root = Arg::new("as-root").long("as-root").action(ArgAction::SetTrue).help("As root inside");
-    Command::new("shell").about("Open a shell in a container").args([name, root])
+    let words = Arg::new(COMMAND).value_name("WORDS").last(true).num_args(1..);
+    let words = words.help("A program and its words, run in place of the shell");
+    let about = "Open a shell in a container, or run a command there on your terminal";
+    Command::new("shell").about(about).args([name, root, words])
 }
 
 fn saved() -> Command {
@@ -131,6 +152,13 @@ fn start() -> Command {
     of_container("start", "Start a container of yours that has stopped")
 }
 
+fn stop() -> Command {
+    let time =
+        option("time", "TIME", "Seconds (or `90s`) for its processes to end by themselves [default: `exec.grace`]");
+    let time = time.short('t').value_parser(|it: &str| Seconds::parse(it).ok_or("it is neither `90s` nor a number"));
+    of_container("stop", "Stop a container of yours; its files stay, and `start` starts it again").arg(time)
+}
+
 fn adopt() -> Command {
     of_container("adopt", "Use a running container that Coracle did not make")
 }
@@ -139,12 +167,6 @@ fn of_container(word: &'static str, about: &'static str) -> Command {
     let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
     let name = Arg::new("name").value_name("CONTAINER").required(true).help("Its name, or an id of at least 12 digits");
     Command::new(word).about(about).args([name, json])
-}
-
-fn audit() -> Command {
-    let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
-    let verify = Command::new("verify").about("Check that no line was changed or taken away").arg(json);
-    Command::new("audit").about("The trail of what was done").subcommand_required(true).subcommand(verify)
 }
 
 fn setup() -> Command {
@@ -301,11 +323,11 @@ pub(super) fn as_word(name: &str) -> String {
     format!(" {name}")
 }
 
-/// Fields that can stand as bare words: required ones, but flags cannot, and a container, snapshot or source also where it may be
-/// left out.
+/// Fields that can stand as bare words: required ones, but flags cannot, and a container, snapshot, source or path also where it
+/// may be left out.
 pub(super) fn words(arguments: &Arguments) -> impl Iterator<Item = &String> {
     let required = arguments.required.iter().filter(|it| !is(&arguments.properties[*it], "boolean"));
-    let named = |it: &str| ["container", "snapshot", "source"].contains(&it);
+    let named = |it: &str| ["container", "snapshot", "source", "path"].contains(&it);
     let free = move |it: &&String| named(it) && !arguments.required.contains(it);
     required.chain(arguments.properties.keys().filter(free))
 }

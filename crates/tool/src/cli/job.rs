@@ -49,7 +49,7 @@ fn print(bytes: &[u8], terminal: bool) -> bool {
 }
 
 /// The exit code of `job-wait`: scripts ask whether what they waited for came, or how the job ended.
-fn status(call: &Value, answer: &Map<String, Value>) -> u8 {
+pub(super) fn status(call: &Value, answer: &Map<String, Value>) -> u8 {
     let code = answer.get("exit_code").and_then(Value::as_u64).and_then(|it| u8::try_from(it).ok());
     match text(answer, "reason") {
         "timeout" => TIMED_OUT,

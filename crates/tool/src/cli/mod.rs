@@ -3,8 +3,12 @@
 mod audit;
 mod collect;
 mod command;
+mod consent;
+mod copy;
 mod help;
 mod job;
+mod logs;
+mod operation;
 mod packages;
 mod phrase;
 mod present;
@@ -20,6 +24,7 @@ mod tool;
 mod trust;
 mod worker;
 mod worktree;
+mod written;
 mod wrong;
 mod yours;
 
@@ -30,20 +35,17 @@ use std::process::ExitCode;
 use clap::ArgMatches;
 use serde_json::{Map, Value};
 
+use self::operation::operation;
 use crate::call::{self, Call};
 use crate::config::{Config, Engine};
 use crate::context::{Context, Mouth, Options};
 use crate::failure::{Code, Failure};
 use crate::host::Host;
-use crate::op::{Entry, Input};
 use crate::tools::Toolset;
 use crate::{mcp, mouth, ops, render, setup};
 
 /// Exit code of a command line that says nothing we know.
 const NOT_UNDERSTOOD: u8 = 2;
-
-/// Exit code of what Ctrl-C ended.
-const INTERRUPTED: u8 = 130;
 
 /// The program: reads the command line, and does what it says.
 #[must_use]
@@ -125,7 +127,9 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
         }
         "saved" => saved::run(matches, host, &options).await,
         "audit" => audit::run(matches, host, &options).await,
-        "start" | "adopt" => yours::run(name, matches, host, &options).await,
+        "start" | "stop" | "adopt" => yours::run(name, matches, host, &options).await,
+        "logs" => logs::run(matches, host, &options).await,
+        copy::CP => copy::run(matches, host, &options).await,
         "workspace" => tool::workspace(matches, host, &options).await,
         "run" => match matches.subcommand() {
             Some((command::PACKAGES, matches)) => packages::run(matches, host, &options).await,
@@ -141,6 +145,10 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
         "shell" => match shell::run(matches, host, &options).await {
             Ok(never) => match never {},
             Err(failure) => told(&failure),
+        },
+        "exec" if matches.get_flag(operation::TERMINAL) => match shell::exec(matches, host, &options).await {
+            Ok(never) => match never {},
+            Err(failure) => operation::not_run(&failure),
         },
         _ => match ops::ALL.iter().find(|it| command::word(it.name) == name) {
             Some(entry) => operation((ops::ALL, entry), matches, host, &options).await,
@@ -176,36 +184,6 @@ fn open_configured(host: Host, options: &Options) -> Result<Context, Failure> {
     }
 }
 
-async fn operation(
-    (table, entry): (&'static [Entry], &Entry),
-    matches: &ArgMatches,
-    host: Host,
-    options: &Options,
-) -> ExitCode {
-    let mut object = collect::object(entry, matches);
-    let mut present = present::Present::new(&host);
-    let json = matches.get_flag("json");
-    if !json {
-        job::as_bytes(entry, &mut object);
-    }
-    let opened = match open(host, options) {
-        Ok(cx) => stdin::give(entry, &mut object, cx).await,
-        Err(failure) => Err(failure),
-    };
-    let call = Value::Object(object.clone());
-    let cx = match opened {
-        Ok(cx) => cx,
-        Err(failure) if json => return finish(&failure.answer(Some(entry.name))),
-        Err(failure) => return present.end(entry, call, &failure.answer(Some(entry.name))),
-    };
-    if json {
-        return finish(&mouth::drive_one_of(table, &cx, Input::Object(object), None).await);
-    }
-    let mut hear = |event| present.hear(event, &cx.cancel);
-    let answer = mouth::drive_one_of(table, &cx, Input::Object(object), Some(&mut hear)).await;
-    present.end(entry, call, &answer)
-}
-
 /// The same object as `call` prints.
 fn finish(answer: &Map<String, Value>) -> ExitCode {
     render::print(&Value::Object(answer.clone()).to_string());
@@ -218,5 +196,5 @@ fn code(result: Result<(), Failure>) -> ExitCode {
 
 fn told(failure: &Failure) -> ExitCode {
     phrase::complain(failure);
-    if failure.code == Code::Cancelled { ExitCode::from(INTERRUPTED) } else { ExitCode::FAILURE }
+    if failure.code == Code::Cancelled { ExitCode::from(mouth::interrupted_code()) } else { ExitCode::FAILURE }
 }

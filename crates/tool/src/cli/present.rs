@@ -74,6 +74,11 @@ impl Present {
         }
     }
 
+    /// Takes what is under way off the screen.
+    pub(super) fn clear(&mut self) {
+        self.reporter.clear();
+    }
+
     /// Shows the answer. A command's own exit code becomes ours.
     pub(super) fn end(mut self, entry: &Entry, call: Value, answer: &Map<String, Value>) -> ExitCode {
         self.reporter.clear();
@@ -131,7 +136,7 @@ impl Present {
 /// The exit code of a call that was not carried out.
 fn status(operation: &str, code: &str) -> ExitCode {
     ExitCode::from(match code {
-        "cancelled" => super::INTERRUPTED,
+        "cancelled" => crate::mouth::interrupted_code(),
         "missing_field" => 2,
         // Other codes are those of a command.
         _ if ["exec", "job_wait"].contains(&operation) => NOT_RUN,

@@ -23,13 +23,18 @@ const MAX_BYTES: u64 = 4 << 20;
 /// A writer that takes longer has perhaps nothing to write and does not say so.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Gives standard input to an operation that takes some, unless it was given by an option.
-pub(super) async fn give(entry: &Entry, object: &mut Map<String, Value>, cx: Context) -> Result<Context, Failure> {
+/// Gives standard input to an operation that takes some, unless it was given by an option. An interactive command gets
+/// whatever it is.
+pub(super) async fn give(
+    entry: &Entry,
+    object: &mut Map<String, Value>,
+    (cx, interactive): (Context, bool),
+) -> Result<Context, Failure> {
     let given = object.contains_key("stdin") || object.contains_key("stdin_base64");
     if given || entry.name != "exec" {
         return read(entry, object, &cx).await.map(|()| cx);
     }
-    Ok(if is_data() { cx.with_input(Input::Stream(Box::new(tokio::io::stdin()))) } else { cx })
+    Ok(if interactive || is_data() { cx.with_input(Input::Stream(Box::new(tokio::io::stdin()))) } else { cx })
 }
 
 async fn read(entry: &Entry, object: &mut Map<String, Value>, cx: &Context) -> Result<(), Failure> {

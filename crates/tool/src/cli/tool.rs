@@ -10,7 +10,7 @@ use coracle_workspace::RunCode;
 use serde_json::{Map, Value, json};
 
 use super::reporter::Reporter;
-use super::{collect, finish, open, phrase, told};
+use super::{collect, finish, open, phrase, told, written};
 use crate::context::{Context, Options};
 use crate::failure::{Code, Failure};
 use crate::host::Host;
@@ -30,8 +30,13 @@ pub(super) async fn workspace(matches: &ArgMatches, host: Host, options: &Option
     let json = matches.get_flag("json");
     let callable = tools::ALL.iter().chain([&tools::SNAPSHOT]);
     if let Some(entry) = callable.into_iter().find(|it| super::command::word(it.name) == name) {
-        let arguments = collect::fields(&entry.arguments(), matches);
-        return call(&cx, entry, arguments, json).await;
+        let mut arguments = collect::fields(&entry.arguments(), matches);
+        let read = written::from_stdin(&cx, entry, matches, &mut arguments).await;
+        return match read {
+            Ok(()) => call(&cx, entry, arguments, json).await,
+            Err(failure) if json => finish(&failure.answer(None)),
+            Err(failure) => told(&failure),
+        };
     }
     if name == "prompt" {
         let answer = tools::prompt(&cx).await;

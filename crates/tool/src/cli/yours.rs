@@ -1,17 +1,20 @@
-//! `coracle start` and `coracle adopt`: what only the person does with containers.
+//! `coracle start`, `stop` and `adopt`: what only the person does with containers.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::ArgMatches;
 use coracle_lifecycle::{Found, find};
 use coracle_runtime::Handle;
 use serde_json::{Map, Value, json};
 
+use crate::args::Seconds;
 use crate::audit;
 use crate::context::{Context, Options};
 use crate::failure::Failure;
 use crate::host::Host;
-use crate::reach::{Act, shaped, start_again};
+use crate::ops::jobs_running;
+use crate::reach::{Act, Warning, shaped, start_again};
 use crate::render;
 
 pub(super) async fn run(verb: &str, matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
@@ -35,6 +38,10 @@ async fn done(verb: &str, matches: &ArgMatches, host: Host, options: &Options) -
     let intent = audit::intent(&cx, verb, &Map::from_iter([("container".to_owned(), name.into())])).await?;
     let result = match verb {
         "start" => start(&cx, &handle).await,
+        "stop" => {
+            let grace = matches.get_one::<Seconds>("time").copied().unwrap_or(cx.config.exec.grace);
+            stop(&cx, &handle, grace.0).await
+        }
         _ => adopt(&cx, &handle).await,
     };
     intent.result(&result).await;
@@ -52,6 +59,40 @@ async fn start(cx: &Context, handle: &Handle) -> Result<Map<String, Value>, Fail
     let mut answer = fields(&found, json!({ "started": started }));
     answer.extend(warnings.as_object().cloned().unwrap_or_default());
     Ok(answer)
+}
+
+/// Ends its processes and keeps all that is on its disk, as well as the record: `start` goes on with both.
+async fn stop(cx: &Context, handle: &Handle, grace: Duration) -> Result<Map<String, Value>, Failure> {
+    let store = cx.store()?;
+    let found = find(cx, &store, handle).await?;
+    let container = found.present()?;
+    let running = container.running();
+    let jobs = if running { jobs_running(cx, &found.record).await } else { 0 };
+    if running {
+        found.runtime.stop(&container.id, grace).await?;
+        cx.links().forget(&container.id);
+    }
+    let mut answer = fields(&found, json!({ "stopped": running, "jobs_ended": jobs }));
+    let warnings = if running { lost_by_stopping(&found) } else { Vec::new() };
+    if !warnings.is_empty() {
+        answer.insert("warnings".into(), json!(warnings));
+    }
+    Ok(answer)
+}
+
+/// What `start` does not bring back, and what goes on.
+fn lost_by_stopping(found: &Found) -> Vec<Warning> {
+    let record = &found.record;
+    let in_memory = record.guest.as_ref().is_some_and(|it| it.own.is_some());
+    let memory = "its home and `/tmp` are in memory, and empty when it is started; `/workspace` stays";
+    let services = record.compose_project.is_some();
+    [
+        in_memory.then(|| Warning::new("memory_lost", memory)),
+        services.then(|| Warning::new("services_run", "the services of its stack go on")),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 async fn adopt(cx: &Context, handle: &Handle) -> Result<Map<String, Value>, Failure> {

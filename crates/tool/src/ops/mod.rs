@@ -39,7 +39,7 @@ use std::time::Duration;
 use coracle_lifecycle::{Record, Removing, SAVE_TIME, SaveLimits, Saving};
 use coracle_runtime::{ContainerRuntime, Problem, RecordId, Refused};
 
-pub(crate) use self::job::Encoding;
+pub(crate) use self::job::{Encoding, running as jobs_running};
 pub(crate) use self::job_page::JobPage;
 use crate::context::{Context, Mouth};
 use crate::failure::Failure;

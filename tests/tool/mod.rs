@@ -4,6 +4,7 @@ mod bind;
 mod cache;
 mod canary;
 mod closed;
+mod command_line;
 mod container;
 mod content;
 mod copy;

@@ -21,6 +21,7 @@ pub mod guest;
 mod host;
 mod mcp;
 mod mouth;
+mod near;
 mod op;
 pub mod ops;
 mod preflight;

@@ -99,6 +99,7 @@ const ORDER: &[&str] = &[
     "shell",
     "exec-background",
     "jobs",
+    "logs",
     "exec-poll",
     "job-wait",
     "job-read",
@@ -108,6 +109,7 @@ const ORDER: &[&str] = &[
     "wait-healthy",
     "copy-in",
     "copy-out",
+    "cp",
     "snapshot",
     "snapshots",
     "restore",
@@ -121,6 +123,7 @@ const ORDER: &[&str] = &[
     "prune",
     "destroy",
     "destroy-all",
+    "stop",
     "start",
     "adopt",
     "worktree",
@@ -166,6 +169,10 @@ pub(super) fn examples(word: &str) -> &'static str {
         "exec-poll" => "Examples:\n  coracle exec-poll web 1a2b3c4d --lines 20",
         "job-wait" => JOB_WAIT,
         "job-read" => JOB_READ,
+        "logs" => LOGS,
+        "shell" => "Examples:\n  coracle shell web\n  coracle shell web -- python3",
+        "cp" => "Examples:\n  coracle cp ./data web:/tmp/\n  coracle cp web:/workspace/report.html .",
+        "audit" => "Examples:\n  coracle audit log --since 1h --container web\n  coracle audit verify",
         "copy-in" => COPY_IN,
         "copy-out" => COPY_OUT,
         "snapshot" => "Examples:\n  coracle snapshot web with-tools\n  coracle snapshot web with-tools --replace",
@@ -193,7 +200,8 @@ Exit codes:
   0    done
   1    the call could not be carried out: `error[code]`, and what to do; `preflight`: not ready
   2    the command line, or a call's JSON, was not understood
-  130  interrupted; what was begun is ended or undone
+  3    with `create --strict`: it is made, and a step of the report failed
+  130  interrupted; what was begun is ended or undone. 143 after TERM, 129 after HUP
   141  the reader of the output went away
   `exec` and `shell` give the command's own code, 128 + n after signal n, 124 after a time-out,
   and `exec` 125 where the command was not run. `job-wait` gives the job's code, see its help.
@@ -224,12 +232,22 @@ Examples:
   coracle exec web 'cd src && make'       text for /bin/sh
   coracle exec web --timeout 10m -- make
   coracle exec web -- tar -x < files.tar  what is piped or redirected in reaches the command
+  coracle exec -it web -- python3         on your terminal
 
 Standard input that is a pipe or a file streams to the command, however much it is. Give
 `< /dev/null` to keep it, for example in a loop that reads a file.
 
 The exit code is the command's own: 128 + n after signal n, 124 after a time-out. 125 says that
 it was not run.";
+
+const LOGS: &str = "\
+Examples:
+  coracle logs web                        all that its main program, or its newest job, printed
+  coracle logs web -f --tail 20           its last 20 lines, and what comes
+  coracle logs web 1a2b3c4d
+
+With -f the exit code is the job's own, as that of `job-wait`; 130 where Ctrl-C ended the following,
+which leaves the job alone.";
 
 const EXEC_BACKGROUND: &str = "\
 Examples:

@@ -1,5 +1,6 @@
 //! `coracle saved`: what was kept of containers that are gone, and how it comes back. Only a person asks for it.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use clap::ArgMatches;
@@ -12,7 +13,7 @@ use crate::context::{Context, Options};
 use crate::failure::Failure;
 use crate::host::Host;
 use crate::reach::reach_running;
-use crate::render;
+use crate::{near, render};
 
 /// Lists or restores, and prints what came of it.
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
@@ -87,8 +88,19 @@ fn find(cx: &Context, named: &str) -> Result<Save, Failure> {
     let (name, time) = named.split_once('/').map_or((named, None), |it| (it.0, Some(it.1)));
     let name = name.to_ascii_lowercase();
     let mut saves = cx.store()?.saves()?;
+    let known: Vec<String> = match time {
+        Some(_) if saves.iter().any(|it| it.name == name) => {
+            saves.iter().filter(|it| it.name == name).map(|it| format!("{}/{}", it.name, it.time)).collect()
+        }
+        _ => saves.iter().map(|it| it.name.clone()).collect::<BTreeSet<_>>().into_iter().collect(),
+    };
     saves.retain(|it| it.name == name && time.is_none_or(|time| it.time == time));
-    saves.pop().ok_or_else(|| Failure::not_found("save", named, &[]).hint("`coracle saved list` shows what there is"))
+    saves.pop().ok_or_else(|| no_save(named, &known))
+}
+
+fn no_save(named: &str, known: &[String]) -> Failure {
+    let hint = near::hint(named, known, "`coracle saved list` shows what there is");
+    Failure::not_found("save", named, &[]).detail("near", known).hint(hint)
 }
 
 async fn put_back(cx: &Context, save: &Save, into: &str) -> Result<Vec<Restored>, Failure> {

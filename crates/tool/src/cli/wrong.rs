@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::command::command;
 use crate::failure::{Code, Failure};
-use crate::ops;
+use crate::{near, ops};
 
 /// What clap found, as a failure; `None` for what is no failure, such as `--help`.
 pub(super) fn failure(err: &clap::Error, words: &[OsString]) -> Option<Failure> {
@@ -41,6 +41,7 @@ pub(super) fn answer(failure: &Failure, words: &[OsString]) -> Map<String, Value
 fn hint(err: &clap::Error, words: &[OsString]) -> String {
     let near = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand].iter().find_map(|it| err.get(*it));
     let near = match near {
+        _ if err.kind() == ErrorKind::InvalidSubcommand && subcommand(words) == typed(err) => meant(err),
         Some(ContextValue::String(one)) => Some(one.clone()),
         Some(ContextValue::Strings(several)) => nearest(err, several),
         _ => None,
@@ -73,6 +74,50 @@ fn path(words: &[OsString]) -> Vec<String> {
         }
     }
     path
+}
+
+/// What other tools call ours.
+const SAME: &[(&str, &str)] = &[
+    ("inspect", "status"),
+    ("info", "preflight"),
+    ("doctor", "preflight"),
+    ("version", "--version"),
+    ("kill", "stop"),
+    ("delete", "destroy"),
+    ("remove", "destroy"),
+    ("down", "destroy"),
+    ("new", "create"),
+    ("up", "create"),
+    ("attach", "logs"),
+    ("log", "logs"),
+    ("ssh", "shell"),
+    ("enter", "shell"),
+    ("wait", "job-wait"),
+    ("commit", "snapshot"),
+    ("save", "snapshot"),
+    ("network", "networks"),
+    ("image", "images"),
+    ("clean", "prune"),
+    ("ls", "list"),
+    ("install", "setup"),
+    ("init", "setup"),
+];
+
+fn typed(err: &clap::Error) -> Option<&str> {
+    match err.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(word)) => Some(word),
+        _ => None,
+    }
+}
+
+/// The command that a word stands for, or is most like.
+fn meant(err: &clap::Error) -> Option<String> {
+    let typed = typed(err)?;
+    if let Some((_, ours)) = SAME.iter().find(|it| it.0 == typed) {
+        return Some((*ours).to_owned());
+    }
+    let known: Vec<String> = command(ops::ALL, &[]).get_subcommands().map(|it| it.get_name().to_owned()).collect();
+    near::nearest(typed, &known).map(str::to_owned)
 }
 
 /// Of several words that begin alike, the one that is most like what was typed.
@@ -171,6 +216,18 @@ mod tests {
         assert_snapshot!(check("coracle worktree create --nothing"), @"");
         assert_snapshot!(check("coracle workspace write-file --nothing"), @"");
         assert_snapshot!(check("coracle --engine docker worktree list --nothing"), @"");
+    }
+
+    #[test]
+    fn words_of_other_tools_lead_to_ours() {
+        for (typed, ours) in
+            [("stat", "status"), ("inspect", "status"), ("destory", "destroy"), ("kill", "stop"), ("cerate", "create")]
+        {
+            let told = check(&format!("coracle {typed} web"));
+            assert!(told.ends_with(&format!("did you mean `{ours}`? `coracle --help` has them all")), "{told}");
+        }
+        let told = check("coracle xyzzy");
+        assert!(!told.contains("did you mean"), "{told}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::faults::faults;
 use super::{Config, Preset, strict};
 use crate::failure::Failure;
 use crate::host::Host;
+use crate::near;
 
 /// A larger file is no configuration.
 const MAX_BYTES: u64 = 1 << 20;
@@ -123,7 +124,19 @@ fn invalid(key: &str, line: Option<usize>, message: &str) -> Failure {
         (key, None) => format!(", `{key}`"),
         (key, Some(line)) => format!(", `{key}` in line {line}"),
     };
-    Failure::config(key, line, format!("the configuration cannot be used{place}: {message}"))
+    let failure = Failure::config(key, line, format!("the configuration cannot be used{place}: {message}"));
+    match meant(message) {
+        Some(meant) => failure.hint(format!("did you mean `{meant}`? `preflight` shows what is wrong with the file")),
+        None => failure,
+    }
+}
+
+/// The key or word that was meant, of those that a message lists behind the one that is unknown.
+fn meant(message: &str) -> Option<String> {
+    let unknown = ["unknown field `", "unknown variant `"].iter().find_map(|it| message.strip_prefix(it))?;
+    let (word, rest) = unknown.split_once('`')?;
+    let known: Vec<String> = rest.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+    near::nearest(word, &known).map(str::to_owned)
 }
 
 /// The first line that sets the last word of a key.
@@ -152,6 +165,15 @@ mod tests {
         let failure = Config::read(text, text.starts_with('{')).unwrap_err();
         assert_eq!(failure.code.word(), "config_invalid");
         format!("{} | {} {}", failure.message, failure.details["key"], failure.details["line"])
+    }
+
+    #[test]
+    fn a_key_that_is_nearly_right_is_named() {
+        let hint = |text: &str| Config::read(text, text.starts_with('{')).unwrap_err().hint.unwrap();
+        assert!(hint("engin = 1\n").starts_with("did you mean `engine`?"));
+        assert!(hint("{\"exec\": {\n\"grce\": 1}}").starts_with("did you mean `grace`?"));
+        assert!(hint("engine = \"podmann\"\n").starts_with("did you mean `podman`?"));
+        assert!(hint("zzz = 1\n").starts_with("correct the configuration file"));
     }
 
     #[test]

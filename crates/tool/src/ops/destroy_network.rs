@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::args::Name;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::near;
 use crate::op::Operation;
 use crate::reach::{Act, allowed};
 
@@ -41,7 +42,14 @@ impl Operation for DestroyNetwork {
             return match store.network_destroyed(&self.name).map_err(Error::from)? {
                 true => Ok(Gone { network, removed: false, detail: "It was gone already" }),
                 false => {
-                    Err(Failure::not_found("network", &network, &[]).hint("`networks` shows the networks there are"))
+                    let known = coracle_lifecycle::networks(cx, &store).await.unwrap_or_default();
+                    let seen = |it: &OwnNetwork| {
+                        let session = it.session.as_deref().unwrap_or_default();
+                        allowed(cx, session, &it.name, Act::Look).is_ok()
+                    };
+                    let known: Vec<String> = known.into_iter().filter(seen).map(|it| it.name).collect();
+                    let hint = near::hint(&network, &known, "`networks` shows the networks there are");
+                    Err(Failure::not_found("network", &network, &[]).detail("near", known).hint(hint))
                 }
             };
         };

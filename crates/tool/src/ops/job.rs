@@ -9,7 +9,8 @@ use coracle_runtime::{Handle, JobId, Link, Redactor};
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
+use crate::near;
 use crate::reach::{Reached, Warning, reach_inside};
 use crate::redacted;
 
@@ -60,11 +61,26 @@ impl Guided {
         match asked {
             Err(coracle_jobs::Error::NoSuchJob(_)) => {
                 let job = self.lost_jobs().await?.into_iter().find(|it| it.id == *id);
-                let unknown = || coracle_jobs::Error::NoSuchJob(id.clone()).into();
-                job.map(lost).ok_or_else(unknown)
+                match job {
+                    Some(job) => Ok(lost(job)),
+                    None => Err(self.with_known_jobs(coracle_jobs::Error::NoSuchJob(id.clone()).into()).await),
+                }
             }
             asked => Ok(asked?),
         }
+    }
+
+    /// The same failure; one that names a job which is not there says which are.
+    pub(super) async fn with_known_jobs(&self, failure: Failure) -> Failure {
+        if failure.code != Code::JobNotFound {
+            return failure;
+        }
+        let asked = failure.details.get("job_id").and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
+        let jobs = coracle_jobs::list(&self.link).await.unwrap_or_default();
+        let known: Vec<String> = jobs.iter().filter(|it| !it.foreground).map(|it| it.id.to_string()).collect();
+        let otherwise = failure.hint.clone().unwrap_or_default();
+        let hint = near::hint(&asked, &known, &otherwise);
+        failure.detail("near", known).hint(hint)
     }
 
     /// The jobs of earlier runs of the guest.

@@ -16,6 +16,7 @@ use crate::args::{Name, Seconds};
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
+use crate::near;
 use crate::op::Operation;
 use crate::reach::Warning;
 use crate::redacted;
@@ -99,10 +100,21 @@ impl TryFrom<Value> for Until {
         };
         let read = |word: Value| {
             let shown = word.to_string();
-            serde_json::from_value(word).map_err(|_| format!("{shown} is none of exit, regex, port, idle"))
+            let meant = word.as_str().and_then(meant);
+            let meant = meant.map(|it| format!("; did you mean `{it}`?")).unwrap_or_default();
+            serde_json::from_value(word).map_err(|_| format!("{shown} is none of exit, regex, port, idle{meant}"))
         };
         words.into_iter().map(read).collect::<Result<_, _>>().map(Self)
     }
+}
+
+/// The condition that another word may stand for.
+fn meant(word: &str) -> Option<String> {
+    let same = [("pattern", "regex"), ("line", "regex"), ("end", "exit"), ("done", "exit"), ("silence", "idle")];
+    if let Some((_, condition)) = same.iter().find(|it| it.0 == word) {
+        return Some((*condition).to_owned());
+    }
+    near::nearest(word, &["exit", "regex", "port", "idle"].map(str::to_owned)).map(str::to_owned)
 }
 
 impl JsonSchema for Until {
@@ -311,5 +323,9 @@ mod tests {
         assert!(check(json!({ "until": "idle", "idle": 0.01 })).unwrap_err().starts_with("invalid_input"));
         assert!(read(json!({ "until": "later" })).unwrap_err().contains("\"later\" is none of exit"));
         assert!(read(json!({ "until": [] })).is_err());
+        for (word, meant) in [("pattern", "regex"), ("exti", "exit"), ("ports", "port")] {
+            let told = read(json!({ "until": word })).unwrap_err();
+            assert!(told.ends_with(&format!("did you mean `{meant}`?")), "{told}");
+        }
     }
 }

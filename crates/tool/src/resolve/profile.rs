@@ -14,6 +14,7 @@ use super::provisioning::git_url;
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::near;
 use crate::ops::create::Create;
 
 /// The profile of a container.
@@ -123,7 +124,9 @@ fn configured(purpose: &Purpose, args: &Create, config: &Config) -> Result<Profi
     profile::of(purpose, &settings, args.amplifier_version.as_deref()).map_err(|err| match &err {
         ProfileError::Unknown { purpose, known } => {
             let known: Vec<_> = known.iter().map(Purpose::as_str).collect();
-            let hint = format!("choose one of {}", known.join(", "));
+            let names: Vec<String> = known.iter().map(|it| (*it).to_owned()).collect();
+            let near = near::nearest(purpose.as_str(), &names).map(|it| format!("did you mean `{it}`? "));
+            let hint = format!("{}choose one of {}", near.unwrap_or_default(), known.join(", "));
             Failure::invalid("purpose", format!("there is no purpose `{purpose}`"))
                 .detail("allowed", known)
                 .hint_setting(&hint, &format!("[profiles.{purpose}]"))

@@ -17,6 +17,7 @@ use super::home::{Home, Open};
 use super::runs::{Run, RunState, Runs, failed};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
+use crate::near;
 use crate::render::amounts::count;
 
 /// How often it is looked whether somebody else wants the end of a run.
@@ -216,11 +217,20 @@ pub(crate) async fn work(
     drive(cx, (home, &open), begun, hear).await
 }
 
+/// The workflows of all sandboxes that are remembered.
+async fn workflows(cx: &Context) -> Vec<String> {
+    let rows = super::overview(cx).await.unwrap_or_default();
+    let told = serde_json::to_value(rows).unwrap_or_default();
+    let workflows = told.as_array().into_iter().flatten().flat_map(|it| it["workflows"].as_array().cloned());
+    workflows.flatten().filter_map(|it| it.as_str().map(str::to_owned)).collect()
+}
+
 /// The sandbox of a workflow that is there, ready.
 pub(crate) async fn opened(cx: &Context, home: &Home, id: &WorkflowId) -> Result<Open, Failure> {
     if !home.worktrees.remembered(home.key.as_str())?.contains(id) {
         let failure = Failure::new(Code::WorktreeMissing, format!("There is no worktree `{id}`."));
-        return Err(failure.hint("`coracle worktree create` makes one, `coracle worktree list` shows them, and `coracle saved list` what was saved"));
+        let hint = "`coracle worktree create` makes one, `coracle worktree list` shows them, and `coracle saved list` what was saved";
+        return Err(failure.hint(near::hint(id.as_str(), &workflows(cx).await, hint)));
     }
     home.open(cx).await
 }

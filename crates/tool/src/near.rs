@@ -1,0 +1,61 @@
+//! Names that somebody may have meant, for whoever named one that is not there.
+
+/// So many are listed by an error; of more, a command shows them.
+const FEW: usize = 8;
+
+/// The most similar of some names, if any is similar.
+pub(crate) fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
+    let name: String = name.chars().take(64).collect();
+    let alike = |it: &str| strsim::jaro_winkler(&name.to_lowercase(), &it.to_lowercase());
+    // `stat` begins `status`, however like `start` it is.
+    let begun = known.iter().filter(|it| name.chars().count() >= 3 && it.starts_with(&name)).min_by_key(|it| it.len());
+    let scored = known.iter().map(|it| (alike(it), it));
+    let like = || scored.filter(|(score, _)| *score > 0.8).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, it)| it);
+    begun.or_else(like).map(String::as_str)
+}
+
+/// The hint: the name that is most like it, and all there are when they are few; else `otherwise`, which says where they
+/// are shown.
+pub(crate) fn hint(name: &str, known: &[String], otherwise: &str) -> String {
+    let all = match known {
+        [] => otherwise.to_owned(),
+        few if few.len() <= FEW => format!("{} {}", if few.len() == 1 { "there is" } else { "there are" }, listed(few)),
+        _ => otherwise.to_owned(),
+    };
+    match nearest(name, known) {
+        Some(near) if known.len() == 1 => format!("did you mean `{near}`?"),
+        Some(near) => format!("did you mean `{near}`? {}", all.replacen("there", "There", 1)),
+        None => all,
+    }
+}
+
+fn listed(names: &[String]) -> String {
+    names.iter().map(|it| format!("`{it}`")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{hint, nearest};
+
+    fn names(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_name_that_begins_another_is_that_one() {
+        assert_eq!(nearest("stat", &names("start status stop")), Some("status"));
+        assert_eq!(nearest("backnd", &names("backend frontend")), Some("backend"));
+        assert_eq!(nearest("WEB", &names("web db")), Some("web"));
+        assert_eq!(nearest("completions", &names("copy-in copy-out cp")), None);
+    }
+
+    #[test]
+    fn few_names_are_listed_and_many_are_shown_by_a_command() {
+        assert_eq!(hint("backnd", &names("backend"), "`networks` shows them"), "did you mean `backend`?");
+        assert_eq!(hint("ab", &names("abc xyz"), "-"), "did you mean `abc`? There are `abc`, `xyz`");
+        assert_eq!(hint("x", &names("a b"), "`networks` shows them"), "there are `a`, `b`");
+        assert_eq!(hint("x", &[], "`networks` shows them"), "`networks` shows them");
+        let many: Vec<String> = (0..9).map(|it| format!("job{it}")).collect();
+        assert_eq!(hint("jbo1", &many, "`jobs` shows them"), "did you mean `job1`? `jobs` shows them");
+    }
+}

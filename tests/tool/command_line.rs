@@ -1,0 +1,141 @@
+//! What a person types: other tools' words, a job's output, a terminal, copies, and exit codes.
+
+mod copies;
+mod logs;
+mod names;
+mod terminal;
+mod trail;
+mod workspace;
+
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tokio::process::Child;
+
+use super::{Tool, with_engine};
+use crate::engines::{IMAGE, LABEL};
+use crate::guest::shell::on_a_terminal;
+
+/// What the program wrote to a stream.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs a command line without standard input.
+async fn typed(tool: &Tool<'_>, words: &[&str]) -> Output {
+    tool.run(words, b"").await
+}
+
+/// What a command line prints, which has to end with 0.
+async fn prints(tool: &Tool<'_>, words: &[&str]) -> String {
+    let output = typed(tool, words).await;
+    assert_eq!(output.status.code(), Some(0), "{words:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// A command line on a terminal of its own.
+async fn at_a_terminal(tool: &Tool<'_>, words: &[&str], keys: &str) -> (String, Option<i32>) {
+    let quoted = |it: &str| format!("'{}'", it.replace('\'', r"'\''"));
+    let command = tool.command(words);
+    let command = command.as_std();
+    let env = command.get_envs().filter_map(|(name, value)| Some(format!("{}={}", name.to_str()?, value?.to_str()?)));
+    let program = command.get_program().to_str().unwrap().to_owned();
+    let args = command.get_args().map(|it| it.to_str().unwrap().to_owned());
+    let words: Vec<String> = env.chain(["TERM=vt220".into(), program]).chain(args).map(|it| quoted(&it)).collect();
+    let line = format!("cd {} && exec env -i {}", quoted(tool.work().to_str().unwrap()), words.join(" "));
+    on_a_terminal(&line, keys).await
+}
+
+/// A command line that goes on.
+fn started(tool: &Tool<'_>, words: &[&str]) -> Child {
+    tool.command(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn signalled(child: &Child, signal: Signal) {
+    kill_process(Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap(), signal).unwrap();
+}
+
+/// How it ended, in time.
+async fn ended(child: Child) -> Output {
+    tokio::time::timeout(Duration::from_secs(20), child.wait_with_output()).await.expect("it ends").unwrap()
+}
+
+#[tokio::test]
+async fn the_words_of_other_tools_are_known() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        assert!(prints(tool, &["ps"]).await.contains(&name));
+        let json: Value = serde_json::from_str(&prints(tool, &["ps", "--json"]).await).unwrap();
+        assert_eq!(json["count"], 1);
+        prints(tool, &["rm", &name]).await;
+        assert!(!prints(tool, &["ps"]).await.contains(&name));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_container_that_was_stopped_goes_on_with_its_files() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        tool.prints(&name, "echo kept > /workspace/file; echo kept > /root-file").await;
+        tool.call(json!({ "operation": "exec_background", "container": name, "command": "sleep 300" })).await;
+        let stopped = prints(tool, &["stop", &name, "--time", "1"]).await;
+        assert!(stopped.contains("1 job ended") && stopped.contains("coracle start"), "{stopped}");
+        let listed = tool.call(json!({ "operation": "list" })).await;
+        assert_eq!((&listed["count"], &listed["containers"][0]["running"]), (&1.into(), &false.into()), "{listed:#}");
+        assert_eq!(tool.exec(&name, "true").await["code"], "not_running");
+        let again: Value = serde_json::from_str(&prints(tool, &["stop", &name, "--json"]).await).unwrap();
+        assert_eq!((&again["success"], &again["stopped"]), (&true.into(), &false.into()));
+        prints(tool, &["start", &name]).await;
+        assert_eq!(tool.prints(&name, "cat /workspace/file /root-file").await, "kept\nkept");
+        // An agent does not stop what others may use.
+        assert_eq!(tool.call(json!({ "operation": "stop", "container": name })).await["code"], "unknown_operation");
+        assert_eq!(typed(tool, &["stop", "nosuch"]).await.status.code(), Some(1));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_signal_that_ends_a_command_is_in_the_exit_code() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+            let child = started(tool, &["exec", &name, "--", "sleep", "304"]);
+            let runs = async || {
+                tool.prints(&name, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '").await.contains("sleep 304")
+            };
+            super::eventually("the command runs", Duration::from_secs(10), runs).await;
+            signalled(&child, signal);
+            let output = ended(child).await;
+            assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
+            assert!(!runs().await, "the command outlived its call");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_step_that_failed_is_an_exit_code_where_the_person_wants_it() {
+    with_engine("", async |tool| {
+        let (key, value) = (LABEL, tool.case.container_label().1);
+        let label = format!("{key}={value}");
+        let create = |more: &[&'static str]| {
+            let words = ["create", "--image", IMAGE, "--mount-cwd=false", "--label", &label];
+            [&words[..], more].concat().iter().map(|it| (*it).to_owned()).collect::<Vec<_>>()
+        };
+        let run = async |more: &[&'static str]| tool.run(create(more), b"").await;
+        let lenient = run(&["--setup-command", "exit 4"]).await;
+        assert_eq!(lenient.status.code(), Some(0), "{}", text(&lenient.stderr));
+        assert!(text(&lenient.stderr).contains("--strict"), "{}", text(&lenient.stderr));
+        assert_eq!(run(&["--setup-command", "exit 4", "--strict"]).await.status.code(), Some(3));
+        let json = run(&["--setup-command", "exit 4", "--strict", "--json"]).await;
+        let answer: Value = serde_json::from_slice(&json.stdout).unwrap();
+        assert_eq!((json.status.code(), &answer["success"]), (Some(3), &true.into()));
+        let good = run(&["--setup-command", "true", "--strict"]).await;
+        assert_eq!(good.status.code(), Some(0));
+        assert!(!text(&good.stderr).contains("--strict"));
+    })
+    .await;
+}

@@ -1,0 +1,49 @@
+//! A name that is not there, and what it may have been meant for.
+
+use serde_json::json;
+
+use super::{text, typed};
+use crate::tool::{with_engine, with_tool};
+
+#[tokio::test]
+async fn a_network_or_job_that_is_not_there_is_told_with_those_that_are() {
+    with_tool("", async |tool| {
+        let network = tool.case.name("backend").to_string();
+        let made = tool.call(json!({ "operation": "create_network", "name": network })).await;
+        assert_eq!(made["success"], true, "{made:#}");
+        let nearly = network.replacen("backend", "backnd", 1);
+        let missing = tool.call(json!({ "operation": "destroy_network", "name": nearly })).await;
+        let hint = missing["hint"].as_str().unwrap();
+        assert!(hint.starts_with(&format!("did you mean `{network}`?")), "{missing:#}");
+        tool.call(json!({ "operation": "destroy_network", "name": network })).await;
+        let name = tool.created(json!({})).await;
+        let begun = tool.call(json!({ "operation": "exec_background", "container": name, "command": "true" })).await;
+        let Some(job) = begun["job_id"].as_str() else { return };
+        for operation in ["exec_poll", "job_read", "job_wait", "exec_cancel"] {
+            let call = json!({ "operation": operation, "container": name, "job_id": "0badc0de" });
+            let missing = tool.call(call).await;
+            assert_eq!(missing["code"], "job_not_found", "{missing:#}");
+            assert!(missing["hint"].as_str().unwrap().contains(&format!("`{job}`")), "{operation}: {missing:#}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn purposes_conditions_saves_and_commands_are_told_with_what_was_meant() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        for (words, meant) in [
+            (vec!["create", "--purpose", "pyton"], "python"),
+            (vec!["job-wait", &name, "0badc0de", "--until", "pattern", "--pattern", "x"], "regex"),
+            (vec!["stat", &name], "status"),
+            (vec!["saved", "lst"], "list"),
+        ] {
+            let output = typed(tool, &words).await;
+            let said = text(&output.stderr);
+            assert!(said.contains(&format!("did you mean `{meant}`?")), "{words:?}: {said}");
+            assert!(!output.status.success());
+        }
+    })
+    .await;
+}

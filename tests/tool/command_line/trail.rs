@@ -1,0 +1,30 @@
+//! `coracle audit log`.
+
+use serde_json::{Value, json};
+
+use super::{prints, text, typed};
+use crate::tool::with_engine;
+
+#[tokio::test]
+async fn what_was_done_is_shown() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        tool.exec(&name, "exit 3").await;
+        prints(tool, &["exec", &name, "--", "true"]).await;
+        let shown = prints(tool, &["audit", "log"]).await;
+        let rows: Vec<Vec<&str>> = shown.lines().map(|it| it.split_whitespace().collect()).collect();
+        assert_eq!(rows.len(), 4, "{shown}");
+        assert_eq!(rows[0], ["TIME", "WHO", "OPERATION", "CONTAINER", "OUTCOME", "TOOK"]);
+        assert_eq!(rows[1][2..6], ["call/default", "create", &name, "done"], "{shown}");
+        assert!(rows[2].ends_with(&["s"]) && shown.contains("exit 3") && shown.contains("cli/default"), "{shown}");
+        let filtered =
+            ["audit", "log", "--operation", "exec", "--container", &name, "--since", "1h", "-n", "1", "--json"];
+        let acts: Value = serde_json::from_str(&prints(tool, &filtered).await).unwrap();
+        assert_eq!((&acts["count"], &acts["older"], &acts["acts"][0]["by"]), (&1.into(), &1.into(), &"cli".into()));
+        let none = prints(tool, &["audit", "log", "--since", "2990-01-01T00:00:00Z"]).await;
+        assert!(none.contains("nothing"), "{none}");
+        let wrong = typed(tool, &["audit", "log", "--since", "yesterday"]).await;
+        assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong.stderr));
+    })
+    .await;
+}

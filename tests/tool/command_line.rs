@@ -1,6 +1,7 @@
 //! What a person types: other tools' words, a job's output, a terminal, copies, and exit codes.
 
 mod copies;
+mod local_repos;
 mod logs;
 mod names;
 mod terminal;

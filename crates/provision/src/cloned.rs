@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use coracle_runtime::link::wire::FaultCode;
-use coracle_runtime::{BranchName, Command, ContainerPath, Error, Excerpt, Exec, ExecOutput, Exit, GitUrl};
+use coracle_runtime::{BranchName, Command, ContainerPath, Error, Excerpt, Exec, ExecOutput, Exit};
 
 use crate::flaw::Flaw;
 use crate::{Place, ended};
@@ -11,7 +11,8 @@ use crate::{Place, ended};
 /// What is cloned, and where to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source<'a> {
-    pub(crate) url: &'a GitUrl,
+    /// A URL, or a file of this container.
+    pub(crate) from: &'a str,
     pub(crate) branch: Option<&'a BranchName>,
     pub(crate) path: &'a ContainerPath,
     /// Without its history.
@@ -51,7 +52,7 @@ fn clone_words(source: Source<'_>) -> Vec<String> {
         words.push("--depth=1".into());
     }
     words.extend(source.branch.map(|it| format!("--branch={it}")));
-    words.extend(["--".into(), source.url.as_str().to_owned(), source.path.file_name().to_owned()]);
+    words.extend(["--".into(), source.from.to_owned(), source.path.file_name().to_owned()]);
     words
 }
 
@@ -65,6 +66,14 @@ async fn commit(place: &Place, path: &ContainerPath) -> Result<String, Flaw> {
         Exit::Code(0) if is_one => Ok(commit),
         _ => Err(Flaw::plain("it was cloned and has no commit")),
     }
+}
+
+/// Runs git in a clone, for what has to end well.
+pub(crate) async fn run_in(place: &Place, path: &ContainerPath, words: &[&str]) -> Result<(), Flaw> {
+    let exec = git(place, words.iter().map(|it| (*it).to_owned()).collect(), path, place.clone_timeout);
+    let limit = exec.limits.total;
+    let output = place.run(exec).await?;
+    if output.exit == Exit::Code(0) { Ok(()) } else { Err(of_git(&output, limit)) }
 }
 
 fn git(place: &Place, words: Vec<String>, at: &ContainerPath, timeout: Duration) -> Exec {

@@ -43,7 +43,7 @@ pub async fn dotfiles(place: &Place, dotfiles: &Dotfiles, live: Option<&mpsc::Se
 }
 
 async fn set_up(place: &Place, it: &Dotfiles, live: Option<&mpsc::Sender<Chunk>>) -> Result<Step, Flaw> {
-    let source = Source { url: &it.url, branch: it.branch.as_ref(), path: &it.target, shallow: true };
+    let source = Source { from: it.url.as_str(), branch: it.branch.as_ref(), path: &it.target, shallow: true };
     let commit = cloned(place, source).await?;
     let cloned = format!("cloned to {} at {}", it.target, &commit[..commit.len().min(12)]);
     Ok(match script::find(place, it).await {

@@ -40,6 +40,6 @@ pub use inline::{InlineFile, dotfiles_inline};
 pub use place::Place;
 pub use prepare::{Prepared, Workspace, prepare};
 pub use report::{Item, Report, Status, Step};
-pub use repos::{Repo, repos};
+pub use repos::{Repo, RepoBundle, RepoSource, repos};
 pub use setup::{Setup, SetupCommand, setup};
 pub use user::{Accounts, InvalidUser, UserAsk, accounts};

@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::cloned::{Source, cloned};
+use crate::cloned::{Source, cloned, run_in};
 use crate::flaw::Flaw;
 use crate::{Item, Place, Step, ended};
 
@@ -15,7 +15,7 @@ use crate::{Item, Place, Step, ended};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repo {
     /// From where.
-    pub url: GitUrl,
+    pub from: RepoSource,
     /// To where: nothing is there, or an empty directory.
     pub path: ContainerPath,
     /// Which branch or tag, if not the default one.
@@ -24,6 +24,46 @@ pub struct Repo {
     pub install: Option<Command>,
     /// `install` is run as root.
     pub as_root: bool,
+}
+
+/// Where a repository is cloned from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RepoSource {
+    /// A server.
+    Url(GitUrl),
+    /// A file with the branches of a repository of the host.
+    Bundle(RepoBundle),
+}
+
+/// A file of the container that a repository is cloned from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RepoBundle {
+    /// What the repository is called on the host.
+    pub name: String,
+    /// The file.
+    pub file: ContainerPath,
+    /// Where the repository itself came from.
+    pub origin: Option<GitUrl>,
+    /// Files of the host's directory that are not committed, and so not here.
+    pub uncommitted: usize,
+}
+
+impl RepoSource {
+    /// What the repository is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Url(url) => url.repository(),
+            Self::Bundle(bundle) => &bundle.name,
+        }
+    }
+
+    fn address(&self) -> &str {
+        match self {
+            Self::Url(url) => url.as_str(),
+            Self::Bundle(bundle) => bundle.file.as_str(),
+        }
+    }
 }
 
 /// Clones on their way at once.
@@ -36,18 +76,18 @@ pub async fn repos(place: &Place, repos: &[Repo], live: Option<&mpsc::Sender<Chu
         return Step::skipped("repos", "none were given");
     }
     let begun = Instant::now();
-    let clones: Vec<_> = repos.iter().map(|it| cloned(place, it.source())).collect();
+    let clones: Vec<_> = repos.iter().map(|it| clone(place, it)).collect();
     let clones: Vec<_> = stream::iter(clones).buffered(at_once(repos)).collect().await;
     let mut items = Vec::with_capacity(repos.len());
     for (repo, cloned) in repos.iter().zip(clones) {
         items.push(match cloned {
             Ok(commit) => install(place, repo, live).await.with("commit", commit),
-            Err(flaw) => flaw.of(repo.url.repository()).with("commit", Value::Null).with("install", Value::Null),
+            Err(flaw) => flaw.of(repo.from.name()).with("commit", Value::Null).with("install", Value::Null),
         });
     }
     let items: Vec<_> = items.into_iter().zip(repos).map(|(it, repo)| it.with("path", repo.path.as_str())).collect();
     let good = items.iter().filter(|it| it.error.is_none()).count();
-    let detail = format!("{good}/{} repositories are in place", items.len());
+    let detail = format!("{good}/{} repositories are in place{}", items.len(), not_taken(repos));
     Step::of_items("repos", detail, "each is at its commit, and what was to run in it ended with 0", items)
         .took(begun.elapsed())
 }
@@ -63,13 +103,44 @@ fn at_once(repos: &[Repo]) -> usize {
 
 impl Repo {
     fn source(&self) -> Source<'_> {
-        Source { url: &self.url, branch: self.branch.as_ref(), path: &self.path, shallow: false }
+        Source { from: self.from.address(), branch: self.branch.as_ref(), path: &self.path, shallow: false }
     }
+}
+
+/// What the host's directories have beside their commits.
+fn not_taken(repos: &[Repo]) -> String {
+    let told = repos.iter().filter_map(|it| match &it.from {
+        RepoSource::Bundle(RepoBundle { name, uncommitted, .. }) if *uncommitted > 0 => {
+            let (files, are) = if *uncommitted == 1 { ("file", "is") } else { ("files", "are") };
+            Some(format!("; {uncommitted} {files} of `{name}` {are} not committed, and not taken"))
+        }
+        _ => None,
+    });
+    told.collect()
+}
+
+async fn clone(place: &Place, repo: &Repo) -> Result<String, Flaw> {
+    let commit = cloned(place, repo.source()).await?;
+    if let RepoSource::Bundle(bundle) = &repo.from {
+        lead_back(place, repo, bundle).await?;
+    }
+    Ok(commit)
+}
+
+/// The file is gone soon: the clone's origin is that of the repository itself. Where that has none, all branches are its
+/// own, since no other repository has them.
+async fn lead_back(place: &Place, repo: &Repo, bundle: &RepoBundle) -> Result<(), Flaw> {
+    if let Some(origin) = &bundle.origin {
+        return run_in(place, &repo.path, &["remote", "set-url", "origin", origin.as_str()]).await;
+    }
+    let all = ["fetch", "--quiet", "--update-head-ok", "origin", "refs/heads/*:refs/heads/*"];
+    run_in(place, &repo.path, &all).await?;
+    run_in(place, &repo.path, &["config", "--remove-section", "remote.origin"]).await
 }
 
 /// The clone stays, whatever becomes of this.
 async fn install(place: &Place, repo: &Repo, live: Option<&mpsc::Sender<Chunk>>) -> Item {
-    let name = repo.url.repository();
+    let name = repo.from.name();
     let Some(command) = &repo.install else { return Item::success(name).with("install", Value::Null) };
     let mut exec = match repo.as_root {
         true => place.exec_as_root(command.clone(), &repo.path, place.timeout),
@@ -100,7 +171,7 @@ mod tests {
     use crate::trials::{Trial, path};
 
     fn repo(url: &GitUrl, at: &str) -> Repo {
-        Repo { url: url.clone(), path: path(at), branch: None, install: None, as_root: false }
+        Repo { from: RepoSource::Url(url.clone()), path: path(at), branch: None, install: None, as_root: false }
     }
 
     fn url(name: &str) -> GitUrl {

@@ -1,5 +1,6 @@
 //! What `create` will do, every default decided. Looks at host paths, and at nothing else beyond its arguments.
 
+mod clone_source;
 mod env;
 mod host_paths;
 mod inside_path;
@@ -26,6 +27,7 @@ use crate::failure::{Code, Failure};
 use crate::ops::create::{Create, OriginSeen};
 use crate::strict::USER;
 
+pub(crate) use self::clone_source::CloneSource;
 pub(crate) use self::env::{no_secret, resolve as plain_env};
 pub(crate) use self::host_paths::{copyable, host_path, mountable};
 pub(crate) use self::inside_path::PathInside;
@@ -111,7 +113,7 @@ pub(crate) fn create(args: &Create, basis: Basis, cx: &Context) -> Result<Reques
     let stack = stack::resolve(args, &name, cx)?;
     // Under `strict` nobody else can be asked for, and what the image says of him does not matter.
     let user = args.user.clone().filter(|_| !config.is_strict()).unwrap_or_else(|| default_user(&mounts, cx));
-    let provisioning = provisioning::decide(args, &chosen, config)?;
+    let provisioning = provisioning::decide(args, &chosen, cx)?;
     let bound = mounts.iter().any(|it| it.at == workdir);
     protected::files(&provisioning.files, (&mounts, &workdir), &config.workspace.protected)?;
     let spec = CreateSpec {

@@ -176,7 +176,7 @@ fn mirror(dir: PathBuf, told: &[u8], warnings: Vec<Warning>) -> Mirror {
     Mirror { dir, branches, head, warnings }
 }
 
-fn good(fetched: Result<Finished, Unseen>) -> Result<()> {
+pub(super) fn good(fetched: Result<Finished, Unseen>) -> Result<()> {
     match fetched {
         Ok(it) if it.ok() => Ok(()),
         Ok(it) => {

@@ -12,6 +12,7 @@
 
 mod apply;
 mod archive;
+mod bundle;
 mod create;
 mod diff;
 mod export;
@@ -44,6 +45,7 @@ use coracle_runtime::host::process::{Finished, Stdin};
 use coracle_runtime::{Error, Excerpt, Unresolved};
 
 pub use self::apply::{Applied, ApplyAsk, ApplyMode};
+pub use self::bundle::DirectoryBundle;
 pub use self::create::{CreateAsk, SourceChanges, Worktree};
 pub use self::diff::{Diff, DiffAsk};
 pub use self::export::{Exported, PatchFormat};

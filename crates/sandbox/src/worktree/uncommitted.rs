@@ -45,9 +45,9 @@ struct Look {
 }
 
 /// Where a checkout keeps what git needs.
-struct Place {
+pub(super) struct Place {
     git_dir: PathBuf,
-    common_dir: PathBuf,
+    pub(super) common_dir: PathBuf,
 }
 
 impl WorktreeManager {
@@ -65,7 +65,7 @@ impl WorktreeManager {
     }
 
     /// What is not committed in a checkout; `None` where all is, or nothing is checked out.
-    async fn left_out(&self, dir: &Path, mirror: &Path) -> Result<Option<Uncommitted>> {
+    pub(super) async fn left_out(&self, dir: &Path, mirror: &Path) -> Result<Option<Uncommitted>> {
         let Some(place) = self.place(dir)? else { return Ok(None) };
         let asks = ["ls-remote", "--", &dir.display().to_string(), "HEAD"];
         let asked = self.own_with(mirror, (&asks, vec![]), Stdin::Empty, (Peer::Dir, LONG));
@@ -113,7 +113,7 @@ impl WorktreeManager {
         }
     }
 
-    fn place(&self, dir: &Path) -> Result<Option<Place>> {
+    pub(super) fn place(&self, dir: &Path) -> Result<Option<Place>> {
         let dot_git = dir.join(".git");
         let Ok(held) = HostPath::open(&dot_git) else { return Ok(None) };
         let git_dir = if held.is_dir() {
@@ -216,6 +216,11 @@ impl WorktreeManager {
 }
 
 impl Uncommitted {
+    /// How many files.
+    pub(super) fn count(&self) -> usize {
+        self.files.len()
+    }
+
     /// They stay where they are.
     pub(super) fn warning(&self) -> Warning {
         let count = self.files.len();
@@ -233,7 +238,7 @@ fn names(told: &[u8]) -> BTreeSet<Vec<u8>> {
 }
 
 /// The content of a small regular file.
-fn small(path: &Path, max: u64) -> Option<String> {
+pub(super) fn small(path: &Path, max: u64) -> Option<String> {
     let mut text = String::new();
     HostPath::open(path).ok()?.file().ok()?.take(max).read_to_string(&mut text).ok()?;
     Some(text)

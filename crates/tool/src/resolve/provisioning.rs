@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use coracle_provision::env::EnvAsk;
 use coracle_runtime::{BranchName, Command, ContainerPath, GitRules, GitUrl, InvalidGitUrl, Problem, Refused};
 
+use super::clone_source::CloneSource;
 use super::inside_path::PathInside;
 use super::profile::Chosen;
 use crate::args::Passthrough;
 use crate::config::Config;
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::ops::create::{Content, Create, RepoArg};
 
@@ -53,7 +55,7 @@ pub(crate) struct Dotfiles {
 /// A repository to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Repo {
-    pub(crate) url: GitUrl,
+    pub(crate) from: CloneSource,
     /// None is by its name, at the place that fits.
     pub(crate) path: Option<PathInside>,
     pub(crate) branch: Option<BranchName>,
@@ -62,7 +64,8 @@ pub(crate) struct Repo {
 }
 
 /// Decides all of it.
-pub(super) fn decide(args: &Create, chosen: &Chosen, config: &Config) -> Result<Provisioning, Failure> {
+pub(super) fn decide(args: &Create, chosen: &Chosen, cx: &Context) -> Result<Provisioning, Failure> {
+    let config = &*cx.config;
     let (auto, profile) = (&config.auto_passthrough, &chosen.profile);
     let git = forward(
         ("forward_git", args.forward_git),
@@ -100,7 +103,7 @@ pub(super) fn decide(args: &Create, chosen: &Chosen, config: &Config) -> Result<
             dotfiles => dotfiles,
         },
         inline: inline(args, skip)?,
-        repos: repos(args, rules)?,
+        repos: repos(args, rules, cx)?,
         files: files(args)?,
         amplifier: chosen.is("amplifier"),
         setup: setup(args)?,
@@ -193,14 +196,14 @@ fn files(args: &Create) -> Result<Vec<(PathInside, Content)>, Failure> {
     files.into_iter().flatten().map(read).collect()
 }
 
-fn repos(args: &Create, rules: GitRules) -> Result<Vec<Repo>, Failure> {
+fn repos(args: &Create, rules: GitRules, cx: &Context) -> Result<Vec<Repo>, Failure> {
     let asked = args.repos.as_deref().unwrap_or_default();
     if asked.len() > 20 {
         return Err(Failure::invalid("repos", "at most 20 repositories"));
     }
     let read = |it: &RepoArg| {
         Ok(Repo {
-            url: git_url("repos", &it.url, rules)?,
+            from: CloneSource::read(&it.url, rules, cx)?,
             path: it.path.as_deref().map(|path| PathInside::parse("repos", path)).transpose()?,
             branch: it.branch.as_deref().map(|it| branch("repos", it)).transpose()?,
             install: it.install.clone().map(|it| it.0),

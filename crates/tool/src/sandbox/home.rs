@@ -395,7 +395,7 @@ impl Home {
 }
 
 /// What makes worktrees, for whoever has no sandbox at hand.
-pub(super) fn worktrees(cx: &Context) -> Result<WorktreeManager, Failure> {
+pub(crate) fn worktrees(cx: &Context) -> Result<WorktreeManager, Failure> {
     Ok(WorktreeManager::new(worktree_settings(cx)?)?)
 }
 

@@ -19,7 +19,7 @@ pub(crate) mod worktree;
 use std::path::PathBuf;
 
 pub(crate) use self::drive::{Task, model, opened, work};
-pub(crate) use self::home::{Home, Homes, Open};
+pub(crate) use self::home::{Home, Homes, Open, worktrees};
 pub(crate) use self::known::{known, overview};
 pub(crate) use self::teardown::{complete, expire, teardown, teardown_all};
 use crate::context::Context;

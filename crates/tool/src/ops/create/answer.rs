@@ -144,8 +144,8 @@ fn warnings(guest: bool, request: &Request, of_image: Vec<Warning>, ready: &Read
     if !guest {
         warnings.push(Warning::new("no_guest", "commands run through the engine's own exec: no jobs, no secrets"));
     }
-    let insecure = request.provisioning.repos.iter().filter(|it| it.url.insecure());
-    let insecure: Vec<_> = insecure.map(|it| it.url.to_string()).collect();
+    let urls = request.provisioning.repos.iter().filter_map(|it| it.from.url());
+    let insecure: Vec<_> = urls.filter(|it| it.insecure()).map(ToString::to_string).collect();
     if !insecure.is_empty() {
         let message = format!("whoever is on the way can change what is cloned from {}", insecure.join(", "));
         warnings.push(Warning::new("insecure_url", message));

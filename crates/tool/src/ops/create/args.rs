@@ -180,7 +180,8 @@ pub(crate) struct PortArg {
 #[schemars(extend("type" = ["string", "object"]))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RepoArg {
-    /// Its URL: https, or ssh with `forward_ssh`.
+    /// Its URL: https, or ssh with `forward_ssh`. Or a git repository of the host, as a directory that the person allows: what
+    /// is committed there is cloned.
     pub(crate) url: String,
     /// Where it goes: absolute, `~/…`, or relative to `workdir`. The default is its name there, or in the home when
     /// `workdir` is the person's directory.

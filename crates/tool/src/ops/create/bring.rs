@@ -1,16 +1,16 @@
 //! Dotfiles, repositories, files and commands: what the caller brings into a container.
 
 use coracle_provision::{
-    Dotfiles, FileToPut, InlineFile, Protected, Setup, SetupCommand, Step, config_files, dotfiles, dotfiles_inline,
-    repos, setup,
+    Dotfiles, FileToPut, InlineFile, Protected, RepoSource, Setup, SetupCommand, Step, config_files, dotfiles,
+    dotfiles_inline, repos, setup,
 };
 use coracle_runtime::{Command, ContainerPath, Inside};
 
 use super::content::Content;
 use super::provision::Filling;
-use super::try_repo;
+use super::{local_repo, try_repo};
 use crate::failure::Failure;
-use crate::resolve::{PathInside, Repo, Wanted};
+use crate::resolve::{CloneSource, PathInside, Repo, Wanted};
 
 impl Filling<'_> {
     pub(super) async fn dotfiles(&mut self) -> Result<(), Failure> {
@@ -43,15 +43,22 @@ impl Filling<'_> {
     }
 
     pub(super) async fn repositories(&mut self, tried: Option<&ContainerPath>) -> Result<(), Failure> {
-        let asked: Vec<_> =
-            self.request.provisioning.repos.iter().map(|it| self.repo(it)).collect::<Result<_, Failure>>()?;
         let clone = try_repo::repo(self.request, tried);
-        let all: Vec<_> = clone.into_iter().chain(asked).collect();
-        if !all.is_empty() {
+        let asked = &self.request.provisioning.repos;
+        if clone.is_some() || !asked.is_empty() {
             self.cx.progress.message("cloning repositories").await;
         }
+        let (mut all, mut failed) = (Vec::from_iter(clone), Vec::new());
+        for it in asked {
+            match self.repo(it).await {
+                Ok(repo) => all.push(repo),
+                Err(failure) => failed.push(local_repo::failed(&it.from.name(), failure)),
+            }
+        }
         let mut step = repos(&self.place, &all, Some(&self.reporting.live())).await;
-        if let Some(item) = try_repo::copied(self.cx, self.request, &self.found, tried).await {
+        local_repo::clear(&self.place, &all).await;
+        let copied = try_repo::copied(self.cx, self.request, &self.found, tried).await;
+        for item in failed.into_iter().rev().chain(copied) {
             step = step.with_first(item);
         }
         self.reporting.add(step).await;
@@ -60,14 +67,24 @@ impl Filling<'_> {
 
     /// Where a clone goes: where it was said, else by its name in the work directory, or in the home if that is the
     /// person's.
-    pub(super) fn repo(&self, asked: &Repo) -> Result<coracle_provision::Repo, Failure> {
+    pub(super) fn path_of(&self, asked: &Repo) -> Result<ContainerPath, Failure> {
         let above = if self.place.bound { &self.place.home } else { &self.place.workdir };
-        let path = match &asked.path {
-            Some(path) => self.inside(path)?,
-            None => above.join(asked.url.repository())?,
+        match &asked.path {
+            Some(path) => self.inside(path),
+            None => Ok(above.join(&asked.from.name())?),
+        }
+    }
+
+    async fn repo(&self, asked: &Repo) -> Result<coracle_provision::Repo, Failure> {
+        let path = self.path_of(asked)?;
+        let from = match &asked.from {
+            CloneSource::Url(url) => RepoSource::Url(url.clone()),
+            CloneSource::Directory(dir) => {
+                RepoSource::Bundle(Box::pin(local_repo::brought(self.cx, &self.found, dir, asked.from.name())).await?)
+            }
         };
         Ok(coracle_provision::Repo {
-            url: asked.url.clone(),
+            from,
             path,
             branch: asked.branch.clone(),
             install: asked.install.clone(),

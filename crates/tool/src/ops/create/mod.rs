@@ -8,6 +8,7 @@ mod closed;
 mod content;
 mod existing;
 mod image;
+mod local_repo;
 mod main_program;
 mod make;
 mod origin;

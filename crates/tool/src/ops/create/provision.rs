@@ -163,7 +163,7 @@ impl Filling<'_> {
             Wanted::Yes(printed) => Some(Settings::read(printed, &auto.git_keys)),
             Wanted::No(_) => None,
         };
-        let clones = self.request.provisioning.repos.iter().filter_map(|it| Some(self.repo(it).ok()?.path));
+        let clones = self.request.provisioning.repos.iter().filter_map(|it| self.path_of(it).ok());
         let safe = [self.place.workdir.clone()].into_iter().chain(clones).chain(repo.cloned()).collect();
         let helper_for = matches!(self.person.token, Wanted::Yes(_)).then(|| auto.gh_host.clone());
         // With keys they go where the keys are.
@@ -175,7 +175,7 @@ impl Filling<'_> {
     /// The host's lines for the hosts of this call, and those that the person named.
     fn known_hosts(&self) -> Vec<u8> {
         let put_in = &self.request.provisioning;
-        let urls = put_in.repos.iter().map(|it| &it.url);
+        let urls = put_in.repos.iter().filter_map(|it| it.from.url());
         let dotfiles = match &put_in.dotfiles {
             Wanted::Yes(it) => Some(&it.url),
             Wanted::No(_) => None,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use coracle_images::detect::{Detected, Hint, detect};
 use coracle_lifecycle::{CopyLimits, CopyRequest, Found, copy_in};
-use coracle_provision::{Item, Repo, SetupCommand};
+use coracle_provision::{Item, Repo, RepoSource, SetupCommand};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::host::git::{Git, HostGit, Remote};
 use coracle_runtime::{Command, ContainerPath};
@@ -49,7 +49,7 @@ pub(super) fn variables(request: &Request, repo: &ContainerPath) -> BTreeMap<Str
 /// The clone, if what is tried has a URL.
 pub(super) fn repo(request: &Request, path: Option<&ContainerPath>) -> Option<Repo> {
     let (Some(Tried::Url(url)), Some(path)) = (&request.chosen.tried, path) else { return None };
-    Some(Repo { url: url.clone(), path: path.clone(), branch: None, install: None, as_root: false })
+    Some(Repo { from: RepoSource::Url(url.clone()), path: path.clone(), branch: None, install: None, as_root: false })
 }
 
 /// The copy, if what is tried is a directory of the host: a part of the step `repos`.

@@ -1,0 +1,112 @@
+//! A repository of a directory, packed into one file for a container that gets a clone of it.
+//!
+//! Git reads it as a clone would, with a repository of ours around it: nothing that it configures runs, and neither its
+//! repository nor its objects lie where the person does not allow.
+
+use std::path::{Path, PathBuf};
+
+use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::host::git::Peer;
+use coracle_runtime::host::process::Stdin;
+use coracle_runtime::{Excerpt, GitRules, GitUrl};
+use tempfile::TempDir;
+
+use super::mirror::good;
+use super::source::beneath;
+use super::uncommitted::small;
+use super::{LONG, SOON, WorktreeManager, host, read};
+use crate::{Code, Failure, Result};
+
+/// Branches, tags, and what is checked out, as they are there.
+const REFSPECS: [&str; 3] = ["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*", "+HEAD:refs/coracle/head"];
+
+/// A list of directories with more objects is no longer.
+const MAX_ALTERNATES: u64 = 64 << 10;
+
+/// All branches and tags of a repository as a file, which goes with this.
+#[derive(Debug)]
+pub struct DirectoryBundle {
+    repository: TempDir,
+    /// Where the repository itself came from, if that address has no credential in it.
+    pub origin: Option<GitUrl>,
+    /// Files that are not committed, and so not in the file.
+    pub uncommitted: usize,
+}
+
+impl DirectoryBundle {
+    /// The file.
+    #[must_use]
+    pub fn file(&self) -> PathBuf {
+        self.repository.path().join("it.bundle")
+    }
+}
+
+impl WorktreeManager {
+    /// Packs the branches, the tags and the history of a directory's repository. With `looks` files that are not
+    /// committed are counted.
+    ///
+    /// # Errors
+    /// `policy_denied` outside of what the person allows, `fetch_failed` for what is no repository or has no commit.
+    pub async fn bundle_directory(&self, dir: &Path, looks: bool) -> Result<DirectoryBundle> {
+        beneath(dir, &self.settings.allow_roots)?;
+        let config = self.config_of(dir)?;
+        let repository = self.quarantine(None).await?;
+        let (here, from) = (repository.path(), dir.display().to_string());
+        let words = ["fetch", "--quiet", "--no-write-fetch-head", "--no-auto-gc", "--update-head-ok", "--", &from];
+        let words = [&words[..], &REFSPECS].concat();
+        good(self.own_with(here, (&words, vec![]), Stdin::Empty, (Peer::Dir, LONG)).await)?;
+        let asks = ["ls-remote", "--symref", "--", &from, "HEAD"];
+        let told = self.own_with(here, (&asks, vec![]), Stdin::Empty, (Peer::Dir, SOON)).await.map_err(host)?;
+        match read::head_branch(&told.stdout.bytes()) {
+            Some(branch) => self.own_printed(here, &["symbolic-ref", "HEAD", &format!("refs/heads/{branch}")]).await?,
+            None => self.own_printed(here, &["update-ref", "--no-deref", "HEAD", "refs/coracle/head"]).await?,
+        };
+        let packs = ["bundle", "create", "--quiet", "it.bundle", "HEAD", "--branches", "--tags"];
+        let packed = self.own(here, &packs, Stdin::Empty, LONG).await?;
+        if !packed.ok() {
+            return Err(Failure::internal(Excerpt::of(&packed.stderr.bytes())));
+        }
+        let uncommitted = if looks { self.count_uncommitted(dir, here).await } else { 0 };
+        let origin = self.origin_of(here, &config).await;
+        Ok(DirectoryBundle { repository, origin, uncommitted })
+    }
+
+    /// The configuration of its repository, which lies where it may, with its objects.
+    fn config_of(&self, dir: &Path) -> Result<PathBuf> {
+        let common = match self.place(dir)? {
+            Some(place) => place.common_dir,
+            // One without a work tree.
+            None => dir.to_owned(),
+        };
+        let Ok(objects) = HostPath::open(&common.join("objects")) else {
+            let message = format!("`{}` is no git repository", dir.display());
+            return Err(Failure::new(Code::FetchFailed, message));
+        };
+        beneath(objects.real(), &self.settings.allow_roots)?;
+        let more = small(&objects.real().join("info/alternates"), MAX_ALTERNATES).unwrap_or_default();
+        for line in more.lines().filter(|it| !it.is_empty()) {
+            let real = objects.real().join(line);
+            beneath(&real.canonicalize().unwrap_or(real), &self.settings.allow_roots)?;
+        }
+        Ok(common.join("config"))
+    }
+
+    /// That it cannot be told is no reason not to clone.
+    async fn count_uncommitted(&self, dir: &Path, objects: &Path) -> usize {
+        match self.left_out(dir, objects).await {
+            Ok(found) => found.map_or(0, |it| it.count()),
+            Err(err) => {
+                tracing::warn!(dir = %dir.display(), %err, "what is not committed cannot be told");
+                0
+            }
+        }
+    }
+
+    async fn origin_of(&self, here: &Path, config: &Path) -> Option<GitUrl> {
+        let file = config.display().to_string();
+        let words = ["config", "--no-includes", "--file", &file, "--get", "remote.origin.url"];
+        let told = self.own(here, &words, Stdin::Empty, SOON).await.ok().filter(|it| it.ok())?;
+        // One with a user and a password is refused as a URL.
+        GitUrl::parse(told.stdout.text().trim(), GitRules { allow_private: true, ssh: true }).ok()
+    }
+}

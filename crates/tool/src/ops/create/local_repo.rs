@@ -1,0 +1,48 @@
+//! A repository of this host that a container gets a clone of: its branches travel as one file.
+
+use std::path::Path;
+
+use coracle_lifecycle::{CopyLimits, CopyRequest, Found, copy_in};
+use coracle_provision::{Item, Place, Repo, RepoBundle, RepoSource};
+use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::{ContainerPath, random_hex};
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::sandbox;
+
+/// Packs a repository, and puts the file into the container.
+pub(super) async fn brought(cx: &Context, found: &Found, dir: &Path, name: String) -> Result<RepoBundle, Failure> {
+    // What a container could change while it is looked at is not looked at.
+    let looks = !cx.store()?.is_written_inside(dir)?;
+    let packed = sandbox::worktrees(cx)?.bundle_directory(dir, looks).await?;
+    let file = ContainerPath::parse(format!("/tmp/coracle-{}.bundle", random_hex::<8>()))?;
+    let copy = CopyRequest {
+        host: HostPath::open(&packed.file()).map_err(coracle_lifecycle::Error::from)?,
+        host_name: None,
+        container: file.clone(),
+        into_directory: false,
+        overwrite: false,
+        limits: CopyLimits { max_bytes: cx.config.copy.max_bytes.0, max_entries: cx.config.copy.max_entries },
+        protected: Vec::new(),
+        scratch: cx.state()?.scratch(),
+    };
+    copy_in(found, copy).await?;
+    Ok(RepoBundle { name, file, origin: packed.origin.clone(), uncommitted: packed.uncommitted })
+}
+
+/// Takes the files away. One that stays is in nobody's way.
+pub(super) async fn clear(place: &Place, repos: &[Repo]) {
+    for repo in repos {
+        if let RepoSource::Bundle(bundle) = &repo.from
+            && let Err(err) = place.link.remove(place.at(&bundle.file), false).await
+        {
+            tracing::warn!(file = %bundle.file, %err, "the file of a clone stays");
+        }
+    }
+}
+
+/// A part of the step `repos`.
+pub(super) fn failed(name: &str, failure: Failure) -> Item {
+    Item::failed(name, failure.message).with("code", failure.code.word())
+}

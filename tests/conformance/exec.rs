@@ -108,7 +108,7 @@ async fn variables_come_as_they_were_given_beside_those_of_the_image() {
 async fn a_command_runs_as_its_user_and_as_nobody_more() {
     in_every_way(async |running| {
         if !running.case.is_real() {
-            return; // programs of the fake run with the rights of the test
+            return running.case.left_out(); // programs of the fake run with the rights of the test
         }
         for ids in [Ids { uid: 1000, gid: 1000 }, Ids { uid: 4321, gid: 1234 }, Ids::ROOT] {
             let it = running.ran(Exec { user: ids, ..sh("echo $(id -u):$(id -g)") }).await;

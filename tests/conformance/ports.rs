@@ -65,7 +65,7 @@ async fn a_server_inside_answers_on_loopback_and_nowhere_else() {
             return;
         }
         if !case.is_real() {
-            return; // the fake's programs are on the host's network already
+            return case.left_out(); // the fake's programs are on the host's network already
         }
         let id = create(case, "server", None).await;
         case.runtime.start(&id).await.unwrap();

@@ -32,7 +32,7 @@ use self::scripted::CONTAINER;
 pub(crate) use busybox::{FROM_IMAGE, IMAGE, busybox_with, tar_of};
 pub(crate) use git_server::{GitServer, Manner, git, tries_git};
 pub(crate) use person::is_root;
-pub(crate) use ran::ran;
+pub(crate) use ran::{ran, skip};
 pub(crate) use running::{
     Running, Way, guest_program, in_every_way, with_a_guest, with_a_real_guest, with_real_engines, worker_program,
 };
@@ -170,7 +170,7 @@ async fn on_engines(rootless: bool, check: impl AsyncFn(&Case)) {
             if rootless {
                 failure = caught(async { person::runs_this_test() }).await.err().or(failure);
             } else {
-                ran::skipped(ROOTLESS);
+                skip(ROOTLESS);
             }
             continue;
         }
@@ -206,6 +206,16 @@ fn names() -> Vec<String> {
     let fake = (!person::is_second_run()).then_some("fake");
     let on_mac = variable("CORACLE_TEST_ENGINE").filter(|it| it == CONTAINER);
     fake.into_iter().chain(named).map(str::to_owned).chain(on_mac).collect()
+}
+
+/// Whether a test meets another engine than the fake.
+pub(crate) fn has_real_engine() -> bool {
+    names().iter().any(|it| it != "fake" && it != CONTAINER)
+}
+
+/// Whether a test meets Podman without root.
+pub(crate) fn has_rootless() -> bool {
+    !is_root() || names().iter().any(|it| it == ROOTLESS)
 }
 
 async fn case(engine: &str) -> Result<Case, String> {

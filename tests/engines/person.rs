@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Once;
 
-use super::{ran, variable};
+use super::variable;
 
 pub(super) const ROOTLESS: &str = "podman-rootless";
 
@@ -41,7 +41,7 @@ pub(super) fn runs_this_test() {
             panic!("CORACLE_ENGINES names {ROOTLESS}: `cargo xtask engines up {ROOTLESS}` makes its account {PERSON}")
         });
         // The person may append, and not make it.
-        std::os::unix::fs::fchown(ran::file("ran.txt"), Some(person.uid), None).unwrap();
+        std::os::unix::fs::fchown(coracle_skips::notes("ran.txt"), Some(person.uid), None).unwrap();
         let status = person.this_test().status().expect("the directory of this program is open to others");
         assert!(status.success(), "the test failed for {PERSON}: {status}");
     });

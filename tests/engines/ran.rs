@@ -1,11 +1,10 @@
-//! Which scenarios of the specification ran, for `cargo xtask scenarios`.
+//! Which scenarios of the specification ran, for `cargo xtask scenarios`, and which tests were skipped.
 
-use std::fs::{File, OpenOptions, create_dir_all};
 use std::io::Write;
 
 use coracle_runtime::EngineKind;
 
-use super::person::{ROOTLESS, is_root};
+use super::person::{ROOTLESS, is_root, is_second_run};
 
 /// Notes that the scenario passed on that engine: the last act of its test.
 pub(crate) fn ran(scenario: &str, engine: EngineKind) {
@@ -14,20 +13,15 @@ pub(crate) fn ran(scenario: &str, engine: EngineKind) {
         engine => engine.as_str(),
     };
     // One write for one line: other tests append to the same file.
-    file("ran.txt").write_all(format!("{scenario} {engine} ok\n").as_bytes()).unwrap();
+    coracle_skips::notes("ran.txt").write_all(format!("{scenario} {engine} ok\n").as_bytes()).unwrap();
 }
 
-/// Notes that a test left an engine out, for `cargo xtask test`, which says how many did.
-pub(super) fn skipped(engine: &str) {
-    eprintln!("skipped on {engine}");
-    file("skipped.txt").write_all(format!("{engine}\n").as_bytes()).unwrap();
-}
-
-/// A file for such notes, ready for another line.
-pub(super) fn file(name: &str) -> File {
-    // target/<profile>/deps/<this program>
-    let program = std::env::current_exe().unwrap();
-    let dir = program.ancestors().nth(3).unwrap().join("scenarios");
-    create_dir_all(&dir).unwrap();
-    OpenOptions::new().create(true).append(true).open(dir.join(name)).unwrap()
+/// Notes that a test is not tried here, or not on one engine, and why. `cargo xtask test` counts it, and fails in CI where
+/// it knows no reason for it.
+///
+/// A test that runs once more as another user notes nothing: the first run has.
+pub(crate) fn skip(reason: &str) {
+    if !is_second_run() {
+        coracle_skips::skip(reason);
+    }
 }

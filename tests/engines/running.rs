@@ -233,11 +233,10 @@ pub(crate) async fn with_a_real_guest(check: impl AsyncFn(&Running<'_>)) {
 /// Runs a check on every real engine whose containers share our kernel: there their processes and sockets are seen.
 pub(crate) async fn with_real_engines(check: impl AsyncFn(&Case)) {
     on_every_engine(async |case| {
-        if case.engine() == EngineKind::Container {
-            case.left_out();
-        } else if case.is_real() {
-            check(case).await;
+        if !case.is_real() || case.engine() == EngineKind::Container {
+            return case.left_out();
         }
+        check(case).await;
     })
     .await;
 }

@@ -1,5 +1,6 @@
 //! A registry on the loopback of this host, as Debian packages it, and what is put into it.
 
+use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::Child;
 
-use crate::engines::engine_program;
+use crate::engines::{engine_program, skip};
 
 /// A registry of one test, gone with it.
 #[derive(Debug)]
@@ -26,7 +27,8 @@ pub(crate) fn digest(bytes: &[u8]) -> String {
 }
 
 impl Registry {
-    pub(crate) async fn start() -> Self {
+    /// One that listens. Where its program is not installed, the test is skipped.
+    pub(crate) async fn start() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let config = format!(
@@ -37,14 +39,21 @@ impl Registry {
         let mut program = engine_program("docker-registry");
         let program =
             program.arg("serve").arg(dir.path().join("config.yml")).stdout(Stdio::null()).stderr(Stdio::null());
-        let program = program.kill_on_drop(true).spawn().expect("docker-registry is installed");
+        let program = match program.kill_on_drop(true).spawn() {
+            Ok(program) => program,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                skip("needs docker-registry, a package of Debian's");
+                return None;
+            }
+            Err(error) => panic!("docker-registry does not start: {error}"),
+        };
         let own = Self { port, _program: program, _dir: dir };
         let begun = std::time::Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
             assert!(begun.elapsed() < Duration::from_secs(20), "the registry does not answer");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        own
+        Some(own)
     }
 
     /// Where an artifact lies in it.

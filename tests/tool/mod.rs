@@ -17,6 +17,7 @@ mod guest;
 mod health;
 mod identity;
 mod input;
+mod interrupted_bench;
 mod jobs;
 mod leases;
 mod main_program;
@@ -85,10 +86,9 @@ pub(crate) async fn with_tool(config: &str, check: impl AsyncFn(&Tool<'_>)) {
 
 /// As [`with_tool`], on real engines only: what is checked is the engine's own doing, or needs several processes.
 pub(crate) async fn with_engine(config: &str, check: impl AsyncFn(&Tool<'_>)) {
-    with_tool(config, async |tool| {
-        if tool.case.is_real() {
-            check(tool).await;
-        }
+    with_tool(config, async |tool| match tool.case.is_real() {
+        true => check(tool).await,
+        false => tool.case.left_out(),
     })
     .await;
 }

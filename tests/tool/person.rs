@@ -97,10 +97,9 @@ impl Person {
 
     /// As [`on_every_engine`](Self::on_every_engine), on real engines only.
     pub(crate) async fn on_real_engines(&self, check: impl AsyncFn(&Tool<'_>)) {
-        self.on_every_engine(async |tool| {
-            if tool.case.is_real() {
-                check(tool).await;
-            }
+        self.on_every_engine(async |tool| match tool.case.is_real() {
+            true => check(tool).await,
+            false => tool.case.left_out(),
         })
         .await;
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::person::warnings;
 use super::{Tool, with_engine, with_rootful_engine, with_tool};
-use crate::engines::{is_root, ran};
+use crate::engines::{is_root, ran, skip};
 
 fn repository(work: &Path) {
     std::fs::create_dir_all(work.join(".git/hooks")).unwrap();
@@ -82,7 +82,7 @@ async fn s25_what_is_protected_stays_and_what_comes_beside_it_is_reviewed() {
 async fn what_came_past_the_filter_while_it_was_filled_loses_its_bits_then_and_is_told_from_then_on() {
     with_rootful_engine("", async |tool| {
         if !is_root() {
-            return;
+            return skip(coracle_skips::NEEDS_ROOT);
         }
         let work = tool.work();
         let waits = "touch began; while ! test -e go; do sleep 0.05; done";

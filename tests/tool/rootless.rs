@@ -6,9 +6,12 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::{Tool, with_engine};
-use crate::engines::IMAGE;
+use crate::engines::{IMAGE, has_rootless, skip};
 
 async fn with_rootless(check: impl AsyncFn(&Tool<'_>)) {
+    if !has_rootless() {
+        return skip("podman-rootless");
+    }
     with_engine("", async |tool| {
         if tool.case.is_rootless() {
             check(tool).await;

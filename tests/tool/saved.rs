@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::debian::debian;
 use super::{Tool, with_engine, with_rootful_engine, with_tool};
-use crate::engines::{GitServer, engine_program, git, is_root, ran};
+use crate::engines::{GitServer, engine_program, git, is_root, ran, skip};
 
 /// The server of a test listens on this host, which has a private address and no certificate.
 const PRIVATE: &str = "[images]\ngit_allow_private = true\n";
@@ -165,7 +165,7 @@ impl Drop for Disk {
 async fn s78_a_full_disk_keeps_the_container() {
     with_rootful_engine("", async |tool| {
         if !is_root() {
-            return;
+            return skip(coracle_skips::NEEDS_ROOT);
         }
         let disk = Disk::at(&tool.state(), "32m").await;
         let image = debian(tool.case).await;

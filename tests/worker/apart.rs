@@ -27,7 +27,7 @@ const HOSTILE: &str = r#"
 async fn x45_a_program_of_a_tool_can_neither_speak_as_the_worker_nor_read_its_token() {
     with_worker(async |bench| {
         if !bench.running.case.is_real() {
-            return; // the worker is part of this process
+            return bench.running.case.left_out(); // the worker is part of this process
         }
         bench.model.then([calls([call("shell_execute", json!({ "command": ["sh", "-c", HOSTILE] }))]), says("tried")]);
         let events = bench.runs(ask("x")).await;
@@ -56,7 +56,7 @@ async fn x45_a_program_of_a_tool_can_neither_speak_as_the_worker_nor_read_its_to
 async fn the_workers_environment_is_what_it_needs_and_both_users_have_a_name() {
     with_worker(async |bench| {
         if !bench.running.case.is_real() {
-            return;
+            return bench.running.case.left_out();
         }
         bench.model.then([
             calls([call("shell_execute", json!({ "command": ["sh", "-c", "id -un; id -u; echo $HOME; touch made; stat -c %U made"] }))]),

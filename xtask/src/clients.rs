@@ -1,4 +1,5 @@
-//! Clients of the Model Context Protocol that are not ours, which tests talk through. They lie in `target/tools`.
+//! Programs that are not ours, which tests talk through: clients of the Model Context Protocol, and the reference
+//! implementation of `devcontainer.json`. They lie in `target/tools`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,20 +11,24 @@ use anyhow::Result;
 use crate::engines::apt;
 use crate::sh::{sh, target, which};
 
-/// The protocol's inspector and its conformance suite. Later versions of either need a newer Node than Debian has.
-const NPM: &[&str] = &["@modelcontextprotocol/inspector@1.0.3", "@modelcontextprotocol/conformance@0.1.13"];
+/// The protocol's inspector and its conformance suite, and the devcontainers CLI. Later versions of these need a newer
+/// Node than Debian has.
+const NPM: &[&str] =
+    &["@modelcontextprotocol/inspector@1.0.3", "@modelcontextprotocol/conformance@0.1.13", "@devcontainers/cli@0.80.0"];
 
 /// The protocol's Python library, and the version of it.
 const PYTHON: (&str, &str) = ("mcp", "1.30.0");
 
 /// Puts them into `target/tools`: `node_modules/.bin` and `python/bin`. Without them the rest is still worth running: a
-/// test that needs one says so itself.
+/// test that needs one is skipped, and counted.
 pub(crate) fn ensure() {
     let tools = target().join("tools");
     let (npm, python) = (npm(&tools), python(&tools));
-    for (what, done) in [("inspector and conformance suite", npm), ("Python library", python)] {
+    for (what, done) in
+        [("MCP inspector, MCP conformance suite and devcontainers CLI", npm), ("MCP library for Python", python)]
+    {
         if let Err(error) = done {
-            println!("  no MCP {what}: {error:#}");
+            println!("  no {what}: {error:#}");
         }
     }
 }

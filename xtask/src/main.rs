@@ -13,6 +13,7 @@ mod fuzz;
 mod guest;
 mod scenarios;
 mod sh;
+mod skips;
 mod test;
 
 use std::process::ExitCode;

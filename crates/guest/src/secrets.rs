@@ -375,7 +375,7 @@ mod tests {
     #[test]
     fn a_directory_of_another_user_is_none_to_write_to() {
         if !geteuid().is_root() {
-            return eprintln!("skipped: files of two users need root");
+            return coracle_skips::skip(coracle_skips::NEEDS_ROOT);
         }
         let root = tempfile::tempdir().unwrap();
         put(root.path(), &Secret { uid: 1000, gid: 1001, ..ask("ssh/id", 0o400) }, b"").unwrap();

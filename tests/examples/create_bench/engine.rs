@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::Measured;
+use crate::leftovers;
 use crate::person::Person;
+use crate::{LABEL, Measured};
 
 /// By what a container is made and removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +84,8 @@ impl Engine {
     fn create(&self, way: Way, measured: &mut Measured) -> String {
         let (container, took) = match way {
             Way::Engine => {
-                let words = ["run", "--detach", &self.image, "sleep", "1000000"];
+                let label = format!("--label={}={}", LABEL, std::process::id());
+                let words = ["run", "--detach", &label, &self.image, "sleep", "1000000"];
                 let (id, took) = said(Command::new(self.name).args(words));
                 self.own.borrow_mut().push(id.clone());
                 (id, took)
@@ -151,6 +153,8 @@ impl Drop for Engine {
         for container in self.own.take() {
             let _ = self.removal(&container).stdin(Stdio::null()).output();
         }
+        // One that was made while this process was interrupted has told nobody its id.
+        leftovers::remove_labelled(self.name, &format!("{}={}", LABEL, std::process::id()));
     }
 }
 

@@ -7,7 +7,11 @@
 #![expect(clippy::unwrap_used, reason = "a measurement that fails is worth nothing")]
 #![expect(clippy::print_stderr, reason = "whoever waits wants to see that it goes on")]
 
+#[path = "../link_bench/ending.rs"]
+mod ending;
 mod engine;
+#[path = "../link_bench/leftovers.rs"]
+mod leftovers;
 mod person;
 
 use std::path::Path;
@@ -16,6 +20,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use engine::Engine;
+
+/// Label of containers that are made here; the value is the id of this process.
+const LABEL: &str = "coracle-bench.run";
 
 /// Times of one engine, by what was done and in which way.
 struct Series {
@@ -66,12 +73,14 @@ fn main() {
         panic!("usage: create_bench OUT CORACLE ROUNDS ENGINE…")
     };
     let rounds = rounds.parse::<usize>().unwrap();
+    ending::heed();
     let mut measured = Measured::default();
     let engines: Vec<_> = names.iter().map(|it| Engine::open(it, Path::new(coracle), &mut measured)).collect();
     for round in 0..rounds {
         measured.load.push(load());
         let begun = Instant::now();
         for engine in &engines {
+            ending::go_on();
             engine.round(round, &mut measured);
         }
         eprintln!("round {} of {rounds}: {:.1} s", round + 1, begun.elapsed().as_secs_f64());

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::leftovers;
+
 #[derive(Debug)]
 pub(crate) struct Person {
     coracle: PathBuf,
@@ -89,12 +91,6 @@ impl Drop for Person {
                 eprintln!("{call}: {output:?}");
             }
         }
-        // The network of a state directory stays for its next container, and this directory has none.
-        let engine = |words: &[&str]| Command::new(self.engine).args(words).stdin(Stdio::null()).output();
-        let filter = format!("--filter=name=^{}-lone-", self.namespace);
-        let networks = engine(&["network", "ls", "--quiet", &filter]).map(|it| it.stdout).unwrap_or_default();
-        for network in String::from_utf8_lossy(&networks).split_whitespace() {
-            let _ = engine(&["network", "rm", network]);
-        }
+        leftovers::remove_networks(self.engine, self.namespace);
     }
 }

@@ -15,8 +15,10 @@ use coracle_runtime::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::LABEL;
 use crate::busybox::{self, IMAGE};
 use crate::cases;
+use crate::leftovers;
 use crate::link::{self, Held, Transport};
 use crate::memory::Memory;
 use crate::tool::{Mouth, Tool};
@@ -91,7 +93,7 @@ impl Engine {
     /// Makes a container by the engine's own program; how long it took.
     pub(crate) fn create(&self) -> Duration {
         let mut command = Command::new(self.name());
-        command.args(["run", "--detach", IMAGE, "sleep", "1000000"]).stdin(Stdio::null());
+        command.args(["run", "--detach", &ours(), IMAGE, "sleep", "1000000"]).stdin(Stdio::null());
         let begun = Instant::now();
         let output = command.output().unwrap();
         let took = begun.elapsed();
@@ -126,6 +128,18 @@ impl Engine {
     }
 }
 
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // One that was made while this process was interrupted has told nobody its id.
+        leftovers::remove_labelled(self.name(), &format!("{}={}", LABEL, std::process::id()));
+    }
+}
+
+/// The label of what this run makes, for the engine's own program.
+fn ours() -> String {
+    format!("--label={}={}", LABEL, std::process::id())
+}
+
 /// Makes containers with a guest.
 #[derive(Debug)]
 struct Maker {
@@ -158,7 +172,8 @@ impl Maker {
         let link = self.dir.path().join(name.as_str());
         std::fs::create_dir(&link).unwrap();
         let guest = GuestOn::Bound { program: self.program.clone(), link: link.clone() };
-        let spec = CreateSpec::new(name, ImageRef::parse(IMAGE).unwrap());
+        let labels = [(LABEL.to_owned(), std::process::id().to_string())].into();
+        let spec = CreateSpec { labels, ..CreateSpec::new(name, ImageRef::parse(IMAGE).unwrap()) };
         let admitted = admit(spec, &Policy::everything()).unwrap().guided(Some(guest));
         let placed = admitted.on(self.image.clone(), NetworkOn::EngineDefault);
         let id = self.runtime.create(&placed).await.unwrap();

@@ -9,7 +9,9 @@
 #[path = "../../engines/busybox.rs"]
 mod busybox;
 mod cases;
+mod ending;
 mod engine;
+mod leftovers;
 mod link;
 mod memory;
 mod tool;
@@ -22,6 +24,9 @@ use serde_json::{Value, json};
 use cases::{CASES, Case};
 use engine::Engine;
 use link::Transport;
+
+/// Label of containers that are made here; the value is the id of this process.
+const LABEL: &str = "coracle-bench.run";
 
 /// By what a command is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +79,7 @@ async fn main() {
         panic!("usage: link_bench OUT CORACLE ROUNDS ENGINE…")
     };
     let (coracle, rounds) = (PathBuf::from(coracle), rounds.parse::<usize>().unwrap());
+    ending::heed();
     let mut engines = Vec::new();
     for name in names {
         engines.push(Engine::open(name, &coracle).await);
@@ -82,6 +88,7 @@ async fn main() {
     for round in 0..rounds {
         let begun = Instant::now();
         for it in all.iter_mut().filter(|it| round % it.case.every == 0) {
+            ending::go_on();
             for _ in 0..if it.way == Way::Engine { 1 } else { it.case.repeat } {
                 it.times.extend(cases::measure(it.case, it.way, &engines[it.engine]).await);
             }

@@ -10,9 +10,13 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::LABEL;
 use crate::busybox::IMAGE;
 use crate::engine::ended_well;
+use crate::leftovers;
 use crate::link::Transport;
+
+const NAMESPACE: &str = "coracle-bench-exec";
 
 /// How a call is said.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +30,7 @@ pub(crate) enum Mouth {
 #[derive(Debug)]
 pub(crate) struct Tool {
     coracle: PathBuf,
+    engine: String,
     root: TempDir,
     /// A container that was made and not destroyed yet.
     made: Mutex<Option<String>>,
@@ -36,9 +41,9 @@ impl Tool {
     pub(crate) fn new(coracle: &Path, engine: &str, guest: bool) -> Self {
         let (coracle, root) = (coracle.to_owned(), tempfile::tempdir().unwrap());
         let guest = if guest { "auto" } else { "never" };
-        let config = format!("engine = \"{engine}\"\nguest = \"{guest}\"\n");
+        let config = format!("engine = \"{engine}\"\nguest = \"{guest}\"\nlabel_namespace = \"{NAMESPACE}\"\n");
         std::fs::write(root.path().join("config.toml"), config).unwrap();
-        Self { coracle, root, made: Mutex::default() }
+        Self { coracle, engine: engine.to_owned(), root, made: Mutex::default() }
     }
 
     /// Makes a container; how long it took.
@@ -81,7 +86,8 @@ impl Tool {
     }
 
     fn timed_create(&self) -> (String, Duration) {
-        let (answer, took) = self.call(&json!({ "operation": "create", "image": IMAGE, "mount_cwd": false }));
+        let (answer, took) = self.call(&json!({ "operation": "create", "image": IMAGE, "mount_cwd": false,
+            "labels": { LABEL: std::process::id().to_string() } }));
         (answer["container"].as_str().unwrap().to_owned(), took)
     }
 
@@ -117,5 +123,6 @@ impl Drop for Tool {
         let call = json!({ "operation": "destroy_all", "confirm": true });
         // What was measured stands, even if containers stay behind.
         let _ = self.command("call").arg(call.to_string()).output();
+        leftovers::remove_networks(&self.engine, NAMESPACE);
     }
 }

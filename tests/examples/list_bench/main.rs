@@ -6,6 +6,11 @@
 #![expect(clippy::print_stderr, reason = "whoever waits wants to see that it goes on")]
 #![expect(clippy::disallowed_methods, reason = "the programs are what is measured")]
 
+#[path = "../link_bench/ending.rs"]
+mod ending;
+#[path = "../link_bench/leftovers.rs"]
+mod leftovers;
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -34,12 +39,14 @@ fn main() {
         panic!("usage: list_bench OUT CORACLE ROUNDS ENGINE…")
     };
     let rounds = rounds.parse::<usize>().unwrap();
+    ending::heed();
     let (mut named, mut series, mut load) = (Vec::new(), Vec::new(), Vec::new());
     for engine in engines {
         let person = Person::with_containers(Path::new(coracle), engine);
         named.push(json!({ "name": engine, "version": person.version() }));
         let (mut own, mut ours) = (Vec::new(), Vec::new());
         for round in 0..rounds {
+            ending::go_on();
             load.push(load_of_the_last_minute());
             let mut engine_first = || own.push(ns(person.by_the_engine()));
             if round % 2 == 0 {
@@ -78,6 +85,7 @@ impl Person {
         it.import();
         let begun = Instant::now();
         for _ in 0..CONTAINERS {
+            ending::go_on();
             it.call(&json!({ "operation": "create", "image": IMAGE, "mount_cwd": false, "pids_limit": 32 }));
         }
         eprintln!("{engine}: {CONTAINERS} containers in {:.0} s", begun.elapsed().as_secs_f64());
@@ -156,13 +164,9 @@ impl Drop for Person {
         if !output.as_ref().is_ok_and(|it| it.status.success()) {
             eprintln!("destroy_all: {output:?}");
         }
-        let engine = |words: &[&str]| Command::new(&self.engine).args(words).stdin(Stdio::null()).output();
-        let filter = format!("--filter=name=^{NAMESPACE}-lone-");
-        let networks = engine(&["network", "ls", "--quiet", &filter]).map(|it| it.stdout).unwrap_or_default();
-        for network in String::from_utf8_lossy(&networks).split_whitespace() {
-            let _ = engine(&["network", "rm", network]);
-        }
-        let _ = engine(&["image", "rm", IMAGE]);
+        leftovers::remove_labelled(&self.engine, &format!("{NAMESPACE}.managed=true"));
+        leftovers::remove_networks(&self.engine, NAMESPACE);
+        let _ = Command::new(&self.engine).args(["image", "rm", IMAGE]).stdin(Stdio::null()).output();
     }
 }
 

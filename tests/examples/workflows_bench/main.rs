@@ -8,6 +8,11 @@
 #![expect(clippy::print_stderr, reason = "whoever waits wants to see that it goes on")]
 #![expect(clippy::disallowed_methods, reason = "the programs are what is measured")]
 
+#[path = "../link_bench/ending.rs"]
+mod ending;
+#[path = "../link_bench/leftovers.rs"]
+mod leftovers;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -39,6 +44,7 @@ async fn main() {
         panic!("usage: workflows_bench OUT CORACLE ROUNDS ENGINE…")
     };
     let rounds = rounds.parse::<usize>().unwrap();
+    ending::heed();
     let (mut named, mut series, mut sizes, mut load) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for engine in engines {
         let person = Person::new(Path::new(coracle), engine);
@@ -52,6 +58,7 @@ async fn main() {
         person.by_server(&server, "second").await;
         let (mut ours, mut git, mut adds, mut served) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for round in 0..rounds {
+            ending::go_on();
             load.push(load_of_the_last_minute());
             for turn in 0..3 {
                 match (turn + round) % 3 {
@@ -66,6 +73,7 @@ async fn main() {
             }
         }
         drop(server);
+        ending::go_on();
         add("worktree", "coracle", ours);
         add("worktree", "git", git);
         add("worktree", "add", adds);
@@ -207,6 +215,14 @@ impl Person {
         command.env("XDG_STATE_HOME", root.join("state")).env("CORACLE_CONFIG", root.join("config.toml"));
         command.current_dir(root.join("work"));
         command
+    }
+}
+
+impl Drop for Person {
+    fn drop(&mut self) {
+        // Nothing of this is worth saving, and a measurement that failed has not removed it.
+        leftovers::remove_labelled(&self.engine, &format!("{NAMESPACE}.managed=true"));
+        leftovers::remove_networks(&self.engine, NAMESPACE);
     }
 }
 

@@ -8,6 +8,8 @@
 #![expect(clippy::print_stderr, reason = "whoever waits wants to see that it goes on")]
 #![expect(clippy::disallowed_methods, reason = "the programs are what is measured")]
 
+#[path = "../link_bench/ending.rs"]
+mod ending;
 #[path = "../../servers/mcp_load.rs"]
 mod mcp_load;
 
@@ -48,6 +50,7 @@ async fn main() {
         panic!("usage: workspace_bench OUT CORACLE ROUNDS ENGINE…")
     };
     let rounds = rounds.parse::<usize>().unwrap();
+    ending::heed();
     let (mut named, mut series, mut sizes, mut load) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for engine in engines {
         let agent = Agent::with_files(engine).await;
@@ -109,6 +112,7 @@ impl Agent {
         .map(|(case, way)| (case, way, Vec::new()))
         .into();
         for round in 0..rounds {
+            ending::go_on();
             load.push(load_of_the_last_minute());
             let count = all.len();
             for turn in 0..count {
@@ -198,6 +202,17 @@ impl Agent {
         let format = format!("{{{{.{field}.Version}}}}");
         let output = Command::new(&self.engine).args(["version", "--format", &format]).output().unwrap();
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // A session that has ended has nothing more; one of a measurement that failed has its container.
+        let ended =
+            tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(coracle::tools::end(&self.cx)));
+        if let Err(failure) = ended {
+            eprintln!("the session did not end: {failure:?}");
+        }
     }
 }
 

@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn a_thread_is_itself_again_also_after_a_panic() {
         if !geteuid().is_root() {
-            return eprintln!("skipped: acting as another user needs root");
+            return coracle_skips::skip(coracle_skips::NEEDS_ROOT);
         }
         let (ids, before) = (Ids { uid: 1234, gid: 2345, groups: vec![7, 8] }, now());
         assert_eq!(as_user(&ids, now).unwrap(), (1234, 2345, vec![7, 8]));

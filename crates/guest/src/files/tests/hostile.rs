@@ -65,7 +65,7 @@ fn whoever_swaps_a_directory_for_a_link_while_we_read_shows_nothing() {
 #[test]
 fn the_kernel_decides_as_for_the_callers_user() {
     if !geteuid().is_root() {
-        return eprintln!("skipped: acting as another user needs root");
+        return coracle_skips::skip(coracle_skips::NEEDS_ROOT);
     }
     let w = World { ids: Ids { uid: 1234, gid: 1234, groups: vec![77] }, ..world() };
     fs::set_permissions(w.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -91,7 +91,7 @@ fn the_kernel_decides_as_for_the_callers_user() {
 #[test]
 fn a_link_that_somebody_left_in_a_shared_directory_is_not_written_through() {
     if !geteuid().is_root() {
-        return eprintln!("skipped: making a link of another user needs root");
+        return coracle_skips::skip(coracle_skips::NEEDS_ROOT);
     }
     let w = world();
     fs::set_permissions(w.path("d"), fs::Permissions::from_mode(0o1777)).unwrap();

@@ -15,7 +15,7 @@ const THREADS: usize = 4;
 #[tokio::test]
 async fn a_thread_that_begins_after_a_write_is_not_its_user() {
     if !geteuid().is_root() {
-        return;
+        return coracle_skips::skip(coracle_skips::NEEDS_ROOT);
     }
     let world = World::new();
     world.file("a", "old");

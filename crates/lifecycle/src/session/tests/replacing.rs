@@ -161,7 +161,7 @@ async fn a_changed_user_is_refused_before_anything_is_removed() {
 #[tokio::test]
 async fn a_links_directory_is_not_lent_while_commands_live_nor_when_nobody_was_met() {
     if !rustix::process::geteuid().is_root() {
-        return; // whoever is not root lends nothing
+        return coracle_skips::skip(coracle_skips::NEEDS_ROOT);
     }
     type Fault = fn(&FakeRuntime, &ContainerId);
     let faults: [Fault; 2] = [

@@ -88,9 +88,9 @@ mod tests {
 
     use super::TimeBounds;
 
-    fn read(given: Value) -> String {
+    fn read(given: &Value) -> String {
         let bounds = TimeBounds { default: 30.0, least: 1.0, most: 120.0 };
-        bounds.read(&given, Some("Hint.")).map_or_else(|failure| failure.message, |it| format!("{it:?}"))
+        bounds.read(given, Some("Hint.")).map_or_else(|failure| failure.message, |it| format!("{it:?}"))
     }
 
     #[test]
@@ -104,16 +104,16 @@ mod tests {
             (json!("7"), "7s"),
             (json!(0), "1s"),
         ] {
-            assert_eq!(read(given.clone()), expected, "{given}");
+            assert_eq!(read(&given), expected, "{given}");
         }
     }
 
     #[test]
     fn one_above_the_maximum_or_of_another_kind_is_refused() {
-        assert_eq!(read(json!(30_000)), "timeout is 30000 s, and the most is 120 s. Hint.");
+        assert_eq!(read(&json!(30_000)), "timeout is 30000 s, and the most is 120 s. Hint.");
         for bad in [json!("soon"), json!(-1), json!([]), json!(""), json!("s"), json!("é"), json!("1e3"), json!(true)]
         {
-            assert!(read(bad.clone()).starts_with("timeout must be seconds"), "{bad}");
+            assert!(read(&bad).starts_with("timeout must be seconds"), "{bad}");
         }
     }
 }

@@ -105,7 +105,11 @@ impl WorktreeManager {
     async fn origin_of(&self, here: &Path, config: &Path) -> Option<GitUrl> {
         let file = config.display().to_string();
         let words = ["config", "--no-includes", "--file", &file, "--get", "remote.origin.url"];
-        let told = self.own(here, &words, Stdin::Empty, SOON).await.ok().filter(|it| it.ok())?;
+        let told = self
+            .own(here, &words, Stdin::Empty, SOON)
+            .await
+            .ok()
+            .filter(coracle_runtime::host::process::Finished::ok)?;
         // One with a user and a password is refused as a URL.
         GitUrl::parse(told.stdout.text().trim(), GitRules { allow_private: true, ssh: true }).ok()
     }

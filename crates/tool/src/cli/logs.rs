@@ -152,7 +152,7 @@ impl<'a> Log<'a> {
     async fn end(&self) -> Result<ExitCode, Stop> {
         let wait = json!({ "until": "exit", "timeout": AGAIN.as_secs_f64() });
         let ended = self.ask("job_wait", wait.clone()).await?;
-        render::job(&ended);
+        render::job(&ended, true);
         Ok(ExitCode::from(job::status(&wait, &ended)))
     }
 }

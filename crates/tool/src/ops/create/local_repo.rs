@@ -26,6 +26,7 @@ pub(super) async fn brought(cx: &Context, found: &Found, dir: &Path, name: Strin
         limits: CopyLimits { max_bytes: cx.config.copy.max_bytes.0, max_entries: cx.config.copy.max_entries },
         protected: Vec::new(),
         scratch: cx.state()?.scratch(),
+        meter: coracle_lifecycle::CopyMeter::default(),
     };
     copy_in(found, copy).await?;
     Ok(RepoBundle { name, file, origin: packed.origin.clone(), uncommitted: packed.uncommitted })

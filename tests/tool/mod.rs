@@ -27,6 +27,7 @@ mod mcp_http;
 mod mcp_messages;
 mod mcp_results;
 mod mcp_tools;
+mod messages;
 mod names;
 mod networks;
 mod person;

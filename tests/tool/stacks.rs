@@ -78,6 +78,9 @@ async fn s71_services_are_good_before_the_container_is_and_go_with_it() {
         let status = tool.call(json!({ "operation": "status", "container": name })).await;
         assert_eq!(services(&status), services(&answer), "{status:#}");
         assert_eq!(status["compose_project"], answer["compose_project"]);
+        let listed = tool.call(json!({ "operation": "list" })).await;
+        let row = listed["containers"].as_array().unwrap().iter().find(|it| it["name"] == name).unwrap();
+        assert_eq!(row["compose_services"], json!(["db", "once"]), "{row:#}");
         let destroyed = tool.call(json!({ "operation": "destroy", "container": name })).await;
         assert_eq!(destroyed["compose_project"], answer["compose_project"], "{destroyed:#}");
         assert_eq!(left_of(tool, project).await, [""; 0]);

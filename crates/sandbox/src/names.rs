@@ -109,7 +109,9 @@ mod tests {
     fn x25_names_that_a_path_or_git_would_take_otherwise_are_refused() {
         let bad = ["", "../x", "-f", "a..b", "x.lock", ":main", "x.", "a/b", "A", "ä", &"x".repeat(64)];
         for text in bad {
-            assert_eq!(WorkflowId::parse(text).unwrap_err().code, Code::InvalidWorkflowId, "{text}");
+            let refused = WorkflowId::parse(text).unwrap_err();
+            assert_eq!(refused.code, Code::InvalidWorkflowId, "{text}");
+            assert!(refused.message.contains("1 to 63 of a-z"), "{}", refused.message);
             assert_eq!(ProfileName::parse(text).unwrap_err().code, Code::InvalidProfile, "{text}");
         }
         assert_eq!(WorkflowId::parse("issue-1.2_b").unwrap().as_str(), "issue-1.2_b");

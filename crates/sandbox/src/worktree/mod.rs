@@ -295,4 +295,16 @@ mod tests {
         manager.want_repository("k", y, true).await.unwrap();
         assert_eq!(manager.repository("k").unwrap().as_deref(), Some(y));
     }
+
+    #[test]
+    fn a_host_without_an_address_is_refused_by_no_rule() {
+        let of = |err: Unresolved| host(Unseen::Address(err));
+        let unknown =
+            of(Unresolved::Unknown { host: "nowhere.invalid".into(), source: std::io::ErrorKind::NotFound.into() });
+        assert_eq!((&unknown.code, unknown.retryable), (&Code::HostUnresolved, true));
+        assert!(!unknown.details.contains_key("rule"));
+        assert_eq!(of(Unresolved::Slow { host: "x".into() }).code, Code::HostUnresolved);
+        let private = of(Unresolved::Private { host: "x".into(), address: [127, 0, 0, 1].into() });
+        assert_eq!((&private.code, &private.details["rule"]), (&Code::PolicyDenied, &"repo.private".into()));
+    }
 }

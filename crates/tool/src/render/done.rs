@@ -45,7 +45,9 @@ const SHOWN: usize = 5;
 /// One container.
 pub(super) fn destroyed(answer: &Value) -> String {
     let gone = became(answer);
-    let mut lines = vec![format!("{NAME}{}{NAME:#} {gone}", text(answer, "container"))];
+    let project = text(answer, "compose_project");
+    let stack = if project.is_empty() { String::new() } else { format!(", with the services of the stack {project}") };
+    let mut lines = vec![format!("{NAME}{}{NAME:#} {gone}{stack}", text(answer, "container"))];
     lines.extend(super::saved::lines(answer));
     for entry in list_of(answer, "review") {
         lines.push(format!("  {DOUBTFUL}review{DOUBTFUL:#} {} ({})", text(entry, "path"), text(entry, "change")));

@@ -234,3 +234,38 @@ pub(crate) async fn opened(cx: &Context, home: &Home, id: &WorkflowId) -> Result
     }
     home.open(cx).await
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use coracle_sandbox::ProfileName;
+
+    use super::model;
+    use crate::config::Config;
+    use crate::context::Context;
+    use crate::failure::{Code, Failure, Reader};
+
+    fn check(models: &str, named: Option<&str>) -> Result<String, Failure> {
+        let dir = tempfile::tempdir().unwrap();
+        let mut cx = Context::for_tests(dir.path());
+        let provider = format!(
+            "[sandbox.profiles.default.provider]\nkind = \"openai\"\nbase_url = \"https://api.example.com/v1\"\n\
+             key_env = \"KEY\"\nmodels = {models}\n"
+        );
+        cx.config = Arc::new(Config::read(&provider, false).unwrap());
+        model(&cx, &ProfileName::parse("default").unwrap(), named.map(str::to_owned))
+    }
+
+    #[test]
+    fn a_model_that_is_not_listed_names_the_list_and_no_key() {
+        assert_eq!(check("[\"gpt-*\"]", Some("gpt-5")).unwrap(), "gpt-5");
+        let refused = check("[\"gpt-*\", \"o3\"]", Some("claude-3")).unwrap_err();
+        assert_eq!((refused.code, &refused.details["rule"]), (Code::PolicyDenied, &"model".into()));
+        let person = refused.told_to(&Reader::Person("/c/config.toml".into())).hint.unwrap();
+        let expected = "name one of gpt-*, o3, or change `sandbox.profiles.default.provider.models` in /c/config.toml";
+        assert_eq!(person, expected);
+        assert!(check("[]", Some("gpt-5")).unwrap_err().hint.unwrap().starts_with("no model is allowed yet"));
+        assert!(check("[\"gpt-*\"]", None).unwrap_err().hint.unwrap().starts_with("name one"));
+    }
+}

@@ -185,12 +185,13 @@ fn on_its_own_line(line: &str, ended: bool) -> String {
 }
 
 /// How long a command took, on standard error, and its code where that says something.
-pub(crate) fn ran(exit_code: Option<u8>, took: Duration) {
+pub(crate) fn ran(exit_code: Option<u8>, took: Duration, ended: bool) {
     let took = amounts::took(millis(took));
-    note(&match exit_code {
+    let line = match exit_code {
         None | Some(0) => format!("{DIM}({took}){DIM:#}"),
         Some(code) => format!("{DIM}(exit code {code}, {took}){DIM:#}"),
-    });
+    };
+    note(&on_its_own_line(&line, ended));
 }
 
 fn millis(it: Duration) -> u64 {
@@ -241,18 +242,15 @@ pub(crate) struct Answered<'a> {
     pub(crate) took: Duration,
 }
 
-/// Operations that do something, and do not tell themselves how long that took.
+/// Operations that do something: their first line says how long it took.
 const TIMED: &[&str] = &[
     "create_network",
     "destroy_network",
-    "prune",
-    "cache_clear",
     "snapshot",
     "snapshot_delete",
     "copy_in",
     "copy_out",
     "destroy",
-    "destroy_all",
     "exec_cancel",
     "worktree_create",
     "worktree_export",
@@ -261,16 +259,19 @@ const TIMED: &[&str] = &[
     "worktree_remove",
 ];
 
+/// Those that do it to several things, a line each: their last line says it.
+const TIMED_AT_THE_END: &[&str] = &["prune", "cache_clear", "destroy_all"];
+
 impl Answered<'_> {
     /// The answer of a call that was carried out, with the time that it took.
     pub(crate) fn text(&self) -> String {
-        let (text, took) = (self.untimed(), millis(self.took));
-        if !TIMED.contains(&self.operation) {
-            return text;
+        let (text, took) = (self.untimed(), format!(" {DIM}({}){DIM:#}", amounts::took(millis(self.took))));
+        match text.find('\n') {
+            _ if TIMED_AT_THE_END.contains(&self.operation) => text + &took,
+            Some(end) if TIMED.contains(&self.operation) => format!("{}{took}{}", &text[..end], &text[end..]),
+            None if TIMED.contains(&self.operation) => text + &took,
+            _ => text,
         }
-        let (first, more) =
-            text.split_once('\n').map_or((text.as_str(), String::new()), |(first, more)| (first, format!("\n{more}")));
-        format!("{first} {DIM}({}){DIM:#}{more}", amounts::took(took))
     }
 
     fn untimed(&self) -> String {

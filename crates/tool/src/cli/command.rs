@@ -301,8 +301,8 @@ pub(super) fn callable(name: &str, start: &str, arguments: &Arguments) -> Comman
     let mut fields: Vec<_> = arguments.properties.iter().collect();
     fields.sort_by_key(|(name, _)| help::place(name));
     let mut command = Command::new(word(name))
-        .about(summary(&arguments.description))
-        .long_about(arguments.description.clone())
+        .about(help::to_person(&summary(&arguments.description)))
+        .long_about(help::to_person(&arguments.description))
         .override_usage(usage(start, arguments))
         .args(fields.into_iter().map(|(name, schema)| field(name, schema)))
         .arg(json.help_heading("Everywhere"));
@@ -363,9 +363,9 @@ fn summary(text: &str) -> String {
 
 /// A field's help: its comment, and the default that the schema tells.
 fn about(schema: &Value) -> String {
-    let told = schema["description"].as_str().unwrap_or_default();
+    let told = help::to_person(schema["description"].as_str().unwrap_or_default());
     match &schema["default"] {
-        Value::Null | Value::Bool(false) => told.to_owned(),
+        Value::Null | Value::Bool(false) => told,
         Value::String(text) => format!("{told} [default: {text}]"),
         other => format!("{told} [default: {other}]"),
     }

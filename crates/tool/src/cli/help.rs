@@ -160,6 +160,27 @@ pub(super) fn value(field: &str) -> Option<&'static str> {
     VALUES.iter().find(|it| it.0 == field).map(|it| it.1)
 }
 
+/// Descriptions are written for agents, and a person reads them as well: to whom "the person" is "you".
+const YOU: &[(&str, &str)] = &[
+    ("the person allows", "you allow"),
+    ("the person grants", "you grant"),
+    ("the person wants", "you want"),
+    ("the person named", "you named"),
+    ("the person's to set", "yours to set"),
+    ("secret of the person's", "secret of yours"),
+    ("The person has to", "You have to"),
+    ("The person names", "You name"),
+    ("the person sees", "you see"),
+    ("the person's", "your"),
+    ("The person's", "Your"),
+    ("the person", "you"),
+];
+
+/// A description in the words for a person.
+pub(super) fn to_person(text: &str) -> String {
+    YOU.iter().fold(text.to_owned(), |text, (agent, person)| text.replace(agent, person))
+}
+
 /// What stands below the help of a subcommand.
 pub(super) fn examples(word: &str) -> &'static str {
     match word {
@@ -317,6 +338,18 @@ For several programs of this machine at once:
 mod tests {
     use super::{GROUPS, ORDER, VALUES};
     use crate::ops;
+
+    #[test]
+    fn no_help_speaks_of_the_person() {
+        fn check(command: &mut clap::Command) {
+            let help = command.render_long_help().to_string();
+            assert!(!help.to_lowercase().contains("the person"), "{help}");
+            command.get_subcommands_mut().for_each(check);
+        }
+        let mut root = crate::cli::command::command(ops::ALL, &[]);
+        root.build();
+        check(&mut root);
+    }
 
     #[test]
     fn every_name_in_the_help_exists() {

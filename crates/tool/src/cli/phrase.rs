@@ -195,8 +195,8 @@ mod tests {
         or: coracle exec [OPTIONS] <CONTAINER> <COMMAND>
         ");
         let told = |code, hint| check("worktree_export", code, "required: `file`", hint, &json!({}));
-        assert_snapshot!(told("missing_field", "x"), @"");
-        assert_snapshot!(told("invalid_input", "`details.problems` has everything"), @"");
+        assert_snapshot!(told("missing_field", "x"), @"required: `<FILE>` | usage: coracle worktree export [OPTIONS] <WORKFLOW> <FILE>");
+        assert_snapshot!(told("invalid_input", "`details.problems` has everything"), @"required: `<FILE>` | `coracle worktree export --help` says what each option takes");
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub(super) struct Present {
     begun: Instant,
     /// A command's output has gone out already.
     printed: bool,
+    /// Its last line has no end.
+    in_line: bool,
     /// Nobody reads it any more.
     unread: bool,
     /// Steps that stand above what is printed at the end.
@@ -41,7 +43,7 @@ impl Present {
     pub(super) fn new(host: &Host) -> Self {
         let terminals = Terminals { stdout: host.stdout_is_terminal, stderr: host.stderr_is_terminal };
         let (reporter, begun) = (Reporter::new(host), Instant::now());
-        Self { reporter, begun, printed: false, unread: false, told: Vec::new(), terminals }
+        Self { reporter, begun, printed: false, in_line: false, unread: false, told: Vec::new(), terminals }
     }
 
     pub(super) fn hear(&mut self, event: Event, cancel: &CancellationToken) {
@@ -55,6 +57,7 @@ impl Present {
             Event::Output(chunk) => {
                 self.reporter.clear();
                 self.printed = true;
+                self.in_line = !chunk.bytes.ends_with(b"\n");
                 let wrote = match chunk.stream {
                     Stream::Stdout => out(io::stdout().lock(), &chunk.bytes),
                     Stream::Stderr => out(io::stderr().lock(), &chunk.bytes),
@@ -70,7 +73,7 @@ impl Present {
     /// How long a command took, where that disturbs no reader of its streams.
     fn took(&self, exit_code: Option<u8>) {
         if self.terminals.stdout && self.terminals.stderr {
-            render::ran(exit_code, self.begun.elapsed());
+            render::ran(exit_code, self.begun.elapsed(), !self.in_line);
         }
     }
 
@@ -116,12 +119,14 @@ impl Present {
         status(entry.name, code)
     }
 
-    fn command(&self, answer: &Map<String, Value>) -> ExitCode {
+    fn command(&mut self, answer: &Map<String, Value>) -> ExitCode {
         let text = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or_default();
         if !self.printed {
             // The command has ended; a reader that has gone is no news to anybody.
             let _ = out(io::stdout().lock(), text("stdout").as_bytes());
             let _ = out(io::stderr().lock(), text("stderr").as_bytes());
+            let last = [text("stdout"), text("stderr")].into_iter().rfind(|it| !it.is_empty());
+            self.in_line = last.is_some_and(|it| !it.ends_with('\n'));
         }
         if answer.get("timed_out") == Some(&Value::Bool(true)) {
             render::timed_out(answer);

@@ -127,7 +127,8 @@ fn every_example_of_a_help_is_one() {
 fn shared_hints(source: &str) -> Vec<String> {
     let tested = source.find("#[cfg(test)]\nmod tests").unwrap_or(source.len());
     let calls = source[..tested].split(".hint(").skip(1);
-    calls.map(|it| it.split(";\n").next().unwrap_or_default().to_owned()).collect()
+    let end = |it: &str| ["),\n", ";\n", "\n}"].iter().filter_map(|end| it.find(end)).min().unwrap_or(it.len());
+    calls.map(|it| it[..end(it)].to_owned()).collect()
 }
 
 #[test]

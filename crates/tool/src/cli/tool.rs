@@ -122,9 +122,10 @@ async fn call(cx: &Context, entry: &ToolEntry, arguments: Map<String, Value>, js
     let said = mouth::drive_tool(cx, *entry, arguments, Some(&mut hear)).await;
     reporter.clear();
     let code = show(entry, &said);
-    if let Some((.., code)) = printed(&said.answer).filter(|_| cx.host.stdout_is_terminal && cx.host.stderr_is_terminal)
-    {
-        render::ran(Some(code), begun.elapsed());
+    let both = cx.host.stdout_is_terminal && cx.host.stderr_is_terminal;
+    if let Some((stdout, stderr, code)) = printed(&said.answer).filter(|_| both) {
+        let last = [stdout, stderr].into_iter().rfind(|it| !it.is_empty());
+        render::ran(Some(code), begun.elapsed(), last.is_none_or(|it| it.ends_with('\n')));
     }
     code
 }

@@ -213,9 +213,18 @@ mod tests {
 
     #[test]
     fn the_help_is_that_of_the_command_that_was_meant() {
-        assert_snapshot!(check("coracle worktree create --nothing"), @"");
-        assert_snapshot!(check("coracle workspace write-file --nothing"), @"");
-        assert_snapshot!(check("coracle --engine docker worktree list --nothing"), @"");
+        assert_snapshot!(check("coracle worktree create --nothing"), @r"
+        unknown_field unexpected argument '--nothing' found
+        see `coracle worktree create --help`
+        ");
+        assert_snapshot!(check("coracle workspace write-file --nothing"), @r"
+        unknown_field unexpected argument '--nothing' found
+        see `coracle workspace write-file --help`
+        ");
+        assert_snapshot!(check("coracle --engine docker worktree list --nothing"), @r"
+        unknown_field unexpected argument '--nothing' found
+        see `coracle worktree list --help`
+        ");
     }
 
     #[test]

@@ -146,8 +146,8 @@ pub(crate) fn to_review(review: &Review) -> Option<Warning> {
     let more = if review.more { "; not everything could be checked, or there are more" } else { "" };
     let what = crate::render::amounts::count(places as u64, "place", "places");
     let message = format!(
-        "{what} in directories of the host changed where programs of the host act on the files, such as git: review \
-         before you use them there{more}"
+        "{what} in host directories changed that host programs act on, such as git's hooks: review before you use the \
+         directories{more}"
     );
     Some(Warning::new("review", message))
 }

@@ -87,9 +87,9 @@ mod tests {
             { "name": "fork-012345abcdef", "container": "web", "purpose": null, "size_bytes": 1024,
               "created": "2026-11-20T12:30:00Z", "in_use": false }] });
         assert_snapshot!(bare(&super::table(&answer, view)), @r"
-        SNAPSHOT           OF   PURPOSE  SIZE   MADE      USED BY
-        base               web  python   1 MiB  2 h ago   containers
-        fork-012345abcdef  web           1 KiB  24 h ago  nobody
+        SNAPSHOT           CONTAINER  PURPOSE  SIZE   CREATED   IN USE
+        base               web        python   1 MiB  2 h ago   yes
+        fork-012345abcdef  web                 1 KiB  24 h ago  no
         ");
         assert!(super::table(&json!({ "snapshots": [] }), view).starts_with("no snapshots"));
     }

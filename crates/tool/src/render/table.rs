@@ -161,9 +161,21 @@ mod tests {
             assert!(text.lines().all(|it| it.chars().count() <= width), "{width}:\n{text}");
             assert_eq!(text.lines().count(), 3, "{width}:\n{text}");
         }
-        insta::assert_snapshot!(check(200), @"");
-        insta::assert_snapshot!(check(60), @"");
-        insta::assert_snapshot!(check(30), @"");
+        insta::assert_snapshot!(check(200), @r"
+        NAME      IMAGE                                              PORTS                 SESSION
+        web       registry.example.org/team/web-application:2026-11  127.0.0.1:8080 -> 80  default
+        database  postgres:16                                                              default
+        ");
+        insta::assert_snapshot!(check(60), @r"
+        NAME      IMAGE                 PORTS                SESSION
+        web       registry.example.or…  127.0.0.1:8080 -> …  default
+        database  postgres:16                                default
+        ");
+        insta::assert_snapshot!(check(30), @r"
+        NAME      IMAGE      PORTS
+        web       registry…  127.0.0.…
+        database  postgres…
+        ");
     }
 
     #[test]

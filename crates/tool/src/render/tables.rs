@@ -149,10 +149,10 @@ mod tests {
         };
         let answer = json!({ "containers": [row("web", "running"), row("db", "exited")], "unverified": ["x"] });
         assert_snapshot!(check(&answer), @r"
-        NAME  STATUS   IMAGE         PORTS  MADE     SESSION
-        web   running  ubuntu:24.04         2 h ago  default
-        db    exited   ubuntu:24.04         2 h ago  default
-        unverified x: it carries our label without proof; nothing acts on it
+        NAME  STATUS   IMAGE         PORTS  SERVICES   CREATED  ENGINE  SESSION
+        web   running  ubuntu:24.04         db, cache  2 h ago  docker  default
+        db    exited   ubuntu:24.04         db, cache  2 h ago  docker  default
+        unverified 1 container: x; `coracle list --help` explains
         ");
         assert_snapshot!(check(&json!({ "containers": [] })), @"no containers; `coracle create` makes one");
     }
@@ -173,9 +173,9 @@ mod tests {
             { "name": "shop_default", "internal": true, "containers": [], "created": "2026-11-21T12:29:30Z",
               "session": null, "compose_project": "shop" }] });
         assert_snapshot!(bare(&super::networks(&answer, view())), @r"
-        NETWORK       WAY OUT  CONTAINERS  MADE      OF
-        team          yes      web, db     2 h ago   default
-        shop_default  no                   just now  stack shop
+        NETWORK       INTERNET  CONTAINERS  CREATED   OWNER
+        team          yes       web, db     2 h ago   default
+        shop_default  no                    just now  stack shop
         ");
         let none = json!({ "networks": [] });
         assert_snapshot!(bare(&super::networks(&none, view())), @"no networks; `coracle create-network NAME` makes one");
@@ -203,9 +203,9 @@ mod tests {
             { "image": "coracle-base:debian-bookworm-amd64", "purpose": null, "base": null, "size_bytes": 251_000_000,
               "created": "2026-11-20T12:30:00Z", "in_use": false }] });
         assert_snapshot!(bare(&super::images(&answer, view())), @r"
-        IMAGE                                  PURPOSE  BASE              SIZE       MADE      USED BY
-        coracle-cache:python-0123456789abcdef  python   python:3.12-slim  488.3 MiB  2 h ago   containers
-        coracle-base:debian-bookworm-amd64                                239.4 MiB  24 h ago  nobody
+        IMAGE                                  PURPOSE  BASE              SIZE       CREATED   IN USE
+        coracle-cache:python-0123456789abcdef  python   python:3.12-slim  488.3 MiB  2 h ago   yes
+        coracle-base:debian-bookworm-amd64                                239.4 MiB  24 h ago  no
         ");
     }
 }

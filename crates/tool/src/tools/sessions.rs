@@ -143,7 +143,7 @@ impl SessionContainers {
         let plan = |_| async move {
             kept.backoff.check()?;
             let what = if role == Role::Run { "snippets" } else { "the session" };
-            cx.progress.message(format!("making the container of {what}")).await;
+            cx.progress.message(format!("making the container for {what}")).await;
             // Rare and large: not in every call's future.
             Box::pin(super::upkeep::recover(cx, &kept.rooms)).await;
             let sockets = way_out.as_ref().map(WayOut::sockets).transpose()?.flatten();

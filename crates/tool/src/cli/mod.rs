@@ -141,7 +141,7 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
         },
         "worktree" => Box::pin(worktree::run(matches, host, &options)).await,
         "worker" => worker::run(matches, host, &options).await,
-        "sandbox" => sandbox::run(matches, host, &options).await,
+        "sandbox" => Box::pin(sandbox::run(matches, host, &options)).await,
         "shell" => match shell::run(matches, host, &options).await {
             Ok(never) => match never {},
             Err(failure) => told(&failure),

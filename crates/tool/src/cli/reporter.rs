@@ -108,7 +108,7 @@ pub(super) async fn heard<T>(cx: &Context, work: impl AsyncFnOnce(&Context) -> T
         let cx = cx.for_call(cx.cancel.clone(), progress);
         work(&cx).await
     };
-    let mut working = std::pin::pin!(working);
+    let mut working = Box::pin(working);
     let result = loop {
         tokio::select! {
             biased;

@@ -22,7 +22,7 @@ const MAX_PROMPT: u64 = 16 << 20;
 /// Runs it. Events go to standard output as JSON, one a line; the last one is the result.
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
     let Some((_, matches)) = matches.subcommand() else { return ExitCode::from(super::NOT_UNDERSTOOD) };
-    match work(matches, host, options).await {
+    match Box::pin(work(matches, host, options)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => told(&failure),
     }

@@ -76,7 +76,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
         return super::operation((worktree::ALL, entry), matches, host, options).await;
     }
     match verb {
-        "exec" => match exec(matches, host, options).await {
+        "exec" => match Box::pin(exec(matches, host, options)).await {
             Ok(code) => code,
             Err(failure) if failure.code == Code::Cancelled => ExitCode::from(mouth::interrupted_code()),
             Err(failure) => {
@@ -84,13 +84,13 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
                 ExitCode::from(NOT_RUN)
             }
         },
-        "shell" => match shell(matches, host, options).await {
+        "shell" => match Box::pin(shell(matches, host, options)).await {
             Ok(code) => code,
             Err(failure) => super::told(&failure),
         },
         _ => {
             let json = matches.get_flag("json");
-            match looked(verb, matches, host, options).await {
+            match Box::pin(looked(verb, matches, host, options)).await {
                 Ok(answer) if json => super::finish(&answer),
                 Ok(answer) => {
                     render::print(&render::worktree(verb, &Value::Object(answer)));

@@ -31,7 +31,7 @@ pub struct Failure {
     /// What to do next.
     pub hint: Option<String>,
     /// The same for a person at the command line, where that reads otherwise.
-    pub(crate) person_hint: Option<String>,
+    pub(crate) person_hint: Option<Box<str>>,
     /// The same call may succeed later.
     pub retryable: bool,
     /// More, by code (containers.md 1.6).

@@ -24,7 +24,7 @@ impl Failure {
     /// What to do next, in the words of each reader.
     #[must_use]
     pub(crate) fn hint_for(self, agent: impl Into<String>, person: impl Into<String>) -> Self {
-        Self { person_hint: Some(person.into()), ..self.hint(agent) }
+        Self { person_hint: Some(person.into().into_boxed_str()), ..self.hint(agent) }
     }
 
     /// What to do without more rights, or the setting that lifts the refusal, which only a person changes.

@@ -72,8 +72,13 @@ impl Operation for Destroy {
             }
         };
         let record = with_its_stack(&store, record, self.compose_project.as_ref())?;
-        let what = if self.discard == Some(true) { "removing" } else { "saving the work of, and removing" };
-        cx.progress.message(format!("{what} {}", record.name)).await;
+        let name = &record.name;
+        let what = if self.discard == Some(true) {
+            format!("removing {name}")
+        } else {
+            format!("saving the work of {name}, then removing it")
+        };
+        cx.progress.message(what).await;
         let done = coracle_lifecycle::destroy(&*runtime, &store, &record, &removing).await;
         let done = done.map_err(|err| Failure::from(err).known("container", &record.name))?;
         let stays = (done.forgotten && self.force == Some(true)).then(|| adopted_stays(&record.name));

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::channel::{Inbox, Outbox};
 use crate::files::Files;
 use crate::job::{Job, Order};
 use crate::machine::Ids;
 use crate::output::{self, Hunt, Log};
-use crate::serve::{Inbox, Outbox};
 use crate::supervisor::Supervisor;
 use crate::wire::{
-    Answer, Ask, At, Fault, FaultCode, Found, MAX_HEADER, MAX_PAYLOAD, Match, Page, Part, Read, Say, Search,
+    Answer, Ask, At, Fault, FaultCode, Found, LastLines, MAX_HEADER, MAX_PAYLOAD, Match, Page, Part, Read, Say, Search,
+    Wait,
 };
 use crate::{codec::Frame, probe, wait};
 
@@ -45,9 +46,12 @@ async fn find(supervisor: &Arc<Supervisor>, ask: Ask) -> Answered {
         Ask::Job { job } => plain(Answer::Job(supervisor.find(&job)?.seen())),
         Ask::CancelJob { job, grace_ms } => cancel(supervisor, &job, grace_ms).await,
         Ask::Read(read) => page(&supervisor.find(&read.job)?, &read),
-        Ask::Tail { job, lines, limit } => tail(&supervisor.find(&job)?, lines, limit),
+        Ask::Tail { job, lines, limit } => {
+            let (page, bytes) = tail(&supervisor.find(&job)?, LastLines { lines, limit });
+            Ok((Say::Answer(Answer::Page(page)), bytes))
+        }
         Ask::Search(search) => found(&supervisor.find(&search.job)?, &search).await,
-        Ask::Wait(ask) => plain(Answer::Waited(wait::wait(supervisor.find(&ask.job)?, ask).await?)),
+        Ask::Wait(ask) => waited(supervisor.find(&ask.job)?, ask).await,
         Ask::Probe(ask) => plain(Answer::Probed(probe::probe(supervisor, ask).await?)),
         Ask::Settle(ask) => plain(Answer::Settled(supervisor.settle(ask).await?)),
         Ask::Stat(at) => plain(Answer::File(on_files(supervisor, at, Files::stat).await?)),
@@ -111,22 +115,31 @@ fn page(job: &Arc<Job>, read: &Read) -> Answered {
     let running = !job.ended();
     Ok(job.log(|log| {
         let (offset, bytes) = log.read(read.part, log.resolve(read.part, read.from), limit);
-        (said(log, read.part, (offset, &bytes), running), bytes)
+        let page = place_of(log, read.part, (offset, &bytes), running);
+        (Say::Answer(Answer::Page(page)), bytes)
     }))
 }
 
-fn tail(job: &Arc<Job>, lines: u64, limit: u64) -> Answered {
-    let limit = usize::try_from(limit).unwrap_or(MAX_PAYLOAD).min(MAX_PAYLOAD);
+fn tail(job: &Arc<Job>, last: LastLines) -> (Page, Vec<u8>) {
+    let limit = usize::try_from(last.limit).unwrap_or(MAX_PAYLOAD).min(MAX_PAYLOAD);
     let running = !job.ended();
-    Ok(job.log(|log| {
-        let (offset, bytes) = log.tail(lines, limit);
-        (said(log, Part::All, (offset, &bytes), running), bytes)
-    }))
+    job.log(|log| {
+        let (offset, bytes) = log.tail(last.lines, limit);
+        (place_of(log, Part::All, (offset, &bytes), running), bytes)
+    })
 }
 
-fn said(log: &Log, part: Part, (offset, bytes): (u64, &[u8]), running: bool) -> Say {
+fn place_of(log: &Log, part: Part, (offset, bytes): (u64, &[u8]), running: bool) -> Page {
     let next = offset + bytes.len() as u64;
-    Say::Answer(Answer::Page(Page { offset, next, first: log.first(part), total: log.total(part), running }))
+    Page { offset, next, first: log.first(part), total: log.total(part), running }
+}
+
+async fn waited(job: Arc<Job>, ask: Wait) -> Answered {
+    let last = ask.tail;
+    let mut waited = wait::wait(job.clone(), ask).await?;
+    let (page, bytes) = last.map(|last| tail(&job, last)).unzip();
+    waited.tail = page;
+    Ok((Say::Answer(Answer::Waited(waited)), bytes.unwrap_or_default()))
 }
 
 /// Only copying holds the job up; lines are matched where it may take long, in turn with what others want there.

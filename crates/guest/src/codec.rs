@@ -41,6 +41,9 @@ pub enum Error {
     /// The header is not what it should be.
     #[error("a header that is not JSON")]
     Header(#[source] serde_json::Error),
+    /// The other side does what the protocol does not allow.
+    #[error("{0}")]
+    Protocol(String),
 }
 
 impl<T> Frame<T> {

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use tokio::io::{AsyncWrite, AsyncWriteExt};
-use tokio::sync::mpsc;
 
+use crate::channel::{Inbox, Outbox, PIECE, Sender, inbox as queue};
 use crate::codec::Frame;
 use crate::job::{Job, Order};
 use crate::machine::{Hidden, NotStarted};
 use crate::output::Log;
-use crate::serve::{Inbox, Outbox, PIECE};
 use crate::supervisor::{Started, Supervisor, Words};
 use crate::wire::{
     Ask, End, Exec, Fault, FaultCode, Life, MAX_COMMAND, MAX_SECRET, Part, Say, Show, Size, State, Stream,
@@ -21,6 +20,7 @@ pub(crate) async fn exec(supervisor: &Arc<Supervisor>, ask: Exec, payload: Vec<u
         Ok(words) => supervisor.begin(&ask, words).await,
         Err(fault) => Err(fault),
     };
+    inbox.payload_is_taken();
     match begun {
         Err(fault) => out.say_result(Err(fault)).await,
         Ok(Err(why)) => say_not_started(&ask, why, out).await,
@@ -240,7 +240,7 @@ fn next_piece(log: &Log, part: Part, from: u64, limit: usize) -> Option<(u64, Ve
 /// Input of a job that nobody waits for: taken to its end, then the channel is done.
 async fn feed_job(job: &Arc<Job>, (stdin, resize): Input, inbox: Inbox, out: &Outbox) {
     let Some(stdin) = stdin else { return };
-    let (data, pieces) = mpsc::unbounded_channel();
+    let (data, pieces) = queue(None);
     let mut changes = job.changes();
     let over = async { while !job.ended() && changes.changed().await.is_ok() {} };
     tokio::select! {
@@ -260,7 +260,7 @@ enum Listener {
 
 /// Hands over what comes on the channel, until nobody is there any more.
 async fn feed(job: &Arc<Job>, (stdin, resize): Input, inbox: Inbox, out: &Outbox) -> Listener {
-    let (data, pieces) = mpsc::unbounded_channel();
+    let (data, pieces) = queue(None);
     let pumping = async {
         if let Some(stdin) = stdin {
             pump(stdin, pieces, out).await;
@@ -275,18 +275,11 @@ async fn feed(job: &Arc<Job>, (stdin, resize): Input, inbox: Inbox, out: &Outbox
 
 /// A command that does not read its input must not keep a cancel from being heard, so data goes another way: never more
 /// than a window of it, since the host gets room only for what was written.
-async fn obey(
-    job: &Arc<Job>,
-    resize: Option<Resize>,
-    mut inbox: Inbox,
-    data: mpsc::UnboundedSender<Piece>,
-) -> Listener {
+async fn obey(job: &Arc<Job>, resize: Option<Resize>, mut inbox: Inbox, data: Sender) -> Listener {
     while let Some(frame) = inbox.recv().await {
         match frame.head {
-            Ask::Data { last } => {
-                // After the end of its input there is none.
-                let _ = data.send(Piece { bytes: frame.payload, last });
-            }
+            // After the end of its input there is none.
+            Ask::Data { .. } => drop(data.push(frame)),
             Ask::Cancel => job.order(Order::Cancel(job.grace)),
             Ask::Resize(size) => resize.iter().for_each(|resize| resize(size)),
             Ask::Leave => return Listener::Left,
@@ -296,20 +289,10 @@ async fn obey(
     Listener::Gone
 }
 
-/// A piece of input.
-pub(crate) struct Piece {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) last: bool,
-}
-
 /// Writes input as the command takes it. One that does not want all of it loses the rest, which is no fault of anybody.
-pub(crate) async fn pump(
-    stdin: Box<dyn AsyncWrite + Send + Unpin>,
-    mut pieces: mpsc::UnboundedReceiver<Piece>,
-    out: &Outbox,
-) {
+pub(crate) async fn pump(stdin: Box<dyn AsyncWrite + Send + Unpin>, mut pieces: Inbox, out: &Outbox) {
     let mut stdin = Some(stdin);
-    while let Some(Piece { bytes, last }) = pieces.recv().await {
+    while let Some(Frame { head: Ask::Data { last }, payload: bytes, .. }) = pieces.recv().await {
         if let Some(pipe) = &mut stdin {
             let written = pipe.write_all(&bytes).await;
             let closed = if last { pipe.shutdown().await } else { Ok(()) };
@@ -317,7 +300,7 @@ pub(crate) async fn pump(
                 stdin = None;
             }
         }
-        out.say(Say::Credit(bytes.len() as u64)).await;
+        out.credit(bytes.len()).await;
         if last {
             return;
         }

@@ -19,7 +19,7 @@ use crate::machine::{Ids, Machine, Mark, NewUser, NotStarted, Plan, Process, Ses
 use crate::reap::{Children, Reaper};
 use crate::setid::{Attended, Rule};
 use crate::start::program::Program;
-use crate::start::{Launch, Status, env, not_forked, stdio};
+use crate::start::{Launch, Status, beneath, env, not_forked, stdio};
 use crate::tree::{Marks, Tree};
 use crate::user::{Account, Users};
 use crate::wire::{Fault, FaultCode, Settle, Settled, Who};
@@ -44,6 +44,8 @@ pub struct Container {
     leaders: Mutex<HashMap<Mark, Leader>>,
     /// Where the kernel says which children PID 1 has; none in another process.
     kin: Option<File>,
+    /// The image has a shell.
+    had_shell: bool,
 }
 
 /// What is remembered of a command until all of it is gone.
@@ -66,10 +68,12 @@ impl Container {
         let reaper = Reaper::new(Arc::clone(&children), init)?;
         // Another process is in no container that anything could be bound into.
         let rule = if init { Rule::find() } else { Rule::Needless };
+        let users = Users::new(opened);
         let container = Self {
             root,
             environment,
-            users: Users::new(opened),
+            had_shell: has_shell(&users),
+            users,
             filter: Arc::new(rule.filter()),
             rule,
             children,
@@ -124,6 +128,19 @@ impl Container {
         }
     }
 
+    /// Why a program did not begin where nothing is left.
+    fn blame(&self, why: NotStarted) -> NotStarted {
+        let is_missing = match &why {
+            NotStarted::NoProgram => true,
+            NotStarted::NoPermission(_) => false,
+            NotStarted::Fault(fault) => matches!(fault.code, FaultCode::NoShell | FaultCode::NoDirectory),
+        };
+        if is_missing && self.had_shell && !has_shell(&self.users) {
+            return NotStarted::Fault(Fault::new(FaultCode::FilesRemoved, "`/bin/sh` was there and is gone"));
+        }
+        why
+    }
+
     fn tree(&self, mark: Mark) -> Option<Tree<'_>> {
         let leader = self.leaders().get(&mark).map(|it| it.pid);
         Some(Tree { limit: self.marks.limit(mark)?, leader, children: &self.children, kin: self.kin.as_ref() })
@@ -153,6 +170,10 @@ impl Container {
     }
 }
 
+fn has_shell(users: &Users) -> bool {
+    beneath::open(users.root(), c"/bin/sh", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).is_ok()
+}
+
 #[async_trait]
 impl Machine for Container {
     async fn start(&self, mut plan: Plan) -> Result<Process, NotStarted> {
@@ -178,7 +199,10 @@ impl Machine for Container {
         drop(theirs);
         let executed = self.in_time(pid, status.executed(plan.cwd)).await;
         let listener = executed.unwrap_or_else(|fault| Err(NotStarted::Fault(fault)));
-        let listener = listener.inspect_err(|_| self.forget(plan.mark))?;
+        let listener = listener.map_err(|why| {
+            self.forget(plan.mark);
+            self.blame(why)
+        })?;
         if let Some(leader) = self.leaders().get_mut(&plan.mark) {
             leader._attended = self.rule.attend(listener);
         }

@@ -4,9 +4,9 @@ use std::io::Read;
 use std::sync::Arc;
 
 use crate::answer::{apart, on_files};
+use crate::channel::{Inbox, Outbox, PIECE};
 use crate::codec::Frame;
 use crate::files::{How, Writing};
-use crate::serve::{Inbox, Outbox, PIECE};
 use crate::supervisor::Supervisor;
 use crate::wire::{Answer, Ask, At, Entry, Fault, FaultCode, Say};
 
@@ -80,7 +80,7 @@ pub(crate) async fn put(supervisor: &Arc<Supervisor>, at: At, how: How, mut inbo
 /// Who waits for content holds no thread: there are few.
 async fn fill(mut writing: Writing, inbox: &mut Inbox, out: &Outbox) -> Result<Entry, Fault> {
     while let Some(Frame { head: Ask::Data { last }, payload, .. }) = inbox.recv().await {
-        let bytes = payload.len() as u64;
+        let bytes = payload.len();
         let write = move || {
             writing.write(&payload)?;
             Ok(if last { Written::Whole(writing.commit()?) } else { Written::Part(writing) })
@@ -89,7 +89,7 @@ async fn fill(mut writing: Writing, inbox: &mut Inbox, out: &Outbox) -> Result<E
             Written::Whole(entry) => return Ok(entry),
             Written::Part(writing) => writing,
         };
-        out.say(Say::Credit(bytes)).await;
+        out.credit(bytes).await;
     }
     // It removes its file.
     apart(move || drop(writing)).await?;

@@ -11,6 +11,7 @@
 mod act;
 mod entry;
 mod fault;
+mod leftovers;
 mod link;
 mod list;
 mod place;
@@ -32,10 +33,12 @@ use rustix::io::Errno;
 pub(crate) use self::act::as_user;
 use self::entry::{entry, permissions};
 use self::fault::Asked;
+use self::leftovers::Leftovers;
+pub(crate) use self::leftovers::{nanoseconds, remove_leftover};
 pub(crate) use self::link::rename as rename_new;
 use self::place::{Find, Root, Spot};
-pub(crate) use self::place::{SYSFS, beneath, enter, is_hidden, real, reopen, temporary_name};
-pub(crate) use self::put::{How, Writing, read_dir};
+pub(crate) use self::place::{SYSFS, beneath, enter, is_hidden, is_temporary, real, reopen, temporary_name};
+pub(crate) use self::put::{How, Writing, read_dir, sync_dir};
 pub(crate) use self::remove::Descent as Removal;
 pub(crate) use self::sought::Sought;
 pub(crate) use self::walk::Walker;
@@ -46,6 +49,7 @@ use crate::wire::{At, Entry, Fault, FaultCode, Walk, Who};
 #[derive(Debug)]
 pub(crate) struct Files {
     root: Root,
+    leftovers: Leftovers,
 }
 
 impl Files {
@@ -54,7 +58,7 @@ impl Files {
     /// # Errors
     /// It cannot be opened.
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
-        Ok(Self { root: Root::open(root)? })
+        Ok(Self { root: Root::open(root)?, leftovers: Leftovers::of_earlier_guests() })
     }
 
     /// What is there.
@@ -104,6 +108,7 @@ impl Files {
                 return Err(asked.wrong("names a directory"));
             }
             let spot = self.root.spot(&asked, Find::of(at), how.parents)?;
+            self.leftovers.clear(&spot.dir);
             Writing::begin(ids.clone(), asked.clone(), spot, how)
         })
     }
@@ -185,6 +190,7 @@ impl Files {
                 return Err(asked.wrong("names a directory"));
             }
             let spot = self.root.spot(&asked, Find::Itself, false)?;
+            self.leftovers.clear(&spot.dir);
             link::make(&asked, &spot, target, replace)?;
             let made = self.root.find_in(&asked, &spot)?;
             entry(asked.name().as_bytes(), &made).map_err(|it| asked.fault(it))

@@ -17,6 +17,7 @@ use crate::outside;
 use crate::serve::{Caller, serve_caller};
 use crate::shell;
 use crate::supervisor::Supervisor;
+use crate::wire::SOCKET_GONE;
 
 /// A directory of the host's, for the host alone.
 const LINK: &str = "/.coracle/link";
@@ -167,7 +168,10 @@ fn may_call(stream: &UnixStream, callers: Callers) -> bool {
 pub async fn connect() -> io::Result<()> {
     // What the host says passes through this memory.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
-    let mut stream = UnixStream::connect(Path::new(RUN).join(SOCKET)).await?;
+    let mut stream = match UnixStream::connect(Path::new(RUN).join(SOCKET)).await {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Err(io::Error::other(SOCKET_GONE)),
+        connected => connected?,
+    };
     if stream.peer_cred()?.pid() != Some(1) {
         return Err(io::Error::other("who listens on the socket is not the guest"));
     }

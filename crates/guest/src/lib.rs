@@ -17,6 +17,7 @@
 #![warn(missing_docs)]
 
 mod answer;
+mod channel;
 pub mod codec;
 mod command;
 mod container;
@@ -38,6 +39,7 @@ mod outside;
 pub mod pipe;
 pub mod port;
 mod probe;
+mod quota;
 mod reap;
 mod relay;
 mod secrets;

@@ -10,12 +10,12 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
-use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 use tokio::time::sleep;
 
+use crate::channel::{Inbox, Outbox, PIECE, Sender, inbox as queue};
 use crate::codec::Frame;
-use crate::command::{Piece, pump};
-use crate::serve::{Inbox, Outbox, PIECE};
+use crate::command::pump;
 use crate::supervisor::Supervisor;
 use crate::wire::relay::{API_PORT, EGRESS_PORT};
 use crate::wire::{Answer, Ask, Fault, FaultCode, Say};
@@ -121,7 +121,7 @@ pub(crate) async fn outlet(supervisor: &Arc<Supervisor>, port: u16, mut inbox: I
     let _taken = line.taken.clone();
     out.say(Say::Answer(Answer::Done)).await;
     let (from, to) = stream.into_split();
-    let (data, pieces) = mpsc::unbounded_channel();
+    let (data, pieces) = queue(None);
     let all = Notify::new();
     let sending = async {
         if send(from, preamble, out).await {
@@ -155,9 +155,9 @@ async fn send(mut from: OwnedReadHalf, preamble: Vec<u8>, out: &Outbox) -> bool 
 
 /// A program that does not read must not keep the end of the channel from being heard, so what it is sent goes another way:
 /// never more than a window of it.
-async fn hear(mut inbox: Inbox, data: mpsc::UnboundedSender<Piece>) {
-    while let Some(Frame { head: Ask::Data { last }, payload, .. }) = inbox.recv().await {
-        let _ = data.send(Piece { bytes: payload, last });
+async fn hear(mut inbox: Inbox, data: Sender) {
+    while let Some(frame @ Frame { head: Ask::Data { .. }, .. }) = inbox.recv().await {
+        data.push(frame);
     }
 }
 

@@ -13,8 +13,8 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 
 use crate::answer::apart;
+use crate::channel::{Inbox, Outbox};
 use crate::outlet::Outlets;
-use crate::serve::{Inbox, Outbox};
 use crate::session::within;
 use crate::supervisor::Supervisor;
 use crate::wire::relay::{API_PORT, API_SOCKET, EGRESS_PORT, EGRESS_SOCKET, MAX_TOKEN, Relay};

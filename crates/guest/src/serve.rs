@@ -1,29 +1,38 @@
 //! One connection: frames in, frames out, and a task for each channel between them.
+//!
+//! **Invariant:** what is received is held within what was reserved for it: a caller that sends more is cut off, and one
+//! that asks for more than is left is refused.
+
+mod demand;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Semaphore, mpsc};
+use tokio::time::timeout;
 
+use self::demand::Demand;
+use crate::channel::{Inbox, Outbox, Pushed, Sender, Window, busy, inbox};
 use crate::codec::{self, Frame};
 use crate::files::How;
+use crate::quota::{Quota, Reservation};
 use crate::secrets::Waiting;
 use crate::supervisor::Supervisor;
-use crate::wire::{Answer, Ask, Fault, FaultCode, Hello, MAX_CHANNELS, MAX_UNKNOWN, Say, VERSION, WINDOW};
+use crate::wire::{Ask, Fault, FaultCode, Hello, MAX_CHANNELS, MAX_UNKNOWN, Say, VERSION, WINDOW};
 use crate::{answer, command, content, door, outlet, relay, session, space, walk, wire};
 
-/// Frames on their way out. Each holds at most [`PIECE`] bytes of data.
+/// Frames on their way out. Each holds at most [`PIECE`](crate::channel::PIECE) bytes of data.
 const QUEUE: usize = 64;
-
-/// Bytes of data in one frame.
-pub(crate) const PIECE: usize = 64 << 10;
 
 /// What is written at once.
 const BATCH: usize = 256 << 10;
 
-/// Frames of one channel that wait to be looked at. A host that keeps to the window never fills it.
-const INBOX: usize = 1024;
+/// How long the last word to a caller that is cut off may take.
+const PARTING: Duration = Duration::from_secs(1);
 
 /// Speaks with one host until it goes.
 ///
@@ -56,11 +65,32 @@ pub(crate) async fn serve_caller(
     caller: Caller,
 ) -> Result<(), codec::Error> {
     let (says, queue) = mpsc::channel(QUEUE);
-    let writing = tokio::spawn(write_all(queue, to));
-    let talk = Connection { supervisor, caller, says, channels: HashMap::new(), waiting: Vec::new(), unknown: 0 };
+    let mut writing = tokio::spawn(write_all(queue, to));
+    let quota = match caller {
+        Caller::Host => supervisor.quotas.host(),
+        Caller::Root | Caller::Worker(_) => supervisor.quotas.inside(),
+    };
+    let (channels, waiting) = (HashMap::new(), Vec::new());
+    let talk = Connection { supervisor, caller, says: says.clone(), quota, channels, waiting, unknown: 0 };
     let heard = talk.listen(&mut from).await;
-    // What is still to be said is written, unless nobody takes it.
-    let _ = writing.await;
+    match &heard {
+        // What is still to be said is written, unless nobody takes it.
+        Ok(()) => {
+            drop(says);
+            let _ = writing.await;
+        }
+        Err(why) => {
+            let last = Frame::new(0, Say::Failed(Fault::new(FaultCode::Invalid, why.to_string())));
+            let parting = async {
+                let _ = says.send(last).await;
+                drop(says);
+                (&mut writing).await
+            };
+            if timeout(PARTING, parting).await.is_err() {
+                writing.abort();
+            }
+        }
+    }
     heard
 }
 
@@ -79,86 +109,35 @@ async fn write_all(mut queue: mpsc::Receiver<Frame<Say>>, mut to: impl AsyncWrit
     }
 }
 
-/// A channel's way out.
-#[derive(Clone, Debug)]
-pub(crate) struct Outbox {
-    channel: u32,
-    says: mpsc::Sender<Frame<Say>>,
-    /// Bytes of data that the host has room for.
-    room: Arc<Semaphore>,
-}
-
-impl Outbox {
-    /// Whether anybody is there to hear it.
-    pub(crate) async fn say(&self, head: Say) -> bool {
-        self.say_with(head, Vec::new()).await
-    }
-
-    /// The same with bytes that need no room: answers.
-    pub(crate) async fn say_with(&self, head: Say, payload: Vec<u8>) -> bool {
-        self.says.send(Frame { channel: self.channel, head, payload }).await.is_ok()
-    }
-
-    /// The same with data, when the host has room for it.
-    pub(crate) async fn say_data(&self, head: Say, payload: Vec<u8>) -> bool {
-        let bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        let room = tokio::select! {
-            room = self.room.acquire_many(bytes) => room,
-            () = self.says.closed() => return false,
-        };
-        let Ok(room) = room else { return false };
-        room.forget();
-        self.say_with(head, payload).await
-    }
-
-    /// An answer with a content of any length, or what came in its way.
-    pub(crate) async fn say_whole(&self, told: Result<(Answer, Vec<u8>), Fault>) {
-        let (answer, content) = match told {
-            Ok(told) => told,
-            Err(fault) => return self.say_result(Err(fault)).await,
-        };
-        if self.say(Say::Answer(answer)).await {
-            let pieces = content.len().div_ceil(PIECE);
-            for (index, piece) in content.chunks(PIECE).enumerate() {
-                if !self.say_data(Say::Data { last: index + 1 == pieces }, piece.to_vec()).await {
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Ends the channel with a fault or an answer.
-    pub(crate) async fn say_result(&self, result: Result<(Say, Vec<u8>), Fault>) {
-        match result {
-            Ok((head, payload)) => self.say_with(head, payload).await,
-            Err(fault) => self.say(Say::Failed(fault)).await,
-        };
-    }
-}
-
-/// What a channel hears after it was opened.
-pub(crate) type Inbox = mpsc::Receiver<Frame<Ask>>;
-
-/// Waits until whoever opened a channel leaves it.
-pub(crate) async fn left(inbox: &mut Inbox) -> Fault {
-    while let Some(frame) = inbox.recv().await {
-        if matches!(frame, Frame { head: Ask::Leave, .. }) {
-            break;
-        }
-    }
-    Fault::new(FaultCode::Invalid, "the channel was left")
-}
-
 struct Channel {
-    inbox: mpsc::Sender<Frame<Ask>>,
+    inbox: Sender,
+    /// Bytes of its payload that may still come.
+    payload: usize,
+    window: Arc<Window>,
     room: Arc<Semaphore>,
     task: tokio::task::JoinHandle<()>,
+}
+
+/// Nobody gives it room any more: what waits for that ends.
+impl Drop for Channel {
+    fn drop(&mut self) {
+        self.room.close();
+    }
+}
+
+/// A request that may be attended to.
+struct Admitted {
+    frame: Frame<Ask>,
+    demand: Demand,
+    channel: Reservation,
+    payload: Reservation,
 }
 
 struct Connection {
     supervisor: Arc<Supervisor>,
     caller: Caller,
     says: mpsc::Sender<Frame<Say>>,
+    quota: Quota,
     channels: HashMap<u32, Channel>,
     /// Files that are for commands to come.
     waiting: Vec<Arc<Waiting>>,
@@ -169,7 +148,14 @@ impl Connection {
     async fn listen(mut self, from: &mut (impl AsyncRead + Unpin)) -> Result<(), codec::Error> {
         let Some(first) = codec::read::<Ask>(from).await? else { return Ok(()) };
         let Ask::Hello(hello) = first.head else { return Err(against("the first word is no hello")) };
+        let version = hello.version;
         self.greet(hello).await;
+        if version != VERSION {
+            let what = "make the container anew, or use the program that made it";
+            return Err(against(format!(
+                "the host speaks version {version} of the protocol, this guest {VERSION}: {what}"
+            )));
+        }
         while let Some(frame) = codec::read::<Ask>(from).await? {
             self.hear(frame).await?;
         }
@@ -177,7 +163,7 @@ impl Connection {
     }
 
     async fn greet(&self, hello: Hello) {
-        if let Some(keep) = hello.keep.filter(|_| matches!(self.caller, Caller::Host)) {
+        if let Some(keep) = hello.keep.filter(|_| matches!(self.caller, Caller::Host) && hello.version == VERSION) {
             self.supervisor.keep(keep);
         }
         let run = self.supervisor.run_id().to_owned();
@@ -187,7 +173,8 @@ impl Connection {
 
     async fn hear(&mut self, frame: Frame<Ask>) -> Result<(), codec::Error> {
         match frame.head {
-            Ask::Unknown => {
+            // A request is refused; what a later version adds to one that is open is let go.
+            Ask::Unknown if frame.channel == 0 || self.is_open(frame.channel) => {
                 self.unknown += 1;
                 if self.unknown > MAX_UNKNOWN {
                     return Err(against("too many words that this version does not know"));
@@ -209,12 +196,27 @@ impl Connection {
         }
     }
 
+    fn is_open(&self, channel: u32) -> bool {
+        self.channels.get(&channel).is_some_and(|it| !it.task.is_finished())
+    }
+
     /// For a channel that is open. One that has said its last word may not have been heard yet: what comes is dropped.
     fn pass_on(&mut self, frame: Frame<Ask>) -> Result<(), codec::Error> {
-        let Some(channel) = self.channels.get(&frame.channel) else { return Ok(()) };
-        match channel.inbox.try_send(frame) {
-            Err(mpsc::error::TrySendError::Full(_)) => Err(against("more data than a window has")),
-            _ => Ok(()),
+        let Some(channel) = self.channels.get_mut(&frame.channel).filter(|it| !it.inbox.is_closed()) else {
+            return Ok(());
+        };
+        let bytes = frame.payload.len();
+        match frame.head {
+            Ask::Data { .. } if !channel.window.take(bytes) => return Err(against("more data than a window has")),
+            Ask::Data { .. } => {}
+            Ask::More if bytes > channel.payload => return Err(against("more bytes than were announced")),
+            Ask::More => channel.payload -= bytes,
+            _ if bytes > 0 => return Err(against("bytes with a word that has none")),
+            _ => {}
+        }
+        match channel.inbox.push(frame) {
+            Pushed::Full => Err(against("too many words wait on one channel")),
+            Pushed::Waits | Pushed::Closed => Ok(()),
         }
     }
 
@@ -225,23 +227,43 @@ impl Connection {
             return Err(against("too many channels"));
         }
         let number = frame.channel;
-        let (inbox, heard) = mpsc::channel(INBOX);
+        if self.channels.contains_key(&number) {
+            return Err(against("a channel that is open was opened again"));
+        }
         let room = Arc::new(Semaphore::new(usize::try_from(WINDOW).expect("a window fits")));
-        let out = Outbox { channel: number, says: self.says.clone(), room: room.clone() };
-        let task = match self.allowed(frame) {
-            Ok(frame) => {
+        let window = Arc::<Window>::default();
+        let (says, quota) = (self.says.clone(), self.quota.clone());
+        let out = Outbox { channel: number, says, room: room.clone(), window: window.clone(), quota };
+        let (inbox, payload, task) = match self.admit(frame) {
+            Ok(Admitted { frame, demand, channel, payload }) => {
+                let left = demand.payload - frame.payload.len();
+                let (inbox, heard) = inbox(Some(payload));
                 let waiting = self.wait_with(&frame.head);
                 let attending = attend(self.supervisor.clone(), frame, heard, out);
-                tokio::spawn(async move {
+                let task = tokio::spawn(async move {
                     attending.await;
                     // One that is still being written when the connection is gone goes afterwards.
-                    drop(waiting);
-                })
+                    drop((waiting, channel));
+                });
+                (inbox, left, task)
             }
-            Err(fault) => tokio::spawn(async move { out.say_result(Err(fault)).await }),
+            Err(fault) => (inbox(None).0, 0, tokio::spawn(async move { out.say_result(Err(fault)).await })),
         };
-        self.channels.insert(number, Channel { inbox, room, task });
+        self.channels.insert(number, Channel { inbox, payload, window, room, task });
         Ok(())
+    }
+
+    /// A request that this guest knows, from a caller that may ask it, with room for what it sends.
+    fn admit(&self, frame: Frame<Ask>) -> Result<Admitted, Fault> {
+        if frame.head == Ask::Unknown {
+            let what = format!("this guest, of version {}, does not know that request", env!("CARGO_PKG_VERSION"));
+            return Err(Fault::new(FaultCode::Unsupported, what));
+        }
+        let frame = self.allowed(frame)?;
+        let demand = Demand::of(&frame)?;
+        let reserve = |bytes| self.quota.reserve(bytes).ok_or_else(busy);
+        let (channel, payload) = (reserve(demand.channel)?, reserve(demand.payload)?);
+        Ok(Admitted { frame, demand, channel, payload })
     }
 }
 
@@ -286,6 +308,6 @@ async fn attend(supervisor: Arc<Supervisor>, frame: Frame<Ask>, inbox: Inbox, ou
     }
 }
 
-fn against(what: &str) -> codec::Error {
-    codec::Error::Io(std::io::Error::new(std::io::ErrorKind::InvalidData, what.to_owned()))
+fn against(what: impl Into<String>) -> codec::Error {
+    codec::Error::Protocol(what.into())
 }

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use crate::answer::apart;
+use crate::channel::{Inbox, Outbox};
 use crate::command::{split, whole};
 use crate::machine::Session;
-use crate::serve::{Inbox, Outbox};
 use crate::supervisor::Supervisor;
 use crate::wire::{Answer, Fault, FaultCode, MAX_SESSION, MAX_VARIABLE, Say, Secret};
 

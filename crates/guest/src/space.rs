@@ -46,9 +46,9 @@ use self::locks::Locks;
 use self::memory::Memory;
 use self::place::Root;
 use crate::answer::apart;
+use crate::channel::{Inbox, Outbox, left};
 use crate::command::whole;
 use crate::files::as_user;
-use crate::serve::{Inbox, Outbox, left};
 use crate::supervisor::Supervisor;
 use crate::wire::space::{Act, Done, MAX_CONTENT, Space, Trouble};
 use crate::wire::{Answer, Fault, FaultCode};
@@ -57,7 +57,7 @@ use crate::wire::{Answer, Fault, FaultCode};
 const MAX_ROOTS: usize = 64;
 
 /// Bytes that an act may bring.
-const MAX_BROUGHT: usize = 2 * MAX_CONTENT as usize;
+pub(crate) const MAX_BROUGHT: usize = 2 * MAX_CONTENT as usize;
 
 /// What came of trying something.
 type Tried<T> = Result<T, Trouble>;

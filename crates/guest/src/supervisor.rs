@@ -12,6 +12,7 @@ use crate::files::Files;
 use crate::job::Job;
 use crate::machine::{Hidden, Machine, Mark, NotStarted, Plan, Process, Session};
 use crate::output::{Log, Spill};
+use crate::quota::Quotas;
 use crate::relay::Relays;
 use crate::secrets::{Lent, Secrets};
 use crate::space::Spaces;
@@ -31,6 +32,7 @@ pub struct Supervisor {
     pub(crate) secrets: Arc<Secrets>,
     pub(crate) spaces: Spaces,
     pub(crate) relays: Relays,
+    pub(crate) quotas: Quotas,
     /// Of this run: a container that was started anew has another one.
     run: String,
     spill: Arc<Spill>,
@@ -88,9 +90,23 @@ impl Supervisor {
         let (run, marks) = (hex::encode(run), AtomicU64::new(1));
         let (leaving, table) = (AtomicBool::new(false), Mutex::default());
         let (session, settled, door) = Default::default();
-        let (spaces, relays) = (Spaces::new(), Relays::default());
-        let own =
-            Self { machine, files, secrets, spaces, relays, run, spill, marks, leaving, table, session, settled, door };
+        let (spaces, relays, quotas) = (Spaces::new(), Relays::default(), Quotas::default());
+        let own = Self {
+            machine,
+            files,
+            secrets,
+            spaces,
+            relays,
+            quotas,
+            run,
+            spill,
+            marks,
+            leaving,
+            table,
+            session,
+            settled,
+            door,
+        };
         Arc::new(own)
     }
 

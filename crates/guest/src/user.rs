@@ -9,14 +9,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, StatVfsMountFlags, Uid, fchmod, fchown, fstat, fstatvfs, openat, renameat,
-    statat, unlinkat,
+    AtFlags, FileType, Gid, Mode, OFlags, StatVfsMountFlags, Uid, fchmod, fchown, fstat, fstatvfs, fsync, openat,
+    renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use self::directory::make;
 use self::tables::{Entry, Tables};
+use crate::files::sync_dir;
 use crate::machine::{Ids, NewUser};
 use crate::start::beneath::open;
 use crate::wire::{Fault, FaultCode, Settle, Who};
@@ -232,7 +233,7 @@ fn replace(etc: &OwnedFd, name: &str, table: &[u8]) -> Result<(), Errno> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(etc, &beside, flags, Mode::RUSR | Mode::WUSR)?;
     let filled = fill(file, table, old.map_or(0o644, |it| it.st_mode & 0o777), old.map(|it| (it.st_uid, it.st_gid)));
-    let done = filled.and_then(|()| renameat(etc, &beside, etc, name));
+    let done = filled.and_then(|()| renameat(etc, &beside, etc, name)).and_then(|()| sync_dir(etc));
     if done.is_err() {
         let _ = unlinkat(etc, &beside, AtFlags::empty());
     }
@@ -246,7 +247,9 @@ fn fill(file: OwnedFd, table: &[u8], mode: u32, owner: Option<(u32, u32)>) -> Re
         // Who may not give it away has it already.
         let _ = fchown(&file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
     }
-    fchmod(&file, Mode::from_raw_mode(mode))
+    fchmod(&file, Mode::from_raw_mode(mode))?;
+    // A machine that dies leaves the old table or the new one, and no empty one.
+    fsync(&file)
 }
 
 fn no_directory(path: &str, errno: Errno) -> Fault {

@@ -30,7 +30,7 @@ pub(crate) async fn wait(job: Arc<Job>, ask: Wait) -> Result<Waited, Fault> {
             // What is there already counts, however short the limit is; much of it is looked at within the limit.
             let (watch, found, _) = look_once(&job, Watch::new(pattern, from)).await?;
             if found.is_some() {
-                return Ok(Waited { reason: Reason::Pattern, found, ms: ms(begun), job: job.seen() });
+                return Ok(Waited { reason: Reason::Pattern, found, ms: ms(begun), job: job.seen(), tail: None });
             }
             Some(watch)
         }
@@ -49,7 +49,7 @@ pub(crate) async fn wait(job: Arc<Job>, ask: Wait) -> Result<Waited, Fault> {
         () = idle(&job, ask.idle_ms) => (Reason::Idle, None),
         () = sleep(Duration::from_millis(ask.limit_ms)) => (Reason::Limit, None),
     };
-    Ok(Waited { reason, found, ms: ms(begun), job: job.seen() })
+    Ok(Waited { reason, found, ms: ms(begun), job: job.seen(), tail: None })
 }
 
 fn ms(since: Instant) -> u64 {

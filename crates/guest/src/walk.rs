@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::answer::{TURN, apart};
+use crate::channel::{Inbox, Outbox, left};
 use crate::files::{Sought, Walker};
-use crate::serve::{Inbox, Outbox, left};
 use crate::session::within;
 use crate::supervisor::Supervisor;
 use crate::wire::{Answer, Fault, FaultCode, Holding, Walk};

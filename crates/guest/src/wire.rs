@@ -6,7 +6,8 @@
 //! kind (arguments, environment, data) are payload, never header.
 //!
 //! Flow control: a sender of data may have [`WINDOW`] bytes of payload under way on a channel, and gets room back by
-//! [`Ask::Credit`] or [`Say::Credit`].
+//! [`Ask::Credit`] or [`Say::Credit`]. A request that announces bytes may send these and no more. The guest reserves both
+//! when the channel is opened, and refuses with [`FaultCode::Busy`] when they would be too many.
 
 mod command;
 mod fault;
@@ -22,12 +23,15 @@ use serde::{Deserialize, Serialize};
 pub use self::command::{Begun, End, Exec, Life, Limits, Show, Size, State, Stream};
 pub use self::fault::{Fault, FaultCode};
 pub use self::file::{At, Entry, Kind};
-pub use self::job::{Found, From, Job, Match, Page, Part, Read, Reason, Search, Wait, Waited};
+pub use self::job::{Found, From, Job, LastLines, Match, Page, Part, Read, Reason, Search, Wait, Waited};
 pub use self::user::{Secret, Settle, Settled, Who, Worker};
 pub use self::walk::{Holding, Walk, Walked};
 
-/// Version of what is said. A guest of another version is not spoken to.
+/// Version of what is said. Both sides compare it in their hello, and neither speaks to another version.
 pub const VERSION: u32 = 1;
+
+/// What a program that the host runs inside says when nobody listens there any more.
+pub const SOCKET_GONE: &str = "the socket of the guest was removed";
 
 /// What PID 1 ends with when nobody was there for as long as it waits.
 pub const LEFT_ALONE: u8 = 75;
@@ -59,7 +63,7 @@ pub const MAX_WALKED: usize = 8 << 20;
 /// Bytes that a program is given on a descriptor, at most: they wait in a socket until they are read.
 pub const MAX_SECRET: usize = 16 << 10;
 
-/// Frames of an unknown type that a connection survives.
+/// Frames of an unknown type that open no channel and that a connection survives.
 pub const MAX_UNKNOWN: usize = 16;
 
 /// What the host says.
@@ -132,7 +136,7 @@ pub enum Ask {
     },
     /// [`Answer::Found`], with the matches as payload: JSON, an array of [`Match`].
     Search(Search),
-    /// [`Answer::Waited`], when it is so.
+    /// [`Answer::Waited`], when it is so, with the last lines as payload if they are asked for.
     Wait(Wait),
     /// Makes sure of a user and a directory: [`Answer::Settled`].
     Settle(Settle),
@@ -218,7 +222,8 @@ pub enum Ask {
     /// more comes, and a second [`Answer::Done`] is the last word.
     /// The port is [`relay::API_PORT`] or [`relay::EGRESS_PORT`].
     Outlet(u16),
-    /// A type that this version does not know. It is counted and skipped.
+    /// A request that this version does not know is answered with [`FaultCode::Unsupported`]. On channel 0, or on a channel
+    /// that is open, it is counted and skipped.
     #[default]
     Unknown,
 }
@@ -249,7 +254,7 @@ pub enum Say {
     End(End),
     /// The answer. The last word of its channel, but for `Get`, `Walk`, `Space` and `Outlet`, where data follows.
     Answer(Answer),
-    /// Why not. The last word of its channel.
+    /// Why not. The last word of its channel; on channel 0 that of the connection: what the host did against the protocol.
     Failed(Fault),
     /// A type that this version does not know. It is counted and skipped.
     #[default]

@@ -7,6 +7,7 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, readlinkat, statat};
 use rustix::io::{Errno, Result};
 
 use super::entry::{kind, told};
+use super::place::is_temporary;
 use crate::wire::{Entry, Kind};
 
 /// Entries, at most.
@@ -35,7 +36,7 @@ pub(super) fn list(dir: &OwnedFd, limit: usize) -> Result<(Vec<Entry>, bool)> {
 
 fn names(fd: OwnedFd) -> Result<impl Iterator<Item = Result<Vec<u8>>>> {
     let all = Dir::new(fd)?.map(|it| it.map(|entry| entry.file_name().to_bytes().to_vec()));
-    Ok(all.filter(|it| it.as_ref().map_or(true, |name| name != b"." && name != b"..")))
+    Ok(all.filter(|it| it.as_ref().map_or(true, |name| name != b"." && name != b".." && !is_temporary(name))))
 }
 
 /// The least names in order. Memory is bounded by the limit, whatever the directory holds.

@@ -156,7 +156,8 @@ pub(crate) fn read_dir(dir: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     openat(dir, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
-fn sync_dir(dir: &OwnedFd) -> rustix::io::Result<()> {
+/// Puts the names in a directory on the disk.
+pub(crate) fn sync_dir(dir: &OwnedFd) -> rustix::io::Result<()> {
     match read_dir(dir).and_then(fsync) {
         // A directory that may be written but not read, and file systems that sync by themselves.
         Err(Errno::ACCESS | Errno::INVAL) => Ok(()),

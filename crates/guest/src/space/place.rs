@@ -10,7 +10,7 @@ use rustix::fs::{fstat, fstatfs, mkdirat, open, openat, openat2, readlinkat};
 use rustix::io::Errno;
 
 use super::Tried;
-use crate::files::{SYSFS, beneath, is_hidden, real, reopen};
+use crate::files::{SYSFS, beneath, is_hidden, is_temporary, real, reopen};
 use crate::wire::space::{Trouble, TroubleCode};
 use crate::wire::{Fault, FaultCode};
 
@@ -294,12 +294,6 @@ pub(super) fn open_found(dir: impl AsFd, name: &[u8]) -> Tried<Option<File>> {
 pub(super) fn target(there: &There) -> Option<String> {
     let target = readlinkat(&there.fd, "", Vec::new()).ok()?;
     Some(String::from_utf8_lossy(target.as_bytes()).into_owned())
-}
-
-/// Whether it is one of the names that files have before their own.
-pub(super) fn is_temporary(name: &[u8]) -> bool {
-    let digits = name.strip_prefix(b".coracle-").and_then(|it| it.strip_suffix(b".tmp"));
-    digits.is_some_and(|it| it.len() == 16 && it.iter().all(|it| it.is_ascii_hexdigit() && !it.is_ascii_uppercase()))
 }
 
 fn open_root(machine: &Path, root: &str) -> Tried<OwnedFd> {

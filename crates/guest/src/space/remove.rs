@@ -8,14 +8,11 @@ use rustix::fs::{AtFlags, FileType, unlinkat};
 use super::place::{Ending, Place};
 use super::walk::Walk;
 use super::{Tried, Work};
-use crate::files::Removal;
+use crate::files::{Removal, nanoseconds};
 use crate::wire::space::{Bounds, Done, Trouble, TroubleCode};
 
 /// How far left-over files are looked for.
 const SWEEP: Bounds = Bounds { most: 0, entries: 50_000, within_ms: 200 };
-
-/// How much older than the clock a time of the kernel's may be.
-const GRAIN: Duration = Duration::from_millis(20);
 
 /// A removal takes no longer.
 const MAX_TIME: Duration = Duration::from_secs(120);
@@ -85,10 +82,8 @@ impl Work<'_> {
     /// Removes what a guest left over that was killed while it wrote: at the first act of this one, which began then.
     pub(super) fn sweep(&self, since: SystemTime) {
         if self.memory.is_first() {
-            let since = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().saturating_sub(GRAIN);
-            let since = i128::try_from(since.as_nanos()).unwrap_or(i128::MAX);
             // What cannot be swept is not seen either.
-            let _ = Walk::sweep(self.root.dir(), since, SWEEP, self.stop);
+            let _ = Walk::sweep(self.root.dir(), nanoseconds(since), SWEEP, self.stop);
         }
     }
 }

@@ -21,7 +21,7 @@ struct Fresh<'a> {
 
 impl<'a> Fresh<'a> {
     fn create(dir: &'a OwnedFd) -> Tried<Self> {
-        let name = format!("{}.tmp", temporary_name()?);
+        let name = temporary_name()?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = File::from(openat(dir, &name, flags, Mode::RUSR | Mode::WUSR)?);
         Ok(Self { dir, name, file })

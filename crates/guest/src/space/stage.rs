@@ -11,9 +11,8 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, mkdirat, openat, renam
 use rustix::io::Errno;
 
 use super::dir::{READ, all, kind};
-use super::place::is_temporary;
 use super::{Tried, Work};
-use crate::files::{Removal, enter};
+use crate::files::{Removal, enter, is_temporary};
 use crate::wire::space::{Staged, Trouble, TroubleCode};
 
 /// Directories one in the other, at most.

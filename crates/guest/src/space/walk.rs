@@ -9,15 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::vec::IntoIter;
 
-use rustix::fs::{AtFlags, FileType, Mode, openat, statat, unlinkat};
+use rustix::fs::{FileType, Mode, openat};
 use rustix::io::{Errno, Result};
 
 use super::dir::{Entry, READ, all, kind};
 use super::ignored::Ignored;
 use super::item::join;
-use super::place::is_temporary;
 use super::{Stop, Tried};
-use crate::files::enter;
+use crate::files::{enter, is_temporary, remove_leftover};
 use crate::wire::space::Bounds;
 
 /// Directories open at once, and so how deep a walk goes. What is deeper is not met, and that is said.
@@ -166,7 +165,7 @@ impl<'a> Walk<'a> {
             match entry {
                 Ok(entry) if is_temporary(&entry.name) => {
                     if let Some(since) = self.sweep {
-                        sweep(&dir, &entry.name, since);
+                        remove_leftover(&dir, &entry.name, since);
                     }
                 }
                 Ok(_) if entries.len() >= self.left => {
@@ -196,15 +195,6 @@ impl<'a> Walk<'a> {
         if let Some(ignored) = &mut self.ignored {
             ignored.leave();
         }
-    }
-}
-
-/// Removes a file that nobody writes any more.
-fn sweep(dir: &OwnedFd, name: &[u8], since: i128) {
-    let Ok(stat) = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) else { return };
-    let changed = i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec);
-    if FileType::from_raw_mode(stat.st_mode).is_file() && changed < since {
-        let _ = unlinkat(dir, name, AtFlags::empty());
     }
 }
 

@@ -64,6 +64,12 @@ pub enum FaultCode {
     WrongKind,
     /// Reading or writing failed.
     Io,
+    /// This guest does not know the request: it is older than who asks.
+    Unsupported,
+    /// As many bytes of requests are under way as may; the same may be asked again.
+    Busy,
+    /// The container's own files were removed from inside, as `rm -rf /` does.
+    FilesRemoved,
     /// A code that this version does not know.
     #[serde(other)]
     Other,

@@ -144,6 +144,18 @@ pub struct Wait {
     pub idle_ms: Option<u64>,
     /// Milliseconds after which nobody waits any longer.
     pub limit_ms: u64,
+    /// What of the output is told with the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tail: Option<LastLines>,
+}
+
+/// The last lines of both streams in order of arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastLines {
+    /// How many.
+    pub lines: u64,
+    /// At most so many bytes.
+    pub limit: u64,
 }
 
 /// What a wait came to.
@@ -157,6 +169,10 @@ pub struct Waited {
     pub job: Job,
     /// Milliseconds waited.
     pub ms: u64,
+    /// Where the last lines lie, if they were asked for; they are the payload. They may be newer than `job`, never older. An
+    /// older guest does not tell them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tail: Option<Page>,
 }
 
 /// Why a wait ended.

@@ -1,0 +1,98 @@
+//! What a guest left that was killed while it wrote.
+
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, openat, statat, unlinkat};
+
+use super::place::is_temporary;
+
+/// How much older than the clock a time of the kernel's may be.
+const GRAIN: Duration = Duration::from_millis(20);
+
+/// Entries of a directory that are looked at: who writes one file does not wait for more.
+const MAX_ENTRIES: usize = 10_000;
+
+/// Directories that are remembered as cleared.
+const MAX_CLEARED: usize = 4096;
+
+/// Files under a temporary name that nobody will finish.
+#[derive(Debug)]
+pub(super) struct Leftovers {
+    /// Nanoseconds since 1970. What is older was not begun by this guest.
+    since: i128,
+    /// Directories that were cleared, by device and inode.
+    cleared: Mutex<HashSet<(u64, u64)>>,
+}
+
+impl Leftovers {
+    /// Those of guests that ran before now.
+    pub(super) fn of_earlier_guests() -> Self {
+        Self { since: nanoseconds(SystemTime::now()), cleared: Mutex::default() }
+    }
+
+    /// Removes those of a directory that is written to for the first time. What cannot be removed is not seen either.
+    pub(super) fn clear(&self, dir: &OwnedFd) {
+        let Ok(stat) = fstat(dir) else { return };
+        {
+            let mut cleared = self.cleared.lock().unwrap_or_else(PoisonError::into_inner);
+            if cleared.len() >= MAX_CLEARED || !cleared.insert((stat.st_dev, stat.st_ino)) {
+                return;
+            }
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(entries) = openat(dir, ".", flags, Mode::empty()).and_then(Dir::new) else { return };
+        for entry in entries.take(MAX_ENTRIES).flatten() {
+            let name = entry.file_name().to_bytes();
+            if is_temporary(name) {
+                remove_leftover(dir, name, self.since);
+            }
+        }
+    }
+}
+
+/// When that was, as far as times of files tell.
+pub(crate) fn nanoseconds(time: SystemTime) -> i128 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().saturating_sub(GRAIN);
+    i128::try_from(since.as_nanos()).unwrap_or(i128::MAX)
+}
+
+/// Removes a file or a link that was last changed before that time, in nanoseconds since 1970.
+pub(crate) fn remove_leftover(dir: &OwnedFd, name: &[u8], since: i128) {
+    let Ok(stat) = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) else { return };
+    let changed = i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec);
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    if (kind.is_file() || kind.is_symlink()) && changed < since {
+        let _ = unlinkat(dir, name, AtFlags::empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_is_cleared_once_of_what_is_older_and_of_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let (left, odd) = (".coracle-0123456789abcdef.tmp", ".coracle-0123456789abcdef");
+        let held: OwnedFd = fs::File::open(dir.path()).unwrap().into();
+        let (before, later) =
+            (Leftovers::of_earlier_guests(), Leftovers { since: i128::MAX, ..Leftovers::of_earlier_guests() });
+        fs::write(at(left), "half").unwrap();
+        fs::write(at(odd), "somebody's").unwrap();
+        std::os::unix::fs::symlink("nowhere", at(".coracle-fedcba9876543210.tmp")).unwrap();
+        before.clear(&held);
+        assert!(at(left).exists(), "it may be one of this guest's own");
+        later.clear(&held);
+        let names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+        assert_eq!(names, [odd]);
+        fs::write(at(left), "half").unwrap();
+        later.clear(&held);
+        assert!(at(left).exists(), "once is enough");
+    }
+}

@@ -1,11 +1,13 @@
 //! The content of a file as a call gives it.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::Error;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// A larger one is copied in.
@@ -29,11 +31,23 @@ struct Described {
 
 impl<'de> Deserialize<'de> for Content {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let read = match serde_json::Value::deserialize(from)? {
-            serde_json::Value::String(text) => Self { bytes: text.into_bytes(), mode: None },
-            value @ serde_json::Value::Object(_) => Described::deserialize(value).map_err(D::Error::custom)?.read()?,
-            _ => return Err(D::Error::custom("expected a text, or an object of `content` or `content_base64`")),
-        };
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = Content;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(r#"a text, or an object such as `{"content": "text", "mode": "0644"}`"#)
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Content, E> {
+                Ok(Content { bytes: text.as_bytes().to_owned(), mode: None })
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, from: M) -> Result<Content, M::Error> {
+                Described::deserialize(MapAccessDeserializer::new(from))?.read()
+            }
+        }
+        let read = from.deserialize_any(Read)?;
         if read.bytes.len() > MAX_BYTES {
             return Err(D::Error::custom("a file of more than 1 MiB; use `copy_in` after `create`"));
         }

@@ -370,6 +370,11 @@ async fn s53_without_registry_and_mirror_the_image_cannot_be_had() {
         // A named image has no fallback.
         let answer = tool.create(json!({ "image": "python:3.12-slim" })).await;
         assert_eq!(answer["code"], "pull_failed", "{answer:#}");
+        let cause = answer["message"].as_str().unwrap();
+        assert!(
+            cause.contains("no registry answers at ") || cause.contains("no such host"),
+            "the cause is kept: {cause}"
+        );
     })
     .await;
 }
@@ -389,6 +394,10 @@ async fn s48_python_is_built_once_and_what_it_promises_works() {
         assert_eq!((&first["purpose"], step(&first, "packages")["probe"].is_string()), (&"python".into(), true));
         assert!(warnings(&first).contains(&"bootstrap_image"), "{first:#}");
         let name = first["container"].as_str().unwrap();
+        let version = tool.prints(name, "python -c 'import platform; print(platform.python_version())'").await;
+        super::stand_ins::assert_names(&first, &format!("python {version}"));
+        let installed = "pip install --quiet --disable-pip-version-check six && python -c 'import six; print(six.__file__)'";
+        assert!(tool.prints(name, installed).await.starts_with("/home/agent/"), "a user's own");
         for command in ["python3 -V", "pip --version || python3 -m pip --version", "uv --version", "git --version", "curl -V", "cc --version"] {
             assert_ne!(tool.prints(name, command).await, "", "{command}");
         }
@@ -404,8 +413,12 @@ async fn s48_python_is_built_once_and_what_it_promises_works() {
         let begun = Instant::now();
         let second = tool.made(json!({ "image": null, "purpose": "python", "network": "none" })).await;
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        super::stand_ins::assert_names(&second, &format!("python {version}"));
         assert_eq!((&second["cache_used"], &second["image_source"]), (&true.into(), &"cache".into()), "{second:#}");
         assert!(tool.prints(second["container"].as_str().unwrap(), "uv --version; python3 -V; git --version").await.contains("git"));
+        let root = "pip install --quiet --root-user-action=ignore --disable-pip-version-check six && python -c 'import six'";
+        let third = json!({ "image": null, "purpose": "python", "user": "0", "setup_commands": [root] });
+        assert_eq!(tool.made(third).await["provisioning_ok"], true);
         super::stacks::an_app_reaches_its_services(tool, json!({ "image": null, "purpose": "python" })).await;
         ran("s48", tool.case.engine());
         ran("s53", tool.case.engine());

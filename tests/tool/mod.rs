@@ -44,6 +44,7 @@ mod shell;
 mod snapshots;
 mod stack_rules;
 mod stacks;
+mod stand_ins;
 mod strict;
 mod try_repo;
 mod users;

@@ -60,6 +60,7 @@ else
     debian nodejs npm
 fi
 rm -rf "$got"
+mkdir -p /usr/local/sbin
 cat >/usr/local/sbin/npm <<'END'
 #!/bin/sh
 if [ "$(id -u)" != 0 ] && [ -z "$npm_config_prefix$NPM_CONFIG_PREFIX" ] && ! grep -qs '^ *prefix' ~/.npmrc; then

@@ -133,6 +133,7 @@ async fn call(cx: &Context, entry: &ToolEntry, arguments: Map<String, Value>, js
 /// What a program printed goes where the program would have printed it; the rest is text.
 fn show(entry: &ToolEntry, said: &Said) -> ExitCode {
     if let Some((stdout, stderr, code)) = printed(&said.answer) {
+        render::warnings(&said.answer);
         render::printed(stdout, stderr);
         return ExitCode::from(code);
     }

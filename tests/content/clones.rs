@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_provision::{Dotfiles, Repo, Status, Step, dotfiles, repos};
+use coracle_provision::{Dotfiles, Repo, RepoSource, Status, Step, dotfiles, repos};
 use coracle_runtime::{BranchName, Command, GitRules, GitUrl};
 
 use super::image::with_git;
@@ -14,7 +14,7 @@ fn url(text: &str) -> GitUrl {
 }
 
 fn repo(server: &GitServer, name: &str, at: &str) -> Repo {
-    Repo { url: url(&server.url(name)), path: path(at), branch: None, install: None, as_root: false }
+    Repo { from: RepoSource::Url(url(&server.url(name))), path: path(at), branch: None, install: None, as_root: false }
 }
 
 fn errors(step: &Step) -> Vec<&str> {

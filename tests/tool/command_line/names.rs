@@ -44,6 +44,10 @@ async fn purposes_conditions_saves_and_commands_are_told_with_what_was_meant() {
             assert!(said.contains(&format!("did you mean `{meant}`?")), "{words:?}: {said}");
             assert!(!output.status.success());
         }
+        let nobody = typed(tool, &["worktree", "diff", "nosuch"]).await;
+        assert!(text(&nobody.stderr).contains("error[worktree_missing]"), "{}", text(&nobody.stderr));
+        let listed = tool.call(json!({ "operation": "list" })).await;
+        assert_eq!(listed["count"], 1, "a sandbox was made for a name that is nobody's: {listed:#}");
     })
     .await;
 }

@@ -21,6 +21,9 @@ async fn what_was_done_is_shown() {
             ["audit", "log", "--operation", "exec", "--container", &name, "--since", "1h", "-n", "1", "--json"];
         let acts: Value = serde_json::from_str(&prints(tool, &filtered).await).unwrap();
         assert_eq!((&acts["count"], &acts["older"], &acts["acts"][0]["by"]), (&1.into(), &1.into(), &"cli".into()));
+        let of_one = prints(tool, &["audit", "log", "--container", &name, "--json"]).await;
+        let of_one: Value = serde_json::from_str(&of_one).unwrap();
+        assert_eq!((&of_one["count"], &of_one["acts"][0]["operation"]), (&3.into(), &"create".into()), "{of_one:#}");
         let none = prints(tool, &["audit", "log", "--since", "2990-01-01T00:00:00Z"]).await;
         assert!(none.contains("nothing"), "{none}");
         let wrong = typed(tool, &["audit", "log", "--since", "yesterday"]).await;

@@ -14,7 +14,7 @@ async fn a_file_is_written_from_standard_input_and_directories_are_named_as_word
         assert_eq!(written.status.code(), Some(0), "{}", text(&written.stderr));
         let bytes = tool.run(["workspace", "write-file", "src/b", "-"], b"\0\xff").await;
         assert_eq!(bytes.status.code(), Some(0), "{}", text(&bytes.stderr));
-        let size = prints(tool, &["workspace", "shell-execute", "wc -c < src/b; cat src/a"]).await;
+        let size = prints(tool, &["workspace", "shell-execute", "--", "sh", "-c", "wc -c < src/b; cat src/a"]).await;
         assert_eq!(size.split_whitespace().collect::<Vec<_>>(), ["2", "needle", "one"]);
         prints(tool, &["workspace", "write-file", "dash", "--content", "-"]).await;
         assert!(prints(tool, &["workspace", "read-file", "dash"]).await.contains('-'));

@@ -35,7 +35,8 @@ impl Acts {
     pub(crate) fn read(dir: &Path, filter: &LogFilter) -> io::Result<Self> {
         let lock = private().write(true).open(dir.join("lock"))?;
         lock.lock_shared()?;
-        let mut reading = Reading { filter, acts: VecDeque::new(), open: HashMap::new(), gone: 0 };
+        let mut reading =
+            Reading { filter, acts: VecDeque::new(), open: HashMap::new(), unnamed: HashMap::new(), gone: 0 };
         for file in files(dir)? {
             let mut lines = BufReader::new(File::open(file)?);
             loop {
@@ -57,6 +58,8 @@ struct Reading<'a> {
     acts: VecDeque<Map<String, Value>>,
     /// Acts without a result so far: their number among all that fit.
     open: HashMap<String, usize>,
+    /// Acts whose container gets its name only from what came of them.
+    unnamed: HashMap<String, Map<String, Value>>,
     /// Acts that fit and made room for newer ones.
     gone: usize,
 }
@@ -66,18 +69,16 @@ impl Reading<'_> {
         let text = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default();
         let id = text("op_id").to_owned();
         match text("phase") {
-            "intent" if self.filter.fits(line) => {
-                self.open.insert(id, self.gone + self.acts.len());
-                self.acts.push_back(announced(line));
-                if self.acts.len() > self.filter.newest {
-                    self.acts.pop_front();
-                    self.gone += 1;
-                }
-            }
+            "intent" if self.filter.fits(line) => self.open(id, announced(line)),
+            "intent" if self.filter.may_fit(line) => drop(self.unnamed.insert(id, announced(line))),
             "result" => {
+                if let Some(act) = self.unnamed.remove(&id).filter(|_| self.filter.is_container(line)) {
+                    self.open(id.clone(), act);
+                }
                 let act = self.open.remove(&id).and_then(|at| at.checked_sub(self.gone));
                 if let Some(act) = act.and_then(|at| self.acts.get_mut(at)) {
                     act.insert("outcome".into(), outcome(line).into());
+                    act.insert("container".into(), line.get("container").cloned().unwrap_or_default());
                     for (name, from) in
                         [("code", "code"), ("rule", "rule"), ("exit_code", "exit"), ("duration_ms", "ms")]
                     {
@@ -88,17 +89,40 @@ impl Reading<'_> {
             _ => {}
         }
     }
+
+    fn open(&mut self, id: String, act: Map<String, Value>) {
+        self.open.insert(id, self.gone + self.acts.len());
+        self.acts.push_back(act);
+        if self.acts.len() > self.filter.newest {
+            self.acts.pop_front();
+            self.gone += 1;
+        }
+    }
 }
 
 impl LogFilter {
     fn fits(&self, line: &Map<String, Value>) -> bool {
-        let is = |key: &str, wanted: &Option<String>| {
-            wanted.as_ref().is_none_or(|it| line.get(key).and_then(Value::as_str) == Some(it.as_str()))
-        };
+        self.is_container(line) && self.is_act(line)
+    }
+
+    /// It is for a container without a name so far.
+    fn may_fit(&self, line: &Map<String, Value>) -> bool {
+        line.get("container").is_none_or(Value::is_null) && self.is_act(line)
+    }
+
+    fn is_container(&self, line: &Map<String, Value>) -> bool {
+        is(line, "container", self.container.as_deref())
+    }
+
+    fn is_act(&self, line: &Map<String, Value>) -> bool {
         let time = line.get("ts").and_then(Value::as_str).and_then(|it| it.parse::<Timestamp>().ok());
         let late = self.since.is_none_or(|since| time.is_some_and(|it| it >= since));
-        late && is("op", &self.operation) && is("container", &self.container)
+        late && is(line, "op", self.operation.as_deref())
     }
+}
+
+fn is(line: &Map<String, Value>, key: &str, wanted: Option<&str>) -> bool {
+    wanted.is_none() || line.get(key).and_then(Value::as_str) == wanted
 }
 
 /// An act whose result is not there: it goes on, or its process died.

@@ -69,9 +69,15 @@ impl Intent {
         let decision = if code == "policy_denied" || code == "other_session" { "denied" } else { "allowed" };
         let exit = result.as_ref().ok().and_then(|it| it.get("exit_code")).cloned();
         let ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        // Of a container that was given a name, the intent does not know it.
+        let made = result.as_ref().ok().and_then(|it| it.get("container")).filter(|it| it.is_string());
+        let mut fields = self.fields;
+        if fields.get("container").is_none_or(Value::is_null) {
+            fields.insert("container".into(), made.map(line::value).into());
+        }
         let more =
             json!({ "phase": "result", "code": code, "rule": rule, "decision": decision, "exit": exit, "ms": ms });
-        if let Err(err) = self.trail.append(with(&self.fields, more), false).await {
+        if let Err(err) = self.trail.append(with(&fields, more), false).await {
             tracing::error!("the audit trail cannot be written: {err}");
         }
     }

@@ -122,7 +122,8 @@ impl<'a> Log<'a> {
             print(&bytes)?;
             let before = self.at;
             self.at = page["next_offset"].as_u64().unwrap_or(before);
-            let (ended, all) = (page["running"] == false, page["eof"] == true);
+            let all = page["total_bytes"].as_u64().is_none_or(|total| self.at >= total);
+            let ended = page["running"] == false;
             if all && !follow {
                 return Ok(ExitCode::SUCCESS);
             }

@@ -145,7 +145,8 @@ impl OperationCall {
 
     /// A person can say at once what an agent cannot.
     fn for_the_person(&self, mut answer: Map<String, Value>) -> Map<String, Value> {
-        if COPYING.contains(&self.entry.name) && answer["details"]["rule"] == consent::RULE {
+        let rule = answer.get("details").and_then(|it| it.get("rule"));
+        if COPYING.contains(&self.entry.name) && rule.is_some_and(|it| it == consent::RULE) {
             answer.insert("hint".into(), consent::HINT.into());
         }
         answer

@@ -17,6 +17,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::home::{Home, Open};
+use super::opened;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::op::Entry;
@@ -50,7 +51,7 @@ pub(super) struct Profile(#[schemars(with = "String")] pub(super) ProfileName);
 #[serde(transparent)]
 pub(super) struct Workflow(#[schemars(with = "String")] pub(super) WorkflowId);
 
-/// The sandbox of a workflow, ready.
+/// The sandbox of a workflow that is there, ready. For a name that is nobody's none is made.
 pub(super) async fn open(
     cx: &Context,
     profile: Option<Profile>,
@@ -58,7 +59,7 @@ pub(super) async fn open(
 ) -> Result<(Arc<Home>, Open), Failure> {
     let profile = profile.map_or_else(usual_profile, |it| it.0);
     let home = cx.homes().of(cx, &profile, &workflow.0).await?;
-    let open = home.open(cx).await?;
+    let open = opened(cx, &home, &workflow.0).await?;
     Ok((home, open))
 }
 

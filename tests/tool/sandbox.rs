@@ -32,7 +32,7 @@ const WITH_GIT: &str = "coracle-test-git:1";
 const KEY: &str = "sk-canary-4d1c9a77e0b25f63";
 
 /// A program with a fault, and its test.
-const FILES: [(&str, &str); 2] = [
+pub(super) const FILES: [(&str, &str); 2] = [
     ("add.sh", "#!/bin/sh\necho $(($1 - $2))\n"),
     ("test.sh", "#!/bin/sh\n[ \"$(sh add.sh 2 3)\" = 5 ] && echo passed\n"),
 ];
@@ -187,7 +187,7 @@ impl Bench<'_> {
 }
 
 /// A model that reads, mends, tries and tells.
-fn mends() -> [Turn; 4] {
+pub(super) fn mends() -> [Turn; 4] {
     let edit = json!({ "file_path": "add.sh", "old_string": "$1 - $2", "new_string": "$1 + $2" });
     let commit = "git -c user.name=a -c user.email=a@b commit -qam 'Add and do not subtract'";
     [

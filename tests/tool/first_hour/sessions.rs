@@ -1,0 +1,40 @@
+//! Tools of a session, snippets, and an agent in a sandbox.
+
+use super::{On, Step, at_terminal, ends, makes, step};
+
+pub(super) const STEPS: &[Step] = &[
+    step("echo 'print(6 * 7)' | coracle run --language python -", &["42"]),
+    step("echo 'console.log(6 * 7)' | coracle run -", &["42"]),
+    at_terminal(step("echo 'console.log(6 * 7)' | coracle run -", &["42"])),
+    ends("echo 1 | coracle run --language cobol -", 2, &["python"]),
+    step("coracle workspace write-file notes.txt hello", &["Created notes.txt"]),
+    step("coracle workspace read-file notes.txt", &["hello"]),
+    step("coracle workspace edit-file notes.txt hello bye", &["Replaced 1 occurrence"]),
+    step("coracle workspace grep bye", &["notes.txt"]),
+    step("coracle workspace ls", &["notes.txt"]),
+    step("coracle workspace glob '*.txt'", &["notes.txt"]),
+    step("coracle workspace shell-execute -- wc -c notes.txt", &["notes.txt"]),
+    ends("coracle workspace read-file none.txt", 1, &["none.txt"]),
+    step("coracle workspace rm notes.txt", &[]),
+    step("coracle workspace write-file hello.txt changed --mode overwrite", &["hello.txt"]),
+    step("coracle workspace diff", &["hello.txt"]),
+    makes("out.tar", step("coracle workspace export out.tar", &[])),
+    step("coracle workspace apply", &[]),
+    step("coracle workspace end", &[]),
+    step(
+        "coracle worktree create https://github.com/OWNER/NAME.git --workflow issue-1",
+        &["issue-1 is ready", "coracle worker run"],
+    ),
+    step("coracle worktree list", &["issue-1"]),
+    step("coracle sandbox list", &["issue-1"]),
+    step("coracle worker run --worktree issue-1 --prompt 'Mend the test that fails.'", &["It adds now"]),
+    step("coracle worktree diff issue-1", &["add.sh"]),
+    step("coracle worktree log issue-1", &["Add and do not subtract"]),
+    step("coracle worktree exec issue-1 -- sh test.sh", &["passed"]),
+    Step { on: On::Terminal("echo in-$((40 + 2)); exit\n"), ..step("coracle worktree shell issue-1", &["in-42"]) },
+    step("coracle worktree open issue-1", &["issue-1"]),
+    step("coracle worktree push issue-1", &["coracle/issue-1"]),
+    makes("x.mbox", step("coracle worktree export issue-1 x.mbox --format mbox", &[])),
+    ends("coracle worktree diff issue-2", 1, &["issue-2"]),
+    step("coracle worktree remove issue-1", &["issue-1"]),
+];

@@ -1,0 +1,58 @@
+//! Before the first container, and after the last: help, questions, and what people get wrong.
+
+use super::{Step, at_terminal, ends, step};
+
+pub(super) const FIRST: &[Step] = &[
+    step("coracle --version", &["coracle 0.1"]),
+    step("coracle --help", &["create", "exec", "worktree"]),
+    at_terminal(step("coracle --help", &["create", "exec", "worktree"])),
+    step("coracle help create", &["--purpose", "coracle create"]),
+    step("coracle create -h", &["--port"]),
+    step("coracle help exec", &["--timeout"]),
+    step("coracle preflight", &["standard"]),
+    at_terminal(step("coracle preflight", &["standard"])),
+    step("coracle preflight --json", &["\"policy\"", "\"commit\""]),
+    step("coracle setup", &["nothing to do"]),
+    step("coracle list", &[]),
+    at_terminal(step("coracle list", &[])),
+    step("coracle images", &[]),
+    step("coracle snapshots", &[]),
+    step("coracle networks", &[]),
+    step("coracle jobs", &[]),
+    step("coracle saved list", &[]),
+    step("coracle sandbox list", &[]),
+    step("coracle worktree list", &[]),
+    step("coracle call --schema", &["\"operation\"", "\"exec_background\""]),
+    step("coracle call '{\"operation\": \"list\"}'", &["\"success\""]),
+    step("echo '{\"operation\": \"list\"}' | coracle call -", &["\"success\""]),
+    // Mistakes.
+    ends("coracle creat", 2, &["create"]),
+    at_terminal(ends("coracle creat", 2, &["create"])),
+    ends("coracle create --nmae x", 2, &["--name"]),
+    ends("coracle exec", 2, &["coracle exec"]),
+    ends("coracle job-wait", 2, &["coracle job-wait"]),
+    ends("coracle call '{'", 2, &["invalid_json"]),
+    ends("coracle call '{\"operation\": \"lst\"}'", 1, &["list"]),
+    ends("coracle exec nosuch -- true", 125, &["nosuch"]),
+    ends("coracle destroy nosuch", 1, &["nosuch"]),
+    ends("coracle status nosuch", 1, &["nosuch"]),
+    ends("coracle create --purpose pyton", 1, &["python"]),
+    ends("coracle create --name 'bad name!'", 1, &["bad name!"]),
+    ends("coracle --config nosuch.toml list", 1, &["nosuch.toml"]),
+];
+
+pub(super) const LAST: &[Step] = &[
+    step("coracle list", &["web"]),
+    at_terminal(step("coracle list", &["web"])),
+    step("coracle list --json", &["\"web\""]),
+    step("coracle status web", &["web"]),
+    at_terminal(step("coracle status web", &["web"])),
+    step("coracle audit verify", &[]),
+    step("coracle prune", &[]),
+    ends("coracle destroy-all", 1, &["confirm"]),
+    step("coracle destroy web", &["web destroyed"]),
+    ends("coracle exec web -- true", 125, &["web"]),
+    step("coracle destroy-all --confirm", &[]),
+    step("coracle list", &[]),
+    step("coracle cache-clear", &[]),
+];

@@ -1,0 +1,104 @@
+//! Blocks of data: configuration that loads, clients' settings that start a server, and answers as they are.
+
+use std::process::Stdio;
+
+use coracle::{Context, Host, Mouth, Options};
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+
+use super::super::{Tool, with_tool};
+use super::blocks::{Block, blocks};
+use crate::engines::IMAGE;
+
+/// What is read here.
+pub(super) const LANGUAGES: &[&str] = &["toml", "json"];
+
+fn of(language: &str) -> Vec<Block> {
+    blocks().into_iter().filter(|it| it.language == language && it.not_run.is_none()).collect()
+}
+
+fn value(block: &Block) -> Value {
+    serde_json::from_str(&block.text).unwrap_or_else(|err| panic!("{}: {err}", block.at()))
+}
+
+#[test]
+fn each_configuration_of_the_pages_loads() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path().canonicalize().unwrap();
+    for dir in ["home/src", "home/agents", "work/project"] {
+        std::fs::create_dir_all(root.join(dir)).unwrap();
+    }
+    for block in of("toml") {
+        std::fs::write(root.join("config.toml"), &block.text).unwrap();
+        let options = Options { config: Some(root.join("config.toml")), ..Options::default() };
+        if let Err(failure) = Context::open(Host::below(&root), &options, Mouth::Cli) {
+            panic!("{}: {failure:?}", block.at());
+        }
+    }
+}
+
+#[tokio::test]
+async fn each_json_of_the_pages_is_what_it_is_said_to_be() {
+    with_tool("", async |tool| {
+        if tool.case.is_real() {
+            return; // they are the same on every engine
+        }
+        for block in of("json") {
+            let value = value(&block);
+            if value.get("mcpServers").is_some() {
+                serves(tool, &block, &value["mcpServers"]["coracle"]).await;
+            } else if value.get("success").is_some() {
+                is_an_answer(tool, &block, &value).await;
+            } else if value.get("remoteUser").is_some() {
+                assert_eq!(value, super::editor::ours(), "{}", block.at());
+            } else {
+                panic!("{}: nobody knows what this is", block.at());
+            }
+        }
+    })
+    .await;
+}
+
+/// A server starts as a client's settings say, and greets. One that is reached by HTTP has tests of its own.
+async fn serves(tool: &Tool<'_>, block: &Block, settings: &Value) {
+    if settings["type"] == "http" {
+        assert!(settings["url"].as_str().unwrap().ends_with("/mcp"), "{}", block.at());
+        return;
+    }
+    assert_eq!(settings["command"], "coracle", "{}", block.at());
+    let words = settings["args"].as_array().unwrap().iter().map(|it| it.as_str().unwrap());
+    let mut command = tool.command(words);
+    let mut server = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let about =
+        json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } });
+    let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about });
+    let mut stdin = server.stdin.take().unwrap();
+    stdin.write_all(format!("{hello}\n").as_bytes()).await.unwrap();
+    drop(stdin);
+    let output = server.wait_with_output().await.unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(printed.contains("serverInfo"), "{}: {printed}", block.at());
+}
+
+/// An answer has the fields that a page shows, of the same kinds.
+async fn is_an_answer(tool: &Tool<'_>, block: &Block, shown: &Value) {
+    let answer = match shown["code"].as_str() {
+        None => {
+            let name = tool.created(json!({})).await;
+            let call = json!({ "operation": "exec", "container": name, "command": "sleep 9", "timeout": 0.2 });
+            tool.call(call).await
+        }
+        Some(_) => {
+            let spec = crate::conformance::placed(tool.case, tool.case.spec("foreign"));
+            let name = tool.case.name("foreign").to_string();
+            tool.case.runtime.create(&spec).await.unwrap();
+            tool.call(json!({ "operation": "destroy", "container": name })).await
+        }
+    };
+    assert_eq!(answer["code"], shown["code"], "{answer:#} {IMAGE}");
+    for (field, value) in shown.as_object().unwrap() {
+        let is = answer.get(field).unwrap_or_else(|| panic!("{}: no `{field}`: {answer:#}", block.at()));
+        let same = std::mem::discriminant(is) == std::mem::discriminant(value);
+        assert!(same || is.is_null() || value.is_null(), "{}: `{field}` is {is}", block.at());
+    }
+}

@@ -1,0 +1,80 @@
+//! A container of the sandbox's own image, opened as an editor opens it: by the devcontainers CLI from npm.
+
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use serde_json::Value;
+use tokio::process::Command;
+
+use super::super::debian::debian;
+use super::super::mcp_clients::installed;
+use super::super::with_rootful_engine;
+use crate::engines::engine_program;
+
+/// The image that `worktree create` makes, by its tag.
+const SANDBOX: &str = concat!("coracle-sandbox:", env!("CARGO_PKG_VERSION"));
+
+fn dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(".devcontainer")
+}
+
+/// The file of this repository.
+pub(super) fn ours() -> Value {
+    serde_json::from_str(&std::fs::read_to_string(dir().join("devcontainer.json")).unwrap()).unwrap()
+}
+
+fn dockerfile() -> String {
+    std::fs::read_to_string(dir().join("Dockerfile")).unwrap()
+}
+
+#[test]
+fn the_file_of_this_repository_builds_on_the_image_of_this_version() {
+    assert!(dockerfile().contains(&format!("\nFROM {SANDBOX}\n")), "{}", dockerfile());
+}
+
+/// On the base that the sandbox's image is made of: to make that one takes minutes, and it differs in packages only.
+#[tokio::test]
+async fn an_editor_opens_a_container_with_the_file_of_this_repository() {
+    with_rootful_engine("", async |tool| {
+        let Some(program) = installed("node_modules/.bin/devcontainer") else { return };
+        let base = debian(tool.case).await;
+        let folder = tool.work().join("project");
+        std::fs::create_dir_all(folder.join(".devcontainer")).unwrap();
+        std::fs::write(folder.join("seen"), "from the host\n").unwrap();
+        std::fs::copy(dir().join("devcontainer.json"), folder.join(".devcontainer/devcontainer.json")).unwrap();
+        std::fs::write(folder.join(".devcontainer/Dockerfile"), dockerfile().replace(SANDBOX, base)).unwrap();
+        let (key, value) = tool.case.label();
+        let label = format!("{key}={value}");
+        let devcontainer = |verb: &str, words: &[&str]| {
+            let mut command = engine_program(program.to_str().unwrap());
+            command.arg(verb).args(["--docker-path", tool.case.engine().as_str(), "--id-label", &label]);
+            command.arg("--workspace-folder").arg(&folder).args(words);
+            command.stdin(Stdio::null()).kill_on_drop(true);
+            command
+        };
+
+        let up = output(devcontainer("up", &[])).await;
+        let told = told(&up);
+        assert!(up.status.success(), "{told}");
+        let answer: Value =
+            serde_json::from_str(told.lines().find(|it| it.starts_with("{\"outcome\"")).unwrap()).unwrap();
+        assert_eq!((&answer["outcome"], &answer["remoteUser"]), (&"success".into(), &"agent".into()), "{told}");
+        let ran = output(devcontainer("exec", &["sh", "-c", "id -un; echo $HOME; cat seen; git --version"])).await;
+        let printed = String::from_utf8(ran.stdout).unwrap();
+        assert!(printed.starts_with("agent\n/home/agent\nfrom the host\ngit version"), "{printed}");
+
+        let image =
+            tool.engine_says(&["inspect", "--format", "{{.Image}}", answer["containerId"].as_str().unwrap()]).await;
+        tool.engine(&["rm", "--force", answer["containerId"].as_str().unwrap()]).await;
+        tool.engine(&["rmi", "--force", &image]).await;
+    })
+    .await;
+}
+
+async fn output(mut command: Command) -> Output {
+    command.output().await.unwrap()
+}
+
+fn told(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}

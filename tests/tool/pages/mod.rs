@@ -1,0 +1,90 @@
+//! The pages hold no example that was not run: each block is typed, read, or says above it why not.
+
+mod blocks;
+mod data;
+mod editor;
+pub(super) mod scene;
+
+use self::blocks::{Block, Typed, blocks, is_shown};
+use self::scene::Scene;
+use super::newcomer::{Newcomer, Shown};
+
+/// A test for each page that types something, in order of their names.
+macro_rules! pages {
+    ($($test:ident: $page:literal,)*) => {
+        const PAGES: &[&str] = &[$($page),*];
+
+        $(
+            #[tokio::test]
+            async fn $test() {
+                type_page($page).await;
+            }
+        )*
+    };
+}
+
+pages! {
+    the_readme_does_what_it_shows: "README.md",
+    the_command_line_does_what_its_page_shows: "docs/command-line.md",
+    networks_do_what_their_page_shows: "docs/networks.md",
+    profiles_do_what_their_page_shows: "docs/profiles.md",
+    provisioning_does_what_its_page_shows: "docs/provisioning.md",
+    sandboxes_do_what_their_page_shows: "docs/sandboxes.md",
+    saved_work_does_what_its_page_shows: "docs/saved-work.md",
+    snapshots_do_what_their_page_shows: "docs/snapshots.md",
+    stacks_do_what_their_page_shows: "docs/stacks.md",
+    a_workspace_does_what_its_page_shows: "docs/workspace.md",
+}
+
+/// Languages of drawings, which nothing runs.
+const DRAWN: &[&str] = &["", "text"];
+
+#[test]
+fn each_block_is_run_or_says_why_not() {
+    let all = blocks();
+    let forgotten = |it: &&Block| {
+        let tried = it.is_typed() && PAGES.contains(&it.page.as_str()) || data::LANGUAGES.contains(&&*it.language);
+        !tried && it.not_run.as_deref().is_none_or(str::is_empty) && !DRAWN.contains(&&*it.language)
+    };
+    let forgotten: Vec<String> =
+        all.iter().filter(forgotten).map(|it| format!("{}: {} is not run", it.at(), it.language)).collect();
+    assert_eq!(forgotten, Vec::<String>::new());
+    assert!(all.iter().filter(|it| it.is_typed()).count() > 15, "the pages are found");
+}
+
+/// Types all blocks of a page on each engine, each in a person's shell.
+async fn type_page(page: &str) {
+    let scene = Scene::of(page).await;
+    scene
+        .person()
+        .on_real_engines(async |tool| {
+            let newcomer = Newcomer::new(tool).await;
+            scene.begin(&newcomer);
+            let mut faults = Vec::new();
+            let typed = blocks().into_iter().filter(|it| it.page == page && it.is_typed() && it.not_run.is_none());
+            for (number, block) in typed.enumerate() {
+                for line in scene.before(page, number + 1) {
+                    let shown = newcomer.types(line).await;
+                    assert_eq!(shown.code, Some(0), "{line}: {}", shown.text);
+                }
+                for typed in block.typed() {
+                    let line = scene.fill(&newcomer, &typed.line).await;
+                    let shown = scene.types(&newcomer, &line).await;
+                    faults.extend(fault(&typed, &shown).map(|it| format!("{}: {line}: {it}", block.at())));
+                }
+            }
+            scene.end(&newcomer).await;
+            assert!(faults.is_empty(), "on {}:\n{}", tool.case.engine(), faults.join("\n"));
+        })
+        .await;
+}
+
+/// What is other than the page shows.
+fn fault(typed: &Typed, shown: &Shown) -> Option<String> {
+    let fails = typed.shown.iter().any(|it| it.starts_with("error"));
+    if (shown.code == Some(0)) == fails {
+        return Some(format!("it ends with {:?}:\n{}", shown.code, shown.text));
+    }
+    let missing: Vec<_> = typed.shown.iter().filter(|it| !is_shown(it, &shown.text)).collect();
+    (!missing.is_empty()).then(|| format!("it does not print {missing:#?}:\n{}", shown.text))
+}

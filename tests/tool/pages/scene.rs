@@ -1,0 +1,151 @@
+//! What a page takes for granted: files, containers that are there, servers, and what its placeholders stand for.
+
+use std::net::TcpListener;
+
+use super::super::Person;
+use super::super::newcomer::{IMAGE, Newcomer, Shown, purposes, stack};
+use super::super::sandbox::{FILES, mends};
+use super::super::work::code::{SNIPPETS, make_snippets};
+use crate::engines::{GitServer, git};
+use crate::servers::model::ModelServer;
+
+const KEY: &str = "sk-of-the-pages";
+
+pub(in crate::tool) struct Scene {
+    server: GitServer,
+    model: ModelServer,
+}
+
+impl Scene {
+    pub(in crate::tool) async fn of(page: &str) -> Self {
+        if ["README.md", "docs/workspace.md"].contains(&page) {
+            make_snippets().await;
+        }
+        let (server, model) = (GitServer::start(), ModelServer::start().await);
+        server.repository("web", &FILES).await;
+        git(&server.dir("web"), &["config", "http.receivepack", "true"], "").await;
+        Self { server, model }
+    }
+
+    /// Whose programs and repositories are near.
+    pub(in crate::tool) fn person(&self) -> Person {
+        let port = self.server.port();
+        let config = format!(
+            "default_image = \"{IMAGE}\"\n{}[images]\ngit_allow_private = true\n\
+             [workspace]\nimage = \"{IMAGE}\"\nallow_roots = [\"~/data\"]\n\
+             [[workspace.mounts]]\nhost_path = \"project\"\n\
+             [run_code]\nimage = \"{SNIPPETS}\"\n[worker]\nmodel = \"gpt-5\"\n\
+             [sandbox.git]\nhosts = [\"http://127.0.0.1:{port}\"]\nrepos = [\"127.0.0.1:{port}/*\"]\n\
+             [sandbox.profiles.default]\nimage = \"{IMAGE}\"\n\
+             [sandbox.profiles.default.provider]\nbase_url = \"{}\"\nkey_env = \"MODEL_KEY\"\nmodels = [\"gpt-*\"]\n",
+            purposes(),
+            self.model.url(),
+        );
+        Person::new(config).with_env("MODEL_KEY", KEY)
+    }
+
+    /// Puts the person's files there.
+    pub(in crate::tool) fn begin(&self, newcomer: &Newcomer<'_>) {
+        for (path, text) in [
+            ("compose.yaml", stack()),
+            ("names.txt", "b\na\n".into()),
+            ("data.csv", "1,2\n".into()),
+            ("src/Makefile", "all:\n".into()),
+            ("report.html", "<p>it\n".into()),
+            ("project/hello.txt", "hello\n".into()),
+        ] {
+            newcomer.has(path, &text);
+        }
+        newcomer.tool.at_home("data/set.csv", "1\n");
+    }
+
+    /// What has to be done before the so manieth block of a page, which begins in the middle of things.
+    pub(in crate::tool) fn before(&self, page: &str, number: usize) -> &'static [&'static str] {
+        match (page, number) {
+            ("docs/command-line.md", 2) | ("docs/snapshots.md", 1) => &["coracle create --name web"],
+            ("docs/saved-work.md", 1) => &[
+                "coracle create --name web --mount-cwd=false",
+                "coracle exec web 'git init -q app && cd app && echo 1 > a'",
+                "coracle create --name web2 --mount-cwd=false",
+            ],
+            ("docs/workspace.md", 2) => &["coracle --session agent-1 workspace write-file new.txt new"],
+            _ => &[],
+        }
+    }
+
+    /// A line with what its placeholders stand for here.
+    pub(in crate::tool) async fn fill(&self, newcomer: &Newcomer<'_>, line: &str) -> String {
+        let url = if line.contains("worktree") { self.server.local_url("web") } else { self.server.url("web") };
+        let mut line = line
+            .replace("https://github.com/OWNER/NAME.git", &url)
+            .replace("https://git.example.org/team/api.git", &url)
+            .replace("postgres:16", IMAGE)
+            .replace("8080:80 ", &format!("{}:80 ", free_port()));
+        if line.contains("1a2b3c4d") {
+            line = line.replace("1a2b3c4d", &self.job(newcomer).await);
+        }
+        if line.contains("web-1a2b3c-db-1") {
+            line = line.replace("web-1a2b3c-db-1", &self.database(newcomer).await);
+        }
+        if line.contains("remove 81d0") {
+            line = line.replace("81d0", &self.sandbox(newcomer).await);
+        }
+        if line.contains("20261122T101500.000Z") {
+            line = line.replace("20261122T101500.000Z", &self.save(newcomer));
+        }
+        line
+    }
+
+    /// Types it, at a terminal where it opens one.
+    pub(in crate::tool) async fn types(&self, newcomer: &Newcomer<'_>, line: &str) -> Shown {
+        if line.contains("worker run") {
+            self.model.then(mends());
+        }
+        let opens = line.starts_with("coracle shell") || line.starts_with("coracle worktree shell");
+        if opens { newcomer.types_at_terminal(line, "exit\n").await } else { newcomer.types(line).await }
+    }
+
+    /// Ends what a person would leave for later.
+    pub(in crate::tool) async fn end(&self, newcomer: &Newcomer<'_>) {
+        for line in [
+            "coracle sandbox remove --all --discard",
+            "coracle workspace end",
+            "coracle --session agent-1 workspace end",
+        ] {
+            newcomer.types(line).await;
+        }
+    }
+
+    /// The only job there is.
+    async fn job(&self, newcomer: &Newcomer<'_>) -> String {
+        let shown = newcomer.types("coracle jobs --json").await;
+        let jobs: serde_json::Value = serde_json::from_str(&shown.text).unwrap();
+        jobs["jobs"][0]["job_id"].as_str().unwrap_or_else(|| panic!("{jobs:#}")).to_owned()
+    }
+
+    /// The service of the stack that the engine made last.
+    async fn database(&self, newcomer: &Newcomer<'_>) -> String {
+        let shown = newcomer.types("coracle status web --json").await;
+        let status: serde_json::Value = serde_json::from_str(&shown.text).unwrap();
+        let services = status["compose_services"].as_array().unwrap_or_else(|| panic!("{status:#}"));
+        let db = services.iter().find(|it| it["service"] == "db").unwrap();
+        db["container"].as_str().unwrap_or_else(|| panic!("{status:#}")).to_owned()
+    }
+
+    /// How the key of the first sandbox begins.
+    async fn sandbox(&self, newcomer: &Newcomer<'_>) -> String {
+        let listed = newcomer.types("coracle sandbox list").await.text;
+        let key = listed.lines().nth(1).and_then(|it| it.split_whitespace().next());
+        key.unwrap_or_else(|| panic!("{listed}"))[..4].to_owned()
+    }
+
+    /// When `web` was saved.
+    fn save(&self, newcomer: &Newcomer<'_>) -> String {
+        let saves = std::fs::read_dir(newcomer.tool.state().join("saved/web")).unwrap();
+        saves.map(|it| it.unwrap().file_name().into_string().unwrap()).max().unwrap()
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}

@@ -3,8 +3,8 @@
 use coracle_runtime::link::wire::{From, Keep, Part, Read, Search};
 use coracle_runtime::{Exec, ExecOutput, Exit};
 
-use super::{MIB, memory_grows, sh};
-use crate::engines::{Running, with_a_guest, with_a_real_guest};
+use super::{MIB, argv, memory_grows, perl, sh, with_perl};
+use crate::engines::{Running, with_a_guest, with_a_real_guest, with_real_engines};
 
 /// Where the agent's tool cuts.
 const INLINE: usize = 32 << 10;
@@ -84,6 +84,41 @@ async fn what_is_left_of_much_output_can_be_paged_and_searched() {
         let it = running.ran(flood(100)).await;
         check(&it, 100);
         check_kept(running, &it).await;
+    })
+    .await;
+}
+
+/// Speaks the protocol from inside, and sends input that its command never reads: a mebibyte at a time, whether there is
+/// room for it or not.
+const FLOODER: &str = r#"
+    $SIG{PIPE} = "IGNORE";
+    my ($at, $unix, $stream) = ("/.coracle/run/sock", 1, 1);
+    socket(S, $unix, $stream, 0) or die; connect(S, pack("S a*", $unix, "$at\0")) or die "no guest: $!";
+    sub says {
+        my ($channel, $head, $payload) = @_;
+        my $frame = pack("N3", length($head) + length($payload), length $head, $channel) . $head . $payload;
+        for (my $sent = 0; $sent < length $frame;) {
+            $sent += syswrite(S, $frame, length($frame) - $sent, $sent) or return 0;
+        }
+        return 1;
+    }
+    my $limits = '{"total_ms":null,"silence_ms":null,"grace_ms":0}';
+    my $exec = '{"exec":{"job":"0badf00d","shell":false,"words":9,"env":0,"user":{"ids":{"uid":0,"gid":0}},"cwd":"/",'
+        . '"stdin":false,"terminal":null,"limits":' . $limits . ',"life":"foreground","show":"nothing","most":null}}';
+    says(0, '{"hello":{"version":1,"nonce":"00"}}', "") or die; says(1, $exec, "sleep\0" . "60\0") or die;
+    my ($piece, $count) = ("x" x 1048576, 0);
+    while ($count < 300 and says(1, '{"data":{"last":false}}', $piece)) { $count++ }
+    print $count < 10 ? "cut off" : "took $count MiB";"#;
+
+#[tokio::test]
+async fn root_inside_cannot_fill_the_memory_of_the_guest() {
+    with_real_engines(async |case| {
+        let running = with_perl(case).await;
+        let (it, grown) = memory_grows(&running, running.ran(perl(FLOODER))).await;
+        assert_eq!((it.stdout.text().as_str(), it.stderr.text().as_str()), ("cut off", ""));
+        eprintln!("{} KiB more memory", grown >> 10);
+        assert!(grown < 16 * MIB, "{} MiB", grown / MIB);
+        assert_eq!(running.printed(argv(&["echo", "still here"])).await, "still here\n");
     })
     .await;
 }

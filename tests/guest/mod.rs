@@ -9,12 +9,14 @@ mod flood;
 mod images;
 mod many;
 mod relay;
+mod removed;
 mod session;
 mod setid;
 pub(crate) mod shell;
 mod space;
 mod takeover;
 mod users;
+mod wait;
 mod walk;
 
 use std::path::Path;

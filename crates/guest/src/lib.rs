@@ -58,6 +58,7 @@ mod walk;
 pub mod wire;
 
 pub use container::Container;
+pub use output::pattern as line_pattern;
 pub use serve::serve;
 pub use space::pattern::Pattern;
 pub use supervisor::Supervisor;

@@ -1,5 +1,6 @@
 //! The last lines of a job.
 
+use coracle_runtime::link::wire::{self, LastLines};
 use coracle_runtime::{JobId, Link};
 
 use crate::read::Page;
@@ -42,7 +43,19 @@ pub async fn poll(link: &Link, id: &JobId, lines: u32) -> Result<Polled> {
 }
 
 pub(crate) async fn tail(link: &Link, id: &JobId, lines: u32) -> Result<Tail> {
-    let (told, bytes) = link.tail(id, u64::from(lines.min(MAX_LINES)), MAX_BYTES).await?;
-    let page = Page::of(told, bytes, MAX_BYTES, Format::Text).without_rest();
-    Ok(Tail { bytes: page.bytes, next: page.next, total: page.total })
+    let LastLines { lines, limit } = last_lines(lines);
+    let (told, bytes) = link.tail(id, lines, limit).await?;
+    Ok(Tail::of(told, bytes))
+}
+
+/// What a tail of so many lines asks for.
+pub(crate) fn last_lines(lines: u32) -> LastLines {
+    LastLines { lines: u64::from(lines.min(MAX_LINES)), limit: MAX_BYTES }
+}
+
+impl Tail {
+    pub(crate) fn of(told: wire::Page, bytes: Vec<u8>) -> Self {
+        let page = Page::of(told, bytes, MAX_BYTES, Format::Text).without_rest();
+        Self { bytes: page.bytes, next: page.next, total: page.total }
+    }
 }

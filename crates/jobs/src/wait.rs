@@ -8,7 +8,7 @@ use coracle_runtime::link::wire;
 use coracle_runtime::{JobId, Link};
 use serde::Serialize;
 
-use crate::tail::{Tail, tail};
+use crate::tail::{Tail, last_lines, tail};
 use crate::{Job, Match, Result};
 
 /// Something to wait for beside the job's end.
@@ -77,9 +77,13 @@ pub struct Waited {
 /// [`Error::Invalid`](crate::Error::Invalid) for what is no pattern; [`Error::NoSuchJob`](crate::Error::NoSuchJob); those
 /// of the link.
 pub async fn wait(link: &Link, ask: Wait) -> Result<Waited> {
-    let told = link.wait(question(&ask)).await?;
-    let wire::Waited { reason, found, job, ms } = told;
-    let tail = tail(link, &ask.job, ask.lines).await?;
+    let (told, bytes) = link.wait(question(&ask)).await?;
+    let wire::Waited { reason, found, job, ms, tail: page } = told;
+    let tail = match page {
+        Some(page) => Tail::of(page, bytes),
+        // A guest of before tells the lines when it is asked for them alone.
+        None => tail(link, &ask.job, ask.lines).await?,
+    };
     Ok(Waited {
         reason: match reason {
             wire::Reason::Exit => Reason::Exit,
@@ -104,6 +108,7 @@ fn question(ask: &Wait) -> wire::Wait {
         port: None,
         idle_ms: None,
         limit_ms: ms(ask.limit),
+        tail: Some(last_lines(ask.lines)),
     };
     for event in &ask.events {
         match event {
@@ -197,5 +202,6 @@ mod tests {
         let question = question(&Wait { job, events, limit: Duration::from_secs(2), lines: 1 });
         assert_eq!((question.pattern.as_deref(), question.from, question.limit_ms), (Some("up"), Some(-5), 2000));
         assert_eq!((question.port.as_deref(), question.idle_ms), (Some("127.0.0.1:80"), Some(100)));
+        assert_eq!(question.tail.map(|it| it.lines), Some(1));
     }
 }

@@ -318,15 +318,7 @@ pub(crate) fn read_own(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
 
 /// Beside it, to the disk, in its place, and the directory to the disk too.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
-    let dir = path.parent().unwrap_or(Path::new("/"));
-    let write = || {
-        let mut file = tempfile::NamedTempFile::new_in(dir)?;
-        file.write_all(bytes)?;
-        file.as_file().sync_all()?;
-        file.persist(path).map_err(|err| err.error)?;
-        File::open(dir)?.sync_all()
-    };
-    write().map_err(StoreError::io(path))
+    coracle_runtime::host::fs::replace(path, bytes).map_err(StoreError::io(path))
 }
 
 /// 32 random bytes, made once. Of several processes that make it at once, the first one's stays.

@@ -54,6 +54,7 @@ impl From<Error> for Flaw {
             Error::NoShell => Some("no_shell"),
             Error::NotRunning { .. } => Some("not_running"),
             Error::GuestLost { .. } => Some("guest_lost"),
+            Error::FilesRemoved { .. } => Some("files_removed"),
             Error::Unsupported { .. } => Some("unsupported"),
             _ => None,
         };

@@ -111,6 +111,20 @@ pub enum Error {
         /// What was seen.
         reason: String,
     },
+    /// The guest speaks another version of the protocol.
+    #[error("the guest in the container speaks version {guest} of the protocol, this program version {host}")]
+    GuestVersion {
+        /// What the guest speaks.
+        guest: u32,
+        /// What we speak.
+        host: u32,
+    },
+    /// The guest runs, and what makes up the container's file system is gone: something inside removed it.
+    #[error("the container's own files were removed from inside, as `rm -rf /` does: {missing}")]
+    FilesRemoved {
+        /// What was seen to be missing.
+        missing: String,
+    },
     /// The link to the guest broke for good; whether the command began, or how it ended, is not known.
     #[error("the link to the guest is lost: {reason}")]
     GuestLost {

@@ -1,11 +1,12 @@
 //! Files of ours in the state directory: written whole, read whole, locked over all processes.
 
 use std::fs::{DirBuilder, File, TryLockError};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use coracle_runtime::host::fs::replace;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -66,14 +67,8 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     }
 }
 
-/// Whole or not at all.
+/// Whole or not at all, and on the disk.
 pub(crate) fn write(path: &Path, it: &impl Serialize) -> Result<()> {
-    let dir = path.parent().ok_or_else(|| Failure::internal("a file lies in a directory"))?;
     let text = serde_json::to_vec_pretty(it).map_err(Failure::internal)?;
-    let written = tempfile::NamedTempFile::new_in(dir).and_then(|mut file| {
-        file.write_all(&text)?;
-        file.as_file().sync_all()?;
-        file.persist(path).map_err(|err| err.error)
-    });
-    written.map(drop).map_err(Failure::internal)
+    replace(path, &text).map_err(Failure::internal)
 }

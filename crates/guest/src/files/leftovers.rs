@@ -22,7 +22,7 @@ const MAX_CLEARED: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Leftovers {
     /// Nanoseconds since 1970. What is older was not begun by this guest.
-    since: i128,
+    pub(super) since: i128,
     /// Directories that were cleared, by device and inode.
     cleared: Mutex<HashSet<(u64, u64)>>,
 }

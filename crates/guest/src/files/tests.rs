@@ -261,3 +261,20 @@ fn a_write_that_is_not_committed_or_comes_too_late_leaves_nothing() {
     assert_eq!(onto.commit().unwrap_err().code, FaultCode::WrongKind);
     assert_eq!((w.temporaries(), fs::read_to_string(w.path("late")).unwrap().as_str()), (0, "theirs"));
 }
+
+#[test]
+fn a_file_that_is_being_written_is_not_seen_and_what_an_earlier_guest_left_goes_with_the_next_one() {
+    let w = world();
+    let names = |files: &Files| -> Vec<_> {
+        files.list(&w.ids, &at("/d"), 100).unwrap().0.into_iter().map(|it| it.name).collect()
+    };
+    let writing = w.files.put(&w.ids, &at("/d/new"), how(None, false, true)).unwrap();
+    assert_eq!((names(&w.files), w.temporaries()), (vec!["sub".to_owned(), "up".to_owned()], 1));
+    // A guest that is killed drops nothing.
+    std::mem::forget(writing);
+    let mut next = Files::open(&w.path("")).unwrap();
+    // It begins much later.
+    next.leftovers.since = i128::MAX;
+    next.put(&w.ids, &at("/d/other"), how(None, false, true)).unwrap().commit().unwrap();
+    assert_eq!((names(&next), w.temporaries()), (vec!["other".to_owned(), "sub".to_owned(), "up".to_owned()], 0));
+}

@@ -26,7 +26,7 @@ const ANSWER: usize = 128 << 10;
 ///
 /// # Errors
 /// [`FaultCode::Invalid`] with the reason: it is no pattern, or longer than 1 KiB, or would be too large.
-pub(crate) fn pattern(text: &str, ignore_case: bool) -> Result<Regex, Fault> {
+pub fn pattern(text: &str, ignore_case: bool) -> Result<Regex, Fault> {
     if text.len() > PATTERN {
         let message = format!("a pattern of {} bytes; at most {PATTERN} are taken", text.len());
         return Err(Fault::new(FaultCode::Invalid, message));

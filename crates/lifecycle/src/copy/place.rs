@@ -19,7 +19,7 @@ pub(super) fn place(mut spool: File, request: &CopyRequest) -> Result<(Moved, Pa
     let name = request.host_name.as_deref().unwrap_or(request.container.file_name());
     let target = request.host.real().join(name);
     allowed(&target, request)?;
-    let staging = format!(".coracle-{}", random_hex::<6>());
+    let staging = format!(".coracle-{}.tmp", random_hex::<8>());
     dir.create_dir(&staging).map_err(cannot_spool)?;
     let done = fill(spool, &dir, (&staging, name), request);
     // Whatever happened, what is still in it was not asked for.

@@ -11,6 +11,7 @@ use super::{CliRuntime, args};
 use crate::host::process::{self, Stdin};
 use crate::link::{Dial, Dialled, Link, LinkSettings, SocketAt, Transport, by_socket};
 use crate::{ContainerId, ContainerRuntime, Error, Excerpt, ProcessId, Result};
+use coracle_guest::wire::SOCKET_GONE;
 
 /// Bytes of complaints that are read; the last of them are told.
 const COMPLAINTS: usize = 64 << 10;
@@ -43,7 +44,15 @@ impl Dial for EngineDial {
     }
 
     async fn blame(&self, failure: Error) -> Error {
-        self.not_running().await.unwrap_or(failure)
+        if let Some(err) = self.not_running().await {
+            return err;
+        }
+        match failure {
+            Error::GuestFailed { reason } if self.lost_its_socket() || reason.contains(SOCKET_GONE) => {
+                Error::FilesRemoved { missing: "the socket of the guest is gone".into() }
+            }
+            failure => failure,
+        }
     }
 }
 
@@ -62,6 +71,13 @@ impl EngineDial {
             socket.lock().unwrap_or_else(PoisonError::into_inner).pid1 = Some(peer.clone());
         }
         Ok(Some(by_socket(stream, peer)))
+    }
+
+    /// Whether the guest answered at its socket before, and the directory has none now.
+    fn lost_its_socket(&self) -> bool {
+        let Some(socket) = &self.socket else { return false };
+        let at = socket.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        at.pid1.is_some() && at.is_empty()
     }
 
     fn by_stream(&self) -> Result<Dialled> {
@@ -126,6 +142,28 @@ mod tests {
         let (engine, _temp) = engine("case \"$*\" in *\" ps \"*) exit 0;; esac; exit 1");
         let failed = engine.link(&id(), None, LinkSettings::default()).await.unwrap().open().await;
         assert!(matches!(&failed, Err(Error::NoSuchContainer(_))), "{failed:?}");
+    }
+
+    #[tokio::test]
+    async fn a_guest_whose_socket_was_removed_is_told_from_one_that_failed() {
+        let gone = |failed: Result<()>| matches!(failed, Err(Error::FilesRemoved { .. }));
+        let inspected = r#"[{"Id":"IDIDID","Name":"/c","State":{"Status":"running","Running":true,"Pid":1}}]"#;
+        let script = |said: &str| {
+            let inspected = inspected.replace("IDIDID", id().as_str());
+            format!("case \"$*\" in *exec*) {said}; exit 1;; *inspect*) echo '{inspected}'; exit 0;; esac; exit 1")
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let at = |pid1| SocketAt { dir: dir.path().to_owned(), pid1 };
+        // By its own program inside.
+        let (engine, _temp) = engine(&script(&format!("echo 'coracle-guest: {SOCKET_GONE}' >&2")));
+        assert!(gone(engine.link(&id(), None, LinkSettings::default()).await.unwrap().open().await));
+        // Where nothing runs inside any more, by the directory that both sides share.
+        let (engine, _temp) = super::super::scripted::docker(&script("echo 'OCI runtime exec failed: no /dev/null'"));
+        let seen = at(Some(ProcessId::current()));
+        assert!(gone(engine.link(&id(), Some(&seen), LinkSettings::default()).await.unwrap().open().await));
+        // One that never answered did not lose anything.
+        let failed = engine.link(&id(), Some(&at(None)), LinkSettings::default()).await.unwrap().open().await;
+        assert!(matches!(&failed, Err(Error::GuestFailed { .. })), "{failed:?}");
     }
 
     #[tokio::test]

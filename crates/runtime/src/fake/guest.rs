@@ -37,6 +37,8 @@ pub(super) struct Played {
     files: Arc<Files>,
     env: Vec<String>,
     programs: bool,
+    /// The image has a shell.
+    had_shell: bool,
     running: Mutex<BTreeMap<Mark, CancellationToken>>,
     pids: std::sync::atomic::AtomicU32,
 }
@@ -50,8 +52,8 @@ impl Played {
     ) -> Arc<Supervisor> {
         files.forget_memory();
         let spill = std::env::temp_dir();
-        let (running, pids) = (Mutex::default(), 2.into());
-        Supervisor::new(Arc::new(Self { state, id, files, env, programs, running, pids }), &spill)
+        let (had_shell, running, pids) = (files.has_shell(), Mutex::default(), 2.into());
+        Supervisor::new(Arc::new(Self { state, id, files, env, programs, had_shell, running, pids }), &spill)
     }
 
     /// What the table says, if it says something, and a line in the transcript.
@@ -138,6 +140,9 @@ impl Machine for Played {
         }
         let words: Vec<String> = plan.words.iter().map(|it| String::from_utf8_lossy(it).into_owned()).collect();
         let fault = |code, message: String| NotStarted::Fault(Fault::new(code, message));
+        if self.had_shell && !self.files.has_shell() {
+            return Err(fault(FaultCode::FilesRemoved, "`/bin/sh` was there and is gone".into()));
+        }
         if plan.shell && !self.files.has_shell() {
             return Err(fault(FaultCode::NoShell, "there is no `/bin/sh`".into()));
         }

@@ -1,7 +1,7 @@
-//! Host paths, resolved once and then held open.
+//! Host paths, resolved once and then held open, and files that are replaced whole.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -107,6 +107,20 @@ impl HostPath {
     }
 }
 
+/// Puts a file of ours in the place of another: written beside it, synced, renamed, and its directory synced. Whoever reads
+/// sees the old content or the new one, and a machine that dies keeps one of the two. Only its owner may read it.
+///
+/// # Errors
+/// When it cannot be written; then the old file stays, and nothing is left of the new one.
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let dir = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(dir)?;
+    file.write_all(content)?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|err| err.error)?;
+    File::open(dir)?.sync_all()
+}
+
 #[cfg(target_os = "linux")]
 fn open_without_links(real: &Path) -> rustix::io::Result<rustix::fd::OwnedFd> {
     use rustix::fs::ResolveFlags;
@@ -125,7 +139,26 @@ fn open_for_reading(real: &Path) -> rustix::io::Result<rustix::fd::OwnedFd> {
 
 #[cfg(test)]
 mod tests {
-    use super::{HostPath, HostPathError};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::{HostPath, HostPathError, replace};
+
+    #[test]
+    fn a_replaced_file_is_whole_its_owners_alone_and_leaves_nothing_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (record, taken) = (dir.path().join("record.json"), dir.path().join("taken"));
+        for content in ["{}", "{\"a\":1}"] {
+            replace(&record, content.as_bytes()).unwrap();
+            assert_eq!(std::fs::read_to_string(&record).unwrap(), content);
+        }
+        assert_eq!(record.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        // A directory gives way to no file.
+        std::fs::create_dir(&taken).unwrap();
+        assert!(replace(&taken, b"x").is_err() && taken.is_dir());
+        let mut names: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|it| it.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["record.json", "taken"]);
+    }
 
     #[test]
     fn links_are_resolved_once_and_the_file_is_held() {

@@ -336,7 +336,7 @@ impl Tree {
             }
             match self.look(name)? {
                 Some(Node::Dir) if depth == DEEPEST => {
-                    renameat(&*self.0, name, &*top.0, format!(".coracle-{}", random_hex::<8>()))?;
+                    renameat(&*self.0, name, &*top.0, format!(".coracle-{}.tmp", random_hex::<8>()))?;
                 }
                 Some(Node::Dir) => {
                     self.enter(name)?.clear(top, depth + 1)?;

@@ -21,7 +21,7 @@ const GIVE_BACK: u64 = WINDOW / 4;
 const BATCH: usize = 256 << 10;
 
 /// Why a guest is not listened to any longer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Breach {
     #[error("the guest spoke on channel {0}, which is not open")]
     NoChannel(u32),
@@ -37,6 +37,8 @@ pub(super) enum Breach {
     Waiting(u32),
     #[error("the guest sent {} frames of unknown types", MAX_UNKNOWN)]
     Unknown,
+    #[error("the guest ended the connection: {0}")]
+    Ended(String),
 }
 
 /// What the guest may say on a channel.
@@ -201,6 +203,9 @@ impl Channels {
                 Some(heard) if !heard.put(Say::Unknown, Vec::new()) => Err(Breach::Waiting(channel)),
                 _ => Ok(()),
             };
+        }
+        if let (0, Say::Failed(fault)) = (channel, &head) {
+            return Err(Breach::Ended(fault.message.clone()));
         }
         let slot = self.slots.get_mut(&channel).ok_or(Breach::NoChannel(channel))?;
         let last = slot.admit(channel, &head, payload.len() as u64)?;

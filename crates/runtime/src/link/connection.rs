@@ -102,13 +102,15 @@ impl Connection {
     /// Says hello and begins to listen.
     ///
     /// # Errors
-    /// [`Error::GuestFailed`] when no proper hello comes back in time.
+    /// [`Error::GuestVersion`]; [`Error::GuestFailed`] when no proper hello comes back in time.
     pub(super) async fn greet(mut dialled: Dialled, keep: Keep) -> Result<Self> {
         let mut reader = BufReader::with_capacity(PIECE, dialled.reader);
         let greeted = timeout(HELLO, hello(&mut reader, &mut dialled.writer, keep)).await;
-        let run = match greeted.unwrap_or_else(|_| Err(format!("no hello within {} s", HELLO.as_secs()))) {
+        let too_late = |_| Err(NoHello::Reason(format!("no hello within {} s", HELLO.as_secs())));
+        let run = match greeted.unwrap_or_else(too_late) {
             Ok(run) => run,
-            Err(mut reason) => {
+            Err(NoHello::Version(guest)) => return Err(Error::GuestVersion { guest, host: VERSION }),
+            Err(NoHello::Reason(mut reason)) => {
                 if let Some(words) = dialled.last_words
                     && let Ok(Ok(excerpt)) = timeout(PARTING, words).await
                 {
@@ -306,11 +308,21 @@ impl Shared {
     }
 }
 
+/// Why a guest is not spoken to.
+#[derive(Debug)]
+enum NoHello {
+    /// It speaks another version.
+    Version(u32),
+    /// What came is no hello.
+    Reason(String),
+}
+
 async fn hello(
     reader: &mut (impl AsyncRead + Unpin),
     writer: &mut (impl AsyncWrite + Unpin),
     keep: Keep,
-) -> Result<String, String> {
+) -> Result<String, NoHello> {
+    let none = |reason: &str| Err(NoHello::Reason(reason.to_owned()));
     let nonce = random_hex::<16>();
     let mut bytes = Vec::new();
     let ours = Hello { version: VERSION, nonce: nonce.clone(), run: String::new(), keep: Some(keep) };
@@ -323,13 +335,16 @@ async fn hello(
     if let Err(err) = write.await {
         tracing::debug!(%err, "nobody reads the hello");
     }
-    match codec::read::<Say>(reader).await.map_err(|err| told(&err))? {
-        None => Err("it ended without a hello".into()),
-        Some(Frame { channel: 0, head: Say::Hello(theirs), .. }) if theirs.nonce == nonce => match theirs.version {
+    match codec::read::<Say>(reader).await {
+        // A program in between says something else than a guest does.
+        Err(codec::Error::Length { .. } | codec::Error::Header(_)) => none("what answered is no guest"),
+        Err(err) => none(&told(&err)),
+        Ok(None) => none("it ended without a hello"),
+        Ok(Some(Frame { channel: 0, head: Say::Hello(theirs), .. })) if theirs.nonce == nonce => match theirs.version {
             VERSION => Ok(theirs.run.chars().take(64).collect()),
-            other => Err(format!("it speaks version {other} and not {VERSION}")),
+            other => Err(NoHello::Version(other)),
         },
-        Some(_) => Err("it did not say hello".into()),
+        Ok(Some(_)) => none("it did not say hello"),
     }
 }
 

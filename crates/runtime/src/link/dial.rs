@@ -99,6 +99,11 @@ pub struct SocketAt {
 }
 
 impl SocketAt {
+    /// Whether there is no socket in the directory.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.dir.is_dir() && self.dir.join(SOCKET).symlink_metadata().is_err()
+    }
+
     /// Connects and looks who is there. `None` when nobody is, or the kernel does not tell who.
     ///
     /// The socket lies where code of the container can write: it may be a link to any socket of the host. So nothing may

@@ -13,7 +13,7 @@ use super::command::{Order, end_bytes};
 use super::connection::{Broken, Channel, Sender};
 use super::feed::Feed;
 use super::output::Outputs;
-use super::{Link, SOON};
+use super::{Link, SOON, refused};
 use crate::{ContainerPath, Error, Exec, ExecLimits, ExecOutput, Exit, LimitKind, Result, Status};
 
 /// How much longer than its limits say a command may take to end, until nobody believes in it.
@@ -305,6 +305,7 @@ impl Errand {
             _ if attached => Err(self.lost(&format!("the guest does not know the command any more: {fault}"))),
             FaultCode::NoDirectory => Err(Error::NoSuchPath(self.workdir.clone())),
             FaultCode::NoShell => Err(Error::NoShell),
+            FaultCode::FilesRemoved => Err(refused(fault)),
             FaultCode::NoJob => Err(Error::NoSuchJob(self.order.job.clone())),
             _ => Err(Error::Refused(fault)),
         }

@@ -91,19 +91,21 @@ impl Link {
         Ok(wire::Found { matches, ..found })
     }
 
-    /// Waits for an event of a job: the guest waits, and one answer comes back.
+    /// Waits for an event of a job: the guest waits, and one answer comes back, with the last lines if they are asked for.
     ///
     /// # Errors
     /// [`Error::NoSuchJob`].
-    pub async fn wait(&self, wait: wire::Wait) -> Result<wire::Waited> {
+    pub async fn wait(&self, mut wait: wire::Wait) -> Result<(wire::Waited, Vec<u8>)> {
+        wait.tail = wait.tail.map(|it| wire::LastLines { limit: it.limit.min(MAX_PAYLOAD as u64), ..it });
+        let payload = wait.tail.map_or(0, |it| it.limit);
         let begun = Instant::now();
         let patience = Duration::from_millis(wait.limit_ms).saturating_add(SOON);
-        let request = Request { patience, ..Request::new("wait", holding!(Waited)) };
+        let request = Request { patience, payload, ..Request::new("wait", holding!(Waited)) };
         let left = || {
             let limit_ms = wait.limit_ms.saturating_sub(ms(begun.elapsed()));
             Ask::Wait(wire::Wait { limit_ms, ..wait.clone() })
         };
-        Ok(of_text(&wait.job, self.ask(request, left).await)?.0)
+        of_text(&wait.job, self.ask(request, left).await)
     }
 
     /// Makes sure of a user and a directory.

@@ -268,5 +268,8 @@ fn not_understood() -> Error {
 }
 
 fn refused(fault: Fault) -> Error {
-    Error::Refused(fault)
+    match fault.code {
+        FaultCode::FilesRemoved => Error::FilesRemoved { missing: fault.message },
+        _ => Error::Refused(fault),
+    }
 }

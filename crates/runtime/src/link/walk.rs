@@ -65,7 +65,6 @@ impl Link {
     ///
     /// # Errors
     /// [`Error::Refused`]: the directory is missing or none, or the needles have more than 1 MiB.
-    /// [`Error::TimedOut`] also for a guest that is too old to know how.
     pub async fn walk(&self, walk: Walk, needles: &[Secret]) -> Result<Walked> {
         let payload = payload(needles);
         let patience = walk.within + GRACE;

@@ -281,9 +281,12 @@ fn lost(err: &coracle_runtime::Error) -> Failure {
     use coracle_runtime::Error;
 
     match err {
-        Error::GuestLost { .. } | Error::GuestFailed { .. } | Error::NotRunning { .. } | Error::NoSuchContainer(_) => {
-            Failure::new(Code::SandboxLost, format!("The sandbox was lost: {err}."))
-        }
+        Error::GuestLost { .. }
+        | Error::GuestFailed { .. }
+        | Error::GuestVersion { .. }
+        | Error::FilesRemoved { .. }
+        | Error::NotRunning { .. }
+        | Error::NoSuchContainer(_) => Failure::new(Code::SandboxLost, format!("The sandbox was lost: {err}.")),
         err => Failure::new(Code::CommandFailed, err.to_string()),
     }
 }

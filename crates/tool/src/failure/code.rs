@@ -56,6 +56,7 @@ pub enum Code {
     NoShell,
     GuestFailed,
     GuestLost,
+    FilesRemoved,
     PathNotFound,
     PathExists,
     PathNotEncodable,

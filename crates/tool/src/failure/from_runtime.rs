@@ -77,6 +77,10 @@ impl From<Error> for Failure {
                 "try once more; if it fails again, `guest = \"never\"` works without it, but has no jobs",
                 "guest",
             ),
+            Error::GuestVersion { guest, host } => {
+                failure.detail("guest_version", guest).detail("version", host).hint(OTHER_VERSION)
+            }
+            Error::FilesRemoved { missing } => failure.detail("missing", missing).hint(FILES_REMOVED),
             Error::GuestLost { reason, .. } => failure
                 .detail("reason", reason)
                 .hint("see with `status` whether the container runs, and with `jobs` what became of the command"),
@@ -95,6 +99,9 @@ const DENIED: &str = "this user may not talk to the engine; `preflight` says how
 const DOWN: &str = "`preflight` says how to start it";
 const APPLE_DOWN: &str = "ask the person to run `container system start`, then try again";
 const YOU_START_APPLE: &str = "run `container system start`, then try again";
+const OTHER_VERSION: &str = "the container was made by another version of coracle; `destroy` it and `create` another";
+const FILES_REMOVED: &str = "nothing can run in it any more; `destroy` it and `create` another. What `destroy` saved \
+     before is kept, and a directory of the host that was mounted has lost what was removed in it";
 const TOO_OLD: &str = "update it";
 
 impl Failure {
@@ -133,7 +140,8 @@ pub(crate) fn code(err: &Error) -> Code {
         Error::Unsupported { .. } => Code::Unsupported,
         Error::TimedOut { .. } => Code::EngineTimeout,
         Error::NoSuchJob(_) => Code::JobNotFound,
-        Error::GuestFailed { .. } => Code::GuestFailed,
+        Error::GuestFailed { .. } | Error::GuestVersion { .. } => Code::GuestFailed,
+        Error::FilesRemoved { .. } => Code::FilesRemoved,
         Error::GuestLost { .. } => Code::GuestLost,
         Error::Refused(fault) => of_fault(fault.code),
         Error::Engine { .. } | Error::Unreadable { .. } | Error::Spawn { .. } => Code::EngineFailed,
@@ -192,6 +200,9 @@ fn of_fault(code: FaultCode) -> Code {
         FaultCode::NoUser => Code::UserNotFound,
         FaultCode::NoJob => Code::JobNotFound,
         FaultCode::TooMany => Code::LimitReached,
+        FaultCode::Busy => Code::Busy,
+        FaultCode::Unsupported => Code::Unsupported,
+        FaultCode::FilesRemoved => Code::FilesRemoved,
         FaultCode::Denied | FaultCode::WrongKind | FaultCode::Io => Code::CopyFailed,
         FaultCode::JobTaken | FaultCode::CannotStart | FaultCode::Other => Code::GuestFailed,
     }
@@ -201,6 +212,9 @@ fn for_fault(code: FaultCode) -> &'static str {
     match code {
         FaultCode::TooLong => "give the data as `stdin`, or `copy_in` a file and name it",
         FaultCode::CannotStart => "perhaps too many processes run in the container; see with `exec` of `ps`, or `jobs`",
+        FaultCode::Busy => "wait until a call has ended, then try again",
+        FaultCode::Unsupported => OTHER_VERSION,
+        FaultCode::FilesRemoved => FILES_REMOVED,
         FaultCode::NoShell => "give the command as a list of words, which needs no shell",
         FaultCode::NoProgram => "check the program's name; `exec` of `command -v NAME` shows whether the image has it",
         _ => "correct what the message names",
@@ -312,6 +326,19 @@ mod tests {
         let stopped =
             Error::NotRunning { status: Status::Exited, exit_code: Some(137), oom_killed: true, output: None };
         check(stopped, "not_running", "container is not running (status `exited`)", "memory_limit");
+        let gone = Error::FilesRemoved { missing: "the socket of the guest is gone".into() };
+        let message =
+            "the container's own files were removed from inside, as `rm -rf /` does: the socket of the guest is gone";
+        check(gone, "files_removed", message, "`destroy` it and `create` another");
+        let message = "the guest in the container speaks version 2 of the protocol, this program version 1";
+        check(Error::GuestVersion { guest: 2, host: 1 }, "guest_failed", message, "another version of coracle");
+        let unsupported = Fault::new(FaultCode::Unsupported, "this guest does not know that request");
+        check(
+            Error::Refused(unsupported),
+            "unsupported",
+            "this guest does not know that request",
+            "another version of coracle",
+        );
         let fault = Fault::new(FaultCode::NoProgram, "cannot run the command: not found in the container");
         let message = fault.message.clone();
         check(Error::Refused(fault), "path_not_found", &message, "check the program's name");

@@ -8,6 +8,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use coracle_runtime::host::fs::replace;
 use coracle_runtime::{ContainerName, ProcessId};
 use coracle_sandbox::driver::Event;
 use coracle_sandbox::protocol::Usage;
@@ -160,11 +161,7 @@ impl Runs {
 
     pub(crate) fn save(&self, run: &Run) -> Result<(), Failure> {
         let text = serde_json::to_vec_pretty(run).map_err(Failure::internal)?;
-        let written = tempfile::NamedTempFile::new_in(&self.dir).and_then(|mut file| {
-            file.write_all(&text)?;
-            file.persist(self.file("json")).map_err(|err| err.error)
-        });
-        written.map(drop).map_err(Failure::internal)
+        replace(&self.file("json"), &text).map_err(Failure::internal)
     }
 
     /// Notes what happened, each with its number from 1.

@@ -1,5 +1,6 @@
 //! `shell_output`: what an answer had no room for.
 
+use coracle_guest::line_pattern;
 use coracle_runtime::link::wire::{From, Part, Read, Search};
 use coracle_runtime::{Error, JobId, Link};
 use schemars::JsonSchema;
@@ -74,6 +75,14 @@ impl ShellOutput {
         self.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE)
     }
 
+    fn context(&self) -> u32 {
+        self.context.unwrap_or(2).min(20)
+    }
+
+    fn max_matches(&self) -> u32 {
+        self.max_matches.unwrap_or(50).clamp(1, 1000)
+    }
+
     fn from(&self) -> From {
         match self.line.filter(|it| *it > 0) {
             Some(line) => From::Line(line),
@@ -95,8 +104,8 @@ impl ShellOutput {
             from: self.from(),
             pattern: pattern.to_owned(),
             ignore_case: self.ignore_case.unwrap_or(false),
-            context: self.context.unwrap_or(2).min(20),
-            most: self.max_matches.unwrap_or(50).clamp(1, 1000),
+            context: self.context(),
+            most: self.max_matches(),
         };
         let found = link.search(search).await?;
         let lines = found.matches.iter().flat_map(|it| {
@@ -110,17 +119,34 @@ impl ShellOutput {
         Ok(if text.is_empty() { "No line matches.".into() } else { text })
     }
 
-    /// The same of what is kept here. A pattern is looked for as it stands.
+    /// Lines of what is kept here, as [`search`](Self::search) tells them.
+    fn search_text(&self, pattern: &str, text: &str) -> Said {
+        let pattern = match line_pattern(pattern, self.ignore_case.unwrap_or(false)) {
+            Ok(pattern) => pattern,
+            Err(fault) => return (format!("{}.", fault.message), true),
+        };
+        let (most, context) = (self.max_matches() as usize, self.context() as usize);
+        let lines: Vec<&str> = text.lines().collect();
+        let start = text[..self.start(text)].lines().count();
+        let mut matches = (start..lines.len()).filter(|at| pattern.is_match(lines[*at].as_bytes()));
+        let told: Vec<String> = matches.by_ref().take(most).map(|at| around(&lines, at, context)).collect();
+        let more = matches.next().map(|at| format!("\n[more from line {}]", at + 1)).unwrap_or_default();
+        (if told.is_empty() { "No line matches.".into() } else { told.join("\n") + &more }, false)
+    }
+
+    /// The same of what is kept here.
     fn of_text(&self, text: &str) -> Said {
         if let Some(pattern) = &self.pattern {
-            let most = self.max_matches.unwrap_or(50).clamp(1, 1000) as usize;
-            let ignore_case = self.ignore_case.unwrap_or(false);
-            let fold = |it: &str| if ignore_case { it.to_lowercase() } else { it.to_owned() };
-            let wanted = fold(pattern);
-            let lines = text.lines().enumerate().filter(|it| fold(it.1).contains(&wanted));
-            let lines: Vec<String> = lines.take(most).map(|(at, line)| format!("{}: {line}", at + 1)).collect();
-            return (if lines.is_empty() { "No line has that text.".into() } else { lines.join("\n") }, false);
+            return self.search_text(pattern, text);
         }
+        let start = self.start(text);
+        let limit = usize::try_from(self.limit()).unwrap_or(usize::MAX);
+        let end = text.floor_char_boundary(start.saturating_add(limit).min(text.len()));
+        (told(&text[start..end], (start as u64, end as u64, text.len() as u64)), false)
+    }
+
+    /// The byte of a text to begin at.
+    fn start(&self, text: &str) -> usize {
         let start = match self.from() {
             From::Line(line) => {
                 let skipped = usize::try_from(line - 1).unwrap_or(usize::MAX);
@@ -131,11 +157,15 @@ impl ShellOutput {
             }
             From::Offset(it) => usize::try_from(it).unwrap_or(usize::MAX).min(text.len()),
         };
-        let start = text.floor_char_boundary(start);
-        let limit = usize::try_from(self.limit()).unwrap_or(usize::MAX);
-        let end = text.floor_char_boundary(start.saturating_add(limit).min(text.len()));
-        (told(&text[start..end], (start as u64, end as u64, text.len() as u64)), false)
+        text.floor_char_boundary(start)
     }
+}
+
+/// A line that matches, with its number, between those beside it.
+fn around(lines: &[&str], at: usize, context: usize) -> String {
+    let shown = at.saturating_sub(context)..(at + context + 1).min(lines.len());
+    let line = |it: usize| if it == at { format!("{}: {}", at + 1, lines[it]) } else { lines[it].to_owned() };
+    shown.map(line).chain([String::new()]).collect::<Vec<_>>().join("\n")
 }
 
 fn told(text: &str, (from, next, total): (u64, u64, u64)) -> String {
@@ -145,4 +175,46 @@ fn told(text: &str, (from, next, total): (u64, u64, u64)) -> String {
 
 fn expired() -> Said {
     ("That output is no longer kept. Run the command again, with less output or into a file.".into(), true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "one\ntwo error\nthree\nan Error 17\nfive\n";
+
+    fn asked(fields: &serde_json::Value) -> ShellOutput {
+        let mut all = serde_json::json!({ "output_id": "x" });
+        all.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        serde_json::from_value(all).unwrap()
+    }
+
+    fn found(fields: &serde_json::Value) -> (String, bool) {
+        asked(fields).of_text(TEXT)
+    }
+
+    #[test]
+    fn a_pattern_is_a_regular_expression_in_what_is_kept_here_too() {
+        let plain = serde_json::json!({ "pattern": "^an [Ee]rror \\d+$", "context": 0 });
+        assert_eq!(found(&plain), ("4: an Error 17\n".into(), false));
+        let both = serde_json::json!({ "pattern": "ERROR( |$)", "ignore_case": true, "context": 1 });
+        assert_eq!(found(&both), ("one\n2: two error\nthree\n\nthree\n4: an Error 17\nfive\n".into(), false));
+        assert_eq!(found(&serde_json::json!({ "pattern": "a.*z" })), ("No line matches.".into(), false));
+    }
+
+    #[test]
+    fn matches_are_counted_and_begin_where_it_was_asked_for() {
+        let one = serde_json::json!({ "pattern": "o", "max_matches": 1, "context": 0 });
+        assert_eq!(found(&one), ("1: one\n\n[more from line 2]".into(), false));
+        let later = serde_json::json!({ "pattern": "o", "line": 3, "context": 0 });
+        assert_eq!(found(&later), ("4: an Error 17\n".into(), false));
+    }
+
+    #[test]
+    fn what_is_no_pattern_or_too_large_a_one_is_an_error_of_the_call() {
+        for bad in ["(", "(?:(?:a{1000}){1000}){1000}"] {
+            let (text, failed) = found(&serde_json::json!({ "pattern": bad }));
+            assert!(failed && text.contains("pattern"), "{bad}: {text}");
+        }
+    }
 }

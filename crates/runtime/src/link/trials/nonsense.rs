@@ -117,7 +117,6 @@ async fn an_unknown_word_ends_its_own_call_only() {
 async fn who_does_not_say_a_proper_hello_is_no_guest() {
     type Script = fn(Hello) -> Option<Say>;
     let cases: &[(&str, Script)] = &[
-        ("version 2", |hello| Some(Say::Hello(Hello { version: VERSION + 1, ..hello }))),
         ("did not say hello", |hello| Some(Say::Hello(Hello { nonce: "0".repeat(32), ..hello }))),
         ("did not say hello", |_| Some(Say::Credit(1))),
         ("within 5 s", |_| None),
@@ -136,6 +135,29 @@ async fn who_does_not_say_a_proper_hello_is_no_guest() {
         assert!(matches!(&failed, Err(Error::GuestFailed { reason: it }) if it.contains(reason)), "{failed:?}");
         assert!(begun.elapsed() <= Duration::from_secs(6));
     }
+}
+
+#[tokio::test]
+async fn a_guest_of_another_version_is_not_spoken_to_and_both_are_named() {
+    let link = link(|_, mut guest| async move {
+        let Some(Frame { head: Ask::Hello(hello), .. }) = guest.hear().await else { return };
+        guest.say(0, Say::Hello(Hello { version: VERSION + 1, ..hello }), b"").await;
+        guest.idle().await;
+    });
+    let failed = link.open().await.unwrap_err();
+    assert!(matches!(failed, Error::GuestVersion { guest, host: VERSION } if guest == VERSION + 1), "{failed:?}");
+}
+
+#[tokio::test]
+async fn a_guest_that_ends_the_connection_says_why() {
+    let link = link(|_, mut guest| async move {
+        guest.greet("a run").await;
+        guest.asked().await;
+        let why = Fault::new(FaultCode::Invalid, "more data than a window has");
+        guest.say(0, Say::Failed(why), b"").await;
+        guest.idle().await;
+    });
+    assert_eq!(lost(link.stat(at("x")).await), "the guest ended the connection: more data than a window has");
 }
 
 /// What a guest may say about a command, in any order.

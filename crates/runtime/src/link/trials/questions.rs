@@ -56,7 +56,7 @@ async fn a_question_is_asked_again_once_and_a_wait_for_what_is_left_of_it() {
                     end: ended(0, 0, 0),
                 };
                 let reason = coracle_guest::wire::Reason::Limit;
-                let waited = Waited { reason, found: None, job, ms: wait.limit_ms };
+                let waited = Waited { reason, found: None, job, ms: wait.limit_ms, tail: None };
                 guest.say(channel, Say::Answer(Answer::Waited(waited)), b"").await;
                 guest.asked().await;
             }
@@ -70,8 +70,9 @@ async fn a_question_is_asked_again_once_and_a_wait_for_what_is_left_of_it() {
         port: None,
         idle_ms: None,
         limit_ms: 10_000,
+        tail: None,
     };
-    assert_eq!(link.wait(wait).await.unwrap().ms, 6_000);
+    assert_eq!(link.wait(wait).await.unwrap().0.ms, 6_000);
     assert!(lost(link.stat(at("x")).await).contains("closed"));
     assert!(lost(link.remove(at("x"), true).await).contains("closed"));
     assert_eq!(dials.load(Ordering::Relaxed), 4, "one more each for the wait and for stat, none for the removal");

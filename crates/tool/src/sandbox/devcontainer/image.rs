@@ -4,11 +4,10 @@
 //! **Invariant:** an image that was built is used again only under the id that this host wrote down.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::path::Path;
 
 use coracle_runtime::archive::{Limits, Writer, unpack};
-use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::host::fs::{HostPath, replace};
 use coracle_runtime::{EngineKind, Ids, Image, ImageAct, ImageBuild, ImageRef, PatternSet, Policy};
 use coracle_sandbox::devcontainer::{
     Build, Devcontainer, Dockerfile, Place, Refusal, Variables, dockerfile, in_order, is_kept_out, relative,
@@ -363,13 +362,7 @@ fn note_of(cx: &Context, tag: &ImageRef) -> Result<std::path::PathBuf, Failure> 
 }
 
 fn note(cx: &Context, tag: &ImageRef, image: &Image) -> Result<(), Failure> {
-    let path = note_of(cx, tag)?;
-    let dir = path.parent().unwrap_or(&path);
-    let written = tempfile::NamedTempFile::new_in(dir).and_then(|mut file| {
-        file.write_all(image.id.as_str().as_bytes())?;
-        file.persist(&path).map_err(|err| err.error)
-    });
-    written.map(drop).map_err(Failure::internal)
+    replace(&note_of(cx, tag)?, image.id.as_str().as_bytes()).map_err(Failure::internal)
 }
 
 /// The image of that name, if it is the one that was built here.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use coracle_runtime::host::fs::replace;
 use coracle_runtime::{Ids, ImageRef};
 use coracle_sandbox::devcontainer::{CommandRan, Devcontainer, MAX_BYTES, Stage, Variables, read};
 use coracle_sandbox::{AGENT, SandboxDir, SandboxKey, Warning, WorkflowId};
@@ -205,11 +205,6 @@ fn load<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Failure> {
 }
 
 fn save(path: &Path, it: &impl Serialize) -> Result<(), Failure> {
-    let dir = path.parent().ok_or_else(|| Failure::internal("a file lies in a directory"))?;
     let text = serde_json::to_vec_pretty(it).map_err(Failure::internal)?;
-    let written = tempfile::NamedTempFile::new_in(dir).and_then(|mut file| {
-        file.write_all(&text)?;
-        file.persist(path).map_err(|err| err.error)
-    });
-    written.map(drop).map_err(Failure::internal)
+    replace(path, &text).map_err(Failure::internal)
 }

@@ -106,7 +106,7 @@ pub enum Error {
     #[error(transparent)]
     Refused(#[from] wire::Fault),
     /// The guest does not answer in a new container, or not as it should.
-    #[error("the guest does not start: {reason}")]
+    #[error("the guest in the container does not answer: {reason}")]
     GuestFailed {
         /// What was seen.
         reason: String,

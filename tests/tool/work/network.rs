@@ -27,8 +27,10 @@ fn addresses(names: &[&str]) -> String {
 }
 
 /// W03: the default image that no registry gives is made here, which the first answer says and no later one.
-fn tells_of_a_stand_in(agent: &Agent<'_>, first: &Value) {
+async fn tells_of_a_stand_in(agent: &Agent<'_>, first: &Value) {
     assert_eq!(first["success"], true, "{first:#}");
+    let python = agent.sh("python -c 'import platform; print(platform.python_version(), end=str())'").await;
+    let python = python["stdout"].as_str().unwrap();
     let file = agent.tool.state().join("sessions").join(agent.cx.session.as_str()).join("workspace.json");
     let record: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     let made = record["image"].as_str().unwrap();
@@ -39,6 +41,11 @@ fn tells_of_a_stand_in(agent: &Agent<'_>, first: &Value) {
     }
     let details = &warning.unwrap_or_else(|| panic!("{made}: {first:#}"))["details"];
     assert_eq!((&details["image"], &details["stand_in"]), (&"python:3.12-bookworm".into(), &made.into()), "{first:#}");
+    let message = warning.unwrap()["message"].as_str().unwrap();
+    for gap in details["gaps"].as_array().unwrap() {
+        assert!(message.contains(gap.as_str().unwrap()), "{first:#}");
+    }
+    assert!(message.contains(&format!("python {python}")), "{python} is what was found in it: {first:#}");
     ran("w03", agent.engine());
 }
 
@@ -50,10 +57,11 @@ async fn w43_dependencies_of_a_project_install_by_the_proxy_and_its_tests_pass()
     );
     with_real_agent(&config, async |agent| {
         let first = agent.call("write_file", json!({ "file_path": "pyproject.toml", "content": PROJECT })).await;
-        tells_of_a_stand_in(agent, &first);
+        tells_of_a_stand_in(agent, &first).await;
         let second = agent.call("write_file", json!({ "file_path": "test_it.py", "content": TEST })).await;
         assert_eq!((&second["success"], &second["warnings"]), (&true.into(), &json!([])), "{second:#}");
         for command in [
+            vec!["sh", "-c", "pip install --quiet --disable-pip-version-check six && python -c 'import six'"],
             vec!["python3", "-m", "venv", "tools"],
             vec!["tools/bin/pip", "install", "--quiet", "uv"],
             vec!["tools/bin/uv", "run", "pytest", "-q"],

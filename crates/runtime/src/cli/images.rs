@@ -20,10 +20,10 @@ impl CliRuntime {
             ImageAct::Pull { image, deadline } => self.pull(image, deadline).await,
             ImageAct::Import { tar, tag, env, labels } => {
                 let tar = unpacked(tar)?;
-                self.client
-                    .feed("import", args::import(self.dialect, &tag, &env, &labels), Stdin::File(tar), deadline::IMPORT)
-                    .await?;
-                self.find_images(&[tag.to_string()]).await
+                let words = args::import(self.dialect, &tag, &env, &labels);
+                let ended = self.client.feed("import", words, Stdin::File(tar), deadline::IMPORT).await?;
+                // By its id: somebody else of this engine may have given the name to another image by now.
+                self.find_images(&[read::committed(&ended.stdout.bytes())?.to_string()]).await
             }
             ImageAct::Commit { container, tag, labels, config } => {
                 let words = args::commit((self.dialect, self.facts), &container, tag.as_ref(), (&labels, &config));
@@ -131,6 +131,26 @@ mod tests {
     use super::super::scripted::podman;
     use super::*;
     use crate::ContainerRuntime;
+
+    #[tokio::test]
+    async fn an_imported_image_is_that_one_whoever_has_its_name_by_now() {
+        let (ours, other) = ("1".repeat(64), "2".repeat(64));
+        let script = format!(
+            "case \"$*\" in\n\
+             *import*) cat >/dev/null; echo {ours} ;;\n\
+             *'image inspect'*{ours}*) id={ours} ;;\n\
+             *) id={other} ;;\n\
+             esac\n\
+             [ -z \"$id\" ] || printf '[{{\"Id\":\"%s\",\"Architecture\":\"amd64\",\"Created\":\"\",\"Config\":{{}}}}]' $id"
+        );
+        let (engine, _temp) = podman(&script);
+        let mut tar = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut tar, &[0; 1024]).unwrap();
+        let tag = ImageRef::parse("base:1").unwrap();
+        let act = ImageAct::Import { tar, tag, env: Vec::new(), labels: Vec::new() };
+        let made = engine.image(act).await.unwrap();
+        assert_eq!(made.iter().map(|it| it.id.to_string()).collect::<Vec<_>>(), [format!("sha256:{ours}")]);
+    }
 
     #[tokio::test]
     async fn images_are_told_while_another_is_removed() {

@@ -119,10 +119,13 @@ pub(crate) async fn of_sandbox(cx: &Context, ready: &Ready, named: Option<&Image
     kept(cx, (ready, &store), profile, &ours).await
 }
 
-/// An image that we made under its name by another recipe than that of today.
+/// An image that we made under its name by another recipe than that of today. What a person made of one of ours inherits
+/// its labels and has no name of our cache: that stays.
 fn is_outdated(store: &Store, image: &Image, profile: &Profile) -> bool {
-    let recipe = image.labels.get(&store.signer().key("cache.recipe"));
-    recipe.is_some_and(|it| *it != profile.recipe.sum().to_string())
+    let signer = store.signer();
+    let cache = format!("{}-cache:", signer.namespace());
+    let recipe = image.labels.get(&signer.key("cache.recipe"));
+    recipe.is_some_and(|it| *it != profile.recipe.sum().to_string()) && image.tags.iter().any(|it| it.contains(&cache))
 }
 
 /// The registry's; where none answers, and the image is our own default, one that has what the tools need.
@@ -215,10 +218,41 @@ fn chosen(profile: Profile) -> Chosen {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::ImageRef;
+    use std::collections::BTreeMap;
 
-    use super::not_for_snippets;
+    use coracle_images::profile::rooms;
+    use coracle_runtime::{Image, ImageConfig, ImageId, ImageRef};
+
+    use super::{is_outdated, not_for_snippets};
     use crate::context::Context;
+
+    #[test]
+    fn an_image_of_another_recipe_is_made_anew_unless_a_person_made_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Context::for_tests(dir.path()).store().unwrap();
+        let profile = rooms::snippets(ImageRef::parse("ubuntu:24.04").unwrap());
+        let outdated = |recipe: Option<&str>, tags: &[&str]| {
+            let label = recipe.map(|it| (store.signer().key("cache.recipe"), it.to_owned()));
+            let image = Image {
+                id: ImageId::parse(format!("sha256:{}", "a".repeat(64))).unwrap(),
+                tags: tags.iter().map(|it| (*it).to_owned()).collect(),
+                digest: None,
+                labels: BTreeMap::from_iter(label),
+                env: Vec::new(),
+                config: ImageConfig::default(),
+                volumes: Vec::new(),
+                arch: "amd64".into(),
+                size_bytes: 0,
+                created: String::new(),
+            };
+            is_outdated(&store, &image, &profile)
+        };
+        let (ours, current) = (["bun-runner-base:latest", "coracle-cache:custom-1"], profile.recipe.sum().to_string());
+        assert!(outdated(Some("another"), &ours));
+        assert!(!outdated(Some(&current), &ours));
+        assert!(!outdated(None, &ours), "a stranger's");
+        assert!(!outdated(Some("another"), &ours[..1]), "made of one of ours by a person");
+    }
 
     #[test]
     fn r04_no_tool_gives_another_image_the_name_of_that_of_snippets() {

@@ -19,15 +19,20 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct Odd {
     what: &'static str,
     text: Vec<u8>,
-    /// The error's number, and the message's id as far as it can be read.
+    refusal: Refusal,
+}
+
+/// What is said to a message.
+struct Refusal {
     error: i32,
+    /// The message's, as far as it can be read.
     id: Value,
     /// By HTTP.
     status: u16,
 }
 
-fn odd(what: &'static str, text: impl Into<Vec<u8>>, (error, id, status): (i32, Value, u16)) -> Odd {
-    Odd { what, text: text.into(), error, id, status }
+fn odd(what: &'static str, text: impl Into<Vec<u8>>, refusal: Refusal) -> Odd {
+    Odd { what, text: text.into(), refusal }
 }
 
 fn call(id: &str, x: &str) -> String {
@@ -47,7 +52,8 @@ fn large(bytes: usize) -> String {
 }
 
 fn all_odd() -> Vec<Odd> {
-    let refused = |error: i32, id: Value| (error, id, 400);
+    let refused = |error: i32, id: Value| Refusal { error, id, status: 400 };
+    let too_long = || Refusal { error: -32600, id: json!(1), status: 413 };
     vec![
         odd("128 levels", call("1", &nested(128)), refused(-32600, json!(1))),
         odd("100,000 levels", call("\"a\"", &nested(100_000)), refused(-32600, json!("a"))),
@@ -61,16 +67,16 @@ fn all_odd() -> Vec<Odd> {
         odd(
             "parameters of another shape",
             r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":7}}"#,
-            (-32602, json!(5), 200),
+            Refusal { error: -32602, id: json!(5), status: 200 },
         ),
-        odd("a byte too many", large(MOST + 1), (-32600, json!(1), 413)),
-        odd("20 MiB", large(20 << 20), (-32600, json!(1), 413)),
+        odd("a byte too many", large(MOST + 1), too_long()),
+        odd("20 MiB", large(20 << 20), too_long()),
     ]
 }
 
 fn check(odd: &Odd, answer: &Value) {
     let told = (&answer["error"]["code"], &answer["id"]);
-    assert_eq!(told, (&json!(odd.error), &odd.id), "{}: {answer:#}", odd.what);
+    assert_eq!(told, (&json!(odd.refusal.error), &odd.refusal.id), "{}: {answer:#}", odd.what);
     let data = &answer["error"]["data"];
     assert!(data["code"].is_string() && data["hint"].is_string(), "{}: {answer:#}", odd.what);
     assert!(answer.as_object().unwrap().contains_key("id"), "{}: {answer:#}", odd.what);
@@ -124,7 +130,7 @@ async fn every_message_over_http_is_answered() {
         let post = async |text: &[u8]| server.send("POST /mcp", &head, text).await;
         for odd in all_odd() {
             let answer = soon(odd.what, post(&odd.text)).await;
-            assert_eq!(answer.status, odd.status, "{}: {answer:?}", odd.what);
+            assert_eq!(answer.status, odd.refusal.status, "{}: {answer:?}", odd.what);
             assert!(answer.head.contains("content-type: application/json"), "{}: {answer:?}", odd.what);
             check(&odd, &serde_json::from_str(&answer.body).unwrap());
         }

@@ -6,7 +6,7 @@ use hyper::StatusCode;
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest};
 use serde_json::{Value, json};
 
-use super::scan::Scan;
+use super::scan::MessageScan;
 use crate::failure::Code;
 use crate::op;
 
@@ -18,9 +18,9 @@ const MAX_LEVELS: usize = 64;
 
 /// The bytes of one message, as they come.
 #[derive(Debug, Default)]
-pub(super) struct Incoming {
+pub(super) struct IncomingMessage {
     text: Vec<u8>,
-    scan: Scan,
+    scan: MessageScan,
     bytes: u64,
 }
 
@@ -42,14 +42,14 @@ enum FaultKind {
 
 /// What became of the bytes.
 #[derive(Debug)]
-pub(super) enum Received {
+pub(super) enum MessageOutcome {
     Message(Box<ClientJsonRpcMessage>),
     /// Nothing was said, or nothing that has to be answered.
     Nothing,
     Refused(Fault),
 }
 
-impl Incoming {
+impl IncomingMessage {
     /// Takes more of it. Of a message that is too long nothing is kept.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.scan.feed(bytes);
@@ -76,20 +76,20 @@ impl Incoming {
     }
 
     /// Reads what came.
-    pub(super) fn read(&self) -> Received {
+    pub(super) fn read(&self) -> MessageOutcome {
         let text = self.text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&self.text).trim_ascii();
         if text.is_empty() && !self.is_too_long() {
-            return Received::Nothing;
+            return MessageOutcome::Nothing;
         }
         let kind = match self.parse(text) {
-            Ok(message) => return Received::Message(Box::new(message)),
+            Ok(message) => return MessageOutcome::Message(Box::new(message)),
             Err(kind) => kind,
         };
         tracing::debug!(?kind, "a message of the client is not taken");
         if self.scan.wants_none() {
-            return Received::Nothing;
+            return MessageOutcome::Nothing;
         }
-        Received::Refused(Fault { kind, id: self.scan.id() })
+        MessageOutcome::Refused(Fault { kind, id: self.scan.id() })
     }
 
     fn parse(&self, text: &[u8]) -> Result<ClientJsonRpcMessage, FaultKind> {
@@ -181,17 +181,17 @@ impl Fault {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{Incoming, MAX_MESSAGE, Received};
+    use super::{IncomingMessage, MAX_MESSAGE, MessageOutcome};
 
-    fn received(text: &[u8]) -> Received {
-        let mut incoming = Incoming::default();
+    fn received(text: &[u8]) -> MessageOutcome {
+        let mut incoming = IncomingMessage::default();
         text.chunks(1 << 20).for_each(|it| incoming.push(it));
         incoming.read()
     }
 
     fn refused(text: &[u8]) -> (Value, Value) {
         match received(text) {
-            Received::Refused(fault) => {
+            MessageOutcome::Refused(fault) => {
                 let answer = fault.answer();
                 assert!(answer["error"]["data"]["hint"].is_string() && answer["jsonrpc"] == "2.0", "{answer}");
                 (answer["error"]["code"].clone(), answer["id"].clone())
@@ -213,7 +213,7 @@ mod tests {
                 r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"name":"x","arguments":{{"x":{open}{close}}}}}}}"#
             )
         };
-        assert!(matches!(received(deep(60).as_bytes()), Received::Message(_)));
+        assert!(matches!(received(deep(60).as_bytes()), MessageOutcome::Message(_)));
         for levels in [62, 128, 100_000] {
             assert_eq!(refused(deep(levels).as_bytes()), (json!(-32600), json!(7)), "{levels}");
         }
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_message_has_at_most_so_many_bytes() {
-        assert!(matches!(received(&padded(MAX_MESSAGE)), Received::Message(_)));
+        assert!(matches!(received(&padded(MAX_MESSAGE)), MessageOutcome::Message(_)));
         assert_eq!(refused(&padded(MAX_MESSAGE + 1)), (json!(-32600), json!("last")));
         assert_eq!(refused(&padded(20 << 20)), (json!(-32600), json!("last")));
     }
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn news_answers_and_silence_are_not_answered() {
         for text in ["", " \r\n", r#"{"jsonrpc":"2.0","method":7}"#, r#"{"id":1,"result":7,"#] {
-            assert!(matches!(received(text.as_bytes()), Received::Nothing), "{text}");
+            assert!(matches!(received(text.as_bytes()), MessageOutcome::Nothing), "{text}");
         }
     }
 }

@@ -10,7 +10,7 @@ const TOKEN: usize = 1024;
 
 /// The look over a message, byte by byte.
 #[derive(Debug, Default)]
-pub(super) struct Scan {
+pub(super) struct MessageScan {
     depth: usize,
     deepest: usize,
     in_string: bool,
@@ -26,7 +26,7 @@ pub(super) struct Scan {
     has_outcome: bool,
 }
 
-impl Scan {
+impl MessageScan {
     pub(super) fn feed(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.step(*byte);
@@ -116,10 +116,10 @@ fn is_id(value: &Value) -> bool {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::Scan;
+    use super::MessageScan;
 
-    fn scan(text: &str) -> Scan {
-        let mut scan = Scan::default();
+    fn scan(text: &str) -> MessageScan {
+        let mut scan = MessageScan::default();
         // However the bytes are cut.
         for piece in text.as_bytes().chunks(3) {
             scan.feed(piece);

@@ -80,7 +80,7 @@ impl ServerHandler for Server {
         };
         let arguments = request.arguments.unwrap_or_default();
         let work = session.spawn(call(session.cx().clone(), called, arguments, context));
-        let told = work.await.unwrap_or_else(|err| Told::of_containers(Failure::internal(err).answer(None)));
+        let told = work.await.unwrap_or_else(|err| ToolResponse::of_containers(Failure::internal(err).answer(None)));
         let answer = Value::Object(told.answer);
         let mut result =
             if told.is_error { CallToolResult::structured_error(answer) } else { CallToolResult::structured(answer) };
@@ -92,7 +92,7 @@ impl ServerHandler for Server {
 }
 
 /// What is told of a call.
-struct Told {
+struct ToolResponse {
     /// The object for programs.
     answer: Map<String, Value>,
     /// What a model reads, where that is something else.
@@ -101,7 +101,7 @@ struct Told {
     is_error: bool,
 }
 
-impl Told {
+impl ToolResponse {
     fn of_containers(answer: Map<String, Value>) -> Self {
         let is_error = answer.get("success") != Some(&Value::Bool(true));
         Self { answer, text: None, is_error }
@@ -109,7 +109,12 @@ impl Told {
 }
 
 /// One call, withdrawn by the request's own cancel and by the end of the session.
-async fn call(cx: Context, called: Called, arguments: Map<String, Value>, context: RequestContext<RoleServer>) -> Told {
+async fn call(
+    cx: Context,
+    called: Called,
+    arguments: Map<String, Value>,
+    context: RequestContext<RoleServer>,
+) -> ToolResponse {
     let cancel = cx.cancel.child_token();
     let withdrawn = tokio::spawn({
         let (request, cancel) = (context.ct.clone(), cancel.clone());
@@ -135,12 +140,12 @@ async fn drive(
     called: Called,
     arguments: Map<String, Value>,
     hear: Option<&mut (dyn FnMut(Event) + Send)>,
-) -> Told {
+) -> ToolResponse {
     match called {
-        Called::Containers => Told::of_containers(mouth::drive(cx, Input::Object(arguments), hear).await),
+        Called::Containers => ToolResponse::of_containers(mouth::drive(cx, Input::Object(arguments), hear).await),
         Called::Tool(entry) => {
             let said = mouth::drive_tool(cx, entry, arguments, hear).await;
-            Told { is_error: said.is_error(), answer: said.answer, text: Some(said.text) }
+            ToolResponse { is_error: said.is_error(), answer: said.answer, text: Some(said.text) }
         }
     }
 }

@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader
 use tokio::sync::{Mutex, Semaphore};
 use tokio_util::task::TaskTracker;
 
-use super::message::{Incoming, Received};
+use super::message::{IncomingMessage, MessageOutcome};
 
 /// Refusals that a client has not read yet. With so many the next message waits.
 const UNREAD: usize = 32;
@@ -19,7 +19,7 @@ const UNREAD: usize = 32;
 pub(super) struct Stdio<R, W> {
     input: BufReader<R>,
     /// What came of the next line. A read that is given up goes on here.
-    line: Incoming,
+    line: IncomingMessage,
     output: Arc<Mutex<Option<W>>>,
     refusals: TaskTracker,
     places: Arc<Semaphore>,
@@ -29,7 +29,7 @@ impl<R: AsyncRead + Unpin, W> Stdio<R, W> {
     pub(super) fn new(input: R, output: W) -> Self {
         Self {
             input: BufReader::new(input),
-            line: Incoming::default(),
+            line: IncomingMessage::default(),
             output: Arc::new(Mutex::new(Some(output))),
             refusals: TaskTracker::new(),
             places: Arc::new(Semaphore::new(UNREAD)),
@@ -38,7 +38,7 @@ impl<R: AsyncRead + Unpin, W> Stdio<R, W> {
 
     /// The next line; nothing at the end of the input. Bytes are taken from the buffer and kept in one step, so that
     /// giving up loses none.
-    async fn next_line(&mut self) -> Option<Incoming> {
+    async fn next_line(&mut self) -> Option<IncomingMessage> {
         loop {
             let available = match self.input.fill_buf().await {
                 Ok(available) => available,
@@ -95,9 +95,9 @@ where
                 return None;
             };
             match line.read() {
-                Received::Message(message) => return Some(*message),
-                Received::Nothing => {}
-                Received::Refused(fault) => {
+                MessageOutcome::Message(message) => return Some(*message),
+                MessageOutcome::Nothing => {}
+                MessageOutcome::Refused(fault) => {
                     let output = self.output.clone();
                     // This future may be given up at any time, and half an answer is none.
                     self.refusals.spawn(async move {

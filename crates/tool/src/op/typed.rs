@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use serde_path_to_error::Segment;
 
-use super::value_error::Place;
+use super::value_error::ValuePlace;
 use crate::failure::{Code, Failure};
 use crate::schema::{self, Arguments};
 
@@ -139,7 +139,7 @@ fn problem(err: &Misfit, (top, value): (&str, &Value), known: &Arguments) -> Pro
         let hint = message.rsplit_once(": ").map(|(_, grammar)| format!("use {grammar}"));
         return Problem { hint, ..Problem::new(&path, Code::InvalidName, message) };
     }
-    let place = Place::of(err.path(), (top, value), known.properties.get(top));
+    let place = ValuePlace::of(err.path(), (top, value), known.properties.get(top));
     Problem::new(&path, Code::InvalidInput, place.explain(&message))
 }
 

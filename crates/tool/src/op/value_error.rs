@@ -11,15 +11,19 @@ const MAX_SHOWN: usize = 60;
 /// Values of these fields may be secret, and are not repeated.
 const PRIVATE: [&str; 5] = ["env", "stdin", "stdin_base64", "config_files", "dotfiles_inline"];
 
+/// How messages of the reader of values begin.
+const FOREIGN: [&str; 5] =
+    ["invalid type: ", "invalid value: ", "invalid length ", "unknown variant ", "data did not match"];
+
 /// One value of a call: the value of a field, or something in it.
-pub(super) struct Place<'a> {
+pub(super) struct ValuePlace<'a> {
     /// The field of the call.
     field: String,
     value: Option<&'a Value>,
     schema: Option<&'a Value>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> ValuePlace<'a> {
     /// Follows a path from a field's value and schema.
     pub(super) fn of(path: &Path, field: (&str, &'a Value), schema: Option<&'a Value>) -> Self {
         let (name, value) = field;
@@ -47,9 +51,7 @@ impl<'a> Place<'a> {
         if let Some(field) = message.strip_prefix("duplicate field ") {
             return format!("{field} is given twice, once by another name");
         }
-        let is_foreign =
-            ["invalid type: ", "invalid value: ", "invalid length ", "unknown variant ", "data did not match"];
-        if !is_foreign.iter().any(|it| message.starts_with(it)) {
+        if !FOREIGN.iter().any(|it| message.starts_with(it)) {
             return message.to_owned();
         }
         let told = message.split_once(", expected ").map(|(_, told)| told);

@@ -27,7 +27,7 @@ use tokio::sync::Semaphore;
 
 pub(super) use self::clients::Clients;
 use super::LEAVING;
-use super::message::{Fault, Incoming, MAX_MESSAGE, Received};
+use super::message::{Fault, IncomingMessage, MAX_MESSAGE, MessageOutcome};
 use super::server::{Server, Whose};
 use super::token::Token;
 use super::tools::Tools;
@@ -209,7 +209,7 @@ impl Front {
             Err(_) => return refusal(StatusCode::REQUEST_TIMEOUT, "the request's body took too long"),
         };
         let method = head.method.clone();
-        if let (&Method::POST, Received::Refused(fault)) = (&method, body.read()) {
+        if let (&Method::POST, MessageOutcome::Refused(fault)) = (&method, body.read()) {
             return refused(&fault);
         }
         let text = Bytes::from(body.into_text());
@@ -222,8 +222,8 @@ impl Front {
     }
 }
 
-async fn collected(mut body: Body) -> hyper::Result<Incoming> {
-    let mut incoming = Incoming::default();
+async fn collected(mut body: Body) -> hyper::Result<IncomingMessage> {
+    let mut incoming = IncomingMessage::default();
     while let Some(frame) = body.frame().await {
         if let Some(bytes) = frame?.data_ref() {
             incoming.push(bytes);

@@ -87,7 +87,7 @@ pub(crate) struct Create {
     #[serde(default, deserialize_with = "short_forms::list")]
     pub(crate) repos: Option<Vec<RepoArg>>,
     /// Files to write: path (absolute, `~/…`, or relative to `workdir`) to content: a text, or an object of `content` or
-    /// `content_base64`, and `mode`.
+    /// `content_base64`, and `mode`. At most 200 files of 1 MiB, and 8 MiB in a call; `copy_in` takes more.
     pub(crate) config_files: Option<BTreeMap<String, Content>>,
     /// Commands that make the container ready, run in order as root in `workdir`. A failure is reported and does not
     /// stop the next.

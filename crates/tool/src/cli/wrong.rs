@@ -213,16 +213,16 @@ mod tests {
 
     #[test]
     fn the_help_is_that_of_the_command_that_was_meant() {
-        assert_snapshot!(check("coracle worktree create --nothing"), @r"
-        unknown_field unexpected argument '--nothing' found
+        assert_snapshot!(check("coracle worktree create --qqq"), @r"
+        unknown_field unexpected argument '--qqq' found
         see `coracle worktree create --help`
         ");
-        assert_snapshot!(check("coracle workspace write-file --nothing"), @r"
-        unknown_field unexpected argument '--nothing' found
+        assert_snapshot!(check("coracle workspace write-file --qqq"), @r"
+        unknown_field unexpected argument '--qqq' found
         see `coracle workspace write-file --help`
         ");
-        assert_snapshot!(check("coracle --engine docker worktree list --nothing"), @r"
-        unknown_field unexpected argument '--nothing' found
+        assert_snapshot!(check("coracle --engine docker worktree list --qqq"), @r"
+        unknown_field unexpected argument '--qqq' found
         see `coracle worktree list --help`
         ");
     }

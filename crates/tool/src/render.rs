@@ -251,7 +251,6 @@ const TIMED: &[&str] = &[
     "copy_in",
     "copy_out",
     "destroy",
-    "exec_cancel",
     "worktree_create",
     "worktree_export",
     "worktree_apply",

@@ -75,6 +75,14 @@ mod tests {
             act(json!({ "operation": "copy_in", "allowed_by": "person" })),
             act(json!({ "outcome": "unfinished", "duration_ms": null })),
         ];
-        assert_snapshot!(super::log(&json!({ "acts": acts, "older": 1 })), @"");
+        assert_snapshot!(super::log(&json!({ "acts": acts, "older": 1 })), @r"
+        TIME                 WHO          OPERATION    CONTAINER  OUTCOME                       TOOK
+        2026-11-23 19:05:13  cli/default  create       web        done                          1.2 s
+        2026-11-23 19:05:13  cli/default  exec make …  web        exit 2                        1.2 s
+        2026-11-23 19:05:13  cli/default  copy_in      web        denied: copy.root             1.2 s
+        2026-11-23 19:05:13  cli/default  copy_in      web        done (allowed by the person)  1.2 s
+        2026-11-23 19:05:13  cli/default  exec         web        unfinished
+        1 older act is left out; `-n` shows more
+        ");
     }
 }

@@ -98,7 +98,8 @@ const FLOODER: &str = r#"
         my ($channel, $head, $payload) = @_;
         my $frame = pack("N3", length($head) + length($payload), length $head, $channel) . $head . $payload;
         for (my $sent = 0; $sent < length $frame;) {
-            $sent += syswrite(S, $frame, length($frame) - $sent, $sent) or return 0;
+            my $count = syswrite(S, $frame, length($frame) - $sent, $sent) or return 0;
+            $sent += $count;
         }
         return 1;
     }

@@ -128,12 +128,47 @@ impl Container {
         }
     }
 
+    /// Starts a process and attends to what its filter asks.
+    async fn launch(&self, mut plan: Plan) -> Result<Process, NotStarted> {
+        let (ids, account) = self.users.find(&plan.user).map_err(NotStarted::Fault)?;
+        let user = self.change(&ids).map_err(NotStarted::Fault)?;
+        self.rule.allows(ids.uid).map_err(NotStarted::Fault)?;
+        let program = self.program(&mut plan, &account).map_err(NotStarted::Fault)?;
+        let cwd = path(&plan.cwd).map_err(NotStarted::Fault)?;
+        let limit = self.marks.limit(plan.mark).ok_or_else(|| NotStarted::Fault(no_mark()))?;
+        let cannot = |error: io::Error| NotStarted::Fault(not_forked(&error));
+        let (ours, theirs) = stdio::make(plan.stdin, plan.terminal, ids.uid).map_err(cannot)?;
+        let launch = Launch {
+            stdio: theirs.each_ref().map(OwnedFd::as_fd),
+            terminal: plan.terminal.is_some(),
+            mark: Some(limit),
+            user,
+            root: self.users.root(),
+            cwd: &cwd,
+            filter: &self.filter,
+        };
+        let (pid, status, exit) = self.children.start(|| launch.execute(program)).map_err(cannot)?;
+        self.leaders().insert(plan.mark, Leader { pid, _attended: None });
+        drop(theirs);
+        let executed = self.in_time(pid, status.executed(plan.cwd)).await;
+        let listener = executed.unwrap_or_else(|fault| Err(NotStarted::Fault(fault)));
+        let listener = listener.inspect_err(|_| self.forget(plan.mark))?;
+        if let Some(leader) = self.leaders().get_mut(&plan.mark) {
+            leader._attended = self.rule.attend(listener);
+        }
+        let stdio::Ours { stdin, stdout, stderr, resize } = ours;
+        Ok(Process { pid, root: ids.uid == 0, stdin, stdout, stderr, resize, exit })
+    }
+
     /// Why a program did not begin where nothing is left.
     fn blame(&self, why: NotStarted) -> NotStarted {
         let is_missing = match &why {
             NotStarted::NoProgram => true,
             NotStarted::NoPermission(_) => false,
-            NotStarted::Fault(fault) => matches!(fault.code, FaultCode::NoShell | FaultCode::NoDirectory),
+            // Its input is `/dev/null`, which may be gone as well.
+            NotStarted::Fault(fault) => {
+                matches!(fault.code, FaultCode::NoShell | FaultCode::NoDirectory | FaultCode::CannotStart)
+            }
         };
         if is_missing && self.had_shell && !has_shell(&self.users) {
             return NotStarted::Fault(Fault::new(FaultCode::FilesRemoved, "`/bin/sh` was there and is gone"));
@@ -176,38 +211,8 @@ fn has_shell(users: &Users) -> bool {
 
 #[async_trait]
 impl Machine for Container {
-    async fn start(&self, mut plan: Plan) -> Result<Process, NotStarted> {
-        let (ids, account) = self.users.find(&plan.user).map_err(NotStarted::Fault)?;
-        let user = self.change(&ids).map_err(NotStarted::Fault)?;
-        self.rule.allows(ids.uid).map_err(NotStarted::Fault)?;
-        let program = self.program(&mut plan, &account).map_err(NotStarted::Fault)?;
-        let cwd = path(&plan.cwd).map_err(NotStarted::Fault)?;
-        let limit = self.marks.limit(plan.mark).ok_or_else(|| NotStarted::Fault(no_mark()))?;
-        let cannot = |error: io::Error| NotStarted::Fault(not_forked(&error));
-        let (ours, theirs) = stdio::make(plan.stdin, plan.terminal, ids.uid).map_err(cannot)?;
-        let launch = Launch {
-            stdio: theirs.each_ref().map(OwnedFd::as_fd),
-            terminal: plan.terminal.is_some(),
-            mark: Some(limit),
-            user,
-            root: self.users.root(),
-            cwd: &cwd,
-            filter: &self.filter,
-        };
-        let (pid, status, exit) = self.children.start(|| launch.execute(program)).map_err(cannot)?;
-        self.leaders().insert(plan.mark, Leader { pid, _attended: None });
-        drop(theirs);
-        let executed = self.in_time(pid, status.executed(plan.cwd)).await;
-        let listener = executed.unwrap_or_else(|fault| Err(NotStarted::Fault(fault)));
-        let listener = listener.map_err(|why| {
-            self.forget(plan.mark);
-            self.blame(why)
-        })?;
-        if let Some(leader) = self.leaders().get_mut(&plan.mark) {
-            leader._attended = self.rule.attend(listener);
-        }
-        let stdio::Ours { stdin, stdout, stderr, resize } = ours;
-        Ok(Process { pid, root: ids.uid == 0, stdin, stdout, stderr, resize, exit })
+    async fn start(&self, plan: Plan) -> Result<Process, NotStarted> {
+        self.launch(plan).await.map_err(|why| self.blame(why))
     }
 
     async fn end(&self, mark: Mark, grace: Duration) -> bool {

@@ -147,9 +147,8 @@ pub(super) fn purposes() -> String {
 /// A stack's file with two services that answer: a database, and a cache.
 pub(super) fn stack() -> String {
     let service = |port: u16| {
-        let check = format!("import socket; socket.create_connection(('127.0.0.1', {port}))");
         json!({ "image": IMAGE, "command": ["python3", "-m", "http.server", port.to_string()],
-            "healthcheck": { "test": ["CMD", "python3", "-c", check], "interval": "1s", "retries": 30 } })
+            "healthcheck": { "test": ["CMD", "nc", "-z", "127.0.0.1", port.to_string()], "interval": "1s", "retries": 30 } })
     };
     json!({ "services": { "db": service(5432), "cache": service(6379) } }).to_string()
 }

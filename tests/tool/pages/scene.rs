@@ -2,6 +2,8 @@
 
 use std::net::TcpListener;
 
+use serde_json::Value;
+
 use super::super::Person;
 use super::super::newcomer::{IMAGE, Newcomer, Shown, purposes, stack};
 use super::super::sandbox::{FILES, mends};
@@ -81,17 +83,17 @@ impl Scene {
             .replace("https://git.example.org/team/api.git", &url)
             .replace("postgres:16", IMAGE)
             .replace("8080:80 ", &format!("{}:80 ", free_port()));
-        if line.contains("1a2b3c4d") {
-            line = line.replace("1a2b3c4d", &self.job(newcomer).await);
-        }
-        if line.contains("web-1a2b3c-db-1") {
-            line = line.replace("web-1a2b3c-db-1", &self.database(newcomer).await);
-        }
-        if line.contains("remove 81d0") {
-            line = line.replace("81d0", &self.sandbox(newcomer).await);
-        }
-        if line.contains("20261122T101500.000Z") {
-            line = line.replace("20261122T101500.000Z", &self.save(newcomer));
+        for placeholder in ["1a2b3c4d", "web-1a2b3c-db-1", "81d0", "20261122T101500.000Z"] {
+            if line.contains(placeholder) {
+                let stands_for = match placeholder {
+                    "1a2b3c4d" => self.job(newcomer).await,
+                    "81d0" => self.sandbox(newcomer).await,
+                    "20261122T101500.000Z" => self.save(newcomer),
+                    _ => self.database(newcomer).await,
+                };
+                // Where there is none, the line fails and shows it.
+                line = line.replace(placeholder, stands_for.as_deref().unwrap_or(placeholder));
+            }
         }
         line
     }
@@ -117,33 +119,33 @@ impl Scene {
     }
 
     /// The only job there is.
-    async fn job(&self, newcomer: &Newcomer<'_>) -> String {
-        let shown = newcomer.types("coracle jobs --json").await;
-        let jobs: serde_json::Value = serde_json::from_str(&shown.text).unwrap();
-        jobs["jobs"][0]["job_id"].as_str().unwrap_or_else(|| panic!("{jobs:#}")).to_owned()
+    async fn job(&self, newcomer: &Newcomer<'_>) -> Option<String> {
+        let jobs = json(newcomer, "coracle jobs --json").await;
+        Some(jobs["jobs"][0]["job_id"].as_str()?.to_owned())
     }
 
-    /// The service of the stack that the engine made last.
-    async fn database(&self, newcomer: &Newcomer<'_>) -> String {
-        let shown = newcomer.types("coracle status web --json").await;
-        let status: serde_json::Value = serde_json::from_str(&shown.text).unwrap();
-        let services = status["compose_services"].as_array().unwrap_or_else(|| panic!("{status:#}"));
-        let db = services.iter().find(|it| it["service"] == "db").unwrap();
-        db["container"].as_str().unwrap_or_else(|| panic!("{status:#}")).to_owned()
+    /// The database of the stack of `web`.
+    async fn database(&self, newcomer: &Newcomer<'_>) -> Option<String> {
+        let status = json(newcomer, "coracle status web --json").await;
+        let db = status["compose_services"].as_array()?.iter().find(|it| it["service"] == "db")?.clone();
+        Some(db["container"].as_str()?.to_owned())
     }
 
     /// How the key of the first sandbox begins.
-    async fn sandbox(&self, newcomer: &Newcomer<'_>) -> String {
+    async fn sandbox(&self, newcomer: &Newcomer<'_>) -> Option<String> {
         let listed = newcomer.types("coracle sandbox list").await.text;
-        let key = listed.lines().nth(1).and_then(|it| it.split_whitespace().next());
-        key.unwrap_or_else(|| panic!("{listed}"))[..4].to_owned()
+        Some(listed.lines().nth(1)?.split_whitespace().next()?.get(..4)?.to_owned())
     }
 
     /// When `web` was saved.
-    fn save(&self, newcomer: &Newcomer<'_>) -> String {
-        let saves = std::fs::read_dir(newcomer.tool.state().join("saved/web")).unwrap();
-        saves.map(|it| it.unwrap().file_name().into_string().unwrap()).max().unwrap()
+    fn save(&self, newcomer: &Newcomer<'_>) -> Option<String> {
+        let saves = std::fs::read_dir(newcomer.tool.state().join("saved/web")).ok()?;
+        saves.map(|it| it.unwrap().file_name().into_string().unwrap()).max()
     }
+}
+
+async fn json(newcomer: &Newcomer<'_>, line: &str) -> Value {
+    serde_json::from_str(&newcomer.types(line).await.text).unwrap_or_default()
 }
 
 fn free_port() -> u16 {

@@ -17,7 +17,7 @@ use super::debian::{debian, lock};
 use crate::engines::engine_program;
 
 /// An image that does what the documentation says of programs that this machine cannot fetch.
-pub(super) const IMAGE: &str = "localhost/coracle-test-newcomer:1";
+pub(super) const IMAGE: &str = "localhost/coracle-test-newcomer:2";
 
 /// Longer than any line takes, on a machine where others are at work.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -132,9 +132,9 @@ async fn ensure_image(tool: &Tool<'_>) {
         return;
     }
     let name = tool.case.name("newcomer").to_string();
-    let words = ["run", "--name", &name, "--user=0:0", "--network=none", "--entrypoint=/bin/sh", from, "-c", PROGRAMS];
+    let words = ["run", "--name", &name, "--user=0:0", "--network=none", from, "sh", "-c", PROGRAMS];
     tool.engine_says(&words).await;
-    tool.engine_says(&["commit", "--change", SERVICE, "--change", "ENTRYPOINT []", &name, IMAGE]).await;
+    tool.engine_says(&["commit", "--change", SERVICE, &name, IMAGE]).await;
     tool.engine_says(&["rm", &name]).await;
 }
 

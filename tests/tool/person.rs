@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::Tool;
-use crate::engines::{Case, Scripted, caught, on_every_engine, on_every_engine_and_rootless, with_scripted};
+use crate::engines::{Case, Scripted, caught, on_every_engine, on_every_engine_and_rootless, variable, with_scripted};
 
 /// What a person has before the first call.
 #[derive(Clone, Debug)]
@@ -105,13 +105,16 @@ impl Person {
     }
 }
 
-/// A directory of the person's own programs. Not below `/tmp`, where anybody could put one.
+/// A directory of the person's own programs.
 #[derive(Debug)]
 pub(crate) struct Programs(TempDir);
 
 impl Programs {
     pub(crate) fn new() -> Self {
-        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let home = variable("HOME").unwrap_or_default();
+        let places = [env!("CARGO_TARGET_TMPDIR"), &home].map(Path::new);
+        let place = places.into_iter().find(|it| is_closed(it));
+        let dir = tempfile::tempdir_in(place.expect("a checkout or a home that others cannot write to")).unwrap();
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
         Self(dir)
     }
@@ -134,6 +137,18 @@ impl Programs {
         );
         self.with("gh", &script)
     }
+}
+
+/// Whether nobody else can put a program there: a checkout below `/tmp` is none, and what lies there is rightly not run.
+fn is_closed(place: &Path) -> bool {
+    place.is_absolute()
+        && place.ancestors().all(|it| it.metadata().is_ok_and(|it| it.permissions().mode() & 0o002 == 0))
+}
+
+#[test]
+fn programs_of_a_person_lie_where_nobody_else_can_put_one() {
+    assert!(!is_closed(&std::env::temp_dir()) && !is_closed(Path::new("target")));
+    assert!(is_closed(Programs::new().0.path()));
 }
 
 /// Writes an executable script.

@@ -7,6 +7,7 @@ pub(super) mod scene;
 
 use self::blocks::{Block, Typed, blocks, is_shown};
 use self::scene::Scene;
+use super::debian::lock;
 use super::newcomer::{Newcomer, Shown};
 
 /// A test for each page that types something, in order of their names.
@@ -59,12 +60,14 @@ async fn type_page(page: &str) {
         .person()
         .on_real_engines(async |tool| {
             let newcomer = Newcomer::new(tool).await;
+            // Pages call their containers the same.
+            let _alone = lock(tool.case, "pages").await;
             scene.begin(&newcomer);
             let mut faults = Vec::new();
             let typed = blocks().into_iter().filter(|it| it.page == page && it.is_typed() && it.not_run.is_none());
             for (number, block) in typed.enumerate() {
                 for line in scene.before(page, number + 1) {
-                    let shown = newcomer.types(line).await;
+                    let shown = newcomer.types(&scene.fill(&newcomer, line).await).await;
                     assert_eq!(shown.code, Some(0), "{line}: {}", shown.text);
                 }
                 for typed in block.typed() {

@@ -70,6 +70,10 @@ impl Scene {
                 "coracle exec web 'git init -q app && cd app && echo 1 > a'",
                 "coracle create --name web2 --mount-cwd=false",
             ],
+            ("docs/sandboxes.md", 2) => {
+                &["coracle worktree create https://github.com/OWNER/NAME.git --workflow issue-1"]
+            }
+            ("docs/sandboxes.md", 3) => &["coracle worktree exec issue-1 -- sh -c 'echo unsaved > left.txt'"],
             ("docs/workspace.md", 2) => &["coracle --session agent-1 workspace write-file new.txt new"],
             _ => &[],
         }

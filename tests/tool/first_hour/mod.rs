@@ -72,7 +72,7 @@ async fn the_first_hour_of_a_newcomer_goes_well() {
         .person()
         .on_real_engines(async |tool| {
             let newcomer = Newcomer::new(tool).await;
-            scene.begin(&newcomer);
+            scene.begin(&newcomer).await;
             newcomer.has("bad.yaml", "services: { db: { image: x, privileged: true } }\n");
             let mut rows = Vec::new();
             for step in STEPS.iter().copied().flatten() {

@@ -62,7 +62,7 @@ async fn type_page(page: &str) {
             let newcomer = Newcomer::new(tool).await;
             // Pages call their containers the same.
             let _alone = lock(tool.case, "pages").await;
-            scene.begin(&newcomer);
+            scene.begin(&newcomer).await;
             let mut faults = Vec::new();
             let typed = blocks().into_iter().filter(|it| it.page == page && it.is_typed() && it.not_run.is_none());
             for (number, block) in typed.enumerate() {

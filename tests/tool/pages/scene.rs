@@ -23,10 +23,7 @@ impl Scene {
         if ["README.md", "docs/workspace.md"].contains(&page) {
             make_snippets().await;
         }
-        let (server, model) = (GitServer::start(), ModelServer::start().await);
-        server.repository("web", &FILES).await;
-        git(&server.dir("web"), &["config", "http.receivepack", "true"], "").await;
-        Self { server, model }
+        Self { server: GitServer::start(), model: ModelServer::start().await }
     }
 
     /// Whose programs and repositories are near.
@@ -47,7 +44,11 @@ impl Scene {
     }
 
     /// Puts the person's files there.
-    pub(in crate::tool) fn begin(&self, newcomer: &Newcomer<'_>) {
+    pub(in crate::tool) async fn begin(&self, newcomer: &Newcomer<'_>) {
+        // Each engine has its own: what one pushes is in the way of the other.
+        let name = newcomer.tool.case.engine().as_str();
+        self.server.repository(name, &FILES).await;
+        git(&self.server.dir(name), &["config", "http.receivepack", "true"], "").await;
         for (path, text) in [
             ("compose.yaml", stack()),
             ("names.txt", "b\na\n".into()),
@@ -64,6 +65,7 @@ impl Scene {
     /// What has to be done before the so manieth block of a page, which begins in the middle of things.
     pub(in crate::tool) fn before(&self, page: &str, number: usize) -> &'static [&'static str] {
         match (page, number) {
+            ("README.md", 2) => &["coracle destroy web"],
             ("docs/command-line.md", 2) | ("docs/snapshots.md", 1) => &["coracle create --name web"],
             ("docs/saved-work.md", 1) => &[
                 "coracle create --name web --mount-cwd=false",
@@ -81,7 +83,8 @@ impl Scene {
 
     /// A line with what its placeholders stand for here.
     pub(in crate::tool) async fn fill(&self, newcomer: &Newcomer<'_>, line: &str) -> String {
-        let url = if line.contains("worktree") { self.server.local_url("web") } else { self.server.url("web") };
+        let name = newcomer.tool.case.engine().as_str();
+        let url = if line.contains("worktree") { self.server.local_url(name) } else { self.server.url(name) };
         let mut line = line
             .replace("https://github.com/OWNER/NAME.git", &url)
             .replace("https://git.example.org/team/api.git", &url)
@@ -117,6 +120,9 @@ impl Scene {
             "coracle sandbox remove --all --discard",
             "coracle workspace end",
             "coracle --session agent-1 workspace end",
+            "coracle destroy-all --confirm",
+            "coracle snapshot-delete with-tools",
+            "coracle destroy-network team",
         ] {
             newcomer.types(line).await;
         }

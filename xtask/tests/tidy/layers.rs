@@ -8,6 +8,7 @@ use super::project::metadata;
 
 /// Crate, and the crates of the project that it may know.
 const LAYERS: &[(&str, &[&str])] = &[
+    ("skips", &[]),
     ("guest", &[]),
     ("runtime", &["guest"]),
     ("lifecycle", &["runtime"]),
@@ -25,6 +26,9 @@ const LAYERS: &[(&str, &[&str])] = &[
 const TESTS: &str = "coracle-tests";
 const XTASK: &str = "xtask";
 
+/// What all may know for their tests.
+const SKIPS: &str = "coracle-skips";
+
 fn layer(package: &str) -> Option<&str> {
     if package == "coracle" { Some("tool") } else { package.strip_prefix("coracle-") }
 }
@@ -36,8 +40,9 @@ fn wrong_arrows(metadata: &Value) -> Vec<String> {
     for package in packages {
         let name = package["name"].as_str().expect("a package has a name");
         let arrows = package["dependencies"].as_array().expect("a package lists its dependencies");
-        let known: Vec<&str> =
-            arrows.iter().filter_map(|it| it["name"].as_str()).filter(|it| names.contains(it)).collect();
+        let of_tests = |it: &&Value| it["kind"] == "dev" && it["name"] == SKIPS && name != XTASK;
+        let arrows = arrows.iter().filter(|it| !of_tests(it)).filter_map(|it| it["name"].as_str());
+        let known: Vec<&str> = arrows.filter(|it| names.contains(it)).collect();
         let allowed = match name {
             TESTS => continue,
             XTASK => Some(&[][..]),

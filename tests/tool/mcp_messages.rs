@@ -145,7 +145,7 @@ async fn every_message_over_http_is_answered() {
 async fn a_file_that_is_larger_than_a_message_comes_in_parts() {
     let config = format!("[workspace]\nimage = \"{}\"\n", crate::engines::IMAGE);
     super::person::Person::new(config)
-        .on_every_engine(async |tool| {
+        .on_real_engines(async |tool| {
             let mut client = Client::start(&mut tool.command(["mcp"])).await;
             let part = "0123456789abcde\n".repeat(6 << 16);
             for mode in ["create", "append", "append"] {

@@ -78,7 +78,9 @@ impl Reading<'_> {
                 let act = self.open.remove(&id).and_then(|at| at.checked_sub(self.gone));
                 if let Some(act) = act.and_then(|at| self.acts.get_mut(at)) {
                     act.insert("outcome".into(), outcome(line).into());
-                    act.insert("container".into(), line.get("container").cloned().unwrap_or_default());
+                    if let Some(container) = line.get("container").filter(|it| !it.is_null()) {
+                        act.insert("container".into(), container.clone());
+                    }
                     for (name, from) in
                         [("code", "code"), ("rule", "rule"), ("exit_code", "exit"), ("duration_ms", "ms")]
                     {

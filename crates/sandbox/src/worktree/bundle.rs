@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::host::git::Peer;
-use coracle_runtime::host::process::Stdin;
+use coracle_runtime::host::process::{Finished, Stdin};
 use coracle_runtime::{Excerpt, GitRules, GitUrl};
 use tempfile::TempDir;
 
@@ -105,11 +105,7 @@ impl WorktreeManager {
     async fn origin_of(&self, here: &Path, config: &Path) -> Option<GitUrl> {
         let file = config.display().to_string();
         let words = ["config", "--no-includes", "--file", &file, "--get", "remote.origin.url"];
-        let told = self
-            .own(here, &words, Stdin::Empty, SOON)
-            .await
-            .ok()
-            .filter(coracle_runtime::host::process::Finished::ok)?;
+        let told = self.own(here, &words, Stdin::Empty, SOON).await.ok().filter(Finished::ok)?;
         // One with a user and a password is refused as a URL.
         GitUrl::parse(told.stdout.text().trim(), GitRules { allow_private: true, ssh: true }).ok()
     }

@@ -34,7 +34,7 @@ pub(crate) use self::act::as_user;
 use self::entry::{entry, permissions};
 use self::fault::Asked;
 use self::leftovers::Leftovers;
-pub(crate) use self::leftovers::{nanoseconds, remove_leftover};
+pub(crate) use self::leftovers::{mark_in_use, nanoseconds, remove_leftover, unmark};
 pub(crate) use self::link::rename as rename_new;
 use self::place::{Find, Root, Spot};
 pub(crate) use self::place::{SYSFS, beneath, enter, is_hidden, is_temporary, real, reopen, temporary_name};

@@ -23,12 +23,14 @@ const INSIDE: usize = 256 << 20;
 #[derive(Debug)]
 pub(crate) struct Quotas {
     host: Arc<Semaphore>,
-    inside: Arc<Semaphore>,
+    root: Arc<Semaphore>,
+    worker: Arc<Semaphore>,
 }
 
 impl Default for Quotas {
     fn default() -> Self {
-        Self { host: Arc::new(Semaphore::new(HOST)), inside: Arc::new(Semaphore::new(INSIDE)) }
+        let pool = |bytes| Arc::new(Semaphore::new(bytes));
+        Self { host: pool(HOST), root: pool(INSIDE), worker: pool(INSIDE) }
     }
 }
 
@@ -38,9 +40,15 @@ impl Quotas {
         Quota { own: Arc::new(Semaphore::new(HOST_CONNECTION)), shared: Arc::clone(&self.host) }
     }
 
-    /// For a connection from inside.
-    pub(crate) fn inside(&self) -> Quota {
-        Quota { own: Arc::new(Semaphore::new(INSIDE_CONNECTION)), shared: Arc::clone(&self.inside) }
+    /// For a connection of root inside. The host comes that way where engine and host share no files, so that no worker
+    /// has a part in it.
+    pub(crate) fn root(&self) -> Quota {
+        Quota { own: Arc::new(Semaphore::new(INSIDE_CONNECTION)), shared: Arc::clone(&self.root) }
+    }
+
+    /// For a connection of the worker.
+    pub(crate) fn worker(&self) -> Quota {
+        Quota { own: Arc::new(Semaphore::new(INSIDE_CONNECTION)), shared: Arc::clone(&self.worker) }
     }
 }
 
@@ -77,7 +85,7 @@ mod tests {
     #[test]
     fn a_connection_has_its_own_limit_and_all_from_inside_one_together() {
         let quotas = Quotas::default();
-        let connections: Vec<_> = (0..3).map(|_| quotas.inside()).collect();
+        let connections: Vec<_> = (0..3).map(|_| quotas.root()).collect();
         let mut held: Vec<_> = connections.iter().map(|it| it.reserve(INSIDE_CONNECTION)).collect();
         assert_eq!(held.iter().filter(|it| it.is_some()).count(), INSIDE / INSIDE_CONNECTION);
         assert!(connections[0].reserve(1).is_none() && connections[2].reserve(1).is_none());

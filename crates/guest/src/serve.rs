@@ -68,10 +68,11 @@ pub(crate) async fn serve_caller(
     let mut writing = tokio::spawn(write_all(queue, to));
     let quota = match caller {
         Caller::Host => supervisor.quotas.host(),
-        Caller::Root | Caller::Worker(_) => supervisor.quotas.inside(),
+        Caller::Root => supervisor.quotas.root(),
+        Caller::Worker(_) => supervisor.quotas.worker(),
     };
     let (channels, waiting) = (HashMap::new(), Vec::new());
-    let talk = Connection { supervisor, caller, says: says.clone(), quota, channels, waiting, unknown: 0 };
+    let talk = Connection { supervisor, caller, says: says.clone(), quota, channels, waiting, unknown: 0, highest: 0 };
     let heard = talk.listen(&mut from).await;
     match &heard {
         // What is still to be said is written, unless nobody takes it.
@@ -142,6 +143,8 @@ struct Connection {
     /// Files that are for commands to come.
     waiting: Vec<Arc<Waiting>>,
     unknown: usize,
+    /// The highest channel that was opened: a host's numbers only rise.
+    highest: u32,
 }
 
 impl Connection {
@@ -173,8 +176,8 @@ impl Connection {
 
     async fn hear(&mut self, frame: Frame<Ask>) -> Result<(), codec::Error> {
         match frame.head {
-            // A request is refused; what a later version adds to one that is open is let go.
-            Ask::Unknown if frame.channel == 0 || self.is_open(frame.channel) => {
+            // A request is refused; what a later version adds to one that was opened, and may just have ended, is let go.
+            Ask::Unknown if frame.channel <= self.highest => {
                 self.unknown += 1;
                 if self.unknown > MAX_UNKNOWN {
                     return Err(against("too many words that this version does not know"));
@@ -194,10 +197,6 @@ impl Connection {
             Ask::More | Ask::Data { .. } | Ask::Cancel | Ask::Resize(_) | Ask::Leave => self.pass_on(frame),
             _ => self.open(frame),
         }
-    }
-
-    fn is_open(&self, channel: u32) -> bool {
-        self.channels.get(&channel).is_some_and(|it| !it.task.is_finished())
     }
 
     /// For a channel that is open. One that has said its last word may not have been heard yet: what comes is dropped.
@@ -227,6 +226,7 @@ impl Connection {
             return Err(against("too many channels"));
         }
         let number = frame.channel;
+        self.highest = self.highest.max(number);
         if self.channels.contains_key(&number) {
             return Err(against("a channel that is open was opened again"));
         }

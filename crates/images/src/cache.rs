@@ -210,7 +210,9 @@ impl Cache {
         if it.base != wanted.image || it.recipe != wanted.recipe.sum().as_str() {
             return Found::Miss;
         }
-        if wanted.explicit && it.contents.is_some() {
+        // An image without the label is of a version that did not tell what stands in.
+        let may_stand_in = it.contents.is_some() || !image.labels.contains_key(&self.signer.key(CONTENTS));
+        if wanted.explicit && may_stand_in {
             return Found::Miss;
         }
         let on = (it.base_digest.as_str(), image.arch.as_str());

@@ -261,7 +261,11 @@ impl Workspace {
 fn is_lost(err: &Error) -> bool {
     matches!(
         err,
-        Error::GuestLost { .. } | Error::GuestFailed { .. } | Error::NotRunning { .. } | Error::NoSuchContainer(_)
+        Error::GuestLost { .. }
+            | Error::GuestFailed { .. }
+            | Error::FilesRemoved { .. }
+            | Error::NotRunning { .. }
+            | Error::NoSuchContainer(_)
     )
 }
 

@@ -1,11 +1,11 @@
 //! What a guest left that was killed while it wrote.
 
 use std::collections::HashSet;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, openat, statat, unlinkat};
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, flock, fstat, openat, statat, unlinkat};
 
 use super::place::is_temporary;
 
@@ -59,12 +59,31 @@ pub(crate) fn nanoseconds(time: SystemTime) -> i128 {
     i128::try_from(since.as_nanos()).unwrap_or(i128::MAX)
 }
 
+/// Says that a file under a temporary name is being written. A guest of another container, which has the same directory
+/// and started later, leaves it then.
+pub(crate) fn mark_in_use(file: impl AsFd) {
+    // Where a file system has no locks, its age has to do.
+    let _ = flock(file, FlockOperation::NonBlockingLockExclusive);
+}
+
+/// Takes that mark off a file that has its name: whoever locks it next is a program of the user's.
+pub(crate) fn unmark(file: impl AsFd) {
+    let _ = flock(file, FlockOperation::Unlock);
+}
+
+fn is_in_use(dir: &OwnedFd, name: &[u8]) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    openat(dir, name, flags, Mode::empty())
+        .is_ok_and(|it| flock(&it, FlockOperation::NonBlockingLockExclusive).is_err())
+}
+
 /// Removes a file or a link that was last changed before that time, in nanoseconds since 1970.
 pub(crate) fn remove_leftover(dir: &OwnedFd, name: &[u8], since: i128) {
     let Ok(stat) = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) else { return };
     let changed = i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec);
     let kind = FileType::from_raw_mode(stat.st_mode);
-    if (kind.is_file() || kind.is_symlink()) && changed < since {
+    let is_leftover = kind.is_symlink() || kind.is_file() && !is_in_use(dir, name);
+    if changed < since && is_leftover {
         let _ = unlinkat(dir, name, AtFlags::empty());
     }
 }
@@ -84,13 +103,16 @@ mod tests {
         let (before, later) =
             (Leftovers::of_earlier_guests(), Leftovers { since: i128::MAX, ..Leftovers::of_earlier_guests() });
         fs::write(at(left), "half").unwrap();
+        let other = fs::File::create(at(".coracle-aaaaaaaaaaaaaaaa.tmp")).unwrap();
+        mark_in_use(&other);
         fs::write(at(odd), "somebody's").unwrap();
         std::os::unix::fs::symlink("nowhere", at(".coracle-fedcba9876543210.tmp")).unwrap();
         before.clear(&held);
         assert!(at(left).exists(), "it may be one of this guest's own");
         later.clear(&held);
-        let names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
-        assert_eq!(names, [odd]);
+        let mut names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, [odd, ".coracle-aaaaaaaaaaaaaaaa.tmp"], "another guest writes one of them");
         fs::write(at(left), "half").unwrap();
         later.clear(&held);
         assert!(at(left).exists(), "once is enough");

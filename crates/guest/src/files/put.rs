@@ -12,6 +12,7 @@ use super::act;
 use super::act::as_user;
 use super::entry::{entry, kind, permissions};
 use super::fault::Asked;
+use super::leftovers::{mark_in_use, unmark};
 use super::link;
 use super::place::{Spot, temporary_name};
 use crate::machine::Ids;
@@ -90,6 +91,7 @@ impl Writing {
         }
         fsync(file)?;
         self.rename()?;
+        unmark(file);
         sync_dir(&self.spot.dir)?;
         entry(self.asked.name().as_bytes(), file)
     }
@@ -120,6 +122,7 @@ impl Temporary {
         let name = temporary_name()?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = File::from(openat(dir, &name, flags, mode)?);
+        mark_in_use(&file);
         Ok(Self { name, file })
     }
 }

@@ -196,7 +196,7 @@ async fn a_caller_that_goes_leaves_nothing_behind() {
         call.ask(channel, get(), b"").await;
         assert!(matches!(call.answer(channel).await, Say::Answer(Answer::File(_))));
     }
-    let quota = call.supervisor.quotas.inside();
+    let quota = call.supervisor.quotas.root();
     let Call { reader, writer, served, .. } = call;
     drop((reader, writer));
     let ended = timeout(Duration::from_secs(10), served).await;

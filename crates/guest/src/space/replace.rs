@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::afterwards::Replaced;
 use super::place::{Place, There};
 use super::{Tried, Work};
-use crate::files::{read_dir, rename_new, reopen, temporary_name};
+use crate::files::{mark_in_use, read_dir, rename_new, reopen, temporary_name, unmark};
 use crate::wire::space::{Item, TroubleCode};
 
 /// A file under a name that nobody sees. It goes when this is dropped, unless it got its own.
@@ -24,6 +24,7 @@ impl<'a> Fresh<'a> {
         let name = temporary_name()?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = File::from(openat(dir, &name, flags, Mode::RUSR | Mode::WUSR)?);
+        mark_in_use(&file);
         Ok(Self { dir, name, file })
     }
 }
@@ -54,6 +55,7 @@ impl Work<'_> {
             true => renameat(&place.dir, &fresh.name, &place.dir, place.name.as_slice())?,
             false => rename_new(&place.dir, fresh.name.as_bytes(), &place.name)?,
         }
+        unmark(&fresh.file);
         self.afterwards.add(Replaced { dir: read_dir(&place.dir).ok(), old, bytes });
         let file = fresh.file.try_clone()?;
         let stat = fstat(&file)?;

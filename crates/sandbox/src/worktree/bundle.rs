@@ -5,23 +5,17 @@
 
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::host::git::Peer;
 use coracle_runtime::host::process::{Finished, Stdin};
 use coracle_runtime::{Excerpt, GitRules, GitUrl};
 use tempfile::TempDir;
 
 use super::mirror::good;
-use super::source::beneath;
-use super::uncommitted::small;
 use super::{LONG, SOON, WorktreeManager, host, read};
 use crate::{Code, Failure, Result};
 
 /// Branches, tags, and what is checked out, as they are there.
 const REFSPECS: [&str; 3] = ["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*", "+HEAD:refs/coracle/head"];
-
-/// A list of directories with more objects is no longer.
-const MAX_ALTERNATES: u64 = 64 << 10;
 
 /// All branches and tags of a repository as a file, which goes with this.
 #[derive(Debug)]
@@ -48,7 +42,6 @@ impl WorktreeManager {
     /// # Errors
     /// `policy_denied` outside of what the person allows, `fetch_failed` for what is no repository or has no commit.
     pub async fn bundle_directory(&self, dir: &Path, looks: bool) -> Result<DirectoryBundle> {
-        beneath(dir, &self.settings.allow_roots)?;
         let config = self.config_of(dir)?;
         let repository = self.quarantine(None).await?;
         let (here, from) = (repository.path(), dir.display().to_string());
@@ -71,22 +64,12 @@ impl WorktreeManager {
         Ok(DirectoryBundle { repository, origin, uncommitted })
     }
 
-    /// The configuration of its repository, which lies where it may, with its objects.
+    /// The configuration of its repository, which lies where it may, with its objects and references.
     fn config_of(&self, dir: &Path) -> Result<PathBuf> {
-        let common = match self.place(dir)? {
-            Some(place) => place.common_dir,
-            // One without a work tree.
-            None => dir.to_owned(),
-        };
-        let Ok(objects) = HostPath::open(&common.join("objects")) else {
-            let message = format!("`{}` is no git repository", dir.display());
-            return Err(Failure::new(Code::FetchFailed, message));
-        };
-        beneath(objects.real(), &self.settings.allow_roots)?;
-        let more = small(&objects.real().join("info/alternates"), MAX_ALTERNATES).unwrap_or_default();
-        for line in more.lines().filter(|it| !it.is_empty()) {
-            let real = objects.real().join(line);
-            beneath(&real.canonicalize().unwrap_or(real), &self.settings.allow_roots)?;
+        let common = self.checked_repository(dir)?;
+        if common.join("shallow").symlink_metadata().is_ok() {
+            let failure = Failure::new(Code::FetchFailed, format!("`{}` is a shallow clone", dir.display()));
+            return Err(failure.hint("run `git fetch --unshallow` there, or clone it by its URL"));
         }
         Ok(common.join("config"))
     }

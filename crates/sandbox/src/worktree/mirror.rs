@@ -129,6 +129,9 @@ impl WorktreeManager {
     }
 
     async fn fetch_once(&self, source: &Source, dir: &Path) -> Result<()> {
+        if let Source::Dir(from) = source {
+            self.checked_repository(from)?;
+        }
         let url = source.text();
         let words =
             ["fetch", "--quiet", "--prune", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--", &url, REFSPEC];

@@ -18,6 +18,7 @@ mod diff;
 mod export;
 mod inside;
 mod leftover;
+mod links;
 mod list;
 mod log;
 mod look;

@@ -5,7 +5,7 @@ use coracle_lifecycle::{
     Found, Record, Role, Session, at_hand, find, guided_session, may_be_root, restart, session as plain_session,
 };
 use coracle_provision::UserAsk;
-use coracle_runtime::{Handle, Ids, Inside, Problem, Refused};
+use coracle_runtime::{Container, Handle, Ids, Inside, Problem, Refused};
 use serde::Serialize;
 
 use crate::config::CrossSession;
@@ -56,18 +56,18 @@ pub(crate) async fn reach_running(cx: &Context, handle: &Handle) -> Result<(Foun
         return Ok((with_user(found).await?, Vec::new()));
     }
     if !found.record.persistent || found.record.role == Role::Adopted {
-        let stopped = coracle_runtime::Error::NotRunning {
-            status: container.status,
-            exit_code: container.exit_code,
-            oom_killed: container.oom_killed,
-            output: None,
-        };
-        let name = found.record.name.as_str();
-        return Err(Failure::from(stopped).hint_stopped(name, container.oom_killed).known("container", name));
+        return Err(stopped(container, found.record.name.as_str()));
     }
     let (found, lost) = start_again(cx, found).await?;
     let restarted = Warning::new("restarted", "the container had stopped and was started again");
     Ok((found, [restarted].into_iter().chain(lost).collect()))
+}
+
+/// Why nothing runs in a container that has stopped.
+pub(crate) fn stopped(container: &Container, name: &str) -> Failure {
+    let Container { exit_code, oom_killed, .. } = *container;
+    let stopped = coracle_runtime::Error::NotRunning { status: container.status, exit_code, oom_killed, output: None };
+    Failure::from(stopped).hint_stopped(name, oom_killed).known("container", name)
 }
 
 /// Starts a container that stopped, gives its guest what the one before had, and runs again what it was made to run. Answers

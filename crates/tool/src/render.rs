@@ -112,7 +112,7 @@ fn stopped(name: &str, answer: &Value) -> String {
 
 /// The answer of `coracle audit log`.
 pub(crate) fn audit_log(answer: &Value) -> String {
-    audit::log(answer)
+    audit::log(answer, View::of_stdout())
 }
 
 /// The answer of `coracle audit verify`.

@@ -70,6 +70,7 @@ fn list(name: &str, schema: &Value, texts: &[&str]) -> Value {
     for text in texts {
         match serde_json::from_str(text) {
             Ok(Value::Array(more)) => items.extend(more),
+            Ok(object @ Value::Object(_)) => items.push(object),
             _ => items.push(shorthand::item(name, text).unwrap_or_else(|| scalar(&schema["items"], text))),
         }
     }

@@ -202,7 +202,7 @@ fn workspace(words: &[OsString]) -> Command {
         let command = it
             .aliases
             .iter()
-            .filter(|it| it.name == "file_path")
+            .filter(|it| it.name != "timeout_ms") // of another unit
             .fold(command, |command, it| command.mut_arg(it.of, |arg| arg.alias(word(it.name))));
         // As an agent calls it.
         if word(it.name) == it.name { command } else { command.alias(it.name) }

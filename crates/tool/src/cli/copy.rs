@@ -118,8 +118,12 @@ pub(super) async fn to_stdout(call: &OperationCall, cx: &Context, mut present: P
             present.clear();
             render::warnings(&answer);
             let written = io::copy(&mut file, &mut io::stdout().lock());
-            // A reader that went away has seen enough.
-            ExitCode::from(if written.is_ok() { 0 } else { 141 })
+            match written {
+                Ok(_) => ExitCode::SUCCESS,
+                // A reader that went away has seen enough.
+                Err(err) if err.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(141),
+                Err(err) => fails(present, &Failure::internal(format!("standard output cannot be written: {err}"))),
+            }
         }
     }
 }

@@ -116,13 +116,18 @@ impl<'a> Log<'a> {
 
     /// Shows all that is there; whoever follows gets what comes, until the job ends.
     async fn show(&mut self, follow: bool) -> Result<ExitCode, Stop> {
+        let mut end = None;
         loop {
             let page = self.ask("job_read", json!({ "offset": self.at, "limit": PAGE, "encoding": "base64" })).await?;
             let bytes = STANDARD.decode(page["data"].as_str().unwrap_or_default()).unwrap_or_default();
             print(&bytes)?;
             let before = self.at;
+            evicted(&page, before);
             self.at = page["next_offset"].as_u64().unwrap_or(before);
-            let all = page["total_bytes"].as_u64().is_none_or(|total| self.at >= total);
+            let total = page["total_bytes"].as_u64();
+            // What is printed meanwhile is for whoever follows, or a busy job would never let go.
+            let end = if follow { total } else { *end.get_or_insert(total) };
+            let all = end.is_none_or(|it| self.at >= it);
             let ended = page["running"] == false;
             if all && !follow {
                 return Ok(ExitCode::SUCCESS);
@@ -155,6 +160,14 @@ impl<'a> Log<'a> {
         let ended = self.ask("job_wait", wait.clone()).await?;
         render::job(&ended, true);
         Ok(ExitCode::from(job::status(&wait, &ended)))
+    }
+}
+
+/// Says what is no longer kept of the output from `asked` on.
+fn evicted(page: &Map<String, Value>, asked: u64) {
+    let begins = page.get("offset").and_then(Value::as_u64).unwrap_or(asked);
+    if begins > asked {
+        render::note(&format!("{} bytes before this are no longer kept", begins - asked));
     }
 }
 

@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::{Map, Value};
 
 use super::present::{NOT_RUN, Present};
-use super::{collect, consent, copy, job, stdin};
+use super::{collect, consent, copy, job, phrase, stdin};
 use crate::context::{Context, Options};
 use crate::failure::Failure;
 use crate::host::Host;
@@ -83,7 +83,7 @@ pub(super) fn flags(matches: &ArgMatches) -> Vec<&'static str> {
 
 /// A command that the terminal did not get to.
 pub(super) fn not_run(failure: &Failure) -> ExitCode {
-    render::complain(&failure.answer(None));
+    phrase::complain(failure);
     ExitCode::from(NOT_RUN)
 }
 
@@ -104,7 +104,10 @@ impl OperationCall {
         let cx = match opened {
             Ok(cx) => cx,
             Err(failure) if json => return super::finish(&failure.answer(Some(self.entry.name))),
-            Err(failure) => return present.end(&self.entry, call, &failure.answer(Some(self.entry.name))),
+            Err(failure) => {
+                let failure = phrase::to_person(failure);
+                return present.end(&self.entry, call, &failure.answer(Some(self.entry.name)));
+            }
         };
         if self.entry.name == "copy_out" && copy::is_stdout(&self.object) {
             return copy::to_stdout(&self, &cx, present).await;

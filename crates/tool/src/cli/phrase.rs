@@ -27,11 +27,16 @@ pub(super) fn settings_are_in(file: PathBuf) {
 
 /// A failure that no operation answered, as a person reads it.
 pub(super) fn complain(failure: &Failure) {
-    let settings = SETTINGS.get().cloned().unwrap_or_else(|| "the configuration".into());
-    let mut answer = failure.clone().told_to(&Reader::Person(settings)).answer(None);
+    let mut answer = to_person(failure.clone()).answer(None);
     let hint = spoken(text(&answer, "hint"), None);
     answer.insert("hint".into(), hint.into());
     render::complain(&answer);
+}
+
+/// The same failure in the words of a person.
+pub(super) fn to_person(failure: Failure) -> Failure {
+    let settings = SETTINGS.get().cloned().unwrap_or_else(|| "the configuration".into());
+    failure.told_to(&Reader::Person(settings))
 }
 
 /// The words at a prompt for an operation or a tool; nothing where the command line has none.
@@ -184,7 +189,7 @@ mod tests {
         };
         let message = "File already exists; use edit_file to modify existing content.";
         assert_snapshot!(told("write_file", "file_exists", message), @"File already exists; use `coracle workspace edit-file` to modify existing content. | change it with `coracle workspace edit-file`, or read it and write it with `--mode=overwrite`");
-        assert_snapshot!(told("write_file", "missing_field", "required: `content`"), @"required: `<CONTENT>` | usage: coracle workspace write-file [OPTIONS] <FILE_PATH> <CONTENT>");
+        assert_snapshot!(told("write_file", "missing_field", "required: `content`"), @"required: `<CONTENT>` | usage: coracle workspace write-file [OPTIONS] <PATH> <CONTENT>");
         assert_snapshot!(told("shell_execute", "invalid_command", "command must be an array of strings"), @"command must be an array of strings | the program and its words stand behind `--`: `coracle workspace shell-execute -- ls -l`");
     }
 

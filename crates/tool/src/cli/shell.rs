@@ -15,7 +15,7 @@ use crate::context::{Context, Options};
 use crate::failure::{Code, Failure};
 use crate::host::Host;
 use crate::ops;
-use crate::reach::{Act, shaped};
+use crate::reach::{Act, shaped, stopped};
 
 /// What is run on the terminal, and what the trail is told.
 #[derive(Debug, Default)]
@@ -120,6 +120,10 @@ impl Terminal {
                 .detail("rule", "root.exec")
                 .detail("setting", "security.allow_root")
                 .hint_setting("leave `--as-root` out", "security.allow_root"));
+        }
+        let container = found.present()?;
+        if !container.running() {
+            return Err(stopped(container, found.record.name.as_str()));
         }
         let workdir = self.workdir.as_deref().map(|it| found.record.workdir.join(it)).transpose()?;
         let ask = OnTerminal {

@@ -102,9 +102,10 @@ impl MessageScan {
         self.id.clone()
     }
 
-    /// It wants no answer: it is an answer itself, or news.
+    /// It wants no answer: it is an answer itself, or news. One that was cut may have had an `id` yet to come.
     pub(super) fn wants_none(&self) -> bool {
-        (self.has_outcome && !self.has_method) || (self.has_method && !self.has_id)
+        let is_whole = self.depth == 0 && !self.in_string && self.deepest > 0;
+        (self.has_outcome && !self.has_method) || (is_whole && self.has_method && !self.has_id)
     }
 }
 
@@ -154,6 +155,10 @@ mod tests {
     fn answers_and_news_want_no_answer() {
         for text in [r#"{"id":1,"result":{}}"#, r#"{"id":1,"error":{}}"#, r#"{"method":"notifications/x"}"#] {
             assert!(scan(text).wants_none(), "{text}");
+        }
+        let cut = r#"{"method":"tools/call","params":{"name":"x"},"jsonrpc":"2.0","id":2"#;
+        for end in 1..cut.len() {
+            assert!(!scan(&cut[..end]).wants_none(), "{}", &cut[..end]);
         }
         for text in ["", "x", "{}", r#"{"id":1}"#, r#"{"id":1,"method":"x"}"#, r#"{"id":null,"method":"x"}"#] {
             assert!(!scan(text).wants_none(), "{text}");

@@ -1,26 +1,34 @@
 //! The trail of what was done.
 
-use comfy_table::{Table, presets};
 use serde_json::Value;
 
 use super::amounts::{count, took};
+use super::table::{self, Column, View, fixed, flexible};
 use super::{list_of, text};
 
+const COLUMNS: &[Column] = &[
+    fixed("TIME"),
+    flexible("WHO").or_left_out(2),
+    flexible("OPERATION"),
+    flexible("CONTAINER"),
+    flexible("OUTCOME"),
+    fixed("TOOK").or_left_out(1),
+];
+
 /// The acts of `audit log`, oldest first.
-pub(super) fn log(answer: &Value) -> String {
+pub(super) fn log(answer: &Value, view: View) -> String {
     let acts = list_of(answer, "acts");
     if acts.is_empty() {
         return "nothing of the kind is in the trail".to_owned();
     }
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["TIME", "WHO", "OPERATION", "CONTAINER", "OUTCOME", "TOOK"]);
+    let mut rows = Vec::new();
     for act in acts {
         let who = format!("{}/{}", text(act, "by"), text(act, "session"));
         let took = act["duration_ms"].as_u64().map(took).unwrap_or_default();
         let row = [seconds(&text(act, "time")), who, operation(act), text(act, "container"), outcome(act), took];
-        table.add_row(row);
+        rows.push(row.to_vec());
     }
-    let mut lines: Vec<String> = table.lines().map(|it| it.trim().to_owned()).collect();
+    let mut lines = table::lines(COLUMNS, rows, view);
     let older = answer["older"].as_u64().unwrap_or(0);
     if older > 0 {
         lines.push(format!("{} left out; `-n` shows more", count(older, "older act is", "older acts are")));
@@ -43,7 +51,7 @@ fn operation(act: &Value) -> String {
 
 fn outcome(act: &Value) -> String {
     let (code, rule) = (text(act, "code"), text(act, "rule"));
-    let by_person = if act["allowed_by"] == "person" { " (allowed by the person)" } else { "" };
+    let by_person = if act["allowed_by"] == "person" { " (allowed at the command line)" } else { "" };
     let outcome = match (act["outcome"].as_str(), act["exit_code"].as_u64()) {
         (Some("done"), Some(exit)) if exit > 0 => format!("exit {exit}"),
         (Some("denied"), _) if !rule.is_empty() => format!("denied: {rule}"),
@@ -75,12 +83,12 @@ mod tests {
             act(json!({ "operation": "copy_in", "allowed_by": "person" })),
             act(json!({ "outcome": "unfinished", "duration_ms": null })),
         ];
-        assert_snapshot!(super::log(&json!({ "acts": acts, "older": 1 })), @r"
-        TIME                 WHO          OPERATION    CONTAINER  OUTCOME                       TOOK
-        2026-11-23 19:05:13  cli/default  create       web        done                          1.2 s
-        2026-11-23 19:05:13  cli/default  exec make …  web        exit 2                        1.2 s
-        2026-11-23 19:05:13  cli/default  copy_in      web        denied: copy.root             1.2 s
-        2026-11-23 19:05:13  cli/default  copy_in      web        done (allowed by the person)  1.2 s
+        assert_snapshot!(super::log(&json!({ "acts": acts, "older": 1 }), super::View::at("2026-11-23T20:00:00Z")), @r"
+        TIME                 WHO          OPERATION    CONTAINER  OUTCOME                             TOOK
+        2026-11-23 19:05:13  cli/default  create       web        done                                1.2 s
+        2026-11-23 19:05:13  cli/default  exec make …  web        exit 2                              1.2 s
+        2026-11-23 19:05:13  cli/default  copy_in      web        denied: copy.root                   1.2 s
+        2026-11-23 19:05:13  cli/default  copy_in      web        done (allowed at the command line)  1.2 s
         2026-11-23 19:05:13  cli/default  exec         web        unfinished
         1 older act is left out; `-n` shows more
         ");

@@ -41,9 +41,18 @@ struct Machine {
 
 pub(crate) fn run(words: &[String]) -> Result<()> {
     ensure!(words.is_empty(), "usage: cargo xtask guest");
+    build_programs(&[GUEST, WORKER])
+}
+
+/// The guest without the worker: for what starts no sandbox.
+pub(crate) fn build_guest() -> Result<()> {
+    build_programs(&[GUEST])
+}
+
+fn build_programs(programs: &[Program]) -> Result<()> {
     let machine = MACHINE.context("the guest is built on Linux, on x86_64 or aarch64")?;
     apt::ensure(&["gcc", "libc6-dev"])?; // the latter has the static C library
-    [GUEST, WORKER].iter().try_for_each(|it| make(it, &machine))
+    programs.iter().try_for_each(|it| make(it, &machine))
 }
 
 fn make(what: &Program, machine: &Machine) -> Result<()> {

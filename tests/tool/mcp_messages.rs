@@ -60,6 +60,11 @@ fn all_odd() -> Vec<Odd> {
         odd("never closed", "[".repeat(100_000), refused(-32600, Value::Null)),
         odd("no JSON", "create a container please", refused(-32700, Value::Null)),
         odd("cut off", r#"{"jsonrpc":"2.0","id":2,"method":"ping""#, refused(-32700, json!(2))),
+        odd(
+            "cut off before its id",
+            r#"{"method":"ping","params":{},"jsonrpc":"2.0","id":"#,
+            refused(-32700, Value::Null),
+        ),
         odd("no UTF-8", b"{\"id\":3,\"method\":\"\xff\"}", refused(-32700, json!(3))),
         odd("no method", r#"{"jsonrpc":"2.0","id":4,"params":{}}"#, refused(-32600, json!(4))),
         odd("a list", "[1,2]", refused(-32600, Value::Null)),

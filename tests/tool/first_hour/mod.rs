@@ -5,8 +5,8 @@
 //! that nobody asked for. `target/first-hour.md` has the table of what came out.
 
 mod containers;
-mod pending;
 mod sessions;
+mod shell;
 mod usage;
 
 use std::fmt::Write as _;
@@ -62,7 +62,7 @@ struct Row {
     fault: Option<String>,
 }
 
-const STEPS: &[&[Step]] = &[usage::FIRST, containers::STEPS, sessions::STEPS, usage::LAST];
+const STEPS: &[&[Step]] = &[usage::FIRST, containers::STEPS, sessions::STEPS, shell::STEPS, usage::LAST];
 
 #[tokio::test]
 async fn the_first_hour_of_a_newcomer_goes_well() {
@@ -78,14 +78,9 @@ async fn the_first_hour_of_a_newcomer_goes_well() {
             for step in STEPS.iter().copied().flatten() {
                 rows.push(typed(&scene, &newcomer, step).await);
             }
-            let mut later = Vec::new();
-            for step in pending::STEPS {
-                later.push(typed(&scene, &newcomer, step).await);
-            }
             scene.end(&newcomer).await;
             let engine = tool.case.engine();
-            let written = format!("\n## {engine}\n\n{}\n### Not held yet\n\n{}", told(&rows), told(&later));
-            table.lock().unwrap().push_str(&written);
+            table.lock().unwrap().push_str(&format!("\n## {engine}\n\n{}", told(&rows)));
             std::fs::write(
                 Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("first-hour.md"),
                 table.lock().unwrap().as_str(),

@@ -120,8 +120,12 @@ pub(super) fn is_shown(expected: &str, printed: &str) -> bool {
     if let Some(kind) = expected.strip_prefix("{\"type\":").and_then(|it| it.split([',', '}']).next()) {
         return printed.contains(&format!("\"type\":{kind}"));
     }
-    let varies =
-        |word: &String| word.contains('…') || word.chars().any(|it| it.is_ascii_digit()) || word.contains(['/', ':']);
+    let varies = |word: &String| {
+        word.contains('…')
+            || word.chars().any(|it| it.is_ascii_digit())
+            || word.contains('/')
+            || word.trim_end_matches(':').contains(':')
+    };
     let fixed: Vec<String> = words(expected).into_iter().take_while(|it| !varies(it)).take(2).collect();
     let mut lines = printed.lines().map(words);
     match fixed.is_empty() {
@@ -143,9 +147,14 @@ fn a_block_says_what_it_types_and_why_it_is_not_run() {
 #[test]
 fn what_differs_from_run_to_run_does_not_count() {
     let printed = "web is ready (3.1 s)\n  image    coracle-cache:x\n{\"type\":\"result\",\"content\":\"x\"}\n42\n";
-    for expected in
-        ["web is ready (1.6 s)", "✓ image x", "  image  other:y", "{\"type\":\"result\",\"number\":7}", "…", "41"]
-    {
+    for expected in [
+        "web is ready (1.6 s)",
+        "✓ image coracle-cache:y",
+        "  image  other:y",
+        "{\"type\":\"result\",\"number\":7}",
+        "…",
+        "41",
+    ] {
         assert!(is_shown(expected, printed), "{expected}");
     }
     for expected in ["api is ready (1.6 s)", "  saved x", "{\"type\":\"started\"}"] {

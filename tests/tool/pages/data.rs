@@ -49,6 +49,8 @@ async fn each_json_of_the_pages_is_what_it_is_said_to_be() {
                 serves(tool, &block, &value["mcpServers"]["coracle"]).await;
             } else if value.get("success").is_some() {
                 is_an_answer(tool, &block, &value).await;
+            } else if value.get("operation").is_some() {
+                is_a_call(tool, &block, value).await;
             } else if value.get("remoteUser").is_some() {
                 assert_eq!(value, super::editor::ours(), "{}", block.at());
             } else {
@@ -78,6 +80,15 @@ async fn serves(tool: &Tool<'_>, block: &Block, settings: &Value) {
     let output = server.wait_with_output().await.unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
     assert!(printed.contains("serverInfo"), "{}: {printed}", block.at());
+}
+
+/// Each field is one of the operation's, with a value that it takes; what a policy says of it is another matter.
+async fn is_a_call(tool: &Tool<'_>, block: &Block, call: Value) {
+    let wrong =
+        ["unknown_operation", "unknown_field", "missing_field", "invalid_input", "invalid_name", "conflicting_fields"];
+    let answer = tool.call(call).await;
+    let code = answer["code"].as_str().unwrap_or_default();
+    assert!(!wrong.contains(&code), "{}: {answer:#}", block.at());
 }
 
 /// An answer has the fields that a page shows, of the same kinds.

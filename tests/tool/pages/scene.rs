@@ -31,7 +31,7 @@ impl Scene {
         let port = self.server.port();
         let config = format!(
             "default_image = \"{IMAGE}\"\n{}[images]\ngit_allow_private = true\n\
-             [workspace]\nimage = \"{IMAGE}\"\nallow_roots = [\"~/data\"]\n\
+             [workspace]\nimage = \"{IMAGE}\"\nallow_roots = [\"~/data\", \"~/src\"]\n\
              [[workspace.mounts]]\nhost_path = \"project\"\n\
              [run_code]\nimage = \"{SNIPPETS}\"\n[worker]\nmodel = \"gpt-5\"\n\
              [sandbox.git]\nhosts = [\"http://127.0.0.1:{port}\"]\nrepos = [\"127.0.0.1:{port}/*\"]\n\
@@ -59,7 +59,19 @@ impl Scene {
         ] {
             newcomer.has(path, &text);
         }
+        newcomer.has("data/report.csv", "1\n");
         newcomer.tool.at_home("data/set.csv", "1\n");
+        newcomer.tool.at_home("elsewhere.txt", "1\n");
+        for dir in [newcomer.tool.work().join("mine"), newcomer.tool.home().join("src/lib")] {
+            std::fs::create_dir_all(&dir).unwrap();
+            git(&dir, &["init", "--quiet"], "").await;
+            git(
+                &dir,
+                &["-c", "user.name=A", "-c", "user.email=a@b", "commit", "--quiet", "--allow-empty", "-m", "x"],
+                "",
+            )
+            .await;
+        }
     }
 
     /// What has to be done before the so manieth block of a page, which begins in the middle of things.
@@ -72,6 +84,9 @@ impl Scene {
                 "coracle exec web 'git init -q app && cd app && echo 1 > a'",
                 "coracle create --name web2 --mount-cwd=false",
             ],
+            ("docs/sandboxes.md", 1) => {
+                &["git clone -q https://github.com/OWNER/NAME.git NAME # as a worktree's source"]
+            }
             ("docs/sandboxes.md", 2) => {
                 &["coracle worktree create https://github.com/OWNER/NAME.git --workflow issue-1"]
             }
@@ -138,7 +153,7 @@ impl Scene {
     async fn database(&self, newcomer: &Newcomer<'_>) -> Option<String> {
         let status = json(newcomer, "coracle status web --json").await;
         let db = status["compose_services"].as_array()?.iter().find(|it| it["service"] == "db")?.clone();
-        Some(db["container"].as_str()?.to_owned())
+        Some(db["name"].as_str()?.to_owned())
     }
 
     /// How the key of the first sandbox begins.
@@ -155,7 +170,7 @@ impl Scene {
 }
 
 async fn json(newcomer: &Newcomer<'_>, line: &str) -> Value {
-    serde_json::from_str(&newcomer.types(line).await.text).unwrap_or_default()
+    serde_json::from_str(&newcomer.types(&format!("{line} 2>/dev/null")).await.text).unwrap_or_default()
 }
 
 fn free_port() -> u16 {

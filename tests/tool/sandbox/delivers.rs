@@ -15,7 +15,7 @@ fn changes() -> [crate::servers::model::Turn; 2] {
 #[tokio::test]
 async fn what_an_agent_does_not_commit_is_committed_as_the_person_and_pushed() {
     with_bench("", async |bench| {
-        let config = "[user]\n\tname = Ann \"O\" Neil\n\temail = ann@example.com\n";
+        let config = "[user]\n\tname = Ann \\\"O\\\" Neil\n\temail = ann@example.com\n";
         std::fs::write(bench.tool.home().join(".gitconfig"), config).unwrap();
         let id = bench.id("delivers");
         bench.created(&id).await;

@@ -60,6 +60,7 @@ impl Scene {
             newcomer.has(path, &text);
         }
         newcomer.has("data/report.csv", "1\n");
+        newcomer.tool.at_home(".gitconfig", "[user]\n\tname = Kim\n\temail = kim@example.org\n");
         newcomer.tool.at_home("data/set.csv", "1\n");
         newcomer.tool.at_home("elsewhere.txt", "1\n");
         for dir in [newcomer.tool.work().join("mine"), newcomer.tool.home().join("src/lib")] {

@@ -270,11 +270,22 @@ fn a_file_that_is_being_written_is_not_seen_and_what_an_earlier_guest_left_goes_
     };
     let writing = w.files.put(&w.ids, &at("/d/new"), how(None, false, true)).unwrap();
     assert_eq!((names(&w.files), w.temporaries()), (vec!["sub".to_owned(), "up".to_owned()], 1));
-    // A guest that is killed drops nothing.
-    std::mem::forget(writing);
-    let mut next = Files::open(&w.path("")).unwrap();
-    // It begins much later.
-    next.leftovers.since = i128::MAX;
-    next.put(&w.ids, &at("/d/other"), how(None, false, true)).unwrap().commit().unwrap();
-    assert_eq!((names(&next), w.temporaries()), (vec!["other".to_owned(), "sub".to_owned(), "up".to_owned()], 0));
+    let much_later = || {
+        let mut files = Files::open(&w.path("")).unwrap();
+        files.leftovers.since = i128::MAX;
+        files
+    };
+    let put = |files: &Files, path: &str| {
+        files.put(&w.ids, &at(path), how(None, false, true)).unwrap().commit().unwrap();
+        w.temporaries()
+    };
+    assert_eq!(put(&much_later(), "/d/other"), 1, "another guest is writing it");
+    let name = fs::read_dir(w.path("d")).unwrap().map(|it| it.unwrap().file_name());
+    let name = name.filter(|it| it.as_encoded_bytes().starts_with(b".coracle-")).max().unwrap();
+    drop(writing);
+    // What a guest leaves that is killed.
+    fs::write(w.path("d").join(name), "half").unwrap();
+    let next = much_later();
+    assert_eq!(put(&next, "/d/third"), 0);
+    assert_eq!(names(&next), ["other", "sub", "third", "up"]);
 }

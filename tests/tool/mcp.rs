@@ -29,6 +29,13 @@ impl Client {
         it
     }
 
+    /// Closes the connection, and waits until the server has removed what the session had.
+    pub(super) async fn end(self) {
+        let Self { mut child, stdin, .. } = self;
+        drop(stdin);
+        tokio::time::timeout(Duration::from_secs(60), child.wait()).await.expect("the server ends").unwrap();
+    }
+
     pub(super) async fn send(&mut self, message: Value) {
         self.stdin.write_all(format!("{message}\n").as_bytes()).await.unwrap();
     }

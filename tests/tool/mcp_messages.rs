@@ -161,6 +161,7 @@ async fn a_file_that_is_larger_than_a_message_comes_in_parts() {
             let found = client.result("ls", &json!({})).await;
             let size = &found["structuredContent"]["value"][0]["size_bytes"];
             assert_eq!(*size, 3 * part.len(), "{found:#}");
+            client.end().await;
         })
         .await;
 }

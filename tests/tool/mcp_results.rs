@@ -67,6 +67,7 @@ async fn a_command_that_ran_is_no_error_whichever_tool_ran_it() {
             let result = client.result(tool, &call).await;
             assert_eq!(result["isError"], is_error, "{call}: {result:#}");
         }
+        client.end().await;
     })
     .await;
 }
@@ -95,6 +96,7 @@ async fn long_output_of_a_snippet_is_told_with_its_end_and_how_the_rest_is_read(
             let page = client.result("shell_output", &json!({ "output_id": id.trim(), "offset": -11 })).await;
             assert_eq!(page["structuredContent"]["value"]["data"], last, "{tool}: {page:#}");
         }
+        client.end().await;
     })
     .await;
 }

@@ -133,7 +133,7 @@ impl Scene {
     /// Ends what a person would leave for later.
     pub(in crate::tool) async fn end(&self, newcomer: &Newcomer<'_>) {
         for line in [
-            "coracle sandbox remove --all --discard",
+            "coracle sandbox remove --all",
             "coracle workspace end",
             "coracle --session agent-1 workspace end",
             "coracle destroy-all --confirm",

@@ -74,7 +74,7 @@ impl Outbox {
             Err(fault) => return self.say_result(Err(fault)).await,
         };
         // A caller that gives no room for it makes it wait here.
-        // A short answer is within what the channel holds already: whoever changed something hears that it is done.
+        // A short answer is within what the channel reserved already, so a caller that changed something gets its answer.
         let held = (content.len() > PIECE).then(|| self.quota.reserve(content.len()));
         if matches!(held, Some(None)) {
             return self.say_result(Err(busy())).await;

@@ -66,7 +66,7 @@ pub(crate) fn mark_in_use(file: impl AsFd) {
     let _ = flock(file, FlockOperation::NonBlockingLockExclusive);
 }
 
-/// Takes that mark off a file that has its name: whoever locks it next is a program of the user's.
+/// Takes that mark off a file that has its name, so that programs of the user can lock it.
 pub(crate) fn unmark(file: impl AsFd) {
     let _ = flock(file, FlockOperation::Unlock);
 }

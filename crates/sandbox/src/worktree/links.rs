@@ -3,7 +3,6 @@
 //! Git follows links in references and objects. A container that can write in a directory can place one there, so that a
 //! clone by the host would bring another repository of the person's.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::host::fs::HostPath;
@@ -56,7 +55,7 @@ fn lies_in_place(common: &Path, roots: &[PathBuf]) -> Result<()> {
     let mut left = MAX_ENTRIES;
     let repository = tree(common)?;
     for name in READ {
-        check(&repository, (OsStr::new(name), &common.join(name)), &mut left, MAX_DEPTH)?;
+        check(&repository, &common.join(name), &mut left, MAX_DEPTH)?;
     }
     let mut dirs = vec![common.join("objects")];
     let mut at = 0;
@@ -68,7 +67,7 @@ fn lies_in_place(common: &Path, roots: &[PathBuf]) -> Result<()> {
         beneath(objects.real(), roots)?;
         let tree = tree(objects.real())?;
         for (name, _) in tree.entries().map_err(|_| no_repository(common))? {
-            check(&tree, (&name, &objects.real().join(&name)), &mut left, MAX_DEPTH)?;
+            check(&tree, &objects.real().join(name), &mut left, MAX_DEPTH)?;
         }
         dirs.extend(alternates(objects.real())?);
         at += 1;
@@ -94,8 +93,9 @@ fn tree(dir: &Path) -> Result<Tree> {
     HostPath::open(dir).ok().and_then(|it| Tree::of(&it).ok()).ok_or_else(|| no_repository(dir))
 }
 
-/// A file, or a directory with nothing else below it.
-fn check(above: &Tree, (name, path): (&OsStr, &Path), left: &mut usize, depth: usize) -> Result<()> {
+/// Checks that a path, whose last part lies in `above`, is a file, or a directory with nothing else below it.
+fn check(above: &Tree, path: &Path, left: &mut usize, depth: usize) -> Result<()> {
+    let name = path.file_name().unwrap_or_default();
     let unreadable = |_| refused(path, "cannot be looked at");
     *left = left.checked_sub(1).ok_or_else(|| refused(path, "is one file too many to be looked at"))?;
     match above.look(name).map_err(unreadable)? {
@@ -104,7 +104,7 @@ fn check(above: &Tree, (name, path): (&OsStr, &Path), left: &mut usize, depth: u
         Some(Node::Dir) => {
             let here = above.enter(name).map_err(unreadable)?;
             let entries = here.entries().map_err(unreadable)?;
-            entries.iter().try_for_each(|it| check(&here, (&it.0, &path.join(&it.0)), left, depth - 1))
+            entries.iter().try_for_each(|(name, _)| check(&here, &path.join(name), left, depth - 1))
         }
         Some(_) => Err(refused(path, "is a link, and leads elsewhere")),
     }

@@ -71,8 +71,9 @@ async fn no_message_names_a_type_of_the_program() {
         let mut refused = 0;
         for listed in listed.as_array().unwrap() {
             let (name, schema) = (listed["name"].as_str().unwrap(), &listed["inputSchema"]);
-            for (field, described) in schema["properties"].as_object().unwrap() {
-                for value in wrong() {
+            for (at, (field, described)) in schema["properties"].as_object().unwrap().iter().enumerate() {
+                // A third for each field, and all of them for three: a call takes its time.
+                for value in wrong().into_iter().skip(at % 3).step_by(3) {
                     let mut call = required(schema);
                     if name == "containers" {
                         let Some(operation) = holder(described) else { continue };

@@ -1,5 +1,6 @@
 //! Questions that have one answer.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -115,7 +116,7 @@ fn page(job: &Arc<Job>, read: &Read) -> Answered {
     let running = !job.ended();
     Ok(job.log(|log| {
         let (offset, bytes) = log.read(read.part, log.resolve(read.part, read.from), limit);
-        let page = place_of(log, read.part, (offset, &bytes), running);
+        let page = page_of(log, read.part, offset..offset + bytes.len() as u64, running);
         (Say::Answer(Answer::Page(page)), bytes)
     }))
 }
@@ -125,13 +126,12 @@ fn tail(job: &Arc<Job>, last: LastLines) -> (Page, Vec<u8>) {
     let running = !job.ended();
     job.log(|log| {
         let (offset, bytes) = log.tail(last.lines, limit);
-        (place_of(log, Part::All, (offset, &bytes), running), bytes)
+        (page_of(log, Part::All, offset..offset + bytes.len() as u64, running), bytes)
     })
 }
 
-fn place_of(log: &Log, part: Part, (offset, bytes): (u64, &[u8]), running: bool) -> Page {
-    let next = offset + bytes.len() as u64;
-    Page { offset, next, first: log.first(part), total: log.total(part), running }
+fn page_of(log: &Log, part: Part, range: Range<u64>, running: bool) -> Page {
+    Page { offset: range.start, next: range.end, first: log.first(part), total: log.total(part), running }
 }
 
 async fn waited(job: Arc<Job>, ask: Wait) -> Answered {

@@ -112,7 +112,7 @@ pub(crate) fn busy() -> Fault {
     )
 }
 
-/// Waits until whoever opened a channel leaves it.
+/// Waits until the caller leaves the channel.
 pub(crate) async fn left(inbox: &mut Inbox) -> Fault {
     while let Some(frame) = inbox.recv().await {
         if matches!(frame, Frame { head: Ask::Leave, .. }) {

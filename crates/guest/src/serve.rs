@@ -75,7 +75,7 @@ pub(crate) async fn serve_caller(
     let talk = Connection { supervisor, caller, says: says.clone(), quota, channels, waiting, unknown: 0, highest: 0 };
     let heard = talk.listen(&mut from).await;
     match &heard {
-        // What is still to be said is written, unless nobody takes it.
+        // Answers that wait are still written, unless the peer has gone.
         Ok(()) => {
             drop(says);
             let _ = writing.await;

@@ -22,7 +22,7 @@ pub const NEEDS_ENGINE: &str = "needs a container engine";
 ///
 /// # Panics
 ///
-/// When the note cannot be written: a skip that nobody counts is a failure.
+/// When the note cannot be written: a skip that is not counted is a failure.
 #[expect(clippy::print_stderr, reason = "the runner shows it beside the test")]
 pub fn skip(reason: &str) {
     eprintln!("skipped: {reason}");

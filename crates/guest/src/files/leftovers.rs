@@ -18,7 +18,7 @@ const MAX_ENTRIES: usize = 10_000;
 /// Directories that are remembered as cleared.
 const MAX_CLEARED: usize = 4096;
 
-/// Files under a temporary name that nobody will finish.
+/// Temporary files of guests that were killed before they finished them.
 #[derive(Debug)]
 pub(super) struct Leftovers {
     /// Nanoseconds since 1970. What is older was not begun by this guest.

@@ -186,7 +186,7 @@ fn mount(fd: BorrowedFd<'_>) -> io::Result<(u64, String)> {
     Ok((fstat(fd)?.st_dev, id))
 }
 
-/// A name that nobody else chooses, and that [nobody sees](is_temporary).
+/// A random name, which listings [leave out](is_temporary).
 pub(crate) fn temporary_name() -> io::Result<String> {
     let mut random = [0; 8];
     getrandom::fill(&mut random).map_err(|_| Errno::IO)?;

@@ -22,7 +22,7 @@ impl CliRuntime {
                 let tar = unpacked(tar)?;
                 let words = args::import(self.dialect, &tag, &env, &labels);
                 let ended = self.client.feed("import", words, Stdin::File(tar), deadline::IMPORT).await?;
-                // By its id: somebody else of this engine may have given the name to another image by now.
+                // By its id: another user of this engine may have given the name to another image by now.
                 self.find_images(&[read::committed(&ended.stdout.bytes())?.to_string()]).await
             }
             ImageAct::Commit { container, tag, labels, config } => {

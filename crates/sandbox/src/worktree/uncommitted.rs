@@ -45,7 +45,7 @@ struct Look {
 }
 
 /// Where a checkout keeps what git needs.
-pub(super) struct Place {
+pub(super) struct RepositoryDirs {
     git_dir: PathBuf,
     pub(super) common_dir: PathBuf,
 }
@@ -113,7 +113,7 @@ impl WorktreeManager {
         }
     }
 
-    pub(super) fn place(&self, dir: &Path) -> Result<Option<Place>> {
+    pub(super) fn place(&self, dir: &Path) -> Result<Option<RepositoryDirs>> {
         let dot_git = dir.join(".git");
         let Ok(held) = HostPath::open(&dot_git) else { return Ok(None) };
         let git_dir = if held.is_dir() {
@@ -131,10 +131,16 @@ impl WorktreeManager {
         for place in [git_dir.as_path(), common.real()] {
             beneath(place, &self.settings.allow_roots)?;
         }
-        Ok(Some(Place { git_dir, common_dir: common.real().to_owned() }))
+        Ok(Some(RepositoryDirs { git_dir, common_dir: common.real().to_owned() }))
     }
 
-    async fn look(&self, dir: &Path, place: &Place, (mirror, head): (&Path, &str), persons: &str) -> Result<Look> {
+    async fn look(
+        &self,
+        dir: &Path,
+        place: &RepositoryDirs,
+        (mirror, head): (&Path, &str),
+        persons: &str,
+    ) -> Result<Look> {
         let repository = self.quarantine(None).await?;
         let objects = [mirror.join("objects"), place.common_dir.join("objects")];
         let lines: String = objects.iter().map(|it| format!("{}\n", it.display())).collect();

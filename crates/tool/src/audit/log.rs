@@ -30,7 +30,7 @@ pub(crate) struct Acts {
 }
 
 impl Acts {
-    /// Reads all files, oldest first, while nobody writes. Whether the trail is whole is for
+    /// Reads all files, oldest first, under the writers' lock. Whether the trail is whole is for
     /// [`verify`](super::verify) to say: a line that is none of ours is skipped.
     pub(crate) fn read(dir: &Path, filter: &LogFilter) -> io::Result<Self> {
         let lock = private().write(true).open(dir.join("lock"))?;

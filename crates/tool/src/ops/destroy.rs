@@ -158,7 +158,7 @@ pub(crate) fn to_review(review: &Review) -> Option<Warning> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use coracle_runtime::fake::LOCAL_IMAGE;
     use coracle_runtime::{FakeRuntime, ImageAct, ImageRef, NetworkOn, admit};
     use serde_json::{Value, json};
@@ -166,10 +166,8 @@ mod tests {
     use super::*;
     use crate::op::{Input, answer};
 
-    #[tokio::test]
-    async fn an_agent_that_forces_the_end_of_an_adopted_container_is_told_that_it_stays() {
-        let (dir, fake) = (tempfile::tempdir().unwrap(), FakeRuntime::new());
-        let cx = Context::for_tests(dir.path()).with_fake(fake.clone());
+    /// A container that runs and was adopted.
+    pub(in crate::ops) async fn adopted(cx: &Context, fake: &FakeRuntime) -> Handle {
         let image = ImageRef::parse(LOCAL_IMAGE).unwrap();
         let found = fake.image(ImageAct::Find(vec![image.clone()])).await.unwrap();
         let spec = crate::resolve::bare(ContainerName::parse("theirs").unwrap(), image);
@@ -177,7 +175,15 @@ mod tests {
         let id = fake.create(&spec).await.unwrap();
         fake.start(&id).await.unwrap();
         let handle = Handle::parse("theirs").unwrap();
-        coracle_lifecycle::adopt(&cx, &cx.store().unwrap(), &handle, cx.session.as_str()).await.unwrap();
+        coracle_lifecycle::adopt(cx, &cx.store().unwrap(), &handle, cx.session.as_str()).await.unwrap();
+        handle
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_forces_the_end_of_an_adopted_container_is_told_that_it_stays() {
+        let (dir, fake) = (tempfile::tempdir().unwrap(), FakeRuntime::new());
+        let cx = Context::for_tests(dir.path()).with_fake(fake.clone());
+        let handle = adopted(&cx, &fake).await;
         let Value::Object(call) = json!({ "operation": "destroy", "container": "theirs", "force": true }) else {
             panic!()
         };

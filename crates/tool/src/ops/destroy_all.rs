@@ -168,27 +168,18 @@ fn of(name: &str, review: &Review) -> Option<Warning> {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::fake::LOCAL_IMAGE;
-    use coracle_runtime::{
-        ContainerName, ContainerRuntime as _, FakeRuntime, Handle, ImageAct, ImageRef, NetworkOn, admit,
-    };
+    use coracle_runtime::{ContainerRuntime as _, FakeRuntime};
     use serde_json::{Value, json};
 
     use super::*;
     use crate::op::{Input, answer};
+    use crate::ops::destroy::tests::adopted;
 
     #[tokio::test]
     async fn what_was_adopted_is_forgotten_and_not_counted() {
         let (dir, fake) = (tempfile::tempdir().unwrap(), FakeRuntime::new());
         let cx = Context::for_tests(dir.path()).with_fake(fake.clone());
-        let image = ImageRef::parse(LOCAL_IMAGE).unwrap();
-        let found = fake.image(ImageAct::Find(vec![image.clone()])).await.unwrap();
-        let spec = crate::resolve::bare(ContainerName::parse("theirs").unwrap(), image);
-        let spec = admit(spec, &cx.policy().unwrap()).unwrap().on(found[0].id.clone(), NetworkOn::EngineDefault);
-        let id = fake.create(&spec).await.unwrap();
-        fake.start(&id).await.unwrap();
-        let handle = Handle::parse("theirs").unwrap();
-        coracle_lifecycle::adopt(&cx, &cx.store().unwrap(), &handle, cx.session.as_str()).await.unwrap();
+        let handle = adopted(&cx, &fake).await;
         let call = json!({ "operation": "destroy_all", "confirm": true, "include_persistent": true });
         let Value::Object(call) = call else { panic!("a call is an object") };
         let all = Value::Object(answer(crate::ops::ALL, &cx, Input::Object(call)).await);

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
-use coracle_runtime::cli::{CliRuntime, Dialect, EngineSettings};
+use coracle_runtime::cli::{ApiUse, CliRuntime, Dialect, EngineSettings};
 use coracle_runtime::{
     ContainerName, ContainerRuntime, CreateSpec, EngineKind, FakeRuntime, ImageAct, ImageId, ImageRef, LabelFilter,
     NetworkAct, NetworkName, VolumeAct, random_hex,
@@ -255,6 +255,7 @@ fn settings(config: &Path) -> EngineSettings {
         home: PathBuf::from(variable("HOME").unwrap_or("/root".into())),
         runtime_dir: variable("XDG_RUNTIME_DIR").map(PathBuf::from),
         temp_dir: std::env::temp_dir(),
+        api: ApiUse::Auto,
     }
 }
 

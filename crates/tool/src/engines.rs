@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coracle_runtime::cli::detect::detect;
-use coracle_runtime::cli::{Dialect, EngineSettings};
+use coracle_runtime::cli::{ApiUse, Dialect, EngineSettings};
 use coracle_runtime::{CliRuntime, ContainerRuntime, EngineInfo, EngineKind, Error, FakeRuntime};
 use serde_json::json;
 use tokio::sync::OnceCell;
 
-use crate::config::{Config, Engine};
+use crate::config::{Config, Engine, EngineApi};
 use crate::failure::{Code, Failure};
 use crate::host::Host;
 use crate::state::StateDir;
@@ -177,6 +177,10 @@ fn settings(config: &Config, host: &Host, state: &StateDir) -> Result<EngineSett
         home: host.home.clone(),
         runtime_dir: host.runtime_dir.clone(),
         temp_dir: host.temp_dir.clone(),
+        api: match config.engine_api {
+            EngineApi::Auto => ApiUse::Auto,
+            EngineApi::Never => ApiUse::Never,
+        },
     })
 }
 

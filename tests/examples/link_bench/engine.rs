@@ -262,6 +262,7 @@ fn connect(dialect: Dialect, config: &TempDir) -> CliRuntime {
         home: std::env::var_os("HOME").unwrap_or("/root".into()).into(),
         runtime_dir: std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from),
         temp_dir: std::env::temp_dir(),
+        api: coracle_runtime::cli::ApiUse::Auto,
     };
     CliRuntime::connect(dialect, &settings).unwrap()
 }

@@ -86,8 +86,17 @@ pub(super) async fn ids_of(client: &Client, handle: &Handle) -> Result<Vec<Strin
     Ok(ids.filter(|it| it.eq_ignore_ascii_case(handle.as_str())).collect())
 }
 
-/// Inspects until the state is one that will stay.
-pub(super) async fn inspect(client: &Client, handle: &Handle) -> Result<Finished> {
+/// A container in a state that will stay.
+pub(super) async fn inspect(client: &Client, handle: &Handle) -> Result<Container> {
+    let ended = inspect_settled(client, handle).await?;
+    let missing = || Error::NoSuchContainer(handle.to_string());
+    if ended.ok() {
+        return read::container_of(super::Dialect::Apple, handle, &ended.stdout.bytes())?.ok_or_else(missing);
+    }
+    if ids_of(client, handle).await?.is_empty() { Err(missing()) } else { Err(client.failed("inspect", &ended)) }
+}
+
+async fn inspect_settled(client: &Client, handle: &Handle) -> Result<Finished> {
     let one = || client.run("inspect", args::inspect(super::Dialect::Apple, handle.as_str()), deadline::READ);
     let mut told = one().await?;
     for _ in 0..LOOKS {

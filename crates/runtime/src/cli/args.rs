@@ -107,10 +107,16 @@ pub(super) fn ids() -> Words {
 }
 
 pub(super) fn ids_of(handle: &Handle) -> Words {
+    let (name, value) = handle_filter(handle);
+    ids().flag("filter", format_args!("{name}={value}"))
+}
+
+/// Name and value of the filter that lists one container.
+pub(super) fn handle_filter(handle: &Handle) -> (&'static str, String) {
     match handle {
         // The filter is a regular expression; a dot is the only character of a name that means something in one.
-        Handle::Name(name) => ids().flag("filter", format_args!("name=^/?{}$", name.as_str().replace('.', "\\."))),
-        Handle::IdPrefix(digits) => ids().flag("filter", format_args!("id={digits}")),
+        Handle::Name(name) => ("name", format!("^/?{}$", name.as_str().replace('.', "\\."))),
+        Handle::IdPrefix(digits) => ("id", digits.clone()),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::host::process::{self, Finished, Invocation, Stdin, exit_of};
 use crate::{Error, Excerpt, Result};
 
 /// The largest answer that is read: an `inspect` of many containers.
-const ANSWER_BYTES: usize = 32 << 20;
+pub(super) const ANSWER_BYTES: usize = 32 << 20;
 
 #[derive(Clone, Debug)]
 pub(super) struct Client {

@@ -28,7 +28,7 @@ impl CliRuntime {
             _ => None,
         };
         if let Some(bridge) = bridge {
-            let found = self.find_networks(&[bridge.to_owned()]).await?.pop();
+            let found = self.lookup.find_networks(&[bridge.to_owned()]).await?.pop();
             if let Some(gateway) = found.and_then(|it| it.gateways.first().copied()) {
                 return Ok(Some(gateway));
             }

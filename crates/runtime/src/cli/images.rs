@@ -4,26 +4,25 @@ use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::time::Duration;
 
-use super::args::{self, Words};
+use super::args;
 use super::dialect::Dialect;
-use super::{CliRuntime, deadline, is_silent, read};
-use crate::host::process::{Finished, Stdin};
-use crate::{Error, Image, ImageAct, ImageRef, LabelFilter, Result};
-
-/// How often a list is asked for while images are removed.
-const LOOKS: usize = 5;
+use super::{CliRuntime, deadline, read};
+use crate::host::process::Stdin;
+use crate::{Error, Image, ImageAct, ImageRef, Result};
 
 impl CliRuntime {
     pub(super) async fn images(&self, act: ImageAct) -> Result<Vec<Image>> {
         match act {
-            ImageAct::Find(names) => self.find_images(&names.iter().map(ToString::to_string).collect::<Vec<_>>()).await,
+            ImageAct::Find(names) => {
+                self.lookup.find_images(&names.iter().map(ToString::to_string).collect::<Vec<_>>()).await
+            }
             ImageAct::Pull { image, deadline } => self.pull(image, deadline).await,
             ImageAct::Import { tar, tag, env, labels } => {
                 let tar = unpacked(tar)?;
                 let words = args::import(self.dialect, &tag, &env, &labels);
                 let ended = self.client.feed("import", words, Stdin::File(tar), deadline::IMPORT).await?;
                 // By its id: another user of this engine may have given the name to another image by now.
-                self.find_images(&[read::committed(&ended.stdout.bytes())?.to_string()]).await
+                self.lookup.find_images(&[read::committed(&ended.stdout.bytes())?.to_string()]).await
             }
             ImageAct::Commit { container, tag, labels, config } => {
                 let words = args::commit((self.dialect, self.facts), &container, tag.as_ref(), (&labels, &config));
@@ -31,7 +30,7 @@ impl CliRuntime {
                     Ok(ended) => read::committed(&ended.stdout.bytes())?,
                     Err(failure) => return Err(self.blame(&container, failure).await),
                 };
-                self.find_images(&[id.to_string()]).await
+                self.lookup.find_images(&[id.to_string()]).await
             }
             ImageAct::Build(build) => {
                 // The builder that asks nobody, and takes neither mounts nor privileges.
@@ -39,9 +38,9 @@ impl CliRuntime {
                 let env = if self.dialect == Dialect::Docker { vec![plain] } else { Vec::new() };
                 let invocation = self.client.carrying((args::build(self.dialect, self.facts, &build), env));
                 self.client.finish("build", &invocation, Stdin::Empty, build.deadline).await?;
-                self.find_images(&[build.tag.to_string()]).await
+                self.lookup.find_images(&[build.tag.to_string()]).await
             }
-            ImageAct::List(filter) => self.images_with(&filter).await,
+            ImageAct::List(filter) => self.lookup.list_images(&filter).await,
             ImageAct::Tag { image, tag } => {
                 let words = args::tag(&image, &tag);
                 self.client.ask("tag", words, deadline::READ).await?;
@@ -52,50 +51,9 @@ impl CliRuntime {
         }
     }
 
-    async fn find_images(&self, names: &[String]) -> Result<Vec<Image>> {
-        if names.is_empty() {
-            return Ok(Vec::new());
-        }
-        let look = || self.client.run("image inspect", args::on("image inspect", names), deadline::READ);
-        let tells_none = |it: &Finished| !it.ok() && is_silent(&it.stdout.bytes());
-        let mut ended = look().await?;
-        if self.dialect == Dialect::Podman && names.len() > 1 && tells_none(&ended) {
-            // It tells of none when one of them is removed just then. By now that one is missing, and the others are told.
-            ended = look().await?;
-        }
-        if tells_none(&ended) {
-            // No image of that name, or no engine: the engine's own list tells which. A name that no image has makes it short.
-            self.list_images(Words::verb("image ls --quiet --filter=reference=none")).await?;
-            return Ok(Vec::new());
-        }
-        read::images(&ended.stdout.bytes())
-    }
-
-    async fn images_with(&self, filter: &LabelFilter) -> Result<Vec<Image>> {
-        let words = args::with_labels(Words::verb("image ls --quiet --no-trunc"), filter);
-        let mut ids = read::ids(&self.list_images(words).await?.stdout.bytes());
-        ids.sort();
-        ids.dedup();
-        let mut found = self.find_images(&ids).await?;
-        // Podman gives images that carry any of the labels.
-        found.retain(|it| filter.admits(&it.labels));
-        Ok(found)
-    }
-
-    /// Podman fails to list images when one of them is removed meanwhile, by anybody: a read is worth another try.
-    async fn list_images(&self, words: Words) -> Result<Finished> {
-        for _ in 1..LOOKS {
-            match self.client.ask("image ls", words.clone(), deadline::READ).await {
-                Err(Error::Engine { .. }) => tokio::time::sleep(Duration::from_millis(50)).await,
-                other => return other,
-            }
-        }
-        self.client.ask("image ls", words, deadline::READ).await
-    }
-
     async fn pull(&self, image: ImageRef, within: Duration) -> Result<Vec<Image>> {
         match self.client.ask("pull", args::pull(self.dialect, &image), within).await {
-            Ok(_) => self.find_images(&[image.completed().to_string()]).await,
+            Ok(_) => self.lookup.find_images(&[image.completed().to_string()]).await,
             Err(Error::Engine { excerpt, .. }) => Err(Error::PullFailed { image, excerpt }),
             Err(other) => Err(other),
         }
@@ -105,7 +63,7 @@ impl CliRuntime {
     async fn remove_image(&self, image: &ImageRef) -> Result<()> {
         let removed = self.client.ask("image rm", args::on("image rm", [image.as_str()]), deadline::REMOVE).await;
         match removed {
-            Err(failure) if !self.find_images(&[image.to_string()]).await?.is_empty() => Err(failure),
+            Err(failure) if !self.lookup.find_images(&[image.to_string()]).await?.is_empty() => Err(failure),
             _ => Ok(()),
         }
     }
@@ -130,7 +88,7 @@ pub(super) fn unpacked(mut tar: File) -> Result<File> {
 mod tests {
     use super::super::scripted::podman;
     use super::*;
-    use crate::ContainerRuntime;
+    use crate::{ContainerRuntime, LabelFilter};
 
     #[tokio::test]
     async fn an_imported_image_is_that_one_whoever_has_its_name_by_now() {

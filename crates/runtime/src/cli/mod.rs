@@ -1,5 +1,6 @@
 //! Docker, Podman and Apple's `container` by their own programs: one implementation, and a dialect for what differs.
 
+mod api;
 mod apple;
 mod args;
 mod client;
@@ -11,6 +12,7 @@ mod exec;
 mod host_gateway;
 mod images;
 mod link;
+mod lookup;
 mod networks;
 mod read;
 #[cfg(test)]
@@ -19,6 +21,7 @@ mod stacks;
 
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -27,6 +30,7 @@ pub(crate) use self::args::apple::{LEAST_MEMORY, whole_cpus};
 use self::args::{Facts, Words};
 use self::client::Client;
 pub use self::dialect::Dialect;
+use self::lookup::EngineLookup;
 use crate::host::cgroup;
 use crate::host::process::Stdin;
 use crate::link::{Link, LinkSettings, SocketAt};
@@ -51,6 +55,20 @@ pub struct EngineSettings {
     pub runtime_dir: Option<PathBuf>,
     /// Temporary files of the engine's program go here.
     pub temp_dir: PathBuf,
+    /// Whether reads may go over the engine's API.
+    pub api: ApiUse,
+}
+
+/// How the engine is read. Acts are its program's in any case.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ApiUse {
+    /// Over the socket of the engine, where it answers; else by the program.
+    #[default]
+    Auto,
+    /// By the program.
+    Never,
+    /// Over this socket, which is that of the engine behind the program.
+    At(PathBuf),
 }
 
 /// An engine behind its program.
@@ -58,6 +76,7 @@ pub struct EngineSettings {
 pub struct CliRuntime {
     dialect: Dialect,
     client: Client,
+    lookup: Arc<EngineLookup>,
     facts: Facts,
 }
 
@@ -77,12 +96,6 @@ mod deadline {
     pub(super) const IMPORT: Duration = Duration::from_secs(600);
 }
 
-/// Inspect calls take many ids, and argument lists have an end.
-const INSPECT_AT_ONCE: usize = 100;
-
-/// As many are inspected in the time that one more program takes to start.
-const WORTH_TWO: usize = 32;
-
 impl CliRuntime {
     /// Finds the program and prepares its configuration. Asks the engine nothing.
     ///
@@ -100,9 +113,11 @@ impl CliRuntime {
         let user_network = ["slirp4netns", "pasta"].into_iter().find(|it| detect::find_program(it).is_ok());
         let pauses = !rootless || std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
         let bounds = (dialect == Dialect::Podman).then(|| conf::Machine::look().bounds()).flatten();
+        let lookup = Arc::new(EngineLookup::new(dialect, settings, client.clone()));
         Ok(Self {
             dialect,
             client,
+            lookup,
             facts: Facts { rootless, selinux, pauses, bounds, user_network, host_gateway: None },
         })
     }
@@ -115,42 +130,17 @@ impl CliRuntime {
         self.client.invocation(Words(words.into_iter().map(Into::into).collect()))
     }
 
-    /// The engines' programs ask for one after the other, so two of them take half as long over many.
-    async fn inspect_ids(&self, ids: &[String]) -> Result<Vec<Container>> {
-        let mut found = Vec::with_capacity(ids.len());
-        for some in ids.chunks(2 * INSPECT_AT_ONCE) {
-            let (one, other) = some.split_at(if some.len() > WORTH_TWO { some.len() / 2 } else { some.len() });
-            let (one, other) = tokio::try_join!(self.inspect_some(one), self.inspect_some(other))?;
-            found.extend(one.into_iter().chain(other));
+    /// Whether the engine answers and has this container. Exit codes and words of a failed act tell neither.
+    async fn exists(&self, handle: &Handle) -> Result<bool> {
+        match self.dialect {
+            Dialect::Docker | Dialect::Podman => self.lookup.container_exists(handle).await,
+            Dialect::Apple => Ok(!apple::ids_of(&self.client, handle).await?.is_empty()),
         }
-        Ok(found)
-    }
-
-    async fn inspect_some(&self, ids: &[String]) -> Result<Vec<Container>> {
-        if ids.is_empty() {
-            return Ok(Vec::new());
-        }
-        let ended = self.client.run("inspect", args::on("container inspect", ids), deadline::READ).await?;
-        // One that went away meanwhile makes the exit status 1; the others are there all the same.
-        read::containers(self.dialect, &ended.stdout.bytes())
-    }
-
-    /// Whether the engine answers and has this container. Exit codes and words of a failed call tell neither.
-    async fn ids_of(&self, handle: &Handle) -> Result<Vec<String>> {
-        if self.dialect == Dialect::Apple {
-            return apple::ids_of(&self.client, handle).await;
-        }
-        let ended = self.client.ask("ps", args::ids_of(handle), deadline::READ).await?;
-        Ok(read::ids(&ended.stdout.bytes()))
-    }
-
-    async fn exists(&self, id: &ContainerId) -> Result<bool> {
-        Ok(!self.ids_of(&id.into()).await?.is_empty())
     }
 
     /// The reason of a failed act on a container: it is gone, or what the engine said.
     async fn blame(&self, id: &ContainerId, failure: Error) -> Error {
-        match self.exists(id).await {
+        match self.exists(&id.into()).await {
             Ok(true) => failure,
             Ok(false) => Error::NoSuchContainer(id.to_string()),
             Err(unavailable) => unavailable,
@@ -168,9 +158,7 @@ impl CliRuntime {
         if self.dialect == Dialect::Apple {
             return None;
         }
-        let ended =
-            self.client.ask("inspect", args::on("container inspect", [id.as_str()]), deadline::READ).await.ok()?;
-        let ports = read::wanted_ports(&ended.stdout.bytes()).ok()?;
+        let ports = self.lookup.wanted_ports(id).await.ok()?;
         let taken = |it: &u16| std::net::TcpListener::bind(("127.0.0.1", *it)).is_err();
         ports.into_iter().find(taken)
     }
@@ -187,16 +175,10 @@ impl ContainerRuntime for CliRuntime {
     }
 
     async fn info(&self) -> Result<EngineInfo> {
-        let words = match self.dialect {
-            Dialect::Docker => "info --format={{json .}}",
-            Dialect::Podman => "info --format=json",
-            Dialect::Apple => return apple::info(&self.client).await,
-        };
-        let words = Words(words.splitn(2, ' ').map(Into::into).collect());
-        let ended = self.client.run("info", words, deadline::READ).await?;
-        let info = read::info(self.dialect, &ended.stdout.bytes(), (self.client.endpoint(), self.client.home()));
-        // `docker info` without a daemon exits 0 in some versions, with an answer that lacks the server's half.
-        let Ok(mut info) = info else { return Err(self.client.unavailable(&ended)) };
+        if self.dialect == Dialect::Apple {
+            return apple::info(&self.client).await;
+        }
+        let mut info = self.lookup.info().await?;
         info.compose_version = self.compose_version().await;
         Ok(info)
     }
@@ -218,11 +200,15 @@ impl ContainerRuntime for CliRuntime {
             Dialect::Apple => apple::create(&self.client, spec).await?,
         };
         match self.client.ask("create", words, deadline::MAKE).await {
-            Ok(ended) => read::created(self.dialect, &ended.stdout.bytes()),
+            Ok(ended) => {
+                let id = read::created(self.dialect, &ended.stdout.bytes())?;
+                self.lookup.note_created(&id);
+                Ok(id)
+            }
             Err(failure) => {
                 let name = spec.spec().name.clone();
-                let taken = !self.ids_of(&Handle::Name(name.clone())).await?.is_empty();
-                Err(if taken { Error::NameTaken(name) } else { failure })
+                let is_taken = self.exists(&Handle::Name(name.clone())).await?;
+                Err(if is_taken { Error::NameTaken(name) } else { failure })
             }
         }
     }
@@ -254,34 +240,17 @@ impl ContainerRuntime for CliRuntime {
     }
 
     async fn inspect(&self, handle: &Handle) -> Result<Container> {
-        let ended = match self.dialect {
-            Dialect::Docker | Dialect::Podman => {
-                self.client.run("inspect", args::inspect(self.dialect, handle.as_str()), deadline::READ).await?
-            }
-            Dialect::Apple => apple::inspect(&self.client, handle).await?,
-        };
-        if ended.ok() {
-            // Engines take a short name for the first digits of an id as well.
-            let named = |it: &Container| match handle {
-                Handle::Name(name) => it.name.eq_ignore_ascii_case(name.as_str()),
-                Handle::IdPrefix(_) => true,
-            };
-            let one = read::containers(self.dialect, &ended.stdout.bytes())?.into_iter().find(named);
-            return one.ok_or_else(|| Error::NoSuchContainer(handle.to_string()));
+        match self.dialect {
+            Dialect::Docker | Dialect::Podman => self.lookup.inspect_container(handle).await,
+            Dialect::Apple => apple::inspect(&self.client, handle).await,
         }
-        let ids = self.ids_of(handle).await?;
-        if ids.is_empty() {
-            return Err(Error::NoSuchContainer(handle.to_string()));
-        }
-        Err(self.client.failed("inspect", &ended))
     }
 
     async fn list(&self, filter: &LabelFilter) -> Result<Vec<Container>> {
-        if self.dialect == Dialect::Apple {
-            return apple::list(&self.client, filter).await;
+        match self.dialect {
+            Dialect::Docker | Dialect::Podman => self.lookup.list_containers(filter).await,
+            Dialect::Apple => apple::list(&self.client, filter).await,
         }
-        let ended = self.client.ask("ps", args::with_labels(args::ids(), filter), deadline::READ).await?;
-        self.inspect_ids(&read::ids(&ended.stdout.bytes())).await
     }
 
     async fn usage(&self, id: &ContainerId) -> Result<Option<Usage>> {
@@ -289,11 +258,10 @@ impl ContainerRuntime for CliRuntime {
             return apple::usage(&self.client, id).await;
         }
         let Some(pid) = self.inspect(&id.into()).await?.pid else { return Ok(None) };
-        let size = self.client.ask("inspect", args::sized(id), deadline::SIZE);
-        let (used, size) = tokio::join!(cgroup::used(pid, id.as_str()), size);
+        let (used, written) = tokio::join!(cgroup::used(pid, id.as_str()), self.lookup.written_bytes(id));
         let Some(used) = used else { return Ok(None) };
         // Counting takes the longer the more it wrote; the rest is worth telling all the same.
-        let disk_bytes = size.ok().and_then(|it| read::written_bytes(&it.stdout.bytes()).ok().flatten());
+        let disk_bytes = written.ok().flatten();
         let cgroup::Used { memory_bytes, pids, cpu_percent } = used;
         Ok(Some(Usage { memory_bytes, pids, cpu_percent, disk_bytes }))
     }
@@ -307,7 +275,7 @@ impl ContainerRuntime for CliRuntime {
         let now = read::ids(&removed.stdout.bytes()).iter().any(|it| it == id.as_str());
         match now {
             true if removed.ok() => Ok(Removed::Now),
-            _ if self.exists(id).await? => Err(self.client.failed("remove", &removed)),
+            _ if self.exists(&id.into()).await? => Err(self.client.failed("remove", &removed)),
             true => Ok(Removed::Now),
             false => Ok(Removed::AlreadyGone),
         }

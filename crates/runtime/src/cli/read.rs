@@ -7,19 +7,30 @@ mod info;
 mod network;
 mod stack;
 
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-pub(super) use self::container::{containers, wanted_ports, written_bytes};
+pub(super) use self::container::{container_of, containers, wanted_ports, written_bytes};
 pub(super) use self::image::images;
 pub(super) use self::info::info;
 pub(super) use self::network::networks;
-pub(super) use self::stack::{escaped, stack_model, volumes};
+pub(super) use self::stack::{escaped, listed_volumes, stack_model, volumes};
 use super::Dialect;
 use crate::{ContainerId, Error, ImageId, Result};
 
 /// Ids, one a line.
 pub(super) fn ids(output: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(output).split_whitespace().map(str::to_owned).collect()
+}
+
+/// Ids of a list that the API gave.
+pub(super) fn listed_ids(json: &[u8]) -> Result<Vec<String>> {
+    #[derive(Deserialize)]
+    struct Row {
+        #[serde(rename = "Id")]
+        id: String,
+    }
+    Ok(array::<Row>("list", json)?.into_iter().map(|it| it.id).collect())
 }
 
 /// The id that `create` printed last.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::args::{self, Words};
+use super::args;
 use super::compose::{file, named};
 use super::{CliRuntime, Dialect, apple, deadline, read};
 use crate::host::process::{Finished, Stdin};
@@ -84,40 +84,20 @@ impl Stacks for CliRuntime {
                 let words = args::create_volume(&name, &labels);
                 let made = self.client.ask("volume create", words, deadline::NETWORK).await;
                 // Podman fails for one that is there.
-                match (made, self.find_volumes(&[name.to_string()]).await?) {
+                match (made, self.lookup.find_volumes(&[name.to_string()]).await?) {
                     (Err(failure), found) if found.is_empty() => Err(failure),
                     (_, found) => Ok(found),
                 }
             }
-            VolumeAct::List(filter) => {
-                let words = args::with_labels(Words::verb("volume ls --quiet"), &filter);
-                let ended = self.client.ask("volume ls", words, deadline::READ).await?;
-                let mut found = self.find_volumes(&read::ids(&ended.stdout.bytes())).await?;
-                found.retain(|it| filter.admits(&it.labels));
-                Ok(found)
-            }
+            VolumeAct::List(filter) => self.lookup.list_volumes(&filter).await,
             VolumeAct::Remove(name) => {
                 let removed = self.client.ask("volume rm", args::on("volume rm", [&name]), deadline::REMOVE).await;
                 match removed {
-                    Err(failure) if !self.find_volumes(&[name]).await?.is_empty() => Err(failure),
+                    Err(failure) if !self.lookup.find_volumes(&[name]).await?.is_empty() => Err(failure),
                     _ => Ok(Vec::new()),
                 }
             }
         }
-    }
-}
-
-impl CliRuntime {
-    async fn find_volumes(&self, names: &[String]) -> Result<Vec<Volume>> {
-        if names.is_empty() {
-            return Ok(Vec::new());
-        }
-        let ended = self.client.run("volume inspect", args::on("volume inspect", names), deadline::READ).await?;
-        if !ended.ok() && super::is_silent(&ended.stdout.bytes()) {
-            self.client.ask("volume ls", Words::verb("volume ls --quiet"), deadline::READ).await?;
-            return Ok(Vec::new());
-        }
-        read::volumes(&ended.stdout.bytes())
     }
 }
 

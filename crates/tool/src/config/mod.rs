@@ -29,7 +29,7 @@ pub use self::sandbox::{
     BuildNetwork, DevcontainerFile, Egress, Git, GitMode, Profile as SandboxProfile, Provider, ProviderKind, Proxy,
     ProxyNetwork, ProxyTransport, Sandbox, SandboxNetwork, Worker, Worktree, WorktreeMode,
 };
-pub use self::words::{CrossSession, Engine, Fallback, Guest, Level, NetworkGrant, Preset, SnapshotSecrets};
+pub use self::words::{CrossSession, Engine, EngineApi, Fallback, Guest, Level, NetworkGrant, Preset, SnapshotSecrets};
 pub use self::workspace::{EnvKeyCase, PathCharset, Preload, RunCode, TimeoutAction, Workspace, WorkspaceMode};
 use crate::args::Seconds;
 
@@ -47,6 +47,8 @@ pub struct Config {
     pub engine_host: Option<String>,
     /// An engine that does not listen on a local socket may be used.
     pub allow_remote_engine: bool,
+    /// Whether the engine is read over its API.
+    pub engine_api: EngineApi,
     /// Whether containers get a guest.
     pub guest: Guest,
     /// First part of labels and names.
@@ -103,6 +105,7 @@ impl Default for Config {
             engine_path: None,
             engine_host: None,
             allow_remote_engine: false,
+            engine_api: EngineApi::Auto,
             guest: Guest::Auto,
             label_namespace: LabelNamespace::parse("coracle").expect("the word follows the grammar"),
             state_dir: None,

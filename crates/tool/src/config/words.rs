@@ -38,6 +38,16 @@ words! {
     }
 }
 words! {
+    /// `engine_api`
+    EngineApi {
+        /// Reads go over the socket of the engine's API, where it answers.
+        #[default]
+        Auto,
+        /// The engine's program reads as well.
+        Never,
+    }
+}
+words! {
     /// `guest`
     Guest {
         /// Every container whose architecture this program has one for.

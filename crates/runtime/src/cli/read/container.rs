@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::{apple, array, digits, image_id, unreadable};
 use crate::cli::Dialect;
-use crate::{ByteSize, Container, Health, Limits, MountPoint, Protocol, PublishedPort, Result, Status};
+use crate::{ByteSize, Container, Handle, Health, Limits, MountPoint, Protocol, PublishedPort, Result, Status};
 
 /// Containers of an `inspect`. What the engine cannot say of one is an error, never a guess.
 pub(in crate::cli) fn containers(dialect: Dialect, json: &[u8]) -> Result<Vec<Container>> {
@@ -16,6 +16,15 @@ pub(in crate::cli) fn containers(dialect: Dialect, json: &[u8]) -> Result<Vec<Co
         return apple::containers(json);
     }
     array::<ContainerJson>("inspect", json)?.into_iter().map(ContainerJson::read).collect()
+}
+
+/// The container of a handle among those of an `inspect`: engines take a short name for the first digits of an id as well.
+pub(in crate::cli) fn container_of(dialect: Dialect, handle: &Handle, json: &[u8]) -> Result<Option<Container>> {
+    let is_meant = |it: &Container| match handle {
+        Handle::Name(name) => it.name.eq_ignore_ascii_case(name.as_str()),
+        Handle::IdPrefix(_) => true,
+    };
+    Ok(containers(dialect, json)?.into_iter().find(is_meant))
 }
 
 /// Host ports that a container shall have, whether it runs or not.

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{array, one};
+use crate::cli::Dialect;
 use crate::{Result, Volume};
 
 /// A normalised model. Compose doubles each `$` in it, so that it could read it again; here a `$` is a `$`.
@@ -37,9 +38,28 @@ struct VolumeJson {
     labels: Option<BTreeMap<String, String>>,
 }
 
+impl VolumeJson {
+    fn read(self) -> Volume {
+        Volume { name: self.name, labels: self.labels.unwrap_or_default(), created: self.created_at }
+    }
+}
+
 pub(in crate::cli) fn volumes(json: &[u8]) -> Result<Vec<Volume>> {
-    let read = |it: VolumeJson| Volume { name: it.name, labels: it.labels.unwrap_or_default(), created: it.created_at };
-    Ok(array::<VolumeJson>("volume inspect", json)?.into_iter().map(read).collect())
+    Ok(array::<VolumeJson>("volume inspect", json)?.into_iter().map(VolumeJson::read).collect())
+}
+
+/// Volumes of a list that the API gave.
+pub(in crate::cli) fn listed_volumes(dialect: Dialect, json: &[u8]) -> Result<Vec<Volume>> {
+    #[derive(Deserialize)]
+    struct DockerList {
+        #[serde(rename = "Volumes")]
+        volumes: Option<Vec<VolumeJson>>,
+    }
+    if dialect == Dialect::Podman {
+        return volumes(json);
+    }
+    let listed = one::<DockerList>("volume ls", json)?.volumes.unwrap_or_default();
+    Ok(listed.into_iter().map(VolumeJson::read).collect())
 }
 
 #[cfg(test)]

@@ -1,0 +1,140 @@
+//! The engine's HTTP API over its unix socket: reads only, and never the only way.
+//!
+//! Whoever answers there is root or the user that we are, else nothing is sent. After a fault the socket is left alone for a
+//! while, and the caller asks the engine's program.
+
+mod connection;
+mod fault;
+pub(super) mod paths;
+mod socket;
+mod storage;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hyper::StatusCode;
+use hyper::body::Bytes;
+use tokio::time::Instant;
+
+use self::connection::{Connection, Response};
+pub(super) use self::fault::{ApiFault, ApiResult};
+pub(super) use self::socket::ApiSocket;
+pub(super) use self::storage::StorageProof;
+
+/// How long a socket that failed is left alone.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// Connections that are kept for the next read.
+const MAX_IDLE: usize = 8;
+
+/// Sockets of which this process has reported a fault.
+static REPORTED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// A client of one socket, with connections that stay open.
+#[derive(Clone, Debug)]
+pub(super) struct ApiClient(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    socket: ApiSocket,
+    idle: Mutex<Vec<Connection>>,
+    paused_until: Mutex<Option<Instant>>,
+}
+
+impl ApiClient {
+    pub(super) fn new(socket: ApiSocket) -> Self {
+        Self(Arc::new(Shared { socket, idle: Mutex::default(), paused_until: Mutex::default() }))
+    }
+
+    pub(super) fn socket(&self) -> &ApiSocket {
+        &self.0.socket
+    }
+
+    /// Whether the socket may be tried: it did not fail a moment ago.
+    pub(super) fn is_usable(&self) -> bool {
+        let paused_until = *self.0.paused_until.lock().unwrap_or_else(PoisonError::into_inner);
+        paused_until.is_none_or(|it| it <= Instant::now())
+    }
+
+    /// Notes why the program has to be asked, and leaves the socket alone for a while if it is to blame.
+    pub(super) fn report(&self, fault: &ApiFault) {
+        let socket = self.0.socket.path.display();
+        if !fault.is_of_the_socket() {
+            tracing::debug!(%socket, "the engine's program is asked: {fault}");
+            return;
+        }
+        *self.0.paused_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + PAUSE);
+        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+        if reported.insert(self.0.socket.path.clone()) {
+            tracing::warn!("the engine's API at `{socket}` is not used, its program is asked instead: {fault}");
+        }
+    }
+
+    /// The body of an answer; `None` for what the engine does not have.
+    pub(super) async fn get(&self, path: &str) -> ApiResult<Option<Bytes>> {
+        let response = self.send(path).await?;
+        match response.status {
+            StatusCode::OK => Ok(Some(response.body)),
+            StatusCode::NOT_FOUND if is_engine_error(&response.body) => Ok(None),
+            status => Err(ApiFault::Status(status)),
+        }
+    }
+
+    async fn send(&self, path: &str) -> ApiResult<Response> {
+        let kept = self.take_idle();
+        if let Some(mut connection) = kept
+            && let Ok(response) = connection.get(path).await
+        {
+            self.keep(connection);
+            return Ok(response);
+        }
+        // The engine may have closed a kept connection at that moment; a new one tells.
+        let mut connection = Connection::open(&self.0.socket).await?;
+        let response = connection.get(path).await?;
+        self.keep(connection);
+        Ok(response)
+    }
+
+    fn take_idle(&self) -> Option<Connection> {
+        let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(Connection::is_ready);
+        idle.pop()
+    }
+
+    fn keep(&self, connection: Connection) {
+        let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < MAX_IDLE {
+            idle.push(connection);
+        }
+    }
+}
+
+/// Both engines explain a 404 of theirs in JSON; a route that does not exist is explained in plain text, or by no engine.
+fn is_engine_error(body: &[u8]) -> bool {
+    #[derive(serde::Deserialize)]
+    struct EngineError {
+        message: String,
+    }
+    serde_json::from_slice::<EngineError>(body).is_ok_and(|it| it.message != "page not found")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_engine_error;
+
+    #[test]
+    fn a_missing_object_is_told_from_a_missing_route() {
+        for (body, is_object) in [
+            (r#"{"message":"No such container: nope"}"#, true),
+            (r#"{"cause":"no such container","message":"no container with that name","response":404}"#, true),
+            (r#"{"message":"page not found"}"#, false),
+            ("Not Found", false),
+            ("", false),
+        ] {
+            assert_eq!(is_engine_error(body.as_bytes()), is_object, "{body}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Reads by the engine's program.
+
+use std::time::Duration;
+
+use super::super::args::{self, Words};
+use super::super::client::Client;
+use super::super::{Dialect, deadline, is_silent, read};
+use crate::host::process::Finished;
+use crate::{Container, ContainerId, EngineInfo, Error, Handle, Image, LabelFilter, Network, Result, Volume};
+
+/// Inspect calls take many ids, and argument lists have an end.
+const INSPECT_AT_ONCE: usize = 100;
+
+/// As many are inspected in the time that one more program takes to start.
+const WORTH_TWO: usize = 32;
+
+/// How often a list is asked for while images are removed.
+const LOOKS: usize = 5;
+
+#[derive(Debug)]
+pub(super) struct ProgramLookup {
+    dialect: Dialect,
+    client: Client,
+}
+
+impl ProgramLookup {
+    pub(super) fn new(dialect: Dialect, client: Client) -> Self {
+        Self { dialect, client }
+    }
+
+    pub(super) fn endpoint(&self) -> &str {
+        self.client.endpoint()
+    }
+
+    pub(super) async fn container(&self, handle: &Handle) -> Result<Option<Container>> {
+        let words = args::inspect(self.dialect, handle.as_str());
+        let ended = self.client.run("inspect", words, deadline::READ).await?;
+        if ended.ok() {
+            return Ok(read::container_of(self.dialect, handle, &ended.stdout.bytes())?);
+        }
+        // Exit codes and words of a failed call do not tell whether it is missing.
+        if self.ids_of(handle).await?.is_empty() {
+            return Ok(None);
+        }
+        Err(self.client.failed("inspect", &ended))
+    }
+
+    pub(super) async fn ids_of(&self, handle: &Handle) -> Result<Vec<String>> {
+        self.ids("ps", args::ids_of(handle), deadline::READ).await
+    }
+
+    pub(super) async fn container_ids(&self, filter: &LabelFilter) -> Result<Vec<String>> {
+        self.ids("ps", args::with_labels(args::ids(), filter), deadline::READ).await
+    }
+
+    /// The program asks for one after the other, so two of them take half as long over many.
+    pub(super) async fn containers(&self, filter: &LabelFilter) -> Result<Vec<Container>> {
+        let ids = self.container_ids(filter).await?;
+        let mut found = Vec::with_capacity(ids.len());
+        for some in ids.chunks(2 * INSPECT_AT_ONCE) {
+            let (one, other) = some.split_at(if some.len() > WORTH_TWO { some.len() / 2 } else { some.len() });
+            let (one, other) = tokio::try_join!(self.inspect_some(one), self.inspect_some(other))?;
+            found.extend(one.into_iter().chain(other));
+        }
+        Ok(found)
+    }
+
+    async fn inspect_some(&self, ids: &[String]) -> Result<Vec<Container>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ended = self.client.run("inspect", args::on("container inspect", ids), deadline::READ).await?;
+        // One that went away meanwhile makes the exit status 1; the others are there all the same.
+        read::containers(self.dialect, &ended.stdout.bytes())
+    }
+
+    pub(super) async fn wanted_ports(&self, id: &ContainerId) -> Result<Vec<u16>> {
+        let words = args::on("container inspect", [id.as_str()]);
+        read::wanted_ports(&self.client.ask("inspect", words, deadline::READ).await?.stdout.bytes())
+    }
+
+    pub(super) async fn written_bytes(&self, id: &ContainerId) -> Result<Option<u64>> {
+        read::written_bytes(&self.client.ask("inspect", args::sized(id), deadline::SIZE).await?.stdout.bytes())
+    }
+
+    pub(super) async fn images(&self, names: &[String]) -> Result<Vec<Image>> {
+        let look = || self.client.run("image inspect", args::on("image inspect", names), deadline::READ);
+        let tells_none = |it: &Finished| !it.ok() && is_silent(&it.stdout.bytes());
+        let mut ended = look().await?;
+        if self.dialect == Dialect::Podman && names.len() > 1 && tells_none(&ended) {
+            // It tells of none when one of them is removed just then. By now that one is missing, and the others are told.
+            ended = look().await?;
+        }
+        if tells_none(&ended) {
+            // No image of that name, or no engine: the engine's own list tells which. A name that no image has makes it short.
+            self.image_ids(Words::verb("image ls --quiet --filter=reference=none")).await?;
+            return Ok(Vec::new());
+        }
+        read::images(&ended.stdout.bytes())
+    }
+
+    pub(super) async fn images_with(&self, filter: &LabelFilter) -> Result<Vec<Image>> {
+        let words = args::with_labels(Words::verb("image ls --quiet --no-trunc"), filter);
+        let mut ids = self.image_ids(words).await?;
+        ids.sort();
+        ids.dedup();
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.images(&ids).await
+    }
+
+    /// Podman fails to list images when one of them is removed meanwhile, by anybody: a read is worth another try.
+    async fn image_ids(&self, words: Words) -> Result<Vec<String>> {
+        for _ in 1..LOOKS {
+            match self.ids("image ls", words.clone(), deadline::READ).await {
+                Err(Error::Engine { .. }) => tokio::time::sleep(Duration::from_millis(50)).await,
+                other => return other,
+            }
+        }
+        self.ids("image ls", words, deadline::READ).await
+    }
+
+    pub(super) async fn networks(&self, names: &[String]) -> Result<Vec<Network>> {
+        let ended = self.client.run("network inspect", args::on("network inspect", names), deadline::NETWORK).await?;
+        if !ended.ok() && is_silent(&ended.stdout.bytes()) {
+            self.client.ask("network ls", Words::verb("network ls --quiet"), deadline::NETWORK).await?;
+            return Ok(Vec::new());
+        }
+        read::networks(&ended.stdout.bytes())
+    }
+
+    pub(super) async fn networks_with(&self, filter: &LabelFilter) -> Result<Vec<Network>> {
+        let words = args::with_labels(Words::verb("network ls --quiet --no-trunc"), filter);
+        match self.ids("network ls", words, deadline::NETWORK).await?[..] {
+            [] => Ok(Vec::new()),
+            ref ids => self.networks(ids).await,
+        }
+    }
+
+    pub(super) async fn volumes(&self, names: &[String]) -> Result<Vec<Volume>> {
+        let ended = self.client.run("volume inspect", args::on("volume inspect", names), deadline::READ).await?;
+        if !ended.ok() && is_silent(&ended.stdout.bytes()) {
+            self.client.ask("volume ls", Words::verb("volume ls --quiet"), deadline::READ).await?;
+            return Ok(Vec::new());
+        }
+        read::volumes(&ended.stdout.bytes())
+    }
+
+    pub(super) async fn volumes_with(&self, filter: &LabelFilter) -> Result<Vec<Volume>> {
+        let words = args::with_labels(Words::verb("volume ls --quiet"), filter);
+        match self.ids("volume ls", words, deadline::READ).await?[..] {
+            [] => Ok(Vec::new()),
+            ref names => self.volumes(names).await,
+        }
+    }
+
+    pub(super) async fn info(&self) -> Result<EngineInfo> {
+        let format = if self.dialect == Dialect::Docker { "--format={{json .}}" } else { "--format=json" };
+        let words = Words::verb("info").word(format);
+        let ended = self.client.run("info", words, deadline::READ).await?;
+        let told = read::info(self.dialect, &ended.stdout.bytes(), (self.client.endpoint(), self.client.home()));
+        // `docker info` without a daemon exits 0 in some versions, with an answer that lacks the server's half.
+        told.map_err(|_| self.client.unavailable(&ended))
+    }
+
+    async fn ids(&self, verb: &'static str, words: Words, within: Duration) -> Result<Vec<String>> {
+        Ok(read::ids(&self.client.ask(verb, words, within).await?.stdout.bytes()))
+    }
+}

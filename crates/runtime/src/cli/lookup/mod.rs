@@ -1,0 +1,225 @@
+//! What an engine has: asked over its API where the socket answers, else by its program. Both give the same answers.
+
+mod by_api;
+mod by_program;
+#[cfg(test)]
+mod tests;
+
+use std::pin::pin;
+use std::time::Duration;
+
+use self::by_api::ApiLookup;
+use self::by_program::ProgramLookup;
+use super::api::{ApiClient, ApiFault, ApiResult, ApiSocket, StorageProof, paths::Filters};
+use super::client::Client;
+use super::{Dialect, EngineSettings};
+use crate::{Container, ContainerId, EngineInfo, Error, Handle, Image, LabelFilter, Network, Result, Volume};
+
+/// An API that has not answered by then may never do so: the program is asked beside it, and the first answer counts.
+const PROGRAM_AFTER: Duration = Duration::from_millis(500);
+
+/// Reads of Docker and Podman.
+#[derive(Debug)]
+pub(super) struct EngineLookup {
+    program: ProgramLookup,
+    api: Option<Api>,
+}
+
+#[derive(Debug)]
+struct Api {
+    lookup: ApiLookup,
+    client: ApiClient,
+    storage: Option<StorageProof>,
+}
+
+impl EngineLookup {
+    pub(super) fn new(dialect: Dialect, settings: &EngineSettings, client: Client) -> Self {
+        let me = rustix::process::geteuid().as_raw();
+        let api = ApiSocket::of(dialect, settings, client.endpoint(), me).map(|socket| {
+            let proof = || StorageProof::new(&socket.path, &settings.config_dir, &settings.home);
+            let storage = socket.needs_storage_proof.then(proof);
+            let client = ApiClient::new(socket);
+            Api { lookup: ApiLookup::new(dialect, client.clone()), client, storage }
+        });
+        Self { program: ProgramLookup::new(dialect, client), api }
+    }
+
+    /// The program made this container, so the API has to know it.
+    pub(super) fn note_created(&self, id: &ContainerId) {
+        if let Some(storage) = self.api.as_ref().and_then(|it| it.storage.as_ref()) {
+            storage.add_witness(id.as_str());
+        }
+    }
+
+    pub(super) async fn inspect_container(&self, handle: &Handle) -> Result<Container> {
+        let found = self.either(|api| api.container(handle), self.program.container(handle)).await?;
+        found.ok_or_else(|| Error::NoSuchContainer(handle.to_string()))
+    }
+
+    pub(super) async fn container_exists(&self, handle: &Handle) -> Result<bool> {
+        let filters = Filters::handle(handle);
+        let ids = self.either(|api| api.container_ids(&filters), self.program.ids_of(handle)).await?;
+        Ok(!ids.is_empty())
+    }
+
+    pub(super) async fn list_containers(&self, filter: &LabelFilter) -> Result<Vec<Container>> {
+        self.either(|api| api.containers(filter), self.program.containers(filter)).await
+    }
+
+    /// Host ports that a container shall have, whether it runs or not.
+    pub(super) async fn wanted_ports(&self, id: &ContainerId) -> Result<Vec<u16>> {
+        self.either(|api| api.wanted_ports(id), self.program.wanted_ports(id)).await
+    }
+
+    /// Bytes of a container's own layer, which the engine counts file by file.
+    pub(super) async fn written_bytes(&self, id: &ContainerId) -> Result<Option<u64>> {
+        match &self.api {
+            // Nothing is asked twice: counting may take as long as its deadline.
+            Some(api) if self.may_ask(api).await => {
+                let (within, verb) = (super::deadline::SIZE, "inspect");
+                let counted = tokio::time::timeout(within, api.lookup.written_bytes(id)).await;
+                match counted.map_err(|_| Error::TimedOut { verb, after: within })? {
+                    Ok(bytes) => Ok(bytes),
+                    Err(fault) => {
+                        api.client.report(&fault);
+                        self.program.written_bytes(id).await
+                    }
+                }
+            }
+            _ => self.program.written_bytes(id).await,
+        }
+    }
+
+    /// The local images of these names, without those that are missing.
+    pub(super) async fn find_images(&self, names: &[String]) -> Result<Vec<Image>> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.either(|api| api.images(names), self.program.images(names)).await
+    }
+
+    pub(super) async fn list_images(&self, filter: &LabelFilter) -> Result<Vec<Image>> {
+        let mut found = self.either(|api| api.images_with(filter), self.program.images_with(filter)).await?;
+        // Podman gives images that carry any of the labels.
+        found.retain(|it| filter.admits(&it.labels));
+        Ok(found)
+    }
+
+    /// The networks of these names or ids, without those that are missing.
+    pub(super) async fn find_networks(&self, names: &[String]) -> Result<Vec<Network>> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.either(|api| api.networks(names), self.program.networks(names)).await
+    }
+
+    pub(super) async fn list_networks(&self, filter: &LabelFilter) -> Result<Vec<Network>> {
+        self.either(|api| api.networks_with(filter), self.program.networks_with(filter)).await
+    }
+
+    /// The volumes of these names, without those that are missing.
+    pub(super) async fn find_volumes(&self, names: &[String]) -> Result<Vec<Volume>> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.either(|api| api.volumes(names), self.program.volumes(names)).await
+    }
+
+    pub(super) async fn list_volumes(&self, filter: &LabelFilter) -> Result<Vec<Volume>> {
+        let mut found = self.either(|api| api.volumes_with(filter), self.program.volumes_with(filter)).await?;
+        found.retain(|it| filter.admits(&it.labels));
+        Ok(found)
+    }
+
+    pub(super) async fn info(&self) -> Result<EngineInfo> {
+        let endpoint = self.program.endpoint();
+        self.either(|api| api.info(endpoint), self.program.info()).await
+    }
+
+    /// The answer of the API, or of the program where the API has none.
+    async fn either<'a, T, F>(
+        &'a self,
+        by_api: impl FnOnce(&'a ApiLookup) -> F,
+        by_program: impl Future<Output = Result<T>>,
+    ) -> Result<T>
+    where
+        F: Future<Output = ApiResult<T>>,
+    {
+        let Some(api) = &self.api else { return by_program.await };
+        if !self.may_ask(api).await {
+            return by_program.await;
+        }
+        let (mut by_api, mut by_program) = (pin!(by_api(&api.lookup)), pin!(by_program));
+        let answer = match tokio::time::timeout(PROGRAM_AFTER, &mut by_api).await {
+            Ok(answer) => answer,
+            Err(_) => tokio::select! {
+                answer = by_api => answer,
+                told = &mut by_program => {
+                    api.client.report(&ApiFault::Slow);
+                    return told;
+                }
+            },
+        };
+        match answer {
+            Ok(found) => Ok(found),
+            Err(fault) => {
+                api.client.report(&fault);
+                by_program.await
+            }
+        }
+    }
+
+    /// Whether the API can be asked now, and answers for the containers that the program has.
+    async fn may_ask(&self, api: &Api) -> bool {
+        if !api.client.is_usable() {
+            return false;
+        }
+        let Some(storage) = api.storage.as_ref().filter(|it| !it.holds()) else { return true };
+        if !api.client.socket().path.exists() {
+            return false;
+        }
+        match tokio::time::timeout(PROGRAM_AFTER, self.compare_storage(api, storage)).await {
+            Ok(Ok(is_same)) => is_same,
+            Ok(Err(fault)) => {
+                api.client.report(&fault);
+                false
+            }
+            Err(_) => {
+                api.client.report(&ApiFault::Slow);
+                false
+            }
+        }
+    }
+
+    /// Looks for a container that both know: an id is random, so that one is enough.
+    async fn compare_storage(&self, api: &Api, storage: &StorageProof) -> ApiResult<bool> {
+        let is_same = match storage.witness() {
+            Some(id) if api.lookup.knows_container(&id).await? => true,
+            Some(_) => {
+                storage.drop_witness();
+                false
+            }
+            None => false,
+        };
+        if is_same {
+            storage.prove();
+            return Ok(true);
+        }
+        if !storage.is_due() {
+            return Ok(false);
+        }
+        let theirs = api.lookup.container_ids(&Filters::none()).await?;
+        if theirs.is_empty() {
+            return Ok(false);
+        }
+        let Ok(ours) = self.program.container_ids(&LabelFilter::default()).await else { return Ok(false) };
+        if ours.is_empty() {
+            return Ok(false);
+        }
+        if ours.iter().any(|it| theirs.contains(it)) {
+            storage.prove();
+            return Ok(true);
+        }
+        Err(ApiFault::OtherStorage)
+    }
+}

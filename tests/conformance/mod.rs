@@ -1,5 +1,6 @@
 //! One contract, every implementation: each check runs on the fake and on every engine that was named.
 
+mod api;
 mod exec;
 mod files;
 mod images;

@@ -53,12 +53,36 @@ pub(crate) struct Case {
     fake: Option<FakeRuntime>,
     scripted: Option<Scripted>,
     /// Configuration of the engine's program.
-    _config: TempDir,
+    config: TempDir,
     /// Link directories of its containers.
     links: TempDir,
 }
 
 impl Case {
+    /// Its engine by a program that can do nothing, so that whatever it tells came over the socket; `None` without one.
+    pub(crate) fn by_api_alone(&self) -> Option<CliRuntime> {
+        let (dialect, socket) = match self.engine() {
+            EngineKind::Docker => (Dialect::Docker, "/var/run/docker.sock"),
+            EngineKind::Podman if is_root() => (Dialect::Podman, "/run/podman/podman.sock"),
+            _ => return None,
+        };
+        let program = Some(PathBuf::from("/bin/false"));
+        let settings =
+            EngineSettings { program, endpoint: Some(format!("unix://{socket}")), ..settings(self.config.path()) };
+        Path::new(socket).exists().then(|| CliRuntime::connect(dialect, &settings).unwrap())
+    }
+
+    /// Its engine without the socket.
+    pub(crate) fn by_program_alone(&self) -> Option<CliRuntime> {
+        let dialect = match self.engine() {
+            EngineKind::Docker => Dialect::Docker,
+            EngineKind::Podman => Dialect::Podman,
+            _ => return None,
+        };
+        let settings = EngineSettings { api: ApiUse::Never, ..settings(self.config.path()) };
+        Some(CliRuntime::connect(dialect, &settings).unwrap())
+    }
+
     /// The same fake, for a library that wants it by type.
     pub(crate) fn fake(&self) -> Option<FakeRuntime> {
         self.fake.clone()
@@ -242,7 +266,7 @@ async fn case(engine: &str) -> Result<Case, String> {
         more: AtomicBool::default(),
         fake,
         scripted,
-        _config: config,
+        config,
         links: tempfile::tempdir().unwrap(),
     })
 }

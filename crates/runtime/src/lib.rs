@@ -1,13 +1,14 @@
 //! The seam between Coracle and a container engine.
 //!
 //! [`ContainerRuntime`] is the one trait: about a dozen verbs in our words. [`CliRuntime`] speaks them to Docker and
-//! Podman through their own programs, [`FakeRuntime`] keeps real state in memory. What may be made at all is decided by
+//! Podman: it acts through their own programs, and reads over their API where its socket answers. [`FakeRuntime`] keeps real state in memory. What may be made at all is decided by
 //! [`admit`], and only its result can be created.
 //!
 //! **Invariant:** a command that exits non-zero is a *result*, not an [`Error`].
 //! **Invariant:** a container is created from a [`Placed`] only, and only [`admit`] leads to one.
 //! **Invariant:** what is built from input travels as one `--flag=value` word or behind `--`; nothing is shell text.
 //! **Invariant:** engines are read through `inspect` and JSON, never through columns or the wording of an error.
+//! **Invariant:** an engine's API is only read, its peer is root or the same user, and the program can answer in its place.
 //! **Invariant:** one file, `host/process.rs`, starts programs on the host.
 //! **Invariant:** nothing in this crate knows MCP, the configuration file or the home directory.
 

@@ -121,7 +121,8 @@ pub struct Usage {
     pub memory_bytes: u64,
     /// Processes and threads.
     pub pids: u64,
-    /// Share of one core, in percent, over a short while.
+    /// Share of one core, in percent: since the reading before, if that was within the last minute, else over a tenth of a
+    /// second.
     pub cpu_percent: f64,
     /// Bytes of its own layer: what it wrote outside mounts. Missing where it is not told.
     pub disk_bytes: Option<u64>,

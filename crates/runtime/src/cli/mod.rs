@@ -77,6 +77,7 @@ pub struct CliRuntime {
     dialect: Dialect,
     client: Client,
     lookup: Arc<EngineLookup>,
+    cpu_samples: Arc<cgroup::CpuSamples>,
     facts: Facts,
 }
 
@@ -118,6 +119,7 @@ impl CliRuntime {
             dialect,
             client,
             lookup,
+            cpu_samples: Arc::default(),
             facts: Facts { rootless, selinux, pauses, bounds, user_network, host_gateway: None },
         })
     }
@@ -258,7 +260,8 @@ impl ContainerRuntime for CliRuntime {
             return apple::usage(&self.client, id).await;
         }
         let Some(pid) = self.inspect(&id.into()).await?.pid else { return Ok(None) };
-        let (used, written) = tokio::join!(cgroup::used(pid, id.as_str()), self.lookup.written_bytes(id));
+        let (used, written) =
+            tokio::join!(cgroup::used(pid, id.as_str(), &self.cpu_samples), self.lookup.written_bytes(id));
         let Some(used) = used else { return Ok(None) };
         // Counting takes the longer the more it wrote; the rest is worth telling all the same.
         let disk_bytes = written.ok().flatten();

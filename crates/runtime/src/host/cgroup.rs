@@ -1,13 +1,18 @@
 //! What a container uses, read from the kernel: the engines' own `stats` take a second or two.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Where control groups are mounted.
 const MOUNT: &str = "/sys/fs/cgroup";
 
-/// Over which the share of a core is taken.
-const OVER: Duration = Duration::from_millis(100);
+/// The share of a core is taken over this long at least.
+const SHORTEST: Duration = Duration::from_millis(100);
+
+/// And this long at most: what was used longer ago is not used at the moment.
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// What the processes of a container use together.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,15 +22,69 @@ pub(crate) struct Used {
     pub(crate) cpu_percent: f64,
 }
 
-/// What the control groups of a process on this host say, over a tenth of a second. `None` where that process is not
-/// in a group of this container's own: its engine may be on another machine, or give it none.
-pub(crate) async fn used(pid: u32, container: &str) -> Option<Used> {
+/// Processor times that were read earlier, so that the next reading need not wait for a second one.
+#[derive(Debug, Default)]
+pub(crate) struct CpuSamples(Mutex<BTreeMap<u32, Samples>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Samples {
+    before: Option<Sample>,
+    last: Sample,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Sample {
+    at: Instant,
+    cpu_ns: u64,
+}
+
+impl Samples {
+    /// The latest reading that a share can be taken since.
+    fn base(&self, now: Instant) -> Option<Sample> {
+        let is_usable = |it: &Sample| (SHORTEST..=LONGEST).contains(&now.duration_since(it.at));
+        [Some(self.last), self.before].into_iter().flatten().find(is_usable)
+    }
+
+    /// Readings that follow each other closely keep the one before them.
+    fn with(self, sample: Sample) -> Self {
+        let is_next = sample.at.duration_since(self.last.at) >= SHORTEST;
+        if is_next { Self { before: Some(self.last), last: sample } } else { self }
+    }
+}
+
+impl CpuSamples {
+    fn base(&self, pid: u32, now: Instant) -> Option<Sample> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&pid)?.base(now)
+    }
+
+    fn add(&self, pid: u32, sample: Sample) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, it| sample.at.duration_since(it.last.at) <= LONGEST);
+        all.entry(pid).and_modify(|it| *it = it.with(sample)).or_insert(Samples { before: None, last: sample });
+    }
+}
+
+/// What the control groups of a process on this host say; of the processor since the last reading, or over a tenth of a
+/// second where there is none of the last minute. `None` where that process is not in a group of this container's own:
+/// its engine may be on another machine, or give it none.
+pub(crate) async fn used(pid: u32, container: &str, samples: &CpuSamples) -> Option<Used> {
     let told = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
     let groups = Groups::of(&told, container, Path::new(MOUNT))?;
-    let (begun, before) = (Instant::now(), groups.cpu_ns()?);
-    tokio::time::sleep(OVER).await;
-    let (took, after) = (begun.elapsed(), groups.cpu_ns()?);
-    let cpu_percent = 100.0 * after.saturating_sub(before) as f64 / took.as_nanos() as f64;
+    let read = || Some(Sample { at: Instant::now(), cpu_ns: groups.cpu_ns()? });
+    let mut now = read()?;
+    let base = match samples.base(pid, now.at).filter(|it| it.cpu_ns <= now.cpu_ns) {
+        Some(base) => base,
+        None => {
+            let first = now;
+            samples.add(pid, first);
+            tokio::time::sleep(SHORTEST).await;
+            now = read()?;
+            first
+        }
+    };
+    samples.add(pid, now);
+    let took = now.at.duration_since(base.at);
+    let cpu_percent = 100.0 * now.cpu_ns.saturating_sub(base.cpu_ns) as f64 / took.as_nanos() as f64;
     Some(Used {
         memory_bytes: groups.memory()?,
         pids: groups.pids()?,
@@ -149,5 +208,21 @@ mod tests {
         ];
         assert_eq!(read("0::/user.slice\n", &files), None);
         assert_eq!(read("", &files), None);
+    }
+
+    #[test]
+    fn a_share_is_taken_since_a_reading_that_is_neither_too_near_nor_too_old() {
+        let begin = Instant::now();
+        let sample = |ms| Sample { at: begin + Duration::from_millis(ms), cpu_ns: ms };
+        let base = |it: Samples, ms| it.base(begin + Duration::from_millis(ms)).map(|it| it.cpu_ns);
+        let one = Samples { before: None, last: sample(0) };
+        assert_eq!(
+            (base(one, 99), base(one, 100), base(one, 60_000), base(one, 60_001)),
+            (None, Some(0), Some(0), None)
+        );
+        let close = one.with(sample(50));
+        assert_eq!(base(close, 120), Some(0));
+        let two = one.with(sample(200));
+        assert_eq!((base(two, 210), base(two, 300)), (Some(0), Some(200)));
     }
 }

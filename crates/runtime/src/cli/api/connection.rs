@@ -40,13 +40,13 @@ impl Connection {
         Ok(Self(sender))
     }
 
-    /// Whether another request can be sent at once.
-    pub(super) fn is_ready(&self) -> bool {
-        self.0.is_ready()
+    pub(super) fn is_closed(&self) -> bool {
+        self.0.is_closed()
     }
 
     pub(super) async fn get(&mut self, path: &str) -> ApiResult<Response> {
         let request = Request::get(path).header(HOST, "localhost").body(Empty::new());
+        self.0.ready().await?;
         let response = self.0.send_request(request.map_err(|_| ApiFault::Unencodable)?).await?;
         let (head, mut incoming) = response.into_parts();
         let mut body = Vec::new();

@@ -27,7 +27,7 @@ pub(in crate::cli) enum ApiFault {
     Status(StatusCode),
     #[error("its answer cannot be read ({0})")]
     Unreadable(#[from] Error),
-    #[error("its service keeps containers elsewhere than the program")]
+    #[error("its service and the program have no container in common")]
     OtherStorage,
     #[error("a name cannot be part of a URL")]
     Unencodable,
@@ -39,15 +39,14 @@ impl ApiFault {
     /// Whether the next read would meet the same. A socket that is missing costs nothing to look for.
     pub(super) fn is_of_the_socket(&self) -> bool {
         match self {
-            Self::Missing | Self::Unencodable | Self::Contradiction => false,
+            Self::Missing | Self::Unencodable | Self::Contradiction | Self::OtherStorage => false,
             Self::Status(status) => !status.is_client_error() || *status == StatusCode::NOT_FOUND,
             Self::ForeignOwner(_)
             | Self::Refused(_)
             | Self::Slow
             | Self::Protocol(_)
             | Self::TooLarge
-            | Self::Unreadable(_)
-            | Self::OtherStorage => true,
+            | Self::Unreadable(_) => true,
         }
     }
 }

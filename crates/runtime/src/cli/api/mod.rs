@@ -100,7 +100,7 @@ impl ApiClient {
 
     fn take_idle(&self) -> Option<Connection> {
         let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(Connection::is_ready);
+        idle.retain(|it| !it.is_closed());
         idle.pop()
     }
 

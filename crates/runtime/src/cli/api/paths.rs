@@ -53,9 +53,8 @@ pub(in crate::cli) fn list(dialect: Dialect, object: Object, filters: &Filters) 
     format!("{base}?{all}filters={}", utf8_percent_encode(&filters.0.to_string(), NON_ALPHANUMERIC))
 }
 
-pub(in crate::cli) fn info(dialect: Dialect) -> &'static str {
-    if dialect == Dialect::Podman { "/v4.0.0/libpod/info" } else { "/info" }
-}
+/// Of Docker.
+pub(in crate::cli) const INFO: &str = "/info";
 
 fn base(dialect: Dialect, object: Object) -> String {
     let api = if dialect == Dialect::Podman { LIBPOD } else { "" };

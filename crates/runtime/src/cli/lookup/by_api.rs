@@ -88,7 +88,7 @@ impl ApiLookup {
     }
 
     pub(super) async fn info(&self, endpoint: &str) -> ApiResult<EngineInfo> {
-        let json = self.client.get(paths::info(self.dialect)).await?.ok_or(ApiFault::Contradiction)?;
+        let json = self.client.get(paths::INFO).await?.ok_or(ApiFault::Contradiction)?;
         Ok(read::info(self.dialect, &json, (endpoint, "".as_ref()))?)
     }
 

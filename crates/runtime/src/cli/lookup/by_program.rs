@@ -28,6 +28,10 @@ impl ProgramLookup {
         Self { dialect, client }
     }
 
+    pub(super) fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
     pub(super) fn endpoint(&self) -> &str {
         self.client.endpoint()
     }

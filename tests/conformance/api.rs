@@ -1,0 +1,155 @@
+//! The engine's API and its program tell the same.
+
+use coracle_runtime::{
+    ByteSize, Container, ContainerId, CreateSpec, EngineKind, Error, Handle, Image, ImageAct, ImageId, ImageRef, LabelFilter,
+    Limits, NetworkAct, Port, Protocol, Status, VolumeAct, VolumeMount, VolumeName,
+};
+
+use super::{path, placed, sh};
+use crate::conformance::import;
+use crate::engines::{Case, IMAGE, on_every_engine, tar_of};
+
+/// The engine of a case, read in one way alone.
+struct Ways {
+    api: coracle_runtime::CliRuntime,
+    program: coracle_runtime::CliRuntime,
+}
+
+impl Ways {
+    /// `None` where the engine has no socket.
+    fn of(case: &Case) -> Option<Self> {
+        Some(Self { api: case.by_api_alone()?, program: case.by_program_alone()? })
+    }
+}
+
+/// Containers in each state, with what the engines tell of them.
+async fn containers(case: &Case) -> Vec<ContainerId> {
+    let runtime = &case.runtime;
+    let volume = VolumeName::parse(case.name("api").as_str()).unwrap();
+    let act = VolumeAct::Create { name: volume.clone(), labels: vec![case.label()], size: None };
+    runtime.volume(act).await.unwrap();
+    let spec = CreateSpec {
+        ports: vec![Port { container: 80, host: None, protocol: Protocol::Tcp }],
+        limits: Limits { memory: Some(ByteSize::mib(64)), cpus: Some(0.5), pids: Some(50) },
+        volumes: vec![VolumeMount { name: volume, at: path("/v"), access: coracle_runtime::Access::ReadOnly }],
+        ..case.spec("running")
+    };
+    let running = runtime.create(&placed(case, spec)).await.unwrap();
+    let exited = runtime.create(&placed(case, case.spec("exited"))).await.unwrap();
+    let created = runtime.create(&placed(case, case.spec("created"))).await.unwrap();
+    for id in [&running, &exited] {
+        runtime.start(id).await.unwrap();
+    }
+    runtime.exec(&running, sh("echo some >/file")).await.unwrap();
+    runtime.stop(&exited, std::time::Duration::from_secs(10)).await.unwrap();
+    vec![running, exited, created]
+}
+
+fn by_id(mut all: Vec<Container>) -> Vec<Container> {
+    all.sort_by(|a, b| a.id.cmp(&b.id));
+    all
+}
+
+#[tokio::test]
+async fn the_api_tells_of_containers_what_the_program_tells() {
+    on_every_engine(async |case| {
+        let Some(ways) = Ways::of(case) else { return case.left_out() };
+        use coracle_runtime::ContainerRuntime as _;
+        let ids = containers(case).await;
+        let mut statuses = Vec::new();
+        for (id, name) in ids.iter().zip(["running", "exited", "created"]) {
+            for handle in [Handle::from(id), Handle::parse(id.short()).unwrap(), Handle::Name(case.name(name))] {
+                let (api, program) = tokio::join!(ways.api.inspect(&handle), ways.program.inspect(&handle));
+                assert_eq!(api.unwrap(), program.unwrap(), "{handle}");
+            }
+            statuses.push(ways.api.inspect(&id.into()).await.unwrap().status);
+        }
+        assert_eq!(statuses, [Status::Running, Status::Exited, Status::Created]);
+        let never = ["d".repeat(64), case.name("never").to_string(), case.name("runnin").to_string()];
+        for handle in never.map(|it| Handle::parse(it).unwrap()) {
+            for found in [ways.api.inspect(&handle).await, ways.program.inspect(&handle).await] {
+                assert!(matches!(found, Err(Error::NoSuchContainer(_))), "{handle}: {found:?}");
+            }
+        }
+        let none = LabelFilter(vec![("coracle-test.none".into(), None)]);
+        for (filter, count) in [(case.mine(), 3), (none, 0)] {
+            let (api, program) = tokio::join!(ways.api.list(&filter), ways.program.list(&filter));
+            let (api, program) = (by_id(api.unwrap()), by_id(program.unwrap()));
+            assert_eq!((&api, api.len()), (&program, count));
+        }
+        let (api, program) = tokio::join!(ways.api.usage(&ids[0]), ways.program.usage(&ids[0]));
+        let [api, program] = [api, program].map(|it| it.unwrap().map(|it| (it.pids, it.disk_bytes)));
+        assert_eq!(api, program);
+        assert!(api.is_none_or(|it| it.1.is_some_and(|it| it > 0)), "{api:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_api_tells_of_images_networks_and_volumes_what_the_program_tells() {
+    on_every_engine(async |case| {
+        let Some(ways) = Ways::of(case) else { return case.left_out() };
+        use coracle_runtime::{ContainerRuntime as _, Stacks as _};
+        let (one, other) = (case.tag("one"), case.tag("other"));
+        let made = import(case, &one, tar_of(|_| ())).await;
+        case.runtime.image(ImageAct::Tag { image: made.id.clone(), tag: other.clone() }).await.unwrap();
+        let named = |names: &[ImageRef]| ImageAct::Find(names.to_vec());
+        let id = |it: &ImageId| ImageRef::from(it.clone());
+        let missing = [ImageRef::parse("coracle-test-never:1").unwrap(), ImageRef::parse("b".repeat(64)).unwrap()];
+        for (names, count) in [
+            (vec![one.clone(), missing[0].clone(), other.clone(), id(&made.id)], 3),
+            (vec![ImageRef::parse(IMAGE).unwrap(), id(&case.image)], 2),
+            (missing.to_vec(), 0),
+        ] {
+            let (api, program) = tokio::join!(ways.api.image(named(&names)), ways.program.image(named(&names)));
+            let (api, program) = (api.unwrap(), program.unwrap());
+            assert_eq!((&api, api.len()), (&program, count), "{names:?}");
+        }
+        let list = || ImageAct::List(case.mine());
+        let (api, program): (Vec<Image>, Vec<Image>) =
+            (ways.api.image(list()).await.unwrap(), ways.program.image(list()).await.unwrap());
+        assert_eq!((&api, api.len(), api[0].tags.len()), (&program, 1, 2));
+
+        let network = case.network_name("api");
+        let (name, labels) = (network.clone(), vec![case.label()]);
+        case.runtime.network(NetworkAct::Create { name, labels, reach: true, internal: true }).await.unwrap();
+        let volume = VolumeName::parse(case.name("api").as_str()).unwrap();
+        let act = VolumeAct::Create { name: volume.clone(), labels: vec![case.label()], size: None };
+        let made = case.runtime.volume(act).await.unwrap();
+        for is_list in [false, true] {
+            let act = || match is_list {
+                true => NetworkAct::List(case.mine()),
+                false => NetworkAct::Find(network.clone()),
+            };
+            let (api, program) = (ways.api.network(act()).await.unwrap(), ways.program.network(act()).await.unwrap());
+            assert_eq!((&api, api.len()), (&program, 1));
+        }
+        let never = case.network_name("never");
+        for way in [&ways.api, &ways.program] {
+            assert_eq!(way.network(NetworkAct::Find(never.clone())).await.unwrap(), []);
+            assert_eq!(way.volume(VolumeAct::List(case.mine())).await.unwrap(), made);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_api_tells_of_docker_what_the_program_tells() {
+    on_every_engine(async |case| {
+        // Podman is asked by its program.
+        if case.engine() != EngineKind::Docker {
+            return;
+        }
+        let Some(ways) = Ways::of(case) else { return case.left_out() };
+        use coracle_runtime::ContainerRuntime as _;
+        let (api, program) = (ways.api.info().await.unwrap(), ways.program.info().await.unwrap());
+        // The program that reads nothing has no Compose, and is told where the engine listens.
+        let told = coracle_runtime::EngineInfo {
+            compose_version: program.compose_version.clone(),
+            endpoint: program.endpoint.clone(),
+            ..api
+        };
+        assert_eq!(told, program);
+    })
+    .await;
+}

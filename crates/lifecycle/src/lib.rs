@@ -56,7 +56,7 @@ pub use guest::{GuestProgram, GuestRecord, Links};
 pub use health::{Check, Patience, Probe, Tried, Waited, wait_healthy};
 pub use lease::{Lease, Moment, Terms, expires_at};
 pub(crate) use list::asked;
-pub use list::{Listed, Listing, list};
+pub use list::{Listed, Listing, list, list_recent};
 pub use lock::Lock;
 pub use networks::{
     NewNetwork, OwnNetwork, RoomNetwork, create_network, destroy_network, drop_networks, ensure_room_network,

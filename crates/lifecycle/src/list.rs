@@ -49,14 +49,40 @@ impl Listing {
 /// # Errors
 /// When one of these engines does not answer: what it holds would be told as missing.
 pub async fn list(engines: &dyn Engines, store: &Store) -> Result<Listing> {
+    list_by(engines, store, Freshness::Exact).await
+}
+
+/// The same as of a moment ago, for who looks around: nothing is to be decided by it.
+///
+/// # Errors
+/// Those of [`list`].
+pub async fn list_recent(engines: &dyn Engines, store: &Store) -> Result<Listing> {
+    list_by(engines, store, Freshness::Recent).await
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Freshness {
+    Exact,
+    /// Containers may be told as they were up to 0.3 s ago.
+    Recent,
+}
+
+async fn managed(runtime: &dyn ContainerRuntime, store: &Store, freshness: Freshness) -> Result<Vec<Container>> {
     let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
+    Ok(match freshness {
+        Freshness::Exact => runtime.list(&managed).await?,
+        Freshness::Recent => runtime.list_recent(&managed).await?,
+    })
+}
+
+async fn list_by(engines: &dyn Engines, store: &Store, freshness: Freshness) -> Result<Listing> {
     let preferred = engines.preferred().await?;
     // A hundred records take as long to be read as the engine takes to name what it has.
     let reading = tokio::task::spawn_blocking({
         let store = store.clone();
         move || store.records()
     });
-    let (records, first) = tokio::join!(reading, preferred.list(&managed));
+    let (records, first) = tokio::join!(reading, managed(&*preferred, store, freshness));
     let records = records.map_err(|err| StoreError::io(store.root())(err.into()))??;
     let with = |runtime: &Arc<dyn ContainerRuntime>, found: Vec<Container>| {
         found.into_iter().map(|it| (runtime.clone(), it)).collect::<Vec<_>>()
@@ -67,14 +93,14 @@ pub async fn list(engines: &dyn Engines, store: &Store) -> Result<Listing> {
     let unseen = |it: &Record| !first.iter().any(|seen| Some(&seen.id) == it.id.as_ref());
     if records.iter().filter(of_preferred).any(unseen) {
         // It may have been made after the engine answered and before its record was read.
-        first = preferred.list(&managed).await?;
+        first = managed(&*preferred, store, Freshness::Exact).await?;
     }
     let mut seen = with(&preferred, first);
     let another = |it: &Arc<dyn ContainerRuntime>| {
         it.kind() != preferred.kind() || it.endpoint().address != preferred.endpoint().address
     };
     for runtime in asked(engines, &records).await?.into_iter().filter(another) {
-        seen.extend(with(&runtime, runtime.list(&managed).await?));
+        seen.extend(with(&runtime, managed(&*runtime, store, freshness).await?));
     }
     let mut listing = Listing::default();
     for record in records {

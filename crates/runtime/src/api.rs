@@ -52,6 +52,12 @@ pub trait ContainerRuntime: Stacks + fmt::Debug + Send + Sync {
     /// Containers that carry all of these labels, running or not.
     async fn list(&self, filter: &LabelFilter) -> Result<Vec<Container>>;
 
+    /// The same, as they were at most 0.3 s ago: for people and agents who look around. Changes that were made through this
+    /// value are seen at once. An act is decided on what [`list`](Self::list) or [`inspect`](Self::inspect) answers.
+    async fn list_recent(&self, filter: &LabelFilter) -> Result<Vec<Container>> {
+        self.list(filter).await
+    }
+
     /// What it uses at the moment; `None` where that cannot be seen from here, or it does not run.
     async fn usage(&self, id: &ContainerId) -> Result<Option<Usage>>;
 

@@ -103,6 +103,10 @@ impl ContainerRuntime for Heard {
         self.tell("list", None, self.runtime.list(filter)).await
     }
 
+    async fn list_recent(&self, filter: &LabelFilter) -> Result<Vec<Container>> {
+        self.tell("list", None, self.runtime.list_recent(filter)).await
+    }
+
     async fn usage(&self, id: &ContainerId) -> Result<Option<Usage>> {
         self.tell("usage", Some(id.as_str()), self.runtime.usage(id)).await
     }

@@ -90,7 +90,9 @@ impl CliRuntime {
         invocation.env = self.client.env().clone();
         invocation.env.insert("DOCKER_HOST".into(), engine.address.clone());
         invocation.dir = Some(self.client.working_dir().to_owned());
-        process::run(verb, &invocation, stdin, (within, ANSWER_BYTES)).await
+        let done = process::run(verb, &invocation, stdin, (within, ANSWER_BYTES)).await;
+        self.lookup.note_changes();
+        done
     }
 
     /// Where Compose reaches the engine. Podman's own service runs for the call, with our configuration: that of the

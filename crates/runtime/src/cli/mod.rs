@@ -150,7 +150,9 @@ impl CliRuntime {
     }
 
     async fn on_container(&self, verb: &'static str, words: Words, id: &ContainerId, within: Duration) -> Result<()> {
-        match self.client.ask(verb, words, within).await {
+        let done = self.client.ask(verb, words, within).await;
+        self.lookup.note_changed(id);
+        match done {
             Ok(_) => Ok(()),
             Err(failure) => Err(self.blame(id, failure).await),
         }
@@ -217,7 +219,9 @@ impl ContainerRuntime for CliRuntime {
 
     async fn start(&self, id: &ContainerId) -> Result<()> {
         let words = args::on_container(self.dialect, "start", id.as_str());
-        match self.client.ask("start", words, deadline::MAKE).await {
+        let started = self.client.ask("start", words, deadline::MAKE).await;
+        self.lookup.note_changed(id);
+        match started {
             Ok(_) => Ok(()),
             // Apple's engine refuses to start what runs already.
             Err(_) if self.dialect == Dialect::Apple && self.inspect(&id.into()).await?.running() => Ok(()),
@@ -255,6 +259,13 @@ impl ContainerRuntime for CliRuntime {
         }
     }
 
+    async fn list_recent(&self, filter: &LabelFilter) -> Result<Vec<Container>> {
+        match self.dialect {
+            Dialect::Docker | Dialect::Podman => self.lookup.list_recent_containers(filter).await,
+            Dialect::Apple => self.list(filter).await,
+        }
+    }
+
     async fn usage(&self, id: &ContainerId) -> Result<Option<Usage>> {
         if self.dialect == Dialect::Apple {
             return apple::usage(&self.client, id).await;
@@ -274,6 +285,7 @@ impl ContainerRuntime for CliRuntime {
             return apple::remove(&self.client, id).await;
         }
         let removed = self.client.run("remove", args::remove(self.dialect, id), deadline::REMOVE).await?;
+        self.lookup.note_changed(id);
         // `rm --force` exits 0 for a container that does not exist, on both engines; what it removed it prints by id.
         let now = read::ids(&removed.stdout.bytes()).iter().any(|it| it == id.as_str());
         match now {

@@ -57,7 +57,7 @@ fn array<T: DeserializeOwned>(verb: &'static str, json: &[u8]) -> Result<Vec<T>>
     one(verb, json)
 }
 
-fn one<T: DeserializeOwned>(verb: &'static str, json: &[u8]) -> Result<T> {
+pub(super) fn one<T: DeserializeOwned>(verb: &'static str, json: &[u8]) -> Result<T> {
     serde_json::from_slice(json).map_err(|err| unreadable(verb, &err))
 }
 

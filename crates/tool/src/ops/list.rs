@@ -57,7 +57,7 @@ impl Operation for List {
     type Answer = Listing;
 
     async fn run(self, cx: &Context) -> Result<Listing, Failure> {
-        let listing = coracle_lifecycle::list(cx, &cx.store()?).await?;
+        let listing = coracle_lifecycle::list_recent(cx, &cx.store()?).await?;
         let jobs = jobs_running(cx, &listing.containers).await;
         let all = cx.cross_session() != CrossSession::None;
         let seen = |it: &Listed| all || it.record.session == cx.session.as_str();

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 
 use http_body_util::{BodyExt, Empty};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::HOST;
 use hyper::{Request, StatusCode};
@@ -44,11 +44,16 @@ impl Connection {
         self.0.is_closed()
     }
 
-    pub(super) async fn get(&mut self, path: &str) -> ApiResult<Response> {
+    /// The head of an answer, and its body as it comes.
+    pub(super) async fn stream(&mut self, path: &str) -> ApiResult<(StatusCode, Incoming)> {
         let request = Request::get(path).header(HOST, "localhost").body(Empty::new());
         self.0.ready().await?;
         let response = self.0.send_request(request.map_err(|_| ApiFault::Unencodable)?).await?;
-        let (head, mut incoming) = response.into_parts();
+        Ok((response.status(), response.into_body()))
+    }
+
+    pub(super) async fn get(&mut self, path: &str) -> ApiResult<Response> {
+        let (status, mut incoming) = self.stream(path).await?;
         let mut body = Vec::new();
         while let Some(frame) = incoming.frame().await {
             let Ok(data) = frame?.into_data() else { continue };
@@ -57,7 +62,7 @@ impl Connection {
             }
             body.extend_from_slice(&data);
         }
-        Ok(Response { status: head.status, body: body.into() })
+        Ok(Response { status, body: body.into() })
     }
 }
 

@@ -4,6 +4,7 @@
 //! while, and the caller asks the engine's program.
 
 mod connection;
+mod events;
 mod fault;
 pub(super) mod paths;
 mod socket;
@@ -19,6 +20,7 @@ use hyper::body::Bytes;
 use tokio::time::Instant;
 
 use self::connection::{Connection, Response};
+pub(super) use self::events::EventStream;
 pub(super) use self::fault::{ApiFault, ApiResult};
 pub(super) use self::socket::ApiSocket;
 pub(super) use self::storage::StorageProof;
@@ -80,6 +82,15 @@ impl ApiClient {
             StatusCode::OK => Ok(Some(response.body)),
             StatusCode::NOT_FOUND if is_engine_error(&response.body) => Ok(None),
             status => Err(ApiFault::Status(status)),
+        }
+    }
+
+    /// Events from now on, over a connection of their own.
+    pub(super) async fn events(&self, path: &str) -> ApiResult<EventStream> {
+        let mut connection = Connection::open(&self.0.socket).await?;
+        match connection.stream(path).await? {
+            (StatusCode::OK, body) => Ok(EventStream::new(connection, body)),
+            (status, _) => Err(ApiFault::Status(status)),
         }
     }
 

@@ -56,6 +56,18 @@ pub(in crate::cli) fn list(dialect: Dialect, object: Object, filters: &Filters) 
 /// Of Docker.
 pub(in crate::cli) const INFO: &str = "/info";
 
+/// What happens to containers and networks from now on.
+pub(in crate::cli) fn events(dialect: Dialect) -> String {
+    let (base, stream) = if dialect == Dialect::Podman { (LIBPOD, "stream=true&") } else { ("", "") };
+    let filters = r#"{"type":["container","network"]}"#;
+    format!("{base}/events?{stream}filters={}", utf8_percent_encode(filters, NON_ALPHANUMERIC))
+}
+
+/// Both engines answer it without looking at what they hold.
+pub(in crate::cli) fn ping() -> &'static str {
+    "/_ping"
+}
+
 fn base(dialect: Dialect, object: Object) -> String {
     let api = if dialect == Dialect::Podman { LIBPOD } else { "" };
     let objects = match object {

@@ -6,7 +6,7 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use hyper::body::Bytes;
 
 use super::super::api::paths::{self, Filters, Object};
-use super::super::api::{ApiClient, ApiFault, ApiResult};
+use super::super::api::{ApiClient, ApiFault, ApiResult, EventStream};
 use super::super::{Dialect, read};
 use crate::{Container, ContainerId, EngineInfo, Handle, Image, LabelFilter, Network, Volume};
 
@@ -43,9 +43,25 @@ impl ApiLookup {
         Ok(read::listed_ids(&self.list(Object::Container, filters).await?)?)
     }
 
+    pub(super) fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    pub(super) async fn events(&self) -> ApiResult<EventStream> {
+        self.client.events(&paths::events(self.dialect)).await
+    }
+
+    pub(super) async fn ping(&self) -> ApiResult<()> {
+        self.client.get(paths::ping()).await?.map(drop).ok_or(ApiFault::Contradiction)
+    }
+
     pub(super) async fn containers(&self, filter: &LabelFilter) -> ApiResult<Vec<Container>> {
-        let ids = self.container_ids(&Filters::labels(filter)).await?;
-        Ok(read::containers(self.dialect, &self.inspect(Object::Container, &ids).await?)?)
+        self.containers_of(&self.container_ids(&Filters::labels(filter)).await?).await
+    }
+
+    /// The containers of these ids that are there.
+    pub(super) async fn containers_of(&self, ids: &[String]) -> ApiResult<Vec<Container>> {
+        Ok(read::containers(self.dialect, &self.inspect(Object::Container, ids).await?)?)
     }
 
     pub(super) async fn wanted_ports(&self, id: &ContainerId) -> ApiResult<Vec<u16>> {

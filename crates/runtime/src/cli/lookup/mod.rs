@@ -2,6 +2,8 @@
 
 mod by_api;
 mod by_program;
+mod process;
+mod recent;
 #[cfg(test)]
 mod tests;
 
@@ -10,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use self::by_api::ApiLookup;
 use self::by_program::ProgramLookup;
+use self::recent::RecentContainers;
 use super::api::{ApiClient, ApiFault, ApiResult, ApiSocket, StorageProof, paths::Filters};
 use super::client::Client;
 use super::{Dialect, EngineSettings};
@@ -23,6 +26,7 @@ const PROGRAM_AFTER: Duration = Duration::from_millis(500);
 pub(super) struct EngineLookup {
     program: ProgramLookup,
     api: Option<Api>,
+    recent: RecentContainers,
 }
 
 #[derive(Debug)]
@@ -41,14 +45,25 @@ impl EngineLookup {
             let client = ApiClient::new(socket);
             Api { lookup: ApiLookup::new(dialect, client.clone()), client, storage }
         });
-        Self { program: ProgramLookup::new(dialect, client), api }
+        Self { program: ProgramLookup::new(dialect, client), api, recent: RecentContainers::default() }
     }
 
     /// The program made this container, so the API has to know it.
     pub(super) fn note_created(&self, id: &ContainerId) {
+        self.recent.note_changed(id, true);
         if let Some(storage) = self.api.as_ref().and_then(|it| it.storage.as_ref()) {
             storage.add_witness(id.as_str());
         }
+    }
+
+    /// The program changed this container.
+    pub(super) fn note_changed(&self, id: &ContainerId) {
+        self.recent.note_changed(id, false);
+    }
+
+    /// The program changed containers that nobody named.
+    pub(super) fn note_changes(&self) {
+        self.recent.forget();
     }
 
     pub(super) async fn inspect_container(&self, handle: &Handle) -> Result<Container> {
@@ -64,6 +79,11 @@ impl EngineLookup {
 
     pub(super) async fn list_containers(&self, filter: &LabelFilter) -> Result<Vec<Container>> {
         self.either(|api| api.containers(filter), self.program.containers(filter)).await
+    }
+
+    /// As they were a moment ago.
+    pub(super) async fn list_recent_containers(&self, filter: &LabelFilter) -> Result<Vec<Container>> {
+        self.either(|api| self.recent.list(api, filter), self.program.containers(filter)).await
     }
 
     /// Host ports that a container shall have, whether it runs or not.

@@ -1,0 +1,60 @@
+//! A process that is held by a descriptor, so that its end is seen and no later one with its number is taken for it.
+
+#[cfg(target_os = "linux")]
+mod held {
+    use std::os::fd::OwnedFd;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+    #[derive(Debug)]
+    pub(in crate::cli::lookup) struct RunningProcess(OwnedFd);
+
+    impl RunningProcess {
+        /// `None` for one that is not there, or cannot be held.
+        pub(in crate::cli::lookup) fn open(pid: u32) -> Option<Self> {
+            let pid = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
+            pidfd_open(pid, PidfdFlags::empty()).ok().map(Self)
+        }
+
+        pub(in crate::cli::lookup) fn runs(&self) -> bool {
+            let mut asked = [PollFd::new(&self.0, PollFlags::IN)];
+            poll(&mut asked, Some(&Timespec::default())).is_ok_and(|ended| ended == 0)
+        }
+    }
+}
+
+/// Elsewhere no process of a container is one of this machine.
+#[cfg(not(target_os = "linux"))]
+mod held {
+    #[derive(Debug)]
+    pub(in crate::cli::lookup) struct RunningProcess;
+
+    impl RunningProcess {
+        pub(in crate::cli::lookup) fn open(_: u32) -> Option<Self> {
+            None
+        }
+
+        pub(in crate::cli::lookup) fn runs(&self) -> bool {
+            false
+        }
+    }
+}
+
+pub(super) use held::RunningProcess;
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::RunningProcess;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a process that ends is what is tried")]
+    fn the_end_of_a_process_is_seen() {
+        let mut child = std::process::Command::new("/bin/cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let held = RunningProcess::open(child.id()).unwrap();
+        assert!(held.runs());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(!held.runs());
+    }
+}

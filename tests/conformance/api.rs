@@ -1,8 +1,8 @@
 //! The engine's API and its program tell the same.
 
 use coracle_runtime::{
-    ByteSize, Container, ContainerId, CreateSpec, EngineKind, Error, Handle, Image, ImageAct, ImageId, ImageRef, LabelFilter,
-    Limits, NetworkAct, Port, Protocol, Status, VolumeAct, VolumeMount, VolumeName,
+    ByteSize, Container, ContainerId, CreateSpec, EngineKind, Error, Handle, Image, ImageAct, ImageId, ImageRef,
+    LabelFilter, Limits, NetworkAct, Port, Protocol, Status, VolumeAct, VolumeMount, VolumeName,
 };
 
 use super::{path, placed, sh};

@@ -9,6 +9,7 @@ mod limits;
 mod networks;
 mod output;
 mod ports;
+mod recent;
 mod stacks;
 
 use coracle_runtime::{

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::leftovers;
+use crate::mcp::McpSession;
 use crate::person::Person;
 use crate::{LABEL, Measured};
 
@@ -21,16 +22,19 @@ enum Way {
     Bare,
     /// `coracle`, which puts in what a person has.
     Full,
+    /// A server that an agent has, which puts nothing in.
+    Mcp,
 }
 
 impl Way {
-    const ALL: [Self; 3] = [Self::Engine, Self::Bare, Self::Full];
+    const ALL: [Self; 4] = [Self::Engine, Self::Bare, Self::Full, Self::Mcp];
 
     fn name(self) -> &'static str {
         match self {
             Self::Engine => "engine",
             Self::Bare => "bare",
             Self::Full => "full",
+            Self::Mcp => "mcp",
         }
     }
 }
@@ -47,6 +51,8 @@ pub(crate) struct Engine {
     /// Goes first: its containers are of the other's image.
     bare: Person,
     full: Person,
+    /// Of the bare person. Ends before that person's containers are looked through.
+    agent: RefCell<Option<McpSession>>,
 }
 
 impl Engine {
@@ -65,7 +71,8 @@ impl Engine {
         eprintln!("{name}: the image was made in {:.1} s", took.as_secs_f64());
         measured.add(name, "first", Way::Full.name(), took);
         let image = text(&first, "image");
-        let it = Self { name, version, image, own: RefCell::default(), full, bare };
+        let agent = RefCell::new(Some(bare.agent()));
+        let it = Self { name, version, image, own: RefCell::default(), full, bare, agent };
         it.bare.call(&it.bare_call());
         it
     }
@@ -93,6 +100,10 @@ impl Engine {
             Way::Bare => {
                 let (answer, took) = self.bare.call(&self.bare_call());
                 assert!(put_in(&answer).all(|it| it["status"] == "skipped"), "{answer:#}");
+                (text(&answer, "container"), took)
+            }
+            Way::Mcp => {
+                let (answer, took) = self.by_the_agent(&self.bare_call());
                 (text(&answer, "container"), took)
             }
             Way::Full => {
@@ -129,7 +140,12 @@ impl Engine {
             }
             Way::Bare => self.bare.call(&call).1,
             Way::Full => self.full.call(&call).1,
+            Way::Mcp => self.by_the_agent(&call).1,
         }
+    }
+
+    fn by_the_agent(&self, call: &Value) -> (Value, Duration) {
+        self.agent.borrow_mut().as_mut().expect("it runs until the end").call(call)
     }
 
     fn bare_call(&self) -> Value {
@@ -149,6 +165,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        drop(self.agent.take());
         // They go before the person's images, which they use.
         for container in self.own.take() {
             let _ = self.removal(&container).stdin(Stdio::null()).output();

@@ -12,6 +12,8 @@ mod ending;
 mod engine;
 #[path = "../link_bench/leftovers.rs"]
 mod leftovers;
+#[path = "../link_bench/mcp.rs"]
+mod mcp;
 mod person;
 
 use std::path::Path;

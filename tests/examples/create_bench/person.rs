@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::leftovers;
+use crate::mcp::McpSession;
 
 #[derive(Debug)]
 pub(crate) struct Person {
@@ -66,13 +67,24 @@ impl Person {
         (answer, took)
     }
 
+    /// A server that an agent of this person has.
+    pub(crate) fn agent(&self) -> McpSession {
+        McpSession::start(self.program().arg("mcp"))
+    }
+
     fn command(&self, call: &Value) -> Command {
+        let mut command = self.program();
+        command.arg("call").arg(call.to_string()).stdin(Stdio::null());
+        command
+    }
+
+    fn program(&self) -> Command {
         let root = self.root.path();
         let mut command = Command::new(&self.coracle);
-        command.arg("call").arg(call.to_string()).env_clear().envs(VARIABLES).env("PATH", PATH);
+        command.env_clear().envs(VARIABLES).env("PATH", PATH);
         command.env("HOME", root.join("home")).env("TMPDIR", root.join("tmp"));
         command.env("XDG_STATE_HOME", root.join("state")).env("CORACLE_CONFIG", self.config());
-        command.current_dir(root.join("work")).stdin(Stdio::null());
+        command.current_dir(root.join("work"));
         command
     }
 

@@ -10,6 +10,8 @@
 mod ending;
 #[path = "../link_bench/leftovers.rs"]
 mod leftovers;
+#[path = "../link_bench/mcp.rs"]
+mod mcp;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -18,6 +20,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use mcp::McpSession;
 
 /// How many containers are told.
 const CONTAINERS: usize = 100;
@@ -45,6 +49,9 @@ fn main() {
         let person = Person::with_containers(Path::new(coracle), engine);
         named.push(json!({ "name": engine, "version": person.version() }));
         let (mut own, mut ours) = (Vec::new(), Vec::new());
+        let (mut listed, mut looked_at) = (Vec::new(), Vec::new());
+        let mut agent = person.agent();
+        let one = agent.call(&json!({ "operation": "list" })).0["containers"][0]["name"].take();
         for round in 0..rounds {
             ending::go_on();
             load.push(load_of_the_last_minute());
@@ -56,12 +63,21 @@ fn main() {
             if round % 2 == 1 {
                 engine_first();
             }
+            let (answer, took) = agent.call(&json!({ "operation": "list" }));
+            assert_eq!(answer["count"], CONTAINERS, "{answer:#}");
+            listed.push(ns(took));
+            looked_at.push(ns(agent.call(&json!({ "operation": "status", "container": one })).1));
         }
-        for (way, times) in [("engine", own), ("coracle", ours)] {
-            series.push(json!({ "case": "list", "way": way, "engine": engine, "ns": times }));
+        for (case, way, times) in
+            [("list", "engine", own), ("list", "coracle", ours), ("list", "mcp", listed), ("status", "mcp", looked_at)]
+        {
+            series.push(json!({ "case": case, "way": way, "engine": engine, "ns": times }));
         }
     }
-    let cases = [json!({ "name": "list", "label": "tell 100 containers" })];
+    let cases = [
+        json!({ "name": "list", "label": "list 100 containers" }),
+        json!({ "name": "status", "label": "status of one of them" }),
+    ];
     let report = json!({ "cases": cases, "engines": named, "series": series, "load": load });
     std::fs::write(out, format!("{report:#}\n")).unwrap();
 }
@@ -143,10 +159,21 @@ impl Person {
         (answer, took)
     }
 
+    /// A server that an agent of this person has.
+    fn agent(&self) -> McpSession {
+        McpSession::start(self.program().arg("mcp"))
+    }
+
     fn command(&self, call: &Value) -> Command {
+        let mut command = self.program();
+        command.arg("call").arg(call.to_string());
+        command
+    }
+
+    fn program(&self) -> Command {
         let root = self.root.path();
         let mut command = Command::new(&self.coracle);
-        command.arg("call").arg(call.to_string()).env_clear().env("PATH", PATH);
+        command.env_clear().env("PATH", PATH);
         command.env("HOME", root.join("home")).env("TMPDIR", root.join("tmp"));
         command.env("XDG_STATE_HOME", root.join("state")).env("CORACLE_CONFIG", self.config());
         command.current_dir(root.join("work"));

@@ -1,0 +1,74 @@
+//! A list that may be a moment old says what the exact one says.
+
+use std::time::{Duration, Instant};
+
+use coracle_runtime::{Container, Removed};
+
+use super::placed;
+use crate::engines::{Case, LABEL, engine_program, on_every_engine};
+
+/// How old it may be, and what a busy machine adds.
+const MOMENT: Duration = Duration::from_secs(5);
+
+fn by_id(mut containers: Vec<Container>) -> Vec<Container> {
+    containers.sort_by(|one, other| one.id.as_str().cmp(other.id.as_str()));
+    containers
+}
+
+async fn both(case: &Case) -> (Vec<Container>, Vec<Container>) {
+    let recent = case.runtime.list_recent(&case.mine()).await.unwrap();
+    (by_id(recent), by_id(case.runtime.list(&case.mine()).await.unwrap()))
+}
+
+async fn assert_same(case: &Case) {
+    let (recent, exact) = both(case).await;
+    assert_eq!(recent, exact);
+}
+
+#[tokio::test]
+async fn our_own_changes_are_in_a_recent_list_at_once() {
+    on_every_engine(async |case| {
+        // From the second list on, what is known is not asked for again.
+        assert_same(case).await;
+        assert_same(case).await;
+        let first = case.runtime.create(&placed(case, case.spec("first"))).await.unwrap();
+        assert_same(case).await;
+        case.runtime.start(&first).await.unwrap();
+        assert_same(case).await;
+        let second = super::running(case).await;
+        assert_same(case).await;
+        case.runtime.stop(&first, Duration::ZERO).await.unwrap();
+        assert_same(case).await;
+        assert_eq!(case.runtime.remove(&second).await.unwrap(), Removed::Now);
+        let (recent, exact) = both(case).await;
+        assert_eq!((recent.len(), &recent), (1, &exact));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn changes_of_others_are_in_a_recent_list_in_a_moment() {
+    on_every_engine(async |case| {
+        let id = super::running(case).await;
+        assert_same(case).await;
+        assert_same(case).await;
+        if !case.is_real() || case.program().is_some() {
+            return;
+        }
+        let (name, label) = (case.name("theirs"), format!("{LABEL}={}", case.container_label().1));
+        let create = ["create", "--name", name.as_str(), "--label", &label, case.image.as_str(), "true"];
+        for words in [&["pause", id.as_str()][..], &["unpause", id.as_str()], &create, &["kill", id.as_str()]] {
+            let done = engine_program(case.engine().as_str()).args(words).output().await.unwrap();
+            assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
+            let begun = Instant::now();
+            loop {
+                let (recent, exact) = both(case).await;
+                if recent == exact {
+                    break;
+                }
+                assert!(begun.elapsed() < MOMENT, "{words:?}: {recent:?} is not {exact:?}");
+            }
+        }
+    })
+    .await;
+}

@@ -36,6 +36,7 @@ mod prune;
 mod reap;
 mod reconcile;
 mod record;
+mod record_cache;
 mod restart;
 mod review;
 mod save;

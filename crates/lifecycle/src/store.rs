@@ -4,11 +4,13 @@ use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use coracle_runtime::labels::Signer;
 use coracle_runtime::{ContainerName, EngineKind, JobId, LabelNamespace, Secret};
 
 use crate::record::Record;
+use crate::record_cache::{FileStamp, RecordCache};
 use crate::{Lock, Result};
 
 /// Length of the key that signs labels.
@@ -54,6 +56,7 @@ impl StoreError {
 pub struct Store {
     root: PathBuf,
     signer: Signer,
+    read: Arc<RecordCache>,
 }
 
 /// A record, or a file that should have been one.
@@ -89,7 +92,7 @@ impl Store {
         let probe = root.join("locks/probe");
         Lock::try_take(&probe).map_err(|_| StoreError::NoLocks(root.to_owned()))?;
         let signer = Signer::new(namespace, key(&root.join("key"))?, rustix::process::geteuid().as_raw());
-        Ok(Self { root: root.to_owned(), signer })
+        Ok(Self { root: root.to_owned(), signer, read: Arc::default() })
     }
 
     /// Signs and checks labels.
@@ -151,14 +154,27 @@ impl Store {
     /// Reads one record. A damaged one is moved aside, once.
     pub(crate) fn load(&self, name: &ContainerName) -> Result<Loaded, StoreError> {
         let file = self.record_file(name);
+        // Of before it is read: what takes the file's place meanwhile has another stamp, and is read the next time.
+        let stamp = file.symlink_metadata().ok().map(|it| FileStamp::of(&it));
+        if let Some(known) = stamp.and_then(|it| self.read.get(&file, it)) {
+            return Ok(Loaded::Record(Box::new(known)));
+        }
         let bytes = match read_own(&file) {
             Ok(Some(bytes)) => bytes,
-            Ok(None) => return Ok(Loaded::Missing),
+            Ok(None) => {
+                self.read.forget(&file);
+                return Ok(Loaded::Missing);
+            }
             Err(err @ (StoreError::Link(_) | StoreError::Owner(_))) => return self.set_aside(&file, &err.to_string()),
             Err(err) => return Err(err),
         };
         match Record::from_bytes(&bytes) {
-            Ok(record) if key_of(&record.name) == key_of(name) => Ok(Loaded::Record(Box::new(record))),
+            Ok(record) if key_of(&record.name) == key_of(name) => {
+                if let Some(stamp) = stamp {
+                    self.read.keep(&file, stamp, &record);
+                }
+                Ok(Loaded::Record(Box::new(record)))
+            }
             Ok(_) => self.set_aside(&file, "it names another container"),
             Err(err) => self.set_aside(&file, &err.to_string()),
         }
@@ -175,6 +191,7 @@ impl Store {
     pub(crate) fn save(&self, record: &Record) -> Result<(), StoreError> {
         let file = self.record_file(&record.name);
         own_directory(file.parent().unwrap_or(&self.root))?;
+        self.read.forget(&file);
         write_whole(&file, &record.to_bytes())
     }
 
@@ -364,6 +381,23 @@ mod tests {
         store.forget(&it.name).unwrap();
         assert!(matches!(store.load(&it.name), Ok(Loaded::Missing)));
         assert!(!dir.path().join("containers/web").exists());
+    }
+
+    #[test]
+    fn a_record_that_another_process_wrote_or_removed_is_not_the_one_that_was_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, other) = (store(dir.path()), store(dir.path()));
+        let name = ContainerName::parse("web").unwrap();
+        let purpose = |store: &Store| match store.load(&name).unwrap() {
+            Loaded::Record(it) => it.purpose,
+            _ => panic!("it was saved"),
+        };
+        for wanted in ["a", "b", "a"].map(|it| Some(it.to_owned())) {
+            other.save(&Record { purpose: wanted.clone(), ..record("web") }).unwrap();
+            assert_eq!([purpose(&one), purpose(&one)], [wanted.clone(), wanted]);
+        }
+        other.forget(&name).unwrap();
+        assert!(matches!(one.load(&name), Ok(Loaded::Missing)));
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! One channel of a connection: what is sent on it, and what is received.
 
+mod direct;
 mod inbox;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::{Semaphore, mpsc};
 
+pub(crate) use self::direct::Direct;
 pub(crate) use self::inbox::{Inbox, Pushed, Sender, inbox};
 use crate::codec::Frame;
 use crate::quota::Quota;
@@ -31,11 +33,25 @@ impl Window {
     }
 }
 
+/// The last word of a channel, which only one of two may say: the thread that does what was asked, and the task that the
+/// caller leaves meanwhile.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LastWord(Arc<AtomicBool>);
+
+impl LastWord {
+    /// Whether the caller is the one.
+    pub(crate) fn take(&self) -> bool {
+        !self.0.swap(true, Ordering::Relaxed)
+    }
+}
+
 /// A channel's way out.
 #[derive(Clone, Debug)]
 pub(crate) struct Outbox {
     pub(crate) channel: u32,
     pub(crate) says: mpsc::Sender<Frame<Say>>,
+    /// The connection's socket, for a thread that answers by itself.
+    pub(crate) direct: Arc<Direct>,
     /// Bytes of data that the host has room for.
     pub(crate) room: Arc<Semaphore>,
     /// Bytes of data that were received on the channel.
@@ -87,6 +103,24 @@ impl Outbox {
                 }
             }
         }
+    }
+
+    /// The same without waiting, from any thread, where the answer is short and `claim` allows it. `false`: nothing was
+    /// said, and [`say_whole`](Self::say_whole) has to.
+    pub(crate) fn say_at_once(&self, answer: Answer, content: &[u8], claim: impl FnOnce() -> bool) -> bool {
+        if content.is_empty() || content.len() > PIECE {
+            return false;
+        }
+        let room = u32::try_from(content.len()).map(|bytes| self.room.try_acquire_many(bytes));
+        let Ok(Ok(room)) = room else { return false };
+        let (channel, mut bytes) = (self.channel, Vec::with_capacity(content.len() + 128));
+        let data = Frame { channel, head: Say::Data { last: true }, payload: content.to_vec() };
+        let framed = Frame::new(channel, Say::Answer(answer)).try_write_to(&mut bytes);
+        let said = framed.and_then(|()| data.try_write_to(&mut bytes)).is_ok() && self.direct.write(&bytes, claim);
+        if said {
+            room.forget();
+        }
+        said
     }
 
     /// Gives the caller room for data that was taken.

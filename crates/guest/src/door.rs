@@ -14,7 +14,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
 use crate::machine::NewUser;
-use crate::serve::{Caller, serve_caller};
+use crate::serve::{Caller, serve_socket};
 use crate::supervisor::Supervisor;
 use crate::wire::{Answer, Ask, Exec, Fault, FaultCode, Say, Who, Worker, space::Space};
 
@@ -81,11 +81,10 @@ async fn accept(listener: UnixListener, given: Arc<Worker>, supervisor: Arc<Supe
             Ok((stream, _)) if is_worker(&stream, &given) => {
                 // Closed at once when there are too many.
                 let Ok(place) = places.clone().try_acquire_owned() else { continue };
-                let (from, to) = stream.into_split();
                 let (supervisor, caller) = (supervisor.clone(), Caller::Worker(given.clone()));
                 tokio::spawn(async move {
                     let _place = place;
-                    serve_caller(supervisor, tokio::io::BufReader::new(from), to, caller).await
+                    serve_socket(supervisor, stream, caller).await
                 });
             }
             Ok(_) => {}

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use crate::container::Container;
 use crate::lifeline::{Present, left_alone};
 use crate::outside;
-use crate::serve::{Caller, serve_caller};
+use crate::serve::{Caller, serve_socket};
 use crate::shell;
 use crate::supervisor::Supervisor;
 use crate::wire::SOCKET_GONE;
@@ -134,12 +134,11 @@ async fn accept(listener: UnixListener, callers: Callers, (supervisor, present):
             Ok((stream, _)) if may_call(&stream, callers) => {
                 // Closed at once when there are too many.
                 let Ok(place) = places.clone().try_acquire_owned() else { continue };
-                let (from, to) = stream.into_split();
                 let (supervisor, here) = (supervisor.clone(), present.one_more());
                 let caller = if matches!(callers, Callers::Host) { Caller::Host } else { Caller::Root };
                 tokio::spawn(async move {
                     let (_place, _here) = (place, here);
-                    serve_caller(supervisor, tokio::io::BufReader::new(from), to, caller).await
+                    serve_socket(supervisor, stream, caller).await
                 });
             }
             Ok(_) => {}

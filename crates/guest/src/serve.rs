@@ -11,12 +11,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
 use self::demand::Demand;
-use crate::channel::{Inbox, Outbox, Pushed, Sender, Window, busy, inbox};
+use crate::channel::{Direct, Inbox, Outbox, Pushed, Sender, Window, busy, inbox};
 use crate::codec::{self, Frame};
 use crate::files::How;
 use crate::quota::{Quota, Reservation};
@@ -43,7 +44,7 @@ pub async fn serve(
     from: impl AsyncRead + Send + Unpin,
     to: impl AsyncWrite + Send + Unpin + 'static,
 ) -> Result<(), codec::Error> {
-    serve_caller(supervisor, from, to, Caller::Host).await
+    serve_caller(supervisor, (from, to), Arc::default(), Caller::Host).await
 }
 
 /// Who speaks.
@@ -57,22 +58,33 @@ pub(crate) enum Caller {
     Worker(Arc<wire::Worker>),
 }
 
-/// The same with somebody who may be no host.
-pub(crate) async fn serve_caller(
+/// The same on a socket, with somebody who may be no host. Short answers are written by the threads that make them.
+pub(crate) async fn serve_socket(
     supervisor: Arc<Supervisor>,
-    mut from: impl AsyncRead + Send + Unpin,
-    to: impl AsyncWrite + Send + Unpin + 'static,
+    stream: UnixStream,
+    caller: Caller,
+) -> Result<(), codec::Error> {
+    let direct = Arc::new(Direct::of(&stream));
+    let (from, to) = stream.into_split();
+    serve_caller(supervisor, (BufReader::new(from), to), direct, caller).await
+}
+
+async fn serve_caller(
+    supervisor: Arc<Supervisor>,
+    (mut from, to): (impl AsyncRead + Send + Unpin, impl AsyncWrite + Send + Unpin + 'static),
+    direct: Arc<Direct>,
     caller: Caller,
 ) -> Result<(), codec::Error> {
     let (says, queue) = mpsc::channel(QUEUE);
-    let mut writing = tokio::spawn(write_all(queue, to));
+    let mut writing = tokio::spawn(write_all(queue, to, direct.clone()));
     let quota = match caller {
         Caller::Host => supervisor.quotas.host(),
         Caller::Root => supervisor.quotas.root(),
         Caller::Worker(_) => supervisor.quotas.worker(),
     };
     let (channels, waiting) = (HashMap::new(), Vec::new());
-    let talk = Connection { supervisor, caller, says: says.clone(), quota, channels, waiting, unknown: 0, highest: 0 };
+    let talk =
+        Connection { supervisor, caller, says: says.clone(), direct, quota, channels, waiting, unknown: 0, highest: 0 };
     let heard = talk.listen(&mut from).await;
     match &heard {
         // Answers that wait are still written, unless the peer has gone.
@@ -95,14 +107,22 @@ pub(crate) async fn serve_caller(
     heard
 }
 
-async fn write_all(mut queue: mpsc::Receiver<Frame<Say>>, mut to: impl AsyncWrite + Unpin) {
+async fn write_all(mut queue: mpsc::Receiver<Frame<Say>>, mut to: impl AsyncWrite + Unpin, direct: Arc<Direct>) {
     let mut bytes = Vec::new();
-    while let Some(frame) = queue.recv().await {
-        frame.say_to(&mut bytes);
+    loop {
+        let (next, over) = tokio::select! {
+            next = queue.recv() => { let over = next.is_none(); (next, over) }
+            () = direct.is_cut() => (None, false),
+        };
+        let mut rest = direct.turn().await;
+        bytes.append(&mut rest);
+        if let Some(frame) = next {
+            frame.say_to(&mut bytes);
+        }
         while let Some(frame) = (bytes.len() < BATCH).then(|| queue.try_recv().ok()).flatten() {
             frame.say_to(&mut bytes);
         }
-        if to.write_all(&bytes).await.is_err() || to.flush().await.is_err() {
+        if to.write_all(&bytes).await.is_err() || to.flush().await.is_err() || over {
             return;
         }
         bytes.clear();
@@ -138,6 +158,7 @@ struct Connection {
     supervisor: Arc<Supervisor>,
     caller: Caller,
     says: mpsc::Sender<Frame<Say>>,
+    direct: Arc<Direct>,
     quota: Quota,
     channels: HashMap<u32, Channel>,
     /// Files that are for commands to come.
@@ -232,8 +253,8 @@ impl Connection {
         }
         let room = Arc::new(Semaphore::new(usize::try_from(WINDOW).expect("a window fits")));
         let window = Arc::<Window>::default();
-        let (says, quota) = (self.says.clone(), self.quota.clone());
-        let out = Outbox { channel: number, says, room: room.clone(), window: window.clone(), quota };
+        let (says, direct, quota) = (self.says.clone(), self.direct.clone(), self.quota.clone());
+        let out = Outbox { channel: number, says, direct, room: room.clone(), window: window.clone(), quota };
         let (inbox, payload, task) = match self.admit(frame) {
             Ok(Admitted { frame, demand, channel, payload }) => {
                 let left = demand.payload - frame.payload.len();

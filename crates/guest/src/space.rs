@@ -1,6 +1,7 @@
 //! What tools do with the files of a workspace.
 //!
-//! Everything but the channel blocks, and runs on a thread of its own as the caller's user.
+//! Everything but the channel blocks, and runs on a thread of its own as the caller's user. That thread also writes a short
+//! answer, so that only one change of threads is in its way.
 //!
 //! **Invariant:** a path is resolved from a descriptor of the workspace. The kernel is never asked to follow a link: where
 //! one leads is decided here, part by part, each taken in a directory that is open. So whoever swaps names meanwhile gets
@@ -46,7 +47,7 @@ use self::locks::Locks;
 use self::memory::Memory;
 use self::place::Root;
 use crate::answer::apart;
-use crate::channel::{Inbox, Outbox, left};
+use crate::channel::{Inbox, LastWord, Outbox, left};
 use crate::command::whole;
 use crate::files::as_user;
 use crate::supervisor::Supervisor;
@@ -137,12 +138,22 @@ pub(crate) async fn space(
         let content = whole(payload, bytes, &mut inbox).await?;
         let (supervisor, stop) = (supervisor.clone(), Stop::default());
         let _stop = StopOnDrop(stop.clone());
+        let (last_word, own) = (LastWord::default(), out.clone());
+        let its = last_word.clone();
+        let work = move || {
+            let json = told::json(act(&supervisor, ask, &content, &stop)?);
+            Ok((!own.say_at_once(Answer::Space, &json, || its.take())).then_some(json))
+        };
         tokio::select! {
-            told = apart(move || act(&supervisor, ask, &content, &stop).map(told::json)) => told?,
-            fault = left(&mut inbox) => Err(fault),
+            unsaid = apart(work) => unsaid?,
+            fault = left(&mut inbox) => if last_word.take() { Err(fault) } else { Ok(None) },
         }
     };
-    out.say_whole(told.await.map(|json| (Answer::Space, json))).await;
+    match told.await {
+        Ok(None) => {}
+        Ok(Some(json)) => out.say_whole(Ok((Answer::Space, json))).await,
+        Err(fault) => out.say_result(Err(fault)).await,
+    }
     supervisor.spaces.afterwards.settle().await;
 }
 

@@ -29,7 +29,7 @@ impl Call {
         let supervisor = Supervisor::new(Arc::new(container), dir.path());
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let ((reader, writer), (from, to)) = (tokio::io::split(ours), tokio::io::split(theirs));
-        let served = tokio::spawn(serve_caller(supervisor.clone(), from, to, caller));
+        let served = tokio::spawn(serve_caller(supervisor.clone(), (from, to), Arc::default(), caller));
         Self { reader, writer, served, supervisor, _dir: dir }
     }
 

@@ -44,8 +44,8 @@ impl Work<'_> {
             self.tell(edit.path, place, (file, stat), edit.tool).map(|it| Written { changed: false, ..it })
         } else {
             drop(before);
-            let fresh = self.replace(place, (stat.st_mode, true), |it| Ok(it.write_all(&made.content)?))?;
-            self.tell(edit.path, place, fresh, edit.tool)
+            let (_, stat) = self.replace(place, (stat.st_mode, true), |it| Ok(it.write_all(&made.content)?))?;
+            Ok(self.tell_content(edit.path, place, (&made.content, stat), edit.tool))
         };
         done.map(|it| Written { replaced: made.count, adapted: made.adapted, ..it })
     }

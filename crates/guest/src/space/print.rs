@@ -12,6 +12,9 @@ use super::Tried;
 /// Bytes of a file up to which its content is read to tell it; beyond, its size, time and inode have to do.
 pub(super) const MAX_READ: u64 = 8 << 20;
 
+/// What is read at once.
+const BLOCK: usize = 64 << 10;
+
 /// A content, as far as it is told from others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Print {
@@ -45,7 +48,8 @@ impl Print {
         let stat = fstat(file)?;
         let mut print = Self::of_stat(&stat);
         if print.size <= MAX_READ {
-            let (mut hash, mut block, mut at) = (Sha256::new(), vec![0; 64 << 10], 0);
+            let room = usize::try_from(print.size + 1).unwrap_or(BLOCK).min(BLOCK);
+            let (mut hash, mut block, mut at) = (Sha256::new(), vec![0; room], 0);
             while at <= MAX_READ {
                 let read = match file.read_at(&mut block, at) {
                     Err(err) if err.kind() == std::io::ErrorKind::Interrupted => continue,

@@ -16,23 +16,24 @@ use crate::wire::space::{Item, TroubleCode};
 struct Fresh<'a> {
     dir: &'a OwnedFd,
     name: String,
-    file: File,
+    placed: bool,
 }
 
 impl<'a> Fresh<'a> {
-    fn create(dir: &'a OwnedFd) -> Tried<Self> {
+    fn create(dir: &'a OwnedFd) -> Tried<(Self, File)> {
         let name = temporary_name()?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = File::from(openat(dir, &name, flags, Mode::RUSR | Mode::WUSR)?);
         mark_in_use(&file);
-        Ok(Self { dir, name, file })
+        Ok((Self { dir, name, placed: false }, file))
     }
 }
 
 impl Drop for Fresh<'_> {
     fn drop(&mut self) {
-        // After a rename there is nothing of that name.
-        let _ = unlinkat(self.dir, &self.name, AtFlags::empty());
+        if !self.placed {
+            let _ = unlinkat(self.dir, &self.name, AtFlags::empty());
+        }
     }
 }
 
@@ -44,20 +45,20 @@ impl Work<'_> {
         (mode, over): (u32, bool),
         fill: impl FnOnce(&mut File) -> Tried<()>,
     ) -> Tried<(File, Stat)> {
-        let mut fresh = Fresh::create(&place.dir)?;
-        fill(&mut fresh.file)?;
+        let (mut fresh, mut file) = Fresh::create(&place.dir)?;
+        fill(&mut file)?;
         // Never set-id, which would reach the host through a bind.
-        fchmod(&fresh.file, Mode::from_raw_mode(mode & 0o777))?;
-        fsync(&fresh.file)?;
+        fchmod(&file, Mode::from_raw_mode(mode & 0o777))?;
+        fsync(&file)?;
         let old = place.there.as_ref().and_then(|it| it.fd.try_clone().ok());
         let bytes = place.there.as_ref().map_or(0, There::size);
         match over {
             true => renameat(&place.dir, &fresh.name, &place.dir, place.name.as_slice())?,
             false => rename_new(&place.dir, fresh.name.as_bytes(), &place.name)?,
         }
-        unmark(&fresh.file);
+        fresh.placed = true;
+        unmark(&file);
         self.afterwards.add(Replaced { dir: read_dir(&place.dir).ok(), old, bytes });
-        let file = fresh.file.try_clone()?;
         let stat = fstat(&file)?;
         self.memory.met(&place.path, Some(&stat));
         Ok((file, stat))

@@ -1,6 +1,7 @@
 //! Acts on a directory of this machine, as whoever runs the tests.
 
 mod changes;
+mod fair;
 mod identity;
 mod search;
 mod staged;

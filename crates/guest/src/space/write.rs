@@ -41,8 +41,9 @@ impl Work<'_> {
             (None, _) => {
                 let mode = if write.executable == Some(true) { PLAIN | 0o111 } else { PLAIN };
                 let over = write.how != How::Create;
-                let made = self.replace(place, (mode, over), |file| Ok(file.write_all(content)?))?;
-                self.tell(write.path, place, made, write.tool).map(|it| Written { created: true, ..it })
+                let (_, stat) = self.replace(place, (mode, over), |file| Ok(file.write_all(content)?))?;
+                let written = self.tell_content(write.path, place, (content, stat), write.tool);
+                Ok(Written { created: true, ..written })
             }
         })
     }
@@ -76,7 +77,10 @@ impl Work<'_> {
             }
             Ok(fresh.write_all(content)?)
         })?;
-        self.tell(write.path, place, made, write.tool)
+        match append {
+            true => self.tell(write.path, place, made, write.tool),
+            false => Ok(self.tell_content(write.path, place, (content, made.1), write.tool)),
+        }
     }
 
     /// Does something where a path leads, while nobody else does.
@@ -116,10 +120,26 @@ impl Work<'_> {
 
     /// What a change came to.
     pub(super) fn tell(&self, path: &str, place: &Place, (file, stat): (File, Stat), tool: &str) -> Tried<Written> {
-        let version = self.memory.touch(&place.path, &Print::of(&file)?, tool, By::Tool);
-        let (begin, more) = begin(&file)?;
-        let file = self.written(path, &stat, version);
-        Ok(Written { file, created: false, changed: true, replaced: 0, adapted: false, begin, more })
+        let (print, first) = (Print::of(&file)?, first(&file)?);
+        Ok(self.report(path, place, (&print, &stat, &first), tool))
+    }
+
+    /// The same of a file that was just written and need not be read for it.
+    pub(super) fn tell_content(
+        &self,
+        path: &str,
+        place: &Place,
+        (content, stat): (&[u8], Stat),
+        tool: &str,
+    ) -> Written {
+        self.report(path, place, (&Print::of_content(content, &stat), &stat, content), tool)
+    }
+
+    fn report(&self, path: &str, place: &Place, (print, stat, first): (&Print, &Stat, &[u8]), tool: &str) -> Written {
+        let version = self.memory.touch(&place.path, print, tool, By::Tool);
+        let (begin, more) = begin(first);
+        let file = self.written(path, stat, version);
+        Written { file, created: false, changed: true, replaced: 0, adapted: false, begin, more }
     }
 }
 
@@ -128,7 +148,7 @@ fn holds(file: &File, content: &[u8]) -> Tried<bool> {
     if file.metadata()?.len() != content.len() as u64 {
         return Ok(false);
     }
-    let (mut block, mut at) = (vec![0; 64 << 10], 0);
+    let (mut block, mut at) = (vec![0; content.len().min(64 << 10)], 0);
     while at < content.len() {
         let read = file.read_at(&mut block, at as u64)?;
         if read == 0 || content.get(at..at + read) != Some(&block[..read]) {
@@ -139,8 +159,8 @@ fn holds(file: &File, content: &[u8]) -> Tried<bool> {
     Ok(true)
 }
 
-/// How a file begins, as text, and whether it goes on.
-fn begin(file: &File) -> Tried<(String, bool)> {
+/// The first bytes of a file, one more than are told.
+fn first(file: &File) -> Tried<Vec<u8>> {
     let mut block = vec![0; BEGIN + 1];
     let mut got = 0;
     while got < block.len() {
@@ -149,12 +169,18 @@ fn begin(file: &File) -> Tried<(String, bool)> {
             read => got += read,
         }
     }
-    let more = got > BEGIN;
-    block.truncate(got.min(BEGIN));
-    if let (true, Err(err)) = (more, str::from_utf8(&block))
+    block.truncate(got);
+    Ok(block)
+}
+
+/// How a content begins, as text, and whether it goes on.
+fn begin(content: &[u8]) -> (String, bool) {
+    let more = content.len() > BEGIN;
+    let mut block = &content[..content.len().min(BEGIN)];
+    if let (true, Err(err)) = (more, str::from_utf8(block))
         && err.error_len().is_none()
     {
-        block.truncate(err.valid_up_to());
+        block = &block[..err.valid_up_to()];
     }
-    Ok((String::from_utf8_lossy(&block).into_owned(), more))
+    (String::from_utf8_lossy(block).into_owned(), more)
 }

@@ -180,18 +180,19 @@ impl Channels {
     }
 
     /// Nobody waits for a channel any more. What still comes is let go, and its room given back, so that it can end.
-    pub(super) fn leave(&mut self, channel: u32) {
-        let Some(slot) = self.slots.get_mut(&channel) else { return };
+    /// Whether there is something to write.
+    pub(super) fn leave(&mut self, channel: u32) -> bool {
+        let Some(slot) = self.slots.get_mut(&channel) else { return false };
         slot.heard = None;
         slot.owed = WINDOW - slot.room;
         if slot.owed >= GIVE_BACK {
             self.owing.insert(channel);
         }
-        self.push(channel, Ask::Leave, Vec::new(), false);
+        self.push(channel, Ask::Leave, Vec::new(), false)
     }
 
-    /// Takes what the guest said.
-    pub(super) fn hear(&mut self, frame: Frame<Say>) -> Result<(), Breach> {
+    /// Takes what the guest said. Whether there is something to write.
+    pub(super) fn hear(&mut self, frame: Frame<Say>) -> Result<bool, Breach> {
         let Frame { channel, head, payload } = frame;
         if head == Say::Unknown {
             self.unknown += 1;
@@ -201,7 +202,7 @@ impl Channels {
             // It may have been the last word of a later version, so its call is not left waiting for another.
             return match self.slots.get(&channel).and_then(|it| it.heard.as_ref()) {
                 Some(heard) if !heard.put(Say::Unknown, Vec::new()) => Err(Breach::Waiting(channel)),
-                _ => Ok(()),
+                _ => Ok(false),
             };
         }
         if let (0, Say::Failed(fault)) = (channel, &head) {
@@ -210,19 +211,20 @@ impl Channels {
         let slot = self.slots.get_mut(&channel).ok_or(Breach::NoChannel(channel))?;
         let last = slot.admit(channel, &head, payload.len() as u64)?;
         let bytes = if matches!(head, Say::Out { .. } | Say::Data { .. }) { payload.len() as u64 } else { 0 };
+        let mut owed = false;
         match &slot.heard {
             _ if matches!(head, Say::Credit(_)) => {}
             // Pieces without a byte use no room, so nothing would bound how many wait.
             Some(_) if !last && bytes == 0 && matches!(head, Say::Out { .. } | Say::Data { last: false }) => {}
             Some(heard) if heard.put(head, payload) => {}
             Some(_) => return Err(Breach::Waiting(channel)),
-            None => drop(self.took(channel, bytes)),
+            None => owed = self.took(channel, bytes),
         }
         if last && let Some(slot) = self.slots.remove(&channel) {
             slot.ended.store(true, Ordering::Relaxed);
             slot.give.close();
         }
-        Ok(())
+        Ok(owed)
     }
 
     /// Appends what waits to the bytes to write, as far as one write takes it.

@@ -1,6 +1,5 @@
-//! One connection: a task that reads, a task that writes, and channels between them and the calls.
+//! One connection: a task that reads, one that writes what no caller could, and channels between them and the calls.
 
-use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,12 +10,13 @@ use coracle_guest::wire::{Ask, Hello, Keep, MAX_CHANNELS, Say, VERSION};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::channels::{Channels, Heard, Opened, Talk};
 use super::dial::{Dialled, There, Transport};
 use super::inbox::Inbox;
+use super::writer::{Outgoing, write};
 use crate::{Error, ProcessId, Result, random_hex};
 
 /// A guest that runs answers within a moment.
@@ -35,7 +35,7 @@ const LISTS: usize = 8;
 const TURN: Duration = Duration::from_secs(10);
 
 /// How long the last words to a guest may take.
-const PARTING: Duration = Duration::from_secs(1);
+pub(super) const PARTING: Duration = Duration::from_secs(1);
 
 /// A call whose connection is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,18 +78,19 @@ pub(super) struct Connection {
     there: Option<There>,
 }
 
-struct Shared {
+pub(super) struct Shared {
+    pub(super) outgoing: tokio::sync::Mutex<Outgoing>,
     /// When the guest last said something.
     heard: Mutex<Instant>,
     channels: Mutex<Channels>,
     /// Something waits to be written.
-    wake: Notify,
-    places: Semaphore,
+    pub(super) wake: Notify,
+    pub(super) places: Semaphore,
     numbers: Arc<Semaphore>,
     lists: Semaphore,
-    over: CancellationToken,
+    pub(super) over: CancellationToken,
     /// Nobody will ask anything any more.
-    parting: CancellationToken,
+    pub(super) parting: CancellationToken,
 }
 
 impl fmt::Debug for Connection {
@@ -120,6 +121,7 @@ impl Connection {
             }
         };
         let shared = Arc::new(Shared {
+            outgoing: tokio::sync::Mutex::new(Outgoing::new(dialled.writer)),
             heard: Mutex::new(Instant::now()),
             channels: Mutex::default(),
             wake: Notify::new(),
@@ -130,7 +132,7 @@ impl Connection {
             parting: CancellationToken::new(),
         });
         let reader = tokio::spawn(read(Arc::clone(&shared), reader)).abort_handle();
-        tokio::spawn(write(Arc::clone(&shared), dialled.writer, dialled.hold));
+        tokio::spawn(write(Arc::clone(&shared), dialled.hold));
         Ok(Self { shared, reader, run, transport: dialled.transport, peer: dialled.peer, there: dialled.there })
     }
 
@@ -162,7 +164,7 @@ impl Connection {
             channels.open(ask, payload, talk, permit)
         };
         place.forget();
-        self.shared.wake.notify_one();
+        self.shared.write_now();
         let Opened { number, heard, room, sent, ended } = opened;
         Ok(Channel { to: Sender { connection: Arc::clone(self), number, room }, heard, sent, ended })
     }
@@ -236,8 +238,9 @@ impl Channel {
 impl Drop for Channel {
     fn drop(&mut self) {
         let shared = &self.to.connection.shared;
-        shared.lock().leave(self.to.number);
-        shared.wake.notify_one();
+        if shared.lock().leave(self.to.number) {
+            shared.wake.notify_one();
+        }
     }
 }
 
@@ -289,7 +292,7 @@ impl Sender {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Channels> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Channels> {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -298,7 +301,7 @@ impl Shared {
         Broken { reason, sent, full: false }
     }
 
-    fn end(&self, reason: &str) {
+    pub(super) fn end(&self, reason: &str) {
         tracing::debug!(reason, "the link is over");
         self.lock().end(reason);
         self.places.close();
@@ -348,7 +351,7 @@ async fn hello(
     }
 }
 
-fn told(err: &codec::Error) -> String {
+pub(super) fn told(err: &codec::Error) -> String {
     match std::error::Error::source(err) {
         Some(source) => format!("{err}: {source}"),
         None => err.to_string(),
@@ -361,65 +364,16 @@ async fn read(shared: Arc<Shared>, mut reader: impl AsyncRead + Unpin) {
             Ok(Some(frame)) => {
                 *shared.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
                 let heard = shared.lock().hear(frame);
-                if let Err(breach) = heard {
-                    break breach.to_string();
+                match heard {
+                    Err(breach) => break breach.to_string(),
+                    // Else the writer would take the turn of the call that was just answered.
+                    Ok(owes) if owes => shared.wake.notify_one(),
+                    Ok(_) => {}
                 }
-                shared.wake.notify_one();
             }
             Ok(None) => break "the guest closed the connection".to_owned(),
             Err(err) => break told(&err),
         }
     };
     shared.end(&reason);
-}
-
-/// Holds what the connection hangs on, and lets it go with it.
-async fn write(shared: Arc<Shared>, mut writer: impl AsyncWrite + Unpin, hold: Box<dyn Any + Send>) {
-    let mut bytes = Vec::new();
-    loop {
-        tokio::select! {
-            biased;
-            () = shared.over.cancelled() => break,
-            () = shared.parting.cancelled() => {
-                let _ = timeout(PARTING, flush(&shared, &mut writer, &mut bytes)).await;
-                break;
-            }
-            () = shared.wake.notified() => {}
-        }
-        let written = tokio::select! {
-            biased;
-            () = shared.over.cancelled() => break,
-            () = parted(&shared) => break,
-            written = flush(&shared, &mut writer, &mut bytes) => written,
-        };
-        if let Err(err) = written {
-            // What the guest said before it closed is still to be read.
-            sleep(PARTING).await;
-            shared.end(&told(&err.into()));
-        }
-    }
-    let _ = timeout(PARTING, writer.shutdown()).await;
-    drop(hold);
-}
-
-/// A while after nobody will ask anything any more.
-async fn parted(shared: &Shared) {
-    shared.parting.cancelled().await;
-    sleep(PARTING).await;
-}
-
-async fn flush(shared: &Shared, writer: &mut (impl AsyncWrite + Unpin), bytes: &mut Vec<u8>) -> std::io::Result<()> {
-    loop {
-        bytes.clear();
-        let batch = shared.lock().batch(bytes);
-        shared.places.add_permits(batch.places);
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        // What did not go out at all, since the guest is gone, can be asked of the next one.
-        let first = writer.write(bytes).await?;
-        batch.went_out();
-        writer.write_all(&bytes[first..]).await?;
-        writer.flush().await?;
-    }
 }

@@ -24,6 +24,18 @@ macro_rules! holding {
 pub(super) use holding;
 
 impl Link {
+    /// Whether the guest answers. It does without its files, so acts on them that hang do not hold it up.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and [`Error::GuestLost`].
+    pub async fn ping(&self) -> Result<()> {
+        let none = || Ask::Job { job: String::new() };
+        match self.ask(Request::new("ping", holding!(Job)), none).await {
+            Ok(_) | Err(Error::Refused(_)) => Ok(()),
+            Err(err) => Err(err),
+        }
+    }
+
     /// All jobs, oldest first.
     ///
     /// # Errors

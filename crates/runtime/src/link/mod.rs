@@ -28,6 +28,7 @@ mod space;
 mod trials;
 mod walk;
 mod whole;
+mod writer;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -97,7 +97,7 @@ pub(crate) fn not_found(store: &Store, handle: &Handle) -> Error {
 }
 
 /// Rooms of sessions are nobody's to name.
-fn recorded(store: &Store, handle: &Handle) -> Result<Option<Record>> {
+pub(crate) fn recorded(store: &Store, handle: &Handle) -> Result<Option<Record>> {
     let found = match handle {
         Handle::Name(name) => match store.load(name)? {
             Loaded::Record(record) => Some(*record),

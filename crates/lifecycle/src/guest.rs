@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use coracle_runtime::archive::{Limits, Writer};
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::link::wire::{At, Who};
 use coracle_runtime::link::{Link, LinkSettings, SocketAt, Transport, WeakLink};
 use coracle_runtime::{
     Container, ContainerId, ContainerPath, ContainerRuntime, Error as Engine, GuestOn, Ids, Inside, ProcessId,
@@ -192,9 +191,7 @@ pub(crate) async fn answers(link: &Link) -> bool {
 
 /// Whether a guest says something by then.
 pub(crate) async fn pinged(link: &Link, within: Duration) -> bool {
-    let root = At { user: Who::Ids { uid: 0, gid: Some(0) }, path: "/".into(), follow: true };
-    // One that is not root answers that it cannot say.
-    matches!(timeout(within, link.stat(root)).await, Ok(Ok(_) | Err(Engine::Refused(_))))
+    matches!(timeout(within, link.ping()).await, Ok(Ok(())))
 }
 
 /// The links of this process: one for each container, held as long as it answers.
@@ -257,6 +254,19 @@ impl Links {
         let link = Link::by_socket(&store.socket(record)?, self.settings).await?;
         self.hold(id, &link);
         Some(link)
+    }
+
+    /// A link by the engine to a recorded container that nobody inspected.
+    pub(crate) async fn uninspected(
+        &self,
+        runtime: &dyn ContainerRuntime,
+        store: &Store,
+        (id, record): (&ContainerId, &Record),
+    ) -> coracle_runtime::Result<Link> {
+        let link = runtime.link(id, store.socket(record).as_ref(), self.settings).await?;
+        link.open().await?;
+        self.hold(id, &link);
+        Ok(link)
     }
 
     /// How commands run in a container that was found and runs. Its PID 1 is remembered, if it is another one now.

@@ -2,7 +2,7 @@
 
 use coracle_images::snapshot::Snapshot;
 use coracle_lifecycle::{
-    Found, Record, Role, Session, at_hand, find, guided_session, may_be_root, restart, session as plain_session,
+    Found, Record, Role, Session, enter, find, guided_session, may_be_root, restart, session as plain_session,
 };
 use coracle_provision::UserAsk;
 use coracle_runtime::{Container, Handle, Ids, Inside, Problem, Refused};
@@ -116,14 +116,14 @@ pub(crate) struct Reached {
     pub(crate) warnings: Vec<Warning>,
 }
 
-/// Finds a container for commands and jobs. The engine is asked only when neither a link is held nor the guest's socket
-/// answers.
+/// Finds a container for commands and jobs. It is inspected only when its guest is reached neither by a link that is held,
+/// nor by its socket, nor by the engine's exec.
 pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -> Result<Reached, Failure> {
     if as_root && !cx.config.security.allow_root {
         return Err(crate::ops::root_refused("root.exec", "commands as root are not granted"));
     }
     let store = cx.store()?;
-    if let Some((mut record, link)) = at_hand(&store, cx.links(), handle).await? {
+    if let Some((mut record, link)) = enter(cx, &store, cx.links(), handle).await? {
         allowed(cx, &record.session, record.name.as_str(), Act::Use)?;
         shaped(cx, &record, Act::Use)?;
         if as_root {
@@ -219,7 +219,8 @@ mod tests {
 
     use serde_json::{Map, Value, json};
 
-    use coracle_runtime::FakeRuntime;
+    use coracle_runtime::fake::Verb;
+    use coracle_runtime::{ContainerId, FakeRuntime};
 
     use crate::config::{Config, Preset};
     use crate::{Context, Host, Input, Mouth, Options, answer, ops};
@@ -228,6 +229,32 @@ mod tests {
         let mut call = json!({ "operation": operation, "container": "usual" });
         call.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
         answer(ops::ALL, cx, Input::Text(call.to_string().into())).await
+    }
+
+    #[tokio::test]
+    async fn a_container_is_inspected_only_when_it_cannot_be_entered() {
+        let dir = tempfile::tempdir().unwrap();
+        let fake = FakeRuntime::new();
+        // Each holds no link yet, as a process that makes one call.
+        let open = || {
+            Context::open(Host::below(dir.path()), &Options::default(), Mouth::Call).unwrap().with_fake(fake.clone())
+        };
+        let create = json!({
+            "operation": "create", "name": "usual", "image": coracle_runtime::fake::LOCAL_IMAGE, "mount_cwd": false,
+        });
+        let made = answer(ops::ALL, &open(), Input::Text(create.to_string().into())).await;
+        let id = ContainerId::parse(made["id"].as_str().unwrap()).unwrap();
+        let inspected = || fake.calls().iter().filter(|it| **it == Verb::Inspect).count();
+        let before = inspected();
+        let ran = call(&open(), "exec", json!({ "command": "true" })).await;
+        assert_eq!((&ran["success"], inspected()), (&json!(true), before), "{ran:#?}");
+        fake.crash(&id);
+        let refused = call(&open(), "exec", json!({ "command": "true" })).await;
+        assert_eq!(refused["code"], "not_running", "{refused:#?}");
+        assert!(inspected() > before);
+        fake.disappear(&id);
+        let refused = call(&open(), "exec", json!({ "command": "true" })).await;
+        assert_eq!(refused["code"], "not_found", "{refused:#?}");
     }
 
     #[tokio::test]

@@ -90,11 +90,11 @@ impl EngineDial {
         Ok(Dialled { last_words, hold: Box::new(Held(child)), ..Dialled::plain(reader, writer, Transport::Stream) })
     }
 
-    /// Why nobody answers, if it is the container.
+    /// Why nobody answers, if it is the container or its engine.
     async fn not_running(&self) -> Option<Error> {
         for _ in 0..2 {
             match self.runtime.inspect(&(&self.id).into()).await {
-                Err(err @ Error::NoSuchContainer(_)) => return Some(err),
+                Err(err @ (Error::NoSuchContainer(_) | Error::Unavailable { .. })) => return Some(err),
                 Ok(it) if !it.running() => {
                     let (status, exit_code, oom_killed) = (it.status, it.exit_code, it.oom_killed);
                     return Some(Error::NotRunning { status, exit_code, oom_killed, output: None });

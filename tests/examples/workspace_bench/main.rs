@@ -13,8 +13,9 @@ mod ending;
 #[path = "../../servers/mcp_load.rs"]
 mod mcp_load;
 
+use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,9 @@ const TREE: &str = "i=0; while [ $i -lt 100 ]; do mkdir -p tree/d$i; j=0; while 
 /// One of the 100 lines `needle 77`.
 const PATTERN: &str = "needle 77$";
 
+/// By then a write of the tool has left nothing to be done.
+const SETTLED: Duration = Duration::from_millis(100);
+
 /// An agent makes many small calls one after the other.
 const MOST_IN_A_ROW: usize = 10;
 
@@ -41,6 +45,8 @@ struct Agent {
     cx: Context,
     root: TempDir,
     tree: TempDir,
+    /// The workspace as a process of the host sees it, once there is a container.
+    workspace: PathBuf,
 }
 
 #[tokio::main]
@@ -90,11 +96,13 @@ impl Agent {
         let env = [("PATH".to_owned(), PATH.to_owned().into())].into();
         let options = Options { config: Some(config), ..Options::default() };
         let cx = Context::open(Host { env, ..host }, &options, Mouth::Mcp).unwrap();
-        let it = Self { engine: engine.to_owned(), cx, root, tree: tempfile::tempdir().unwrap() };
+        let tree = tempfile::tempdir().unwrap();
+        let mut it = Self { engine: engine.to_owned(), cx, root, tree, workspace: PathBuf::new() };
         let begun = Instant::now();
         it.call("shell_execute", json!({ "command": ["sh", "-c", TREE], "timeout_seconds": 120 })).await;
         it.call("write_file", json!({ "file_path": "small", "content": "x".repeat(4096) })).await;
         assert!(Command::new("sh").args(["-c", TREE]).current_dir(it.tree.path()).status().unwrap().success());
+        it.workspace = it.seen_from_the_host();
         eprintln!("{engine}: 10,000 files in {:.0} s", begun.elapsed().as_secs_f64());
         it
     }
@@ -105,6 +113,7 @@ impl Agent {
             ("read", "tool"),
             ("write", "engine"),
             ("write", "tool"),
+            ("write", "plain"),
             ("grep", "engine"),
             ("grep", "tool"),
             ("grep", "host"),
@@ -120,6 +129,10 @@ impl Agent {
                 for again in 0..in_a_row(case) {
                     let took = self.once(case, way, round * MOST_IN_A_ROW + again).await;
                     times.push(u64::try_from(took.as_nanos()).unwrap());
+                }
+                if *case == "write" {
+                    // What a write leaves to the disk is not to slow down the next way.
+                    tokio::time::sleep(SETTLED).await;
                 }
             }
         }
@@ -139,6 +152,7 @@ impl Agent {
                 assert_eq!(found["value"].as_array().unwrap().len(), 100);
                 took
             }
+            ("write", "plain") => tokio::task::block_in_place(|| write_plainly(&self.workspace, &content)),
             ("read", _) => self.exec(&["cat", "/workspace/small"], ""),
             ("write", _) => self.exec(&["tee", "/workspace/by-the-engine"], &content),
             ("grep", "host") => {
@@ -175,11 +189,22 @@ impl Agent {
 
     /// The engine's own way into the same container.
     fn exec(&self, words: &[&str], stdin: &str) -> Duration {
+        let mut command = Command::new(&self.engine);
+        command.args(["exec", "--interactive", "--user", "65534:65534", &self.container()]);
+        timed(command.args(words).stdout(Stdio::null()), stdin)
+    }
+
+    fn container(&self) -> String {
         let dir = self.cx.state().unwrap().root().join("sessions").join(self.cx.session.as_str());
         let record: Value = serde_json::from_slice(&std::fs::read(dir.join("workspace.json")).unwrap()).unwrap();
+        record["container_id"].as_str().unwrap().to_owned()
+    }
+
+    /// The mount of the container itself, so that it is the same disk by the same file system.
+    fn seen_from_the_host(&self) -> PathBuf {
         let mut command = Command::new(&self.engine);
-        command.args(["exec", "--interactive", "--user", "65534:65534", record["container_id"].as_str().unwrap()]);
-        timed(command.args(words).stdout(Stdio::null()), stdin)
+        let output = command.args(["inspect", "--format", "{{.State.Pid}}", &self.container()]).output().unwrap();
+        PathBuf::from(format!("/proc/{}/root/workspace", String::from_utf8(output.stdout).unwrap().trim()))
     }
 
     /// A call that has to succeed, and how long it took.
@@ -214,6 +239,18 @@ impl Drop for Agent {
             eprintln!("the session did not end: {failure:?}");
         }
     }
+}
+
+/// What nobody can do without who replaces a file's content at once.
+fn write_plainly(dir: &Path, content: &str) -> Duration {
+    let (beside, place) = (dir.join("plain.new"), dir.join("plain"));
+    let begun = Instant::now();
+    let mut file = File::create_new(&beside).unwrap();
+    file.write_all(content.as_bytes()).unwrap();
+    file.sync_all().unwrap();
+    std::fs::rename(&beside, &place).unwrap();
+    drop(file);
+    begun.elapsed()
 }
 
 fn timed(command: &mut Command, stdin: &str) -> Duration {

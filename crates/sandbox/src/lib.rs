@@ -19,6 +19,8 @@ pub mod driver;
 mod failure;
 #[cfg(feature = "host")]
 mod files;
+#[cfg(feature = "host")]
+mod http;
 mod key;
 mod names;
 pub mod protocol;

@@ -4,15 +4,20 @@
 //! manifest names; and no more of it is taken than was said.
 //! **Invariant:** nothing of the person's is sent: a registry is asked as anybody would ask it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::header::{ACCEPT, WWW_AUTHENTICATE};
-use reqwest::redirect::{Attempt, Policy};
-use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::header::{ACCEPT, AUTHORIZATION, HeaderValue, LOCATION, WWW_AUTHENTICATE};
+use hyper::{HeaderMap, Method, Response, StatusCode};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
+use tokio::time::timeout;
+use url::Url;
 
 use super::artifact::{Artifact, is_digest};
+use crate::http::{self, Body, HttpClient};
 use crate::{Code, Failure, Result};
 
 /// Bytes of a manifest, and of what hands out tokens.
@@ -49,31 +54,24 @@ fn digest_of(bytes: &[u8]) -> String {
 
 /// Speaks to registries.
 #[derive(Clone, Debug)]
-pub struct Registries {
-    secure: Client,
-    /// For registries of this machine.
-    local: Client,
+pub struct Registries(HttpClient);
+
+/// What a registry answers in the end, with all of its bytes if it is a good answer.
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    bytes: Vec<u8>,
 }
 
 impl Registries {
     /// Nothing is asked yet.
     ///
     /// # Errors
-    /// When there is no TLS to be had.
+    /// When this machine has no certificates to know others by.
     pub fn new() -> Result<Self> {
-        // The first one in a process counts, and any will do.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let built = |local: bool| {
-            let redirects = move |it: Attempt<'_>| match it.previous().len() {
-                REDIRECTS.. => it.error("too many redirects"),
-                _ if local || it.url().scheme() == "https" => it.follow(),
-                _ => it.error("a redirect to a place without TLS"),
-            };
-            let it = Client::builder().no_proxy().referer(false).connect_timeout(CONNECT).timeout(WITHIN);
-            let it = it.redirect(Policy::custom(redirects));
-            it.build().map_err(|err| Failure::internal(err.without_url()))
-        };
-        Ok(Self { secure: built(false)?, local: built(true)? })
+        let lookup =
+            |name: String| async move { Ok(tokio::net::lookup_host((name, 0)).await?.map(|it| it.ip()).collect()) };
+        HttpClient::new(Arc::new(move |name| Box::pin(lookup(name))), CONNECT).map(Self)
     }
 
     /// What an artifact is now.
@@ -114,15 +112,15 @@ impl Registries {
     }
 
     async fn get(&self, of: &Artifact, rest: &str, most: usize) -> Result<Vec<u8>> {
-        let url = of.url(rest);
-        let mut response = self.ask(of, &url, None).await?;
-        if response.status() == StatusCode::UNAUTHORIZED
-            && let Some(token) = self.token(of, &response).await?
+        let url = Url::parse(&of.url(rest)).map_err(|err| of.failed(err))?;
+        let mut answer = self.ask(of, url.clone(), None, most).await?;
+        if answer.status == StatusCode::UNAUTHORIZED
+            && let Some(token) = self.token(of, &answer.headers).await?
         {
-            response = self.ask(of, &url, Some(&token)).await?;
+            answer = self.ask(of, url, Some(&token), most).await?;
         }
-        match response.status() {
-            StatusCode::OK => taken(of, response, most).await,
+        match answer.status {
+            StatusCode::OK => Ok(answer.bytes),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 Err(of.failed("its registry gives it to nobody without a login"))
             }
@@ -131,54 +129,77 @@ impl Registries {
         }
     }
 
-    fn client(&self, of: &Artifact) -> &Client {
-        if of.is_local() { &self.local } else { &self.secure }
+    async fn ask(&self, of: &Artifact, url: Url, token: Option<&str>, most: usize) -> Result<Answer> {
+        let late = |_| of.failed(format!("no whole answer came within {} s", WITHIN.as_secs()));
+        timeout(WITHIN, self.follow(of, url, token, most)).await.map_err(late)?
     }
 
-    async fn ask(&self, of: &Artifact, url: &str, token: Option<&str>) -> Result<Response> {
-        let request = self.client(of).get(url).header(ACCEPT, MANIFEST);
-        let request = token.into_iter().fold(request, RequestBuilder::bearer_auth);
-        request.send().await.map_err(|err| of.failed(told(err)))
+    /// Goes where the registry sends us; the token stays with whoever asked for it.
+    async fn follow(&self, of: &Artifact, mut url: Url, mut token: Option<&str>, most: usize) -> Result<Answer> {
+        for _ in 0..=REDIRECTS {
+            let request = http::request(Method::GET, &url, headers(of, token)?, Body::default());
+            let response = self.0.send(request.map_err(|err| of.failed(err))?).await.map_err(|err| of.failed(err))?;
+            let Some(next) = redirect(&response, &url) else { return taken(of, response, most).await };
+            if !of.is_local() && next.scheme() != "https" {
+                return Err(of.failed("a redirect to a place without TLS"));
+            }
+            token = token.filter(|_| next.origin() == url.origin());
+            url = next;
+        }
+        Err(of.failed("too many redirects"))
     }
 
     /// What anybody is given who asks where the registry says.
-    async fn token(&self, of: &Artifact, refused: &Response) -> Result<Option<String>> {
-        let asked = refused.headers().get(WWW_AUTHENTICATE).and_then(|it| it.to_str().ok()).and_then(bearer);
+    async fn token(&self, of: &Artifact, refused: &HeaderMap) -> Result<Option<String>> {
+        let asked = refused.get(WWW_AUTHENTICATE).and_then(|it| it.to_str().ok()).and_then(bearer);
         let Some((realm, service)) = asked else { return Ok(None) };
         let scope = format!("repository:{}:pull", of.repository);
         let service = service.iter().map(|it| ("service", it.as_str()));
         let url = Url::parse_with_params(&realm, service.chain([("scope", scope.as_str())]));
         let url = url.ok().filter(|it| of.is_local() || it.scheme() == "https");
         let url = url.ok_or_else(|| of.failed("its registry names no place for tokens that has TLS"))?;
-        let response = self.ask(of, url.as_str(), None).await?;
-        if response.status() != StatusCode::OK {
+        let answer = self.ask(of, url, None, MAX_TEXT).await?;
+        if answer.status != StatusCode::OK {
             return Ok(None);
         }
-        let given: Given = serde_json::from_slice(&taken(of, response, MAX_TEXT).await?).unwrap_or_default();
+        let given: Given = serde_json::from_slice(&answer.bytes).unwrap_or_default();
         Ok(given.token.or(given.access_token))
     }
 }
 
-/// All bytes of an answer, if they are not too many.
-async fn taken(of: &Artifact, mut response: Response, most: usize) -> Result<Vec<u8>> {
+fn headers(of: &Artifact, token: Option<&str>) -> Result<HeaderMap> {
+    let mut headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(MANIFEST))]);
+    if let Some(token) = token {
+        let value = HeaderValue::from_str(&format!("Bearer {token}"));
+        let mut value = value.map_err(|_| of.failed("its registry gave a token that no header can carry"))?;
+        value.set_sensitive(true);
+        headers.insert(AUTHORIZATION, value);
+    }
+    Ok(headers)
+}
+
+/// Where an answer sends us.
+fn redirect(response: &Response<Incoming>, from: &Url) -> Option<Url> {
+    let location =
+        response.headers().get(LOCATION).filter(|_| matches!(response.status().as_u16(), 301..=303 | 307 | 308));
+    from.join(location?.to_str().ok()?).ok().filter(|it| matches!(it.scheme(), "https" | "http"))
+}
+
+/// An answer with all of its bytes, if they are not too many.
+async fn taken(of: &Artifact, response: Response<Incoming>, most: usize) -> Result<Answer> {
+    let (parts, mut body) = response.into_parts();
     let mut bytes = Vec::new();
-    while let Some(more) = response.chunk().await.map_err(|err| of.failed(told(err)))? {
+    while parts.status == StatusCode::OK
+        && let Some(frame) = body.frame().await
+    {
+        let frame = frame.map_err(|err| of.failed(http::innermost(&err)))?;
+        let more = frame.data_ref().map_or(&[][..], |it| it);
         if bytes.len() + more.len() > most {
             return Err(of.failed(format!("more than {most} bytes came")));
         }
-        bytes.extend_from_slice(&more);
+        bytes.extend_from_slice(more);
     }
-    Ok(bytes)
-}
-
-/// Why, to the innermost reason: the outer ones only say that something failed.
-fn told(err: reqwest::Error) -> String {
-    let err = err.without_url();
-    let mut inner: &dyn std::error::Error = &err;
-    while let Some(source) = inner.source() {
-        inner = source;
-    }
-    inner.to_string()
+    Ok(Answer { status: parts.status, headers: parts.headers, bytes })
 }
 
 /// `Bearer realm="…",service="…",scope="…"`: where, and for what.

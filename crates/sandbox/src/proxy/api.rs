@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::stream;
+use http_body_util::BodyExt as _;
 use hyper::body::{Bytes, Incoming};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use serde_json::json;
@@ -65,8 +66,9 @@ pub(super) enum Good {
 
 /// An answer of somebody else's, on its way through.
 pub(super) struct Passing {
-    pub(super) response: reqwest::Response,
+    pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
+    pub(super) body: Incoming,
     pub(super) scrub: Scrub,
     /// Reads what it cost.
     pub(super) reader: Option<Reader>,
@@ -148,19 +150,19 @@ impl Caller {
 impl Passing {
     /// Passes it on as it comes: what waits is only what may be the beginning of a key.
     fn through(self, mut entry: Entry) -> Response<Body> {
-        let Self { response, headers, scrub, reader, place } = self;
+        let Self { status, headers, body, scrub, reader, place } = self;
         let mut answer = Response::new(());
-        *answer.status_mut() = response.status();
+        *answer.status_mut() = status;
         *answer.headers_mut() = headers;
-        entry.line.status = response.status().as_u16();
+        entry.line.status = status.as_u16();
         entry.reader = reader;
-        let flow = Flow { response, scrub, entry, _place: place };
+        let flow = Flow { body, scrub, entry, _place: place };
         answer.map(|()| streamed(stream::unfold(Some(flow), |flow| async { flow?.next().await })))
     }
 }
 
 struct Flow {
-    response: reqwest::Response,
+    body: Incoming,
     scrub: Scrub,
     entry: Entry,
     _place: Option<OwnedSemaphorePermit>,
@@ -170,20 +172,21 @@ impl Flow {
     async fn next(mut self) -> Option<(Result<Bytes, Broken>, Option<Self>)> {
         loop {
             let silence = self.entry.shared.pace.silence;
-            match timeout(silence, self.response.chunk()).await {
-                Ok(Ok(Some(piece))) => {
+            match timeout(silence, self.body.frame()).await {
+                Ok(Some(Ok(frame))) => {
+                    let Ok(piece) = frame.into_data() else { continue }; // trailers are not passed on
                     self.entry.heard(&piece);
                     let passes = self.scrub.push(&piece);
                     if !passes.is_empty() {
                         return Some((Ok(passes.into()), Some(self)));
                     }
                 }
-                Ok(Ok(None)) => {
+                Ok(None) => {
                     self.entry.is_whole();
                     let rest = self.scrub.finish();
                     return (!rest.is_empty()).then(|| (Ok(rest.into()), None));
                 }
-                Ok(Err(_)) => return self.breaks(No::Failed),
+                Ok(Some(Err(_))) => return self.breaks(No::Failed),
                 Err(_) => return self.breaks(No::Late),
             }
         }

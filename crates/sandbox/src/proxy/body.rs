@@ -7,11 +7,12 @@ use std::time::Duration;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_LENGTH, EXPECT, HeaderName};
-use hyper::{HeaderMap, Request};
+use hyper::{HeaderMap, Request, Response};
 use tokio::time::timeout;
 
 use super::Pace;
-use super::answer::No;
+use super::answer::{Body, No};
+use crate::http::{HttpClient, HttpError};
 
 /// What belongs to one connection, and what tells of others: not passed on.
 const KEPT_BACK: [&str; 14] = [
@@ -118,15 +119,19 @@ pub(super) async fn drain(mut body: Incoming) {
     let _ = timeout(TO_DRAIN.1, reading).await;
 }
 
-/// Sends a request and waits for the head of its answer. What went wrong is one of three words, since an error of the
-/// client's names the address.
-pub(super) async fn sent(request: reqwest::RequestBuilder, pace: Pace) -> Result<reqwest::Response, No> {
-    match timeout(pace.silence, request.send()).await {
-        Err(_) => Err(No::Late),
+/// Sends a request and waits for the head of its answer. What went wrong is one of three words: the caller learns
+/// nothing of what lies behind the proxy.
+pub(super) async fn sent(
+    client: &HttpClient,
+    request: Result<Request<Body>, HttpError>,
+    pace: Pace,
+) -> Result<Response<Incoming>, No> {
+    let request = request.map_err(|_| No::Failed)?;
+    match timeout(pace.silence, client.send(request)).await {
         Ok(Ok(response)) => Ok(response),
-        Ok(Err(err)) if err.is_timeout() => Err(No::Late),
-        Ok(Err(err)) if err.is_connect() => Err(No::Unreachable),
-        Ok(Err(_)) => Err(No::Failed),
+        Err(_) | Ok(Err(HttpError::TimedOut(_))) => Err(No::Late),
+        Ok(Err(HttpError::Unreachable(_))) => Err(No::Unreachable),
+        Ok(Err(HttpError::Failed(_))) => Err(No::Failed),
     }
 }
 

@@ -90,7 +90,7 @@ pub enum ProviderKind {
 pub struct ProviderConfig {
     /// How it is spoken to.
     pub kind: ProviderKind,
-    pub(super) base: reqwest::Url,
+    pub(super) base: url::Url,
     /// Gives its key.
     pub key: Arc<dyn KeySource>,
     pub(super) models: GlobSet,
@@ -130,7 +130,7 @@ impl ProviderConfig {
         key: Arc<dyn KeySource>,
         models: &[String],
     ) -> Result<Self, Failure> {
-        let mut base = reqwest::Url::parse(base_url).map_err(|_| invalid("`base_url` is no address."))?;
+        let mut base = url::Url::parse(base_url).map_err(|_| invalid("`base_url` is no address."))?;
         let local = match base.host_str() {
             Some("localhost") => true,
             Some(host) => host.trim_matches(['[', ']']).parse().is_ok_and(|it: IpAddr| it.is_loopback()),

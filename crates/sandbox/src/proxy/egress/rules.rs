@@ -150,7 +150,7 @@ impl Host {
         if text.is_empty() || text.len() > 253 || text.ends_with('.') || !text.chars().all(plain) {
             return None;
         }
-        let url = reqwest::Url::parse(&format!("http://{text}/")).ok()?;
+        let url = url::Url::parse(&format!("http://{text}/")).ok()?;
         let host = url.host_str()?;
         let labels = || host.split('.').all(|it| (1..=63).contains(&it.len()));
         match host.parse::<IpAddr>() {

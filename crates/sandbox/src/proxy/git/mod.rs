@@ -11,15 +11,17 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, HeaderValue, USER_AGENT};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use url::Url;
 
 use self::commands::{List, judge};
 pub use self::rules::{GitCredentials, GitLogin, GitMode, GitRules, GitSettings, NoCredentials};
 use self::rules::{GitHost, is_plain};
 use super::Shared;
-use super::answer::{Body, Broken, No, whole};
+use super::answer::{Body, Broken, No, streamed, whole};
 use super::api::{Good, Passing};
 use super::body::{self, Counted};
 use super::model::scrub::Scrub;
+use crate::http;
 
 /// What travels to a git host and back.
 const REQUEST: [&str; 5] = ["content-type", "accept", "accept-encoding", "content-encoding", "git-protocol"];
@@ -120,7 +122,7 @@ pub(super) async fn pass(
         return Err(No::TooLarge);
     }
     let sends = match asked.act {
-        Act::Refs { .. } => reqwest::Body::default(),
+        Act::Refs { .. } => whole(Bytes::new()),
         Act::Fetch => sends(incoming, Vec::new(), said, sent).await?,
         Act::Push if parts.headers.contains_key(CONTENT_ENCODING) => {
             return Err(No::Push("a push is not compressed twice"));
@@ -133,15 +135,17 @@ pub(super) async fn pass(
     let scrub = authorize(&mut headers, rules, host, &asked.path).await;
     let client = if rules.allow_private { &shared.clients.any } else { &shared.clients.outside };
     let method = if matches!(asked.act, Act::Refs { .. }) { Method::GET } else { Method::POST };
-    let request = client.request(method, asked.url(host)).headers(headers).body(sends);
-    let response = body::sent(request, shared.pace).await?;
-    match response.status() {
+    let url = Url::parse(&asked.url(host)).map_err(|_| No::Failed)?;
+    let response = body::sent(client, http::request(method, &url, headers, sends), shared.pace).await?;
+    let (parts, body) = response.into_parts();
+    match parts.status {
         StatusCode::UNAUTHORIZED => return Err(No::GitLogin),
         status if status.is_redirection() => return Err(No::Failed),
         _ => {}
     }
-    let headers = body::only(response.headers(), &RESPONSE);
-    Ok(Good::Passing(Box::new(Passing { response, headers, scrub, reader: None, place: None })))
+    let headers = body::only(&parts.headers, &RESPONSE);
+    let passing = Passing { status: parts.status, headers, body, scrub, reader: None, place: None };
+    Ok(Good::Passing(Box::new(passing)))
 }
 
 /// Adds the person's credential, and gives what must not come back.
@@ -184,12 +188,7 @@ async fn command_list(mut incoming: Incoming, rules: &GitRules) -> Result<(Vec<u
 }
 
 /// What is sent on: what was read already, and the rest as it comes.
-async fn sends(
-    mut incoming: Incoming,
-    begins: Vec<u8>,
-    said: Option<u64>,
-    sent: &Counted,
-) -> Result<reqwest::Body, No> {
+async fn sends(mut incoming: Incoming, begins: Vec<u8>, said: Option<u64>, sent: &Counted) -> Result<Body, No> {
     sent.add(begins.len());
     if said.is_some_and(|it| it <= AT_ONCE) {
         let mut all = begins;
@@ -197,7 +196,7 @@ async fn sends(
             let frame = frame.map_err(|_| No::Length)?;
             all.extend_from_slice(frame.data_ref().map_or(&[][..], |it| it));
         }
-        return Ok(all.into());
+        return Ok(whole(all));
     }
     let counted = sent.clone();
     let rest = incoming.into_data_stream().map(move |piece| -> Result<Bytes, Broken> {
@@ -208,7 +207,7 @@ async fn sends(
         Ok(piece)
     });
     let first = stream::iter([Ok::<_, Broken>(Bytes::from(begins))]);
-    Ok(reqwest::Body::wrap_stream(first.chain(rest)))
+    Ok(streamed(first.chain(rest)))
 }
 
 /// Gives a credential to git inside, in the mode that does.

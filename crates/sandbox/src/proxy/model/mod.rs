@@ -10,14 +10,16 @@ use hyper::body::Incoming;
 use hyper::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Request};
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use url::Url;
 
 use self::scrub::Scrub;
 use self::usage::Reader;
 use super::Shared;
-use super::answer::No;
+use super::answer::{No, whole};
 use super::api::{Entry, Good, Passing};
 use super::body;
 use super::grants::{Grants, ProviderConfig, ProviderKind};
+use crate::http;
 
 /// What travels to a provider. `accept-encoding` is ours: what is compressed cannot be metered.
 const REQUEST: [&str; 6] =
@@ -94,12 +96,12 @@ pub(super) async fn pass(
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     authorize(&mut headers, (provider.kind, asked), &key)?;
     let (method, url) = (if sends.is_empty() { Method::GET } else { Method::POST }, address(provider, asked));
-    let request = shared.clients.any.request(method, url).headers(headers).body(sends);
+    let request = http::request(method, &url, headers, whole(sends));
     if asked != Asked::Models {
         // From here on it may cost.
         entry.charge();
     }
-    let response = match body::sent(request, shared.pace).await {
+    let response = match body::sent(&shared.clients.any, request, shared.pace).await {
         Ok(response) => response,
         Err(No::Unreachable) => {
             entry.is_free();
@@ -107,7 +109,8 @@ pub(super) async fn pass(
         }
         Err(no) => return Err(no),
     };
-    let status = response.status();
+    let (parts, body) = response.into_parts();
+    let status = parts.status;
     if !status.is_success() {
         entry.is_free();
     }
@@ -116,14 +119,14 @@ pub(super) async fn pass(
     }
     let scrub = Scrub::new(key);
     let mut headers = HeaderMap::new();
-    for (name, value) in &body::passing(response.headers()) {
+    for (name, value) in &body::passing(&parts.headers) {
         if !scrub.is_in(value.as_bytes()) {
             headers.append(name.clone(), value.clone());
         }
     }
     let kind = headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok()).map(str::to_owned);
     let reader = (asked != Asked::Models && status.is_success()).then(|| Reader::new(kind.as_deref()));
-    Ok(Good::Passing(Box::new(Passing { response, headers, scrub, reader, place })))
+    Ok(Good::Passing(Box::new(Passing { status, headers, body, scrub, reader, place })))
 }
 
 fn authorize(headers: &mut HeaderMap, (kind, asked): (ProviderKind, Asked), key: &Secret) -> Result<(), No> {
@@ -137,7 +140,7 @@ fn authorize(headers: &mut HeaderMap, (kind, asked): (ProviderKind, Asked), key:
     Ok(())
 }
 
-fn address(provider: &ProviderConfig, asked: Asked) -> reqwest::Url {
+fn address(provider: &ProviderConfig, asked: Asked) -> Url {
     let mut url = provider.base.clone();
     let path = format!("{}/{}", url.path().trim_end_matches('/'), asked.route());
     url.set_path(&path);

@@ -1,12 +1,14 @@
 //! The shape that a result has to have (sandbox.md 3.4).
 
-use jsonschema::{Draft, Validator};
+#[cfg_attr(not(feature = "schemas"), path = "schema/no_validator.rs")]
+mod validator;
+
 use serde_json::Value;
 
+use self::validator::Validator;
 use crate::{Code, Failure, Result};
 
-/// Faults that are told of one value, at most, and bytes of each.
-const TOLD: usize = 10;
+/// Bytes of one fault that are told.
 const LONGEST: usize = 500;
 
 /// A JSON Schema of draft 2020-12 that refers to nothing outside.
@@ -20,17 +22,15 @@ impl Schema {
     /// Reads a schema. Nothing is fetched for it.
     ///
     /// # Errors
-    /// `schema_invalid`: it is none, or refers to what is elsewhere.
+    /// `schema_invalid`: it is none, or refers to what is elsewhere. `schema_unsupported` without the feature `schemas`.
     pub fn new(value: Value) -> Result<Self> {
-        let invalid = |what: String| Failure::new(Code::SchemaInvalid, format!("The schema is invalid: {what}."));
         if !value.is_object() {
-            return Err(invalid("it is no JSON object".into()));
+            return Err(invalid("it is no JSON object"));
         }
         if let Some(reference) = elsewhere(&value) {
-            return Err(invalid(format!("`$ref` leads outside: {}", short(reference))));
+            return Err(invalid(&format!("`$ref` leads outside: {}", short(reference))));
         }
-        let built = jsonschema::options().with_draft(Draft::Draft202012).build(&value);
-        let validator = built.map_err(|err| invalid(short(&err.to_string())))?;
+        let validator = Validator::new(&value)?;
         Ok(Self { value, validator })
     }
 
@@ -54,10 +54,13 @@ impl Schema {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn check(&self, value: &Value) -> Result<(), Vec<String>> {
-        let told = |err: jsonschema::ValidationError<'_>| short(&format!("at `{}`: {err}", err.instance_path()));
-        let faults: Vec<String> = self.validator.iter_errors(value).take(TOLD).map(told).collect();
+        let faults = self.validator.faults(value);
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
+}
+
+fn invalid(what: &str) -> Failure {
+    Failure::new(Code::SchemaInvalid, format!("The schema is invalid: {what}."))
 }
 
 /// A reference that does not begin in the schema itself.
@@ -76,7 +79,7 @@ fn short(text: &str) -> String {
     text[..text.floor_char_boundary(LONGEST)].to_owned()
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "schemas"))]
 mod tests {
     use serde_json::json;
 

@@ -285,6 +285,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_redirect_carries_the_token_to_no_other_origin_and_ends() {
+        let other = serves(|asked, _| match asked.contains("authorization:") {
+            true => answer("400 Bad Request", "", ""),
+            false => answer("200 OK", "", "layer"),
+        });
+        let other = other.await;
+        let at = serves(move |asked, own| match asked.lines().next().unwrap_or_default() {
+            it if it.starts_with("get /token") => answer("200 OK", "", r#"{"token":"t"}"#),
+            _ if !asked.contains("authorization: bearer t") => {
+                let head = format!("WWW-Authenticate: Bearer realm=\"http://{own}/token\"\r\n");
+                answer("401 Unauthorized", &head, "")
+            }
+            it if it.contains("/manifests/1") => answer("200 OK", "", &manifest(&digest_of(b"layer"), 5)),
+            it if it.contains("/manifests/") => answer("302 Found", "Location: again\r\n", ""),
+            _ => answer("307 Temporary Redirect", &format!("Location: http://{other}/elsewhere\r\n"), ""),
+        });
+        let (registries, of) = (Registries::new().unwrap(), Artifact::parse(&format!("{}/a/b:1", at.await)).unwrap());
+        let found = registries.manifest(&of).await.unwrap();
+        assert_eq!(registries.layer(&of, &found).await.unwrap(), b"layer");
+        let circle = registries.manifest(&of.at("circle")).await.unwrap_err();
+        assert!(circle.message.contains("too many redirects"), "{circle}");
+    }
+
+    #[tokio::test]
     async fn what_is_not_what_was_said_does_not_count() {
         let other = digest_of(b"other");
         let told = [

@@ -24,11 +24,16 @@ fn main() {
     for arch in ARCHITECTURES {
         for program in ["guest", "worker"] {
             println!("cargo:rustc-check-cfg=cfg({program}_{arch})");
-            let file = dir.join(format!("coracle-{program}-{arch}.gz"));
-            if file.is_file() {
-                found |= program == "guest";
-                announce(program, arch, &file);
+            let [small, fast] = ["", ".fast"].map(|it| dir.join(format!("coracle-{program}-{arch}{it}.gz")));
+            if small.is_file() {
+                announce(program, arch, &small);
+            } else if fast.is_file() {
+                announce(program, arch, &fast);
+                warn_of_fast(program);
+            } else {
+                continue;
             }
+            found |= program == "guest";
         }
     }
     if !found {
@@ -36,6 +41,14 @@ fn main() {
             "cargo:warning=no guest in {}: containers will run without one; build it with `cargo xtask guest`",
             dir.display()
         );
+    }
+}
+
+/// Tests and the demo leave the fast build, which is larger and slower than what a release should carry.
+fn warn_of_fast(program: &str) {
+    // An optimisation level, since the demo's profile has the name of none.
+    if std::env::var("OPT_LEVEL").is_ok_and(|it| it != "0") {
+        println!("cargo:warning=the {program} is not optimised; `cargo xtask guest` builds the one for a release");
     }
 }
 

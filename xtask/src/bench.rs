@@ -62,7 +62,7 @@ impl Bench {
         for engine in &engines {
             engines::up(Some(engine))?;
         }
-        guest::run(&[])?;
+        guest::build_small(&[guest::GUEST, guest::WORKER])?;
         let packages = ["--package", "coracle", "--package", "coracle-tests"];
         let programs = ["--bin", "coracle", "--example", self.example];
         sh("cargo", ["build", "--release"].into_iter().chain(packages).chain(programs)).run()?;

@@ -1,26 +1,74 @@
-//! `cargo xtask guest`: the supervisor of containers, and the worker of sandboxes, each as one static program, compressed,
-//! where the build of `coracle` looks for it.
+//! `cargo xtask guest [--fast]`: the supervisor of containers, and the worker of sandboxes, each as one static program,
+//! compressed, where the build of `coracle` looks for it.
+//!
+//! There are two builds. The small one is optimised and is what a release carries. The fast one compiles in a third of
+//! the time and is half as large again: tests and the demo use it. Only one of the two is kept, so a test run replaces
+//! the small one; the release build of `coracle` warns when it finds the fast one.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::engines::apt;
 use crate::sh::{root, sh};
 
 /// What the guest may weigh: each container that gets it uploaded waits for it, and `coracle` carries it compressed. A
 /// seventh of it is what regular expressions know of Unicode.
-const GUEST: Program = Program { name: "guest", bytes: 5 << 20, compressed: 2_240 << 10 };
+pub(crate) const GUEST: Program = Program {
+    name: "guest",
+    small: Limits { bytes: 5 << 20, compressed: 2_240 << 10 },
+    fast: Limits { bytes: 9 << 20, compressed: 4 << 20 },
+};
 
 /// What the worker may weigh: half of it is what checks schemas, and the patterns in them.
-const WORKER: Program = Program { name: "worker", bytes: 20 << 20, compressed: 6 << 20 };
+pub(crate) const WORKER: Program = Program {
+    name: "worker",
+    small: Limits { bytes: 12 << 20, compressed: 4 << 20 },
+    fast: Limits { bytes: 20 << 20, compressed: 6 << 20 },
+};
 
-/// A program, and what it may weigh.
-struct Program {
+/// A program, and what each of its builds may weigh.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Program {
     name: &'static str,
+    small: Limits,
+    fast: Limits,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Limits {
     bytes: usize,
     compressed: usize,
+}
+
+/// How a program is compiled, and what it is called where `coracle` looks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Build {
+    /// With the profile of the program's name.
+    Small,
+    /// With the profile `fast`.
+    Fast,
+}
+
+impl Build {
+    fn profile(self, program: &Program) -> &'static str {
+        if self == Self::Small { program.name } else { "fast" }
+    }
+
+    fn limits(self, program: &Program) -> Limits {
+        if self == Self::Small { program.small } else { program.fast }
+    }
+
+    fn file(self, program: &Program, machine: &Machine) -> String {
+        let suffix = if self == Self::Small { "" } else { ".fast" };
+        format!("coracle-{}-{}{suffix}.gz", program.name, machine.arch)
+    }
+
+    fn other(self) -> Self {
+        if self == Self::Small { Self::Fast } else { Self::Small }
+    }
 }
 
 /// The machine that xtask was compiled for, as the engines and as the compiler name it.
@@ -40,49 +88,58 @@ struct Machine {
 }
 
 pub(crate) fn run(words: &[String]) -> Result<()> {
-    ensure!(words.is_empty(), "usage: cargo xtask guest");
-    build_programs(&[GUEST, WORKER])
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => build_small(&[GUEST, WORKER]),
+        ["--fast"] => build_fast(&[GUEST, WORKER]),
+        _ => bail!("usage: cargo xtask guest [--fast]"),
+    }
 }
 
-/// The guest without the worker: for what starts no sandbox.
-pub(crate) fn build_guest() -> Result<()> {
-    build_programs(&[GUEST])
+/// The optimised builds, for a release and for measurements.
+pub(crate) fn build_small(programs: &[Program]) -> Result<()> {
+    build(programs, Build::Small)
 }
 
-fn build_programs(programs: &[Program]) -> Result<()> {
+/// The builds that take least time, for tests and the demo.
+pub(crate) fn build_fast(programs: &[Program]) -> Result<()> {
+    build(programs, Build::Fast)
+}
+
+fn build(programs: &[Program], how: Build) -> Result<()> {
     let machine = MACHINE.context("the guest is built on Linux, on x86_64 or aarch64")?;
     apt::ensure(&["gcc", "libc6-dev"])?; // the latter has the static C library
-    programs.iter().try_for_each(|it| make(it, &machine))
+    programs.iter().try_for_each(|it| embed(it, how, &machine))
 }
 
-fn make(what: &Program, machine: &Machine) -> Result<()> {
-    let Program { name, bytes, compressed } = what;
-    let built = build(machine, name)?;
+fn embed(what: &Program, how: Build, machine: &Machine) -> Result<()> {
+    let (name, Limits { bytes, compressed }) = (what.name, how.limits(what));
+    let built = compile(what, how, machine)?;
     let program = fs::read(&built).with_context(|| format!("read {}", built.display()))?;
     static_for(machine, &program).with_context(|| built.display().to_string())?;
     let gz = compress(&built)?;
-    ensure!(program.len() <= *bytes, "the {name} has {} bytes, at most {bytes} are allowed", program.len());
-    ensure!(gz.len() <= *compressed, "the {name} has {} bytes compressed, at most {compressed}", gz.len());
+    ensure!(program.len() <= bytes, "the {name} has {} bytes, at most {bytes} are allowed", program.len());
+    ensure!(gz.len() <= compressed, "the {name} has {} bytes compressed, at most {compressed}", gz.len());
     // Not beside cargo's own files: the build of `coracle` watches this directory with all that is in it. And not
     // where `CARGO_TARGET_DIR` says, which a build script is not told.
     let dir = root().join("target/guest");
-    let changed = keep(&dir, &format!("coracle-{name}-{}.gz", machine.arch), &gz)?;
+    let changed = keep(&dir, &how.file(what, machine), &gz)?;
+    remove(&dir.join(how.other().file(what, machine)))?;
     let word = if changed { "new" } else { "as before" };
     println!("  {name} for {}: {}, compressed {}, {word}", machine.arch, mib(program.len()), mib(gz.len()));
     Ok(())
 }
 
-fn build(machine: &Machine, name: &str) -> Result<PathBuf> {
+fn compile(what: &Program, how: Build, machine: &Machine) -> Result<PathBuf> {
     // A target directory of its own: with other flags in the usual one, cargo would build everything anew each time.
     let dir = root().join("target/guest-build");
-    let program = format!("coracle-{name}");
-    // Each by itself and with the profile of its name: together they would share the features of their packages, and the guest be a seventh larger.
-    let words = ["build", "--package", &program, "--bin", &program, "--profile", name, "--target"];
+    let (program, profile) = (format!("coracle-{}", what.name), how.profile(what));
+    // Each by itself: together they would share the features of their packages, and the guest be a seventh larger.
+    let words = ["build", "--package", &program, "--bin", &program, "--profile", profile, "--target"];
     // Without a target that is named, the flags would go to procedural macros too, which cannot be static.
     sh("cargo", words.into_iter().chain([machine.target, "--target-dir"]).map(Into::into).chain([dir.clone()]))
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .run()?;
-    Ok(dir.join(machine.target).join(name).join(program))
+    Ok(dir.join(machine.target).join(profile).join(program))
 }
 
 /// Whether an ELF program is for that machine and starts without a loader, which the container may not have.
@@ -125,6 +182,13 @@ fn keep(dir: &Path, name: &str, content: &[u8]) -> Result<bool> {
     fs::write(&unfinished, content).with_context(|| format!("write {}", unfinished.display()))?;
     fs::rename(&unfinished, &path).with_context(|| format!("write {}", path.display()))?;
     Ok(true)
+}
+
+fn remove(file: &Path) -> Result<()> {
+    match fs::remove_file(file) {
+        Err(err) if err.kind() == ErrorKind::NotFound => Ok(()),
+        done => done.with_context(|| format!("remove {}", file.display())),
+    }
 }
 
 fn mib(bytes: usize) -> String {

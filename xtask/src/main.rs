@@ -25,7 +25,8 @@ usage: cargo xtask VERB
   test [--fake-only|--rootless] [ARGS…]
                                 everything, on every engine; ARGS go to cargo-nextest
   ci                            what has to hold before a change goes in
-  guest                         the supervisor and the worker for containers, for `coracle` to embed
+  guest [--fast]                the supervisor and the worker for containers, for `coracle` to embed; --fast: not
+                                optimised, as tests and the demo use them
   bench exec|create [ROUNDS]    times of commands, or of making containers, beside the engines' own programs,
                                 into docs/bench
   fuzz [ask|say] [SECONDS]      bytes that nobody meant, to either side of a link

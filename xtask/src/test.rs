@@ -28,7 +28,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     let path = nextest()?;
     clients::ensure();
     let mut engines = if fake_only { Engines::default() } else { Engines::up(has("--rootless"))? };
-    guest::run(&[])?;
+    guest::build_fast(&[guest::GUEST, guest::WORKER])?;
     // Programs and tests in one build, so that features are resolved once: the tests' dependencies let the fake engine
     // start host programs, and the `coracle` that tests start has to be the one that can.
     sh("cargo", ["build", "--workspace", "--bins", "--tests"]).run()?;

@@ -46,7 +46,8 @@ pub(super) fn command(table: &[Entry], words: &[OsString]) -> Command {
         let alias = alias(entry.name);
         words.iter().any(|it| *it == *word(entry.name) || alias.is_some_and(|alias| *it == *alias))
     };
-    let one = table.iter().any(named) && !words.iter().any(|it| it == "help");
+    let asks_version = words.get(1).is_some_and(|it| it == "--version" || it == "-V");
+    let one = (asks_version || table.iter().any(named)) && !words.iter().any(|it| it == "help");
 
     let mut root = Command::new("coracle")
         .about("Gives each AI agent a Linux machine of its own in a container")

@@ -50,14 +50,18 @@ const NOT_UNDERSTOOD: u8 = 2;
 /// The program: reads the command line, and does what it says.
 #[must_use]
 pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let words: Vec<OsString> = words.into_iter().collect();
-    let matches = match command::command(ops::ALL, &words).try_get_matches_from(&words) {
+    program(&words.into_iter().collect::<Vec<OsString>>())
+}
+
+/// Not generic: the crate that calls a generic function compiles all that the function reaches once more.
+fn program(words: &[OsString]) -> ExitCode {
+    let matches = match command::command(ops::ALL, words).try_get_matches_from(words) {
         Ok(matches) => matches,
-        Err(err) => return misread(&err, &words),
+        Err(err) => return misread(&err, words),
     };
     let host = match Host::look() {
         Ok(host) => host,
-        Err(err) => return homeless(&err.into(), &words),
+        Err(err) => return homeless(&err.into(), words),
     };
     // One call needs one thread; threads take longer to start than a command over a link.
     let serves = matches.subcommand_name() == Some("mcp");

@@ -88,12 +88,11 @@ fn read_with<T: DeserializeOwned + JsonSchema + 'static>(
             Ok(read) if problems.is_empty() => return Ok(read),
             Ok(_) => break,
             Err(err) => {
-                let top = top_of(err.path());
+                let top = top_of(&err.path);
                 let Some(value) = args.remove(&top) else {
                     // A field that was taken out is missing now, or the whole does not fit together.
                     if problems.is_empty() {
-                        let message = err.inner().to_string();
-                        problems.push(Problem::new("", Code::InvalidInput, whole(&message)));
+                        problems.push(Problem::new("", Code::InvalidInput, whole(&err.message)));
                     }
                     break;
                 };
@@ -104,10 +103,19 @@ fn read_with<T: DeserializeOwned + JsonSchema + 'static>(
     Err(problems)
 }
 
-type Misfit = serde_path_to_error::Error<serde_json::Error>;
+/// What does not fit its type, and where it is.
+struct Misfit {
+    path: serde_path_to_error::Path,
+    message: String,
+}
 
+/// Through a trait object: what follows the path would be compiled once for each type of argument otherwise, and be a
+/// twentieth of the program.
 fn attempt<T: DeserializeOwned>(args: &Map<String, Value>) -> Result<T, Misfit> {
-    serde_path_to_error::deserialize(Value::Object(args.clone()))
+    let (args, mut track) = (Value::Object(args.clone()), serde_path_to_error::Track::new());
+    let tracked = serde_path_to_error::Deserializer::new(args, &mut track);
+    let read = erased_serde::deserialize(&mut <dyn erased_serde::Deserializer<'_>>::erase(tracked));
+    read.map_err(|err| Misfit { message: err.to_string(), path: track.path() })
 }
 
 /// The field of the call that a path begins with.
@@ -125,7 +133,7 @@ fn whole(message: &str) -> String {
 }
 
 fn problem(err: &Misfit, (top, value): (&str, &Value), known: &Arguments) -> Problem {
-    let (path, message) = (err.path().to_string(), err.inner().to_string());
+    let (path, message) = (err.path.to_string(), err.message.clone());
     // The words of `deny_unknown_fields` and of a missing field, which serde gives no other sign of.
     if let Some(name) = message.strip_prefix("unknown field `").and_then(|it| it.split('`').next()) {
         let holder = path.rsplit_once('.').map_or(path.as_str(), |(holder, _)| holder);
@@ -139,7 +147,7 @@ fn problem(err: &Misfit, (top, value): (&str, &Value), known: &Arguments) -> Pro
         let hint = message.rsplit_once(": ").map(|(_, grammar)| format!("use {grammar}"));
         return Problem { hint, ..Problem::new(&path, Code::InvalidName, message) };
     }
-    let place = ValuePlace::of(err.path(), (top, value), known.properties.get(top));
+    let place = ValuePlace::of(&err.path, (top, value), known.properties.get(top));
     Problem::new(&path, Code::InvalidInput, place.explain(&message))
 }
 

@@ -5,19 +5,17 @@
 //! An engine that is named and does not answer fails the test: a suite that skips what is missing passes for ever.
 
 mod busybox;
+mod each;
 mod git_server;
 mod person;
 mod ran;
 mod running;
 mod scripted;
+mod tier;
 
-use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 
 use coracle_runtime::cli::{ApiUse, CliRuntime, Dialect, EngineSettings};
 use coracle_runtime::{
@@ -30,6 +28,9 @@ use tokio::process::Command;
 use self::person::ROOTLESS;
 use self::scripted::CONTAINER;
 pub(crate) use busybox::{FROM_IMAGE, IMAGE, busybox_with, tar_of};
+pub(crate) use each::{
+    caught, has_real_engine, has_rootless, on_every_engine, on_every_engine_and_rootless, on_one_engine,
+};
 pub(crate) use git_server::{GitServer, Manner, git, tries_git};
 pub(crate) use person::is_root;
 pub(crate) use ran::{ran, skip};
@@ -50,6 +51,8 @@ pub(crate) struct Case {
     run: String,
     /// Whether it may have made more than containers: what was never named is not looked for at the end.
     more: AtomicBool,
+    /// Whether a check, or a part of it, was left out.
+    left_out: AtomicBool,
     fake: Option<FakeRuntime>,
     scripted: Option<Scripted>,
     /// Configuration of the engine's program.
@@ -173,75 +176,6 @@ impl Case {
     }
 }
 
-/// Runs a check on every engine and removes what it made, also when it panics. One engine's failure does not keep the
-/// others from being checked.
-///
-/// Podman without root is skipped, and counted, unless nothing else is named: what is below the tool does the same with
-/// both Podmans, and the tool's own tests run on each.
-pub(crate) async fn on_every_engine(check: impl AsyncFn(&Case)) {
-    on_engines(person::is_alone(), check).await;
-}
-
-/// As [`on_every_engine`], on Podman without root too: for what depends on whose it is.
-pub(crate) async fn on_every_engine_and_rootless(check: impl AsyncFn(&Case)) {
-    on_engines(true, check).await;
-}
-
-async fn on_engines(rootless: bool, check: impl AsyncFn(&Case)) {
-    let mut failure = None;
-    for engine in names() {
-        if engine == ROOTLESS && is_root() {
-            if rootless {
-                failure = caught(async { person::runs_this_test() }).await.err().or(failure);
-            } else {
-                skip(ROOTLESS);
-            }
-            continue;
-        }
-        let case = case(&engine).await.unwrap_or_else(|err| panic!("{err}"));
-        let checked = caught(check(&case)).await;
-        if checked.is_err() {
-            case.makes_more();
-        }
-        case.clean_up().await;
-        if let Err(panic) = checked {
-            eprintln!("the check failed on {engine}");
-            failure = Some(panic);
-        }
-    }
-    if let Some(panic) = failure {
-        resume_unwind(panic);
-    }
-}
-
-pub(crate) async fn caught(check: impl Future<Output = ()>) -> std::thread::Result<()> {
-    let mut check = pin!(check);
-    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| check.as_mut().poll(cx))) {
-        Ok(Poll::Pending) => Poll::Pending,
-        Ok(Poll::Ready(())) => Poll::Ready(Ok(())),
-        Err(panic) => Poll::Ready(Err(panic)),
-    })
-    .await
-}
-
-fn names() -> Vec<String> {
-    let asked = variable("CORACLE_ENGINES").unwrap_or_default();
-    let named = asked.split(',').map(str::trim).filter(|it| !it.is_empty() && *it != "fake");
-    let fake = (!person::is_second_run()).then_some("fake");
-    let on_mac = variable("CORACLE_TEST_ENGINE").filter(|it| it == CONTAINER);
-    fake.into_iter().chain(named).map(str::to_owned).chain(on_mac).collect()
-}
-
-/// Whether a test meets another engine than the fake.
-pub(crate) fn has_real_engine() -> bool {
-    names().iter().any(|it| it != "fake" && it != CONTAINER)
-}
-
-/// Whether a test meets Podman without root.
-pub(crate) fn has_rootless() -> bool {
-    !is_root() || names().iter().any(|it| it == ROOTLESS)
-}
-
 async fn case(engine: &str) -> Result<Case, String> {
     let config = tempfile::tempdir().unwrap();
     let fake = (engine == "fake").then(FakeRuntime::with_programs);
@@ -264,6 +198,7 @@ async fn case(engine: &str) -> Result<Case, String> {
         image,
         run,
         more: AtomicBool::default(),
+        left_out: AtomicBool::default(),
         fake,
         scripted,
         config,

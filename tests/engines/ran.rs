@@ -1,10 +1,33 @@
 //! Which scenarios of the specification ran, for `cargo xtask scenarios`, and which tests were skipped.
 
 use std::io::Write;
+use std::time::Duration;
 
 use coracle_runtime::EngineKind;
 
 use super::person::{ROOTLESS, is_root, is_second_run};
+use super::tier::Tier;
+
+/// How a check ended on one engine.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Outcome {
+    Passed,
+    Failed,
+    /// It is not for this engine, or not all of it.
+    LeftOut,
+}
+
+/// Notes where a test ran, for the table of `cargo xtask test`: test, tier, engine, outcome and milliseconds.
+pub(super) fn note(test: &str, engine: &str, outcome: Outcome, took: Duration) {
+    let engine = if engine == "podman" && !is_root() { ROOTLESS } else { engine };
+    let outcome = match outcome {
+        Outcome::Passed => "ok",
+        Outcome::Failed => "failed",
+        Outcome::LeftOut => "left-out",
+    };
+    let line = format!("{test}\t{}\t{engine}\t{outcome}\t{}\n", Tier::of(test).name(), took.as_millis());
+    coracle_skips::notes("engines.txt").write_all(line.as_bytes()).unwrap();
+}
 
 /// Notes that the scenario passed on that engine: the last act of its test.
 pub(crate) fn ran(scenario: &str, engine: EngineKind) {

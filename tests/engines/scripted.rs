@@ -1,12 +1,15 @@
 //! Apple's `container`, played by a program of this package, with a directory of its own for each case.
 
 use std::os::unix::fs::PermissionsExt;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use coracle_runtime::cli::{CliRuntime, Dialect};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::each::on_engine;
 use super::{Case, caught, person, settings};
 
 /// Its name among the engines.
@@ -71,14 +74,16 @@ pub(crate) async fn with_scripted(check: impl AsyncFn(&Case, &Scripted)) {
         super::skip(CONTAINER);
         return;
     }
-    let case = super::case(CONTAINER).await.unwrap_or_else(|err| panic!("{err}"));
-    let scripted = case.scripted.as_ref().unwrap();
-    let checked = caught(check(&case, scripted)).await;
-    scripted.plays(&serde_json::json!({}));
-    case.clean_up().await;
-    if let Err(panic) = checked {
-        std::panic::resume_unwind(panic);
-    }
+    on_engine(&coracle_skips::test_name(), CONTAINER, &async |case: &Case| {
+        let scripted = case.scripted.as_ref().unwrap();
+        let checked = caught(check(case, scripted)).await;
+        scripted.plays(&serde_json::json!({}));
+        if let Err(panic) = checked {
+            resume_unwind(panic);
+        }
+    })
+    .await
+    .map_or((), |panic| resume_unwind(panic));
 }
 
 /// What an engine does not do or tell.
@@ -117,6 +122,7 @@ impl Case {
 
     /// Counts that something is not tried on it. On the fake it counts if there is no other engine to try it on.
     pub(crate) fn left_out(&self) {
+        self.left_out.store(true, Ordering::Relaxed);
         if self.is_real() {
             super::skip(self.engine().as_str());
         } else if !super::has_real_engine() {

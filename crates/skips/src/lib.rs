@@ -47,7 +47,8 @@ pub fn notes(name: &str) -> File {
 }
 
 /// The test that runs: cargo-nextest starts one process for each and names it; else its thread has its name.
-fn test_name() -> String {
+#[must_use]
+pub fn test_name() -> String {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let named = words.iter().position(|it| it == "--exact").and_then(|_| words.iter().find(|it| !it.starts_with('-')));
     named.cloned().or_else(|| std::thread::current().name().map(str::to_owned)).unwrap_or_default()

@@ -1,0 +1,114 @@
+//! A check on every engine that its test is for.
+
+use std::any::Any;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::pin;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+
+use coracle_runtime::EngineKind;
+use futures_util::future::join_all;
+use tokio::time::Instant;
+
+use super::person::{self, ROOTLESS, is_root};
+use super::ran::{Outcome, note, skip};
+use super::scripted::CONTAINER;
+use super::{Case, case, tier, variable};
+
+type Panic = Box<dyn Any + Send>;
+
+/// Runs a check on every engine and removes what it made, also when it panics. One engine's failure does not keep the
+/// others from being checked.
+///
+/// Podman without root is skipped, and counted, unless nothing else is named: what is below the tool does the same with
+/// both Podmans, and the tool's own tests run on each.
+pub(crate) async fn on_every_engine(check: impl AsyncFn(&Case)) {
+    on_engines(person::is_alone(), None, check).await;
+}
+
+/// As [`on_every_engine`], on Podman without root too: for what depends on whose it is.
+pub(crate) async fn on_every_engine_and_rootless(check: impl AsyncFn(&Case)) {
+    on_engines(true, None, check).await;
+}
+
+/// As [`on_every_engine`], on the fake and that engine alone: for what the others do not have.
+pub(crate) async fn on_one_engine(engine: EngineKind, check: impl AsyncFn(&Case)) {
+    on_engines(false, Some(engine), check).await;
+}
+
+async fn on_engines(rootless: bool, only: Option<EngineKind>, check: impl AsyncFn(&Case)) {
+    let test = coracle_skips::test_name();
+    let (mut engines, mut failure) = (tier::engines_of(&test, names(), tier::day(), only), None);
+    if is_root() && engines.iter().any(|it| it == ROOTLESS) {
+        engines.retain(|it| it != ROOTLESS);
+        if rootless {
+            failure = caught(async { person::runs_this_test() }).await.err();
+        } else {
+            skip(ROOTLESS);
+        }
+    }
+    // Engines wait for their programs and not for each other.
+    let failures = join_all(engines.iter().map(|it| on_engine(&test, it, &check))).await;
+    if let Some(panic) = failures.into_iter().flatten().next().or(failure) {
+        resume_unwind(panic);
+    }
+}
+
+/// Whatever made the check fail on that engine.
+pub(super) async fn on_engine(test: &str, engine: &str, check: &impl AsyncFn(&Case)) -> Option<Panic> {
+    let (begun, mut outcome) = (Instant::now(), Outcome::Failed);
+    let ended = caught(async {
+        let case = case(engine).await.unwrap_or_else(|err| panic!("{err}"));
+        outcome = case.tries(check).await;
+    })
+    .await;
+    if ended.is_err() {
+        eprintln!("the check failed on {engine}");
+    }
+    note(test, engine, outcome, begun.elapsed());
+    ended.err()
+}
+
+impl Case {
+    /// Runs a check, and removes what it made also when it panics.
+    pub(super) async fn tries(&self, check: &impl AsyncFn(&Self)) -> Outcome {
+        let checked = caught(check(self)).await;
+        if checked.is_err() {
+            self.makes_more();
+        }
+        self.clean_up().await;
+        if let Err(panic) = checked {
+            resume_unwind(panic);
+        }
+        if self.left_out.load(Ordering::Relaxed) { Outcome::LeftOut } else { Outcome::Passed }
+    }
+}
+
+pub(crate) async fn caught(check: impl Future<Output = ()>) -> std::thread::Result<()> {
+    let mut check = pin!(check);
+    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| check.as_mut().poll(cx))) {
+        Ok(Poll::Pending) => Poll::Pending,
+        Ok(Poll::Ready(())) => Poll::Ready(Ok(())),
+        Err(panic) => Poll::Ready(Err(panic)),
+    })
+    .await
+}
+
+fn names() -> Vec<String> {
+    let asked = variable("CORACLE_ENGINES").unwrap_or_default();
+    let named = asked.split(',').map(str::trim).filter(|it| !it.is_empty() && *it != "fake");
+    let fake = (!person::is_second_run()).then_some("fake");
+    let on_mac = variable("CORACLE_TEST_ENGINE").filter(|it| it == CONTAINER);
+    fake.into_iter().chain(named).map(str::to_owned).chain(on_mac).collect()
+}
+
+/// Whether a test meets another engine than the fake.
+pub(crate) fn has_real_engine() -> bool {
+    names().iter().any(|it| it != "fake" && it != CONTAINER)
+}
+
+/// Whether a test meets Podman without root.
+pub(crate) fn has_rootless() -> bool {
+    !is_root() || names().iter().any(|it| it == ROOTLESS)
+}

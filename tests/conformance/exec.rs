@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use coracle_runtime::{Error, Exec, Exit, Ids, Input};
 
 use super::{argv, path, sh};
-use crate::engines::{FROM_IMAGE, Way, in_every_way, on_every_engine, ran as scenario_ran, tar_of};
+use crate::engines::{FROM_IMAGE, Way, in_every_way_into_a_shared_one, on_every_engine, ran as scenario_ran, tar_of};
 
 #[tokio::test]
 async fn exit_codes_are_the_commands_own() {
-    in_every_way(async |running| {
+    in_every_way_into_a_shared_one(async |running| {
         for code in [0, 1, 7, 124, 125, 126, 127, 128, 137, 255] {
             let it = running.ran(sh(&format!("exit {code}"))).await;
             assert_eq!((it.exit, it.tree_ended), (Exit::Code(code), None));
@@ -24,7 +24,7 @@ async fn exit_codes_are_the_commands_own() {
 
 #[tokio::test]
 async fn what_is_missing_exits_127_and_what_cannot_be_executed_126() {
-    in_every_way(async |running| {
+    in_every_way_into_a_shared_one(async |running| {
         for exec in [argv(&["no-such-program", "x"]), sh("no-such-program x"), argv(&["/no/such/program"])] {
             let it = running.ran(exec).await;
             assert_eq!(it.exit, Exit::Code(127));
@@ -39,7 +39,7 @@ async fn what_is_missing_exits_127_and_what_cannot_be_executed_126() {
 
 #[tokio::test]
 async fn the_two_outputs_are_kept_apart() {
-    in_every_way(async |running| {
+    in_every_way_into_a_shared_one(async |running| {
         let it = running.ran(sh("echo out; echo err >&2; printf more")).await;
         assert_eq!((it.stdout.text().as_str(), it.stderr.text().as_str()), ("out\nmore", "err\n"));
     })
@@ -48,7 +48,7 @@ async fn the_two_outputs_are_kept_apart() {
 
 #[tokio::test]
 async fn s61_words_input_and_bytes_come_back_as_they_were() {
-    in_every_way(async |running| {
+    in_every_way_into_a_shared_one(async |running| {
         let words =
             ["a b", "it's", "\"q\"", "new\nline", "", "$HOME", "`id`", "\\", "ünï ☃", "*", "-n", "--", "a=b", " "];
         let it = running.ran(argv(&[&["printf", "%s\\0"], &words[..]].concat())).await;
@@ -70,7 +70,7 @@ async fn s61_words_input_and_bytes_come_back_as_they_were() {
 
 #[tokio::test]
 async fn without_input_there_is_an_end_of_file_at_once() {
-    in_every_way(async |running| {
+    in_every_way_into_a_shared_one(async |running| {
         assert_eq!(running.printed(sh("cat; echo end")).await, "end\n");
         let unread = Exec { stdin: Some(Input::Bytes(vec![b'x'; 1 << 20])), ..sh("exit 3") };
         assert_eq!(running.ran(unread).await.exit, Exit::Code(3));
@@ -80,7 +80,7 @@ async fn without_input_there_is_an_end_of_file_at_once() {
 
 #[tokio::test]
 async fn variables_come_as_they_were_given_beside_those_of_the_image() {
-    in_every_way(async |running| {
+    in_every_way_into_a_shared_one(async |running| {
         let given = [
             ("QUOTES", "it's \"so\""),
             ("LINES", "a\nb\n"),
@@ -106,7 +106,7 @@ async fn variables_come_as_they_were_given_beside_those_of_the_image() {
 
 #[tokio::test]
 async fn a_command_runs_as_its_user_and_as_nobody_more() {
-    in_every_way(async |running| {
+    in_every_way_into_a_shared_one(async |running| {
         if !running.case.is_real() {
             return running.case.left_out(); // programs of the fake run with the rights of the test
         }
@@ -124,7 +124,7 @@ async fn a_command_runs_as_its_user_and_as_nobody_more() {
 
 #[tokio::test]
 async fn a_command_starts_in_its_directory() {
-    in_every_way(async |running| {
+    in_every_way_into_a_shared_one(async |running| {
         let tar = tar_of(|tar| {
             let mut header = tar::Header::new_gnu();
             header.set_mode(0o644);
@@ -146,7 +146,7 @@ async fn a_command_starts_in_its_directory() {
 
 #[tokio::test]
 async fn a_directory_that_is_missing_is_an_error() {
-    in_every_way(async |running| {
+    in_every_way_into_a_shared_one(async |running| {
         for missing in ["/no/such/dir", "/etc/passwd", "/tmp/-n"] {
             for exec in [sh("true"), argv(&["true"])] {
                 let it = running.exec(Exec { workdir: path(missing), ..exec }).await;

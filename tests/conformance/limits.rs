@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::sh;
-use crate::engines::{Running, in_every_way, ran as scenario_ran};
+use crate::engines::{Running, in_every_way, in_every_way_into_a_shared_one, ran as scenario_ran};
 
 /// A number of seconds that no other process on this machine sleeps for: processes of the fake are the host's.
 fn unlike_any_other() -> u32 {
@@ -31,7 +31,7 @@ fn silence(ms: u64) -> ExecLimits {
 
 #[tokio::test]
 async fn s57_a_total_limit_ends_the_whole_tree_and_keeps_the_output() {
-    in_every_way(async |running| {
+    in_every_way_into_a_shared_one(async |running| {
         let n = unlike_any_other();
         let script = format!("echo a; sleep {n} & setsid sleep {n} & sleep {n}");
         let begun = Instant::now();
@@ -50,7 +50,7 @@ async fn s57_a_total_limit_ends_the_whole_tree_and_keeps_the_output() {
 
 #[tokio::test]
 async fn a_child_that_left_its_session_and_ignores_term_is_ended_too() {
-    in_every_way(async |running| {
+    in_every_way_into_a_shared_one(async |running| {
         let n = unlike_any_other();
         let stubborn = format!("trap \"\" TERM; echo ready; sleep {n}; sleep {n}");
         let script = format!("setsid sh -c '{stubborn}' & (sleep {n} &) ; sleep {n}");
@@ -64,7 +64,7 @@ async fn a_child_that_left_its_session_and_ignores_term_is_ended_too() {
 
 #[tokio::test]
 async fn only_the_command_is_ended_and_others_go_on() {
-    in_every_way(async |running| {
+    in_every_way_into_a_shared_one(async |running| {
         let n = unlike_any_other();
         running.ran(sh(&format!("sleep {n} >/dev/null 2>&1 &"))).await;
         let it = running.ran(Exec { limits: total(300), ..sh("sleep 300") }).await;
@@ -76,7 +76,7 @@ async fn only_the_command_is_ended_and_others_go_on() {
 
 #[tokio::test]
 async fn a_command_may_catch_term_and_say_a_last_word() {
-    in_every_way(async |running| {
+    in_every_way_into_a_shared_one(async |running| {
         let script = "trap 'echo bye; exit 0' TERM; echo up; while true; do sleep 0.1; done";
         let it = running.ran(Exec { limits: total(500), ..sh(script) }).await;
         assert_eq!((it.exit, it.stdout.text().as_str()), (Exit::TimedOut(LimitKind::Total), "up\nbye\n"));
@@ -86,7 +86,7 @@ async fn a_command_may_catch_term_and_say_a_last_word() {
 
 #[tokio::test]
 async fn silence_ends_a_silent_command_and_no_other() {
-    in_every_way(async |running| {
+    in_every_way_into_a_shared_one(async |running| {
         let prints = "for i in 1 2 3 4 5 6; do echo $i >&2; sleep 0.4; done";
         assert_eq!(running.ran(Exec { limits: silence(1500), ..sh(prints) }).await.exit, Exit::Code(0));
         let it = running.ran(Exec { limits: silence(700), ..sh("echo once; sleep 300") }).await;
@@ -98,7 +98,7 @@ async fn silence_ends_a_silent_command_and_no_other() {
 
 #[tokio::test]
 async fn a_command_that_ends_in_time_is_not_touched() {
-    in_every_way(async |running| {
+    in_every_way_into_a_shared_one(async |running| {
         let it = running.ran(Exec { limits: total(60_000), ..sh("echo done; exit 124") }).await;
         assert_eq!((it.exit, it.tree_ended, it.stdout.text().as_str()), (Exit::Code(124), None, "done\n"));
     })
@@ -107,7 +107,7 @@ async fn a_command_that_ends_in_time_is_not_touched() {
 
 #[tokio::test]
 async fn what_a_command_leaves_behind_does_not_hold_it() {
-    in_every_way(async |running| {
+    in_every_way_into_a_shared_one(async |running| {
         let (n, begun) = (unlike_any_other(), Instant::now());
         let it = running.ran(sh(&format!("sleep {n} & echo up"))).await;
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
@@ -137,7 +137,7 @@ async fn act_at_first_output(
 
 #[tokio::test]
 async fn a_cancel_ends_the_tree_and_keeps_the_output() {
-    in_every_way(async |running| {
+    in_every_way_into_a_shared_one(async |running| {
         let (n, cancel) = (unlike_any_other(), CancellationToken::new());
         let exec = Exec { cancel: cancel.clone(), ..sh(&format!("echo up; sleep {n} & sleep {n}")) };
         let it = act_at_first_output(running, exec, async || cancel.cancel()).await.unwrap();

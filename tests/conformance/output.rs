@@ -4,11 +4,11 @@ use coracle_runtime::{Chunk, Exec, Exit, Stream};
 use tokio::sync::mpsc;
 
 use super::sh;
-use crate::engines::in_every_way;
+use crate::engines::in_every_way_into_a_shared_one;
 
 #[tokio::test]
 async fn a_flood_is_counted_to_the_byte_and_kept_at_both_ends() {
-    in_every_way(async |running| {
+    in_every_way_into_a_shared_one(async |running| {
         let script = "printf begin; head -c 52428800 /dev/zero; printf end; head -c 1000 /dev/zero >&2";
         let it = running.ran(Exec { keep_bytes: 1 << 20, ..sh(script) }).await;
         let printed = 5 + 52_428_800 + 3;
@@ -24,7 +24,7 @@ async fn a_flood_is_counted_to_the_byte_and_kept_at_both_ends() {
 
 #[tokio::test]
 async fn live_pieces_are_the_output_in_order_with_their_offsets() {
-    in_every_way(async |running| {
+    in_every_way_into_a_shared_one(async |running| {
         let script = "printf aa; printf XX >&2; sleep 0.2; printf bb; sleep 0.2; head -c 300000 /dev/zero; printf cc";
         let (sender, mut chunks) = mpsc::channel::<Chunk>(2);
         let collect = async {
@@ -46,7 +46,7 @@ async fn live_pieces_are_the_output_in_order_with_their_offsets() {
 
 #[tokio::test]
 async fn a_receiver_that_goes_away_costs_the_command_nothing() {
-    in_every_way(async |running| {
+    in_every_way_into_a_shared_one(async |running| {
         let (sender, chunks) = mpsc::channel::<Chunk>(1);
         drop(chunks);
         let it = running.ran(Exec { live: Some(sender), ..sh("head -c 300000 /dev/zero") }).await;

@@ -2,12 +2,10 @@
 
 use std::fs::File;
 use std::io::{Seek, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use coracle_runtime::{ContainerRuntime, EngineKind, ImageAct, ImageId, ImageRef, Result};
+use coracle_runtime::{ContainerRuntime, ImageAct, ImageId, ImageRef, Result};
 use tar::{Builder, EntryType, Header};
-
-use super::variable;
 
 /// Its name. The digit goes up when the content changes.
 pub(crate) const IMAGE: &str = "localhost/coracle-test-busybox:1";
@@ -23,35 +21,7 @@ const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nagent:x:1000:1000:agent:/ho
 const GROUP: &str = "root:x:0:\nagent:x:1000:\n";
 
 /// The image's id; imports it where it is missing. Tests are processes of their own, so a file is the lock.
-///
-/// Within one run of `cargo xtask test`, which `CORACLE_TEST_RUN` names, an image that was found once stays.
 pub(super) async fn ensure(runtime: &dyn ContainerRuntime) -> Result<ImageId> {
-    let (run, note) = (variable("CORACLE_TEST_RUN"), note_file(runtime));
-    if let Some(id) = run.as_deref().and_then(|run| noted(run, &note)) {
-        return Ok(id);
-    }
-    let id = import(runtime).await?;
-    if let Some(run) = run.filter(|_| runtime.kind() != EngineKind::Fake && runtime.kind() != EngineKind::Container) {
-        // Whole or not at all, for whoever reads it meanwhile.
-        let mut file = tempfile::NamedTempFile::new_in(note.parent().unwrap()).unwrap();
-        write!(file, "{run} {}", id.as_str()).unwrap();
-        file.persist(&note).unwrap();
-    }
-    Ok(id)
-}
-
-/// The image that a test of this run found.
-fn noted(run: &str, note: &Path) -> Option<ImageId> {
-    let text = std::fs::read_to_string(note).ok()?;
-    let id = text.strip_prefix(run)?.strip_prefix(' ')?;
-    Some(ImageId::parse(id).unwrap())
-}
-
-fn note_file(runtime: &dyn ContainerRuntime) -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("busybox-{}", runtime.kind()))
-}
-
-async fn import(runtime: &dyn ContainerRuntime) -> Result<ImageId> {
     let tag = ImageRef::parse(IMAGE).unwrap();
     let lock = File::create(lock_file(runtime)).unwrap();
     let _lock = tokio::task::spawn_blocking(move || lock.lock().map(|()| lock)).await.unwrap().unwrap();

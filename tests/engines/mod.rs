@@ -8,6 +8,7 @@ mod busybox;
 mod each;
 mod git_server;
 mod person;
+mod pool;
 mod ran;
 mod running;
 mod scripted;
@@ -33,6 +34,7 @@ pub(crate) use each::{
 };
 pub(crate) use git_server::{GitServer, Manner, git, tries_git};
 pub(crate) use person::is_root;
+pub(crate) use pool::in_every_way_into_a_shared_one;
 pub(crate) use ran::{ran, skip};
 pub(crate) use running::{
     Running, Way, guest_program, in_every_way, with_a_guest, with_a_real_guest, with_real_engines, worker_program,
@@ -191,7 +193,7 @@ async fn case(engine: &str) -> Result<Case, String> {
         },
         other => return Err(format!("CORACLE_ENGINES names `{other}`, which is no engine")),
     };
-    let image = busybox::ensure(&*runtime).await.map_err(|err| format!("CORACLE_ENGINES names {engine}: {err}"))?;
+    let image = pool::image(&*runtime).await.map_err(|err| format!("CORACLE_ENGINES names {engine}: {err}"))?;
     let run = format!("{}-{}", std::process::id(), random_hex::<4>());
     Ok(Case {
         runtime,

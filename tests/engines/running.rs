@@ -61,13 +61,19 @@ impl Case {
     }
 
     /// As [`run`](Self::run), on a network.
-    pub(crate) async fn run_on(
+    pub(crate) async fn run_on(&self, way: Way, spec: CreateSpec, on: (&ImageId, NetworkOn)) -> Running<'_> {
+        let dir = self.link_dir(&spec);
+        self.run_with_link(way, spec, on, dir).await
+    }
+
+    /// As [`run_on`](Self::run_on), with that link directory.
+    pub(super) async fn run_with_link(
         &self,
         way: Way,
         spec: CreateSpec,
         (image, network): (&ImageId, NetworkOn),
+        dir: PathBuf,
     ) -> Running<'_> {
-        let dir = self.link_dir(&spec);
         let guest = self.guest(way, &dir);
         let admitted = admit(spec, &Policy::everything()).unwrap().guided(guest);
         let id = self.runtime.create(&admitted.on(image.clone(), network)).await.unwrap();
@@ -79,6 +85,15 @@ impl Case {
         let mut running = Running { case: self, id, way, inside, socket: SocketAt { dir, pid1: None } };
         running.met().await;
         running
+    }
+
+    /// One that was made before, if it runs still.
+    pub(super) async fn meets(&self, way: Way, id: ContainerId, dir: PathBuf) -> Option<Running<'_>> {
+        self.runtime.inspect(&(&id).into()).await.ok().filter(Container::running)?;
+        let inside = Inside::Plain(self.runtime.clone(), id.clone());
+        let mut running = Running { case: self, id, way, inside, socket: SocketAt { dir, pid1: None } };
+        running.met().await;
+        Some(running)
     }
 
     /// A container with a worker beside its guest, on the network of this host, so that it reaches what listens here.
@@ -127,7 +142,7 @@ impl Case {
     }
 
     /// The ways there are into its containers; how the guest came in makes no difference to commands.
-    fn ways(&self) -> &'static [Way] {
+    pub(super) fn ways(&self) -> &'static [Way] {
         match self.engine() {
             EngineKind::Fake => &[Way::Plain, Way::Socket],
             // Its containers have a kernel of their own.

@@ -74,16 +74,17 @@ pub(crate) async fn with_scripted(check: impl AsyncFn(&Case, &Scripted)) {
         super::skip(CONTAINER);
         return;
     }
-    on_engine(&coracle_skips::test_name(), CONTAINER, &async |case: &Case| {
+    let checked = async |case: &Case| {
         let scripted = case.scripted.as_ref().unwrap();
         let checked = caught(check(case, scripted)).await;
         scripted.plays(&serde_json::json!({}));
         if let Err(panic) = checked {
             resume_unwind(panic);
         }
-    })
-    .await
-    .map_or((), |panic| resume_unwind(panic));
+    };
+    if let Some(panic) = on_engine(&coracle_skips::test_name(), CONTAINER, &checked).await {
+        resume_unwind(panic);
+    }
 }
 
 /// What an engine does not do or tell.
@@ -120,9 +121,14 @@ impl Case {
         lacks
     }
 
+    /// Its test is about another engine, and nothing of it is tried here.
+    pub(crate) fn is_not_meant(&self) {
+        self.left_out.store(true, Ordering::Relaxed);
+    }
+
     /// Counts that something is not tried on it. On the fake it counts if there is no other engine to try it on.
     pub(crate) fn left_out(&self) {
-        self.left_out.store(true, Ordering::Relaxed);
+        self.is_not_meant();
         if self.is_real() {
             super::skip(self.engine().as_str());
         } else if !super::has_real_engine() {

@@ -73,7 +73,7 @@ mod tests {
     fn an_end_to_end_test_meets_the_fake_each_day_and_each_engine_every_second_day() {
         let all = ["fake", "docker", "podman", "container"];
         let days = [20_000, 20_001, 20_002].map(|day| of(TEST, &all, Some(day)));
-        assert_eq!(days, ["fake docker", "fake podman", "fake docker"].map(str::to_owned));
+        assert_eq!(days, ["fake podman", "fake docker", "fake podman"].map(str::to_owned));
         let docker = (0..1000).filter(|it| of(&format!("tool::t{it}"), &all, Some(20_000)).contains("docker")).count();
         assert!((400..600).contains(&docker), "{docker} of 1000 on docker");
     }

@@ -3,9 +3,11 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use coracle_runtime::EngineKind;
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
+use super::person::Person;
 use super::{with_engine, with_tool};
 use crate::engines::ran;
 
@@ -177,41 +179,40 @@ async fn a_command_cut_off_by_the_stop_of_its_container_says_so_with_its_output(
 /// An engine that is reached over TCP sees no file of this host: the guest is uploaded, and spoken to by a stream.
 #[tokio::test]
 async fn an_engine_that_shares_no_files_gets_its_guest_by_upload() {
-    with_engine("", async |tool| {
-        if tool.case.engine().as_str() != "docker" {
-            return; // Docker's program can be told of an engine by TCP; tried there
-        }
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let proxy = tokio::spawn(async move {
-            while let Ok((mut far, _)) = listener.accept().await {
-                tokio::spawn(async move {
-                    let mut near = tokio::net::UnixStream::connect("/var/run/docker.sock").await.unwrap();
-                    let _ = tokio::io::copy_bidirectional(&mut far, &mut near).await;
-                });
-            }
-        });
-        let config = tool.home().join("remote.toml");
-        let text = format!("engine = \"docker\"\nengine_host = \"tcp://{address}\"\nallow_remote_engine = true\n");
-        std::fs::write(&config, text).unwrap();
-        let call = async |call: serde_json::Value| -> serde_json::Value {
-            let words = ["call", "--config", config.to_str().unwrap(), "-"];
-            let output = tool.run(words, call.to_string().as_bytes()).await;
-            serde_json::from_slice(&output.stdout).unwrap()
-        };
-        let created = call(tool.create_call(json!({}))).await;
-        let name = created["container"].as_str().unwrap_or_else(|| panic!("{created:#}"));
-        let status = call(json!({ "operation": "status", "container": name })).await;
-        assert_eq!(status["guest"], "uploaded", "{status:#}");
-        let ran = call(json!({ "operation": "exec", "container": name, "command": "echo far; exit 3" })).await;
-        assert_eq!((&ran["stdout"], &ran["exit_code"]), (&"far\n".into(), &3.into()), "{ran:#}");
-        let job = call(json!({ "operation": "exec_background", "container": name, "command": "echo job" })).await;
-        let wait = json!({ "operation": "job_wait", "container": name, "job_id": job["job_id"] });
-        assert_eq!(call(wait).await["output"], "job\n");
-        assert_eq!(call(json!({ "operation": "destroy", "container": name })).await["success"], true);
-        proxy.abort();
-    })
-    .await;
+    // Docker's program can be told of an engine by TCP.
+    Person::new("")
+        .on_one_engine(EngineKind::Docker, async |tool| {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let proxy = tokio::spawn(async move {
+                while let Ok((mut far, _)) = listener.accept().await {
+                    tokio::spawn(async move {
+                        let mut near = tokio::net::UnixStream::connect("/var/run/docker.sock").await.unwrap();
+                        let _ = tokio::io::copy_bidirectional(&mut far, &mut near).await;
+                    });
+                }
+            });
+            let config = tool.home().join("remote.toml");
+            let text = format!("engine = \"docker\"\nengine_host = \"tcp://{address}\"\nallow_remote_engine = true\n");
+            std::fs::write(&config, text).unwrap();
+            let call = async |call: serde_json::Value| -> serde_json::Value {
+                let words = ["call", "--config", config.to_str().unwrap(), "-"];
+                let output = tool.run(words, call.to_string().as_bytes()).await;
+                serde_json::from_slice(&output.stdout).unwrap()
+            };
+            let created = call(tool.create_call(json!({}))).await;
+            let name = created["container"].as_str().unwrap_or_else(|| panic!("{created:#}"));
+            let status = call(json!({ "operation": "status", "container": name })).await;
+            assert_eq!(status["guest"], "uploaded", "{status:#}");
+            let ran = call(json!({ "operation": "exec", "container": name, "command": "echo far; exit 3" })).await;
+            assert_eq!((&ran["stdout"], &ran["exit_code"]), (&"far\n".into(), &3.into()), "{ran:#}");
+            let job = call(json!({ "operation": "exec_background", "container": name, "command": "echo job" })).await;
+            let wait = json!({ "operation": "job_wait", "container": name, "job_id": job["job_id"] });
+            assert_eq!(call(wait).await["output"], "job\n");
+            assert_eq!(call(json!({ "operation": "destroy", "container": name })).await["success"], true);
+            proxy.abort();
+        })
+        .await;
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Tool, with_tool};
+use super::{Tool, with_tool, without_engine};
 use crate::engines::ran;
 
 async fn code(tool: &Tool<'_>, call: impl ToString) -> String {
@@ -26,7 +26,7 @@ async fn s01_unknown_words_and_text_that_is_no_json() {
 
 #[tokio::test]
 async fn s02_missing_and_mistyped_fields_are_all_told_without_the_engine() {
-    with_tool("", async |tool| {
+    without_engine("", async |tool| {
         let answer = tool.call(json!({ "operation": "exec", "container": "web" })).await;
         assert_eq!(answer["code"], "missing_field");
         assert!(answer["message"].as_str().unwrap().contains("required"), "{answer}");
@@ -58,7 +58,7 @@ async fn s03_defaults_of_other_operations_are_ignored_and_typos_are_not() {
 
 #[tokio::test]
 async fn s04_floods_depths_duplicates_and_nul_are_refused() {
-    with_tool("", async |tool| {
+    without_engine("", async |tool| {
         let long = format!(r#"{{"operation":"list","x":"{}"}}"#, "x".repeat(9 << 20));
         assert_eq!(code(tool, long).await, "invalid_json");
         let deep = format!(r#"{{"operation":"list","x":{}{}}}"#, "[".repeat(40), "]".repeat(40));
@@ -141,7 +141,7 @@ async fn s05_every_answer_is_marked_once() {
 
 #[tokio::test]
 async fn a_command_line_that_is_wrong_exits_with_2_and_prints_a_failure() {
-    super::with_engine("", async |tool| {
+    without_engine("", async |tool| {
         let output = tool.run(["call", "not json"], b"").await;
         let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!((output.status.code(), &answer["code"]), (Some(2), &"invalid_json".into()));

@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::Child;
 
-use super::{Tool, eventually, with_engine, with_tool};
+use super::{Tool, eventually, with_engine, without_engine};
 
 /// A server that listens.
 pub(super) struct Server {
@@ -142,10 +142,7 @@ fn result(answer: &Answer) -> Value {
 
 #[tokio::test]
 async fn only_a_client_of_this_machine_with_the_token_is_let_in() {
-    with_tool("", async |tool| {
-        if tool.case.is_real() {
-            return; // no engine has a part in it
-        }
+    without_engine("", async |tool| {
         let mut server = Server::start(tool, &[]).await;
         assert_eq!(server.token_file, tool.state().canonicalize().unwrap().join("mcp-token"));
         let mode = server.token_file.metadata().unwrap().permissions().mode() & 0o777;
@@ -182,10 +179,7 @@ async fn only_a_client_of_this_machine_with_the_token_is_let_in() {
 
 #[tokio::test]
 async fn what_would_serve_others_is_refused() {
-    with_tool("", async |tool| {
-        if tool.case.is_real() {
-            return;
-        }
+    without_engine("", async |tool| {
         let open = tool.work().join("open");
         std::fs::write(&open, "a".repeat(64)).unwrap();
         std::fs::set_permissions(&open, PermissionsExt::from_mode(0o644)).unwrap();

@@ -98,6 +98,11 @@ pub(crate) async fn with_engine(config: &str, check: impl AsyncFn(&Tool<'_>)) {
     .await;
 }
 
+/// As [`with_tool`], on the fake alone: what is checked is done before an engine has a part in it.
+pub(crate) async fn without_engine(config: &str, check: impl AsyncFn(&Tool<'_>)) {
+    Person::new(config).on_the_fake(check).await;
+}
+
 /// As [`with_tool`], where engines have root: what goes into a container is tried there.
 pub(crate) async fn with_rootful_tool(config: &str, check: impl AsyncFn(&Tool<'_>)) {
     Person::new(config).on_every_engine(check).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Tool, with_engine, with_tool};
+use super::{Tool, with_engine, with_tool, without_engine};
 use crate::engines::{IMAGE, LABEL, ran};
 
 /// Every operation that names a container.
@@ -22,7 +22,7 @@ fn acts(container: &str) -> Vec<serde_json::Value> {
 
 #[tokio::test]
 async fn s07_names_that_are_paths_options_or_too_long_touch_nothing() {
-    with_tool("", async |tool| {
+    without_engine("", async |tool| {
         let precious = tool.work().join("precious");
         std::fs::create_dir(&precious).unwrap();
         std::fs::write(precious.join("file"), "kept").unwrap();

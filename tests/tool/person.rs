@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::Tool;
-use crate::engines::{Case, Scripted, caught, on_every_engine, on_every_engine_and_rootless, variable, with_scripted};
+use crate::engines::{
+    Case, Scripted, caught, on_every_engine, on_every_engine_and_rootless, on_one_engine, variable, with_scripted,
+};
 
 /// What a person has before the first call.
 #[derive(Clone, Debug)]
@@ -72,6 +74,20 @@ impl Person {
         .await;
     }
 
+    /// On that engine alone: what is checked is not to be had of another one.
+    pub(crate) async fn on_one_engine(&self, engine: EngineKind, check: impl AsyncFn(&Tool<'_>)) {
+        on_one_engine(engine, async |case| match case.is_real() {
+            true => self.checked(case, &check).await,
+            false => case.left_out(),
+        })
+        .await;
+    }
+
+    /// On the fake alone: no engine has a part in what is checked.
+    pub(crate) async fn on_the_fake(&self, check: impl AsyncFn(&Tool<'_>)) {
+        on_one_engine(EngineKind::Fake, async |case| self.checked(case, &check).await).await;
+    }
+
     /// On the played `container` alone.
     pub(crate) async fn on_scripted(&self, check: impl AsyncFn(&Tool<'_>, &Scripted)) {
         with_scripted(async |case, scripted| {
@@ -85,6 +101,10 @@ impl Person {
         let checked = caught(check(&tool)).await;
         tool.hand_on_verdict();
         tool.may_destroy_all();
+        if !tool.has_made() {
+            // Most refusals: there is nothing to ask the engine for.
+            return checked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
         let all = json!({ "operation": "destroy_all", "confirm": true, "scope": "all", "include_persistent": true });
         tool.call(all).await;
         if tool.state().join("images").exists() {
@@ -217,6 +237,16 @@ impl Tool<'_> {
         let file = self.home().join(path);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, content).unwrap();
+    }
+
+    /// Whether it recorded anything in its state directory, beside what each call leaves there.
+    fn has_made(&self) -> bool {
+        let of_each_call = ["audit", "empty", "engine", "link"];
+        let made = |it: std::fs::DirEntry| {
+            let is_bare = of_each_call.iter().any(|name| it.file_name() == *name);
+            !is_bare && it.path().read_dir().is_ok_and(|mut it| it.next().is_some())
+        };
+        self.state().read_dir().is_ok_and(|mut it| it.any(|it| made(it.unwrap())))
     }
 
     /// Nothing that this test made is left: no record, no container.

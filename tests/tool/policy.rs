@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use super::{with_engine, with_tool};
+use super::{with_engine, with_tool, without_engine};
 use crate::engines::ran;
 
 #[tokio::test]
 async fn s24_host_paths_outside_the_roots_are_refused_by_name_of_the_rule() {
-    with_tool("", async |tool| {
+    without_engine("", async |tool| {
         std::fs::create_dir_all(tool.home().join(".ssh")).unwrap();
         std::os::unix::fs::symlink(tool.home().join(".ssh"), tool.work().join("link")).unwrap();
         let home = tool.home().display().to_string();
@@ -68,12 +68,12 @@ async fn s28_limits_are_the_configured_ones_and_no_call_goes_beyond() {
 
 #[tokio::test]
 async fn s32_a_gpu_needs_a_grant_and_a_gpu() {
-    with_tool("", async |tool| {
+    without_engine("", async |tool| {
         let answer = tool.create(json!({ "gpu": true })).await;
         assert_eq!((&answer["code"], &answer["details"]["rule"]), (&"policy_denied".into(), &"gpu".into()));
     })
     .await;
-    with_tool("[security]\nallow_gpu = true\n", async |tool| {
+    without_engine("[security]\nallow_gpu = true\n", async |tool| {
         let answer = tool.create(json!({ "gpu": true })).await;
         assert_eq!((&answer["code"], tool.records().len()), (&"unsupported".into(), 0), "{answer:#}");
         ran("s32", tool.case.engine());

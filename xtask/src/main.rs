@@ -22,8 +22,9 @@ const USAGE: &str = "\
 usage: cargo xtask VERB
 
   demo                          the main job on a real engine, set up first if the machine has none
-  test [--fake-only|--rootless] [ARGS…]
-                                everything, on every engine; ARGS go to cargo-nextest
+  test [--fake-only|--all-engines] [ARGS…]
+                                everything, each end-to-end test on one real engine a day, or on all;
+                                ARGS go to cargo-nextest
   ci                            what has to hold before a change goes in
   guest [--fast]                the supervisor and the worker for containers, for `coracle` to embed; --fast: not
                                 optimised, as tests and the demo use them

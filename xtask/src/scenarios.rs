@@ -2,7 +2,8 @@
 //!
 //! A test belongs to the scenarios that its name begins with: `s17_…`, `x28_x29_…`, and in later families `w…`, `r…`, `x…`.
 //! When it has run on an engine, the tests' harness adds a line `<id> <engine> <ok>` to `scenarios/ran.txt` in the target
-//! directory; `<ok>` is `ok` or `failed`, and of several lines for one engine the last counts.
+//! directory; `<ok>` is `ok` or `failed`, and of several lines for one engine the last counts. Tests that ended otherwise
+//! are known from the last run of `cargo xtask test`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,6 +13,7 @@ use anyhow::{Result, bail};
 use serde_json::{Value, json};
 
 use crate::sh::{root, target};
+use crate::test::{Runs, all_engines};
 
 #[derive(Debug, Default)]
 struct Scenario {
@@ -34,10 +36,17 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         tests_of(&fs::read_to_string(file)?, &mut scenarios);
     }
     runs_of(&fs::read_to_string(target().join("scenarios/ran.txt")).unwrap_or_default(), &mut scenarios);
+    for (test, engine, passed) in Runs::noted().outcomes() {
+        last_run_of(test, engine, passed, &mut scenarios);
+    }
+    let all = all_engines::last();
     if as_json {
-        println!("{:#}", to_json(&scenarios));
+        let mut json = to_json(&scenarios);
+        json["all_engines"] = all.unwrap_or_default();
+        println!("{json:#}");
     } else {
         print(&scenarios);
+        println!("{}", all_engines::told(all.as_ref()));
     }
     Ok(())
 }
@@ -78,6 +87,13 @@ fn runs_of(text: &str, scenarios: &mut Scenarios) {
     }
 }
 
+/// A test of several modules, which begins with its numbers.
+fn last_run_of(test: &str, engine: &str, passed: bool, scenarios: &mut Scenarios) {
+    for id in ids(test.rsplit("::").next().unwrap_or_default()) {
+        scenarios.entry(id).or_default().engines.insert(engine.to_owned(), passed);
+    }
+}
+
 /// The scenarios that a name begins with; what follows says what the test is.
 fn ids(name: &str) -> Vec<(char, u32)> {
     let Some((first, _)) = name.rsplit_once('_') else { return Vec::new() };
@@ -86,7 +102,7 @@ fn ids(name: &str) -> Vec<(char, u32)> {
 
 /// `s17`: a letter and at least two digits.
 fn parse(id: &str) -> Option<(char, u32)> {
-    let family = id.chars().next().filter(|it| "swrx".contains(*it))?;
+    let family = id.chars().next().map(|it| it.to_ascii_lowercase()).filter(|it| "swrx".contains(*it))?;
     let digits = &id[1..];
     let all = digits.len() >= 2 && digits.bytes().all(|it| it.is_ascii_digit());
     if all { Some((family, digits.parse().ok()?)) } else { None }
@@ -133,6 +149,10 @@ mod tests {
             &mut found,
         );
         runs_of("s07 docker failed\ns07 docker ok\ns07 podman failed\nnonsense\n", &mut found);
+        last_run_of("tool::one::x28_x29_both", "docker", false, &mut found);
+        runs_of("X30 podman ok\n", &mut found);
+        assert_eq!(to_json(&found)["scenarios"][3]["engines"], json!({ "docker": false }));
+        assert_eq!(to_json(&found)["scenarios"][4]["engines"], json!({ "podman": true }));
         assert_eq!(found.keys().collect::<Vec<_>>(), [&('s', 7), &('s', 17), &('x', 28), &('x', 29), &('x', 30)]);
         assert_eq!(
             to_json(&found)["scenarios"][0],

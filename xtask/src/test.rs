@@ -1,12 +1,23 @@
-//! `cargo xtask test`: everything, on every engine, on a machine that may have neither tools nor engines.
+//! `cargo xtask test`: everything, on a machine that may have neither tools nor engines.
+//!
+//! The contract of the engines is tried on each, what is above on the fake and one engine a day; with `--all-engines`
+//! everything on each. The harness chooses (`tests/engines/tier.rs`); the day comes from here.
+
+pub(crate) mod all_engines;
+mod matrix;
+mod ran;
+mod sweep;
 
 use std::env::join_paths;
 use std::ffi::OsString;
 use std::iter::once;
+use std::time::Instant;
 
 use anyhow::Result;
 
-use crate::engines::{self, apt, rootless};
+use self::matrix::Matrix;
+pub(crate) use self::ran::Runs;
+use crate::engines::apt;
 use crate::sh::{sh, target, var, which};
 use crate::skips::Skips;
 use crate::{clients, guest};
@@ -18,98 +29,62 @@ const IMAGE_PACKAGES: &[&str] = &["busybox-static"];
 const PACKAGES: &[&str] =
     &["bash", "ca-certificates", "curl", "docker-registry", "git", "python3", "ripgrep", "util-linux"];
 
+/// What a run builds. Examples are measurements, and one of them is interrupted by a test.
+const TARGETS: &[&str] = &["--workspace", "--bins", "--tests", "--example", "link_bench"];
+
+/// Where the examples in comments are. They show what does not compile.
+const DOCUMENTED: &[&str] = &["--package", "coracle-runtime", "--package", "coracle-compose"];
+
 pub(crate) fn run(words: &[String]) -> Result<()> {
-    let has = |option: &str| words.iter().any(|it| it == option);
-    let fake_only = has("--fake-only");
+    let begun = Instant::now();
+    let (options, rest): (Vec<&str>, Vec<&str>) =
+        words.iter().map(String::as_str).partition(|it| matrix::OPTIONS.contains(it));
     apt::ensure(IMAGE_PACKAGES)?;
-    if !fake_only {
+    if !options.contains(&"--fake-only") {
         apt::ensure(PACKAGES)?;
     }
     let path = nextest()?;
     clients::ensure();
-    let mut engines = if fake_only { Engines::default() } else { Engines::up(has("--rootless"))? };
+    let mut matrix = Matrix::up(&options)?;
     guest::build_fast(&[guest::GUEST, guest::WORKER])?;
     // Programs and tests in one build, so that features are resolved once: the tests' dependencies let the fake engine
     // start host programs, and the `coracle` that tests start has to be the one that can.
-    sh("cargo", ["build", "--workspace", "--bins", "--tests"]).run()?;
-    engines.drop_the_unreachable();
+    sh("cargo", once("build").chain(TARGETS.iter().copied())).run()?;
+    matrix.drop_the_unreachable();
     Skips::clear();
-    let profile = if var("CI").is_some() { "ci" } else { "default" };
-    let rest = words.iter().map(String::as_str).filter(|it| !["--fake-only", "--rootless"].contains(it));
-    let ran = sh("cargo", ["nextest", "run", "--workspace", "--profile", profile].into_iter().chain(rest))
-        .env("PATH", path)
-        .env("CORACLE_ENGINES", engines.named.join(","))
-        .env("INSTA_UPDATE", "no")
-        .run();
-    let ran = ran.and_then(|()| sh("cargo", ["test", "--workspace", "--doc"]).run_last());
-    for why in &engines.skipped {
-        println!("skipped: {why}");
-    }
-    let skips = Skips::noted();
+    Runs::clear();
+    sweep::run(&matrix.engines);
+    matrix.announce();
+    let ran = tests(&matrix, path, &rest);
+    sweep::run(&matrix.engines);
+    let (skips, runs) = (Skips::noted(), Runs::noted());
+    runs.print();
+    matrix.print();
     skips.print();
-    ran?;
-    // Whoever leaves out engines or is not root knows that tests are skipped.
-    let has_everything = var("CI").is_some() && apt::is_root() && !fake_only && !engines.all;
-    if has_everything { skips.check() } else { Ok(()) }
+    let outcome = ran.and_then(|()| {
+        if !matrix.has_everything() {
+            return Ok(()); // whoever leaves out engines or is not root knows that tests are skipped
+        }
+        runs.check()?;
+        if var("CI").is_some() { skips.check() } else { Ok(()) }
+    });
+    if matrix.all && rest.is_empty() {
+        all_engines::note(&matrix.engines, &runs, outcome.is_ok(), begun.elapsed())?;
+    }
+    outcome
 }
 
-/// Apple's engine, played by a program of the tests: nothing has to be brought up for it.
-const CONTAINER: &str = "container";
-
-/// The engines that tests run on.
-#[derive(Debug, Default)]
-struct Engines {
-    named: Vec<String>,
-    /// Those that nobody asked for by name and that cannot be had here, each with its reason: said at the end too.
-    skipped: Vec<String>,
-    /// They were named from outside, so that each has to be there.
-    all: bool,
-}
-
-impl Engines {
-    /// Without root Podman takes several times as long, and what is tried on it is nearly all tried with root, too: it is
-    /// for whoever asks.
-    fn up(with_rootless: bool) -> Result<Self> {
-        if let Some(asked) = var("CORACLE_ENGINES") {
-            let named: Vec<String> =
-                asked.split(',').map(|it| it.trim().to_owned()).filter(|it| !it.is_empty()).collect();
-            named.iter().filter(|it| *it != CONTAINER).try_for_each(|it| engines::up(Some(it)))?;
-            return Ok(Self { named, all: true, ..Self::default() });
-        }
-        let mut engines = Self { named: ["docker", "podman"].map(str::to_owned).into(), ..Self::default() };
-        engines.named.iter().try_for_each(|it| engines::up(Some(it)))?;
-        if !with_rootless {
-            engines.skip("`cargo xtask test --rootless` runs the tool's tests on it, too");
-        } else if !apt::is_root() {
-            engines.skip("it is what `podman` is for a person who is not root");
-        } else if let Err(why) = engines::up(Some(rootless::NAME)) {
-            engines.skip(&format!("{why:#}"));
-        } else {
-            engines.named.push(rootless::NAME.to_owned());
-        }
-        // It plays containers in namespaces, which root makes.
-        if apt::is_root() && cfg!(target_os = "linux") {
-            engines.named.push(CONTAINER.to_owned());
-        }
-        Ok(engines)
-    }
-
-    fn skip(&mut self, why: &str) {
-        let why = format!("{}: {why}", rootless::NAME);
-        println!("  skips {why}");
-        self.skipped.push(why);
-    }
-
-    /// Another person runs these tests only where what was built lies open to others.
-    fn drop_the_unreachable(&mut self) {
-        if self.all || !self.named.iter().any(|it| it == rootless::NAME) {
-            return;
-        }
-        if let Err(why) = rootless::reaches(&target().join("debug/coracle")) {
-            self.named.retain(|it| it != rootless::NAME);
-            self.skip(&format!("{why:#}"));
-        }
-    }
+fn tests(matrix: &Matrix, path: OsString, rest: &[&str]) -> Result<()> {
+    let profile = if var("CI").is_some() { "ci" } else { "default" };
+    let words = ["nextest", "run", "--profile", profile].into_iter().chain(TARGETS.iter().copied());
+    sh("cargo", words.chain(rest.iter().copied()))
+        .env("PATH", path)
+        .env("CORACLE_ENGINES", matrix.engines.join(","))
+        .env("CORACLE_TEST_DAY", matrix.day.map(|it| it.to_string()).unwrap_or_default())
+        .env("CORACLE_TEST_RUN", matrix::this_run())
+        .env("INSTA_UPDATE", "no")
+        .run()?;
+    sh("cargo", ["test", "--doc"].into_iter().chain(DOCUMENTED.iter().copied())).run()
 }
 
 /// Makes sure of cargo-nextest and gives the search path on which cargo finds it.

@@ -1,0 +1,122 @@
+//! The engines of a run, and the day that gives each end-to-end test one of them.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::engines::{self, apt, rootless};
+use crate::sh::{target, var};
+
+/// Apple's engine, played by a program of the tests: nothing has to be brought up for it.
+const CONTAINER: &str = "container";
+
+/// What `cargo xtask test` takes beside the words for cargo-nextest.
+pub(super) const OPTIONS: &[&str] = &["--fake-only", "--all-engines"];
+
+#[derive(Debug, Default)]
+pub(super) struct Matrix {
+    /// Beside the fake.
+    pub(super) engines: Vec<String>,
+    /// Days since 1970. Without one each test runs on every engine.
+    pub(super) day: Option<u64>,
+    /// Every engine that this machine can have.
+    pub(super) all: bool,
+    /// Engines that were named from outside have to be there, and whoever named them knows what they left out.
+    is_narrowed: bool,
+    /// Those that cannot be had here, each with its reason: said at the end too.
+    skipped: Vec<String>,
+}
+
+impl Matrix {
+    pub(super) fn up(options: &[&str]) -> Result<Self> {
+        let (fake_only, all) = (options.contains(&"--fake-only"), options.contains(&"--all-engines"));
+        match var("CORACLE_ENGINES") {
+            _ if fake_only && all => bail!("--fake-only or --all-engines, not both"),
+            Some(_) if all => bail!("--all-engines is every engine: CORACLE_ENGINES is not set with it"),
+            _ if fake_only => Ok(Self { is_narrowed: true, ..Self::default() }),
+            Some(asked) => Self::named(&asked),
+            None => Self::usual(all),
+        }
+    }
+
+    fn named(asked: &str) -> Result<Self> {
+        let engines: Vec<String> =
+            asked.split(',').map(|it| it.trim().to_owned()).filter(|it| !it.is_empty()).collect();
+        engines.iter().filter(|it| *it != CONTAINER).try_for_each(|it| engines::up(Some(it)))?;
+        Ok(Self { engines, day: asked_day()?, is_narrowed: true, ..Self::default() })
+    }
+
+    /// Without root Podman takes several times as long, and what is tried on it is nearly all tried with root, too: it is
+    /// for whoever asks for all.
+    fn usual(all: bool) -> Result<Self> {
+        let day = if all { None } else { Some(asked_day()?.map_or_else(today, Ok)?) };
+        let mut it = Self { engines: ["docker", "podman"].map(str::to_owned).into(), day, all, ..Self::default() };
+        it.engines.iter().try_for_each(|it| engines::up(Some(it)))?;
+        if !all {
+            it.skip("`cargo xtask test --all-engines` runs the tool's tests on it, too");
+        } else if !apt::is_root() {
+            it.skip("it is what `podman` is for a person who is not root");
+        } else if let Err(why) = engines::up(Some(rootless::NAME)) {
+            it.skip(&format!("{why:#}"));
+        } else {
+            it.engines.push(rootless::NAME.to_owned());
+        }
+        // It plays containers in namespaces, which root makes.
+        if apt::is_root() && cfg!(target_os = "linux") {
+            it.engines.push(CONTAINER.to_owned());
+        }
+        Ok(it)
+    }
+
+    fn skip(&mut self, why: &str) {
+        let why = format!("{}: {why}", rootless::NAME);
+        println!("  skips {why}");
+        self.skipped.push(why);
+    }
+
+    /// Another person runs these tests only where what was built lies open to others.
+    pub(super) fn drop_the_unreachable(&mut self) {
+        if self.is_narrowed || !self.engines.iter().any(|it| it == rootless::NAME) {
+            return;
+        }
+        if let Err(why) = rootless::reaches(&target().join("debug/coracle")) {
+            self.engines.retain(|it| it != rootless::NAME);
+            self.skip(&format!("{why:#}"));
+        }
+    }
+
+    /// Whether every test finds here what it needs.
+    pub(super) fn has_everything(&self) -> bool {
+        apt::is_root() && !self.is_narrowed
+    }
+
+    pub(super) fn announce(&self) {
+        let Some(day) = self.day else { return };
+        println!("day {day}: each end-to-end test on the fake, and on the one of docker and podman whose turn it is;");
+        println!("  CORACLE_TEST_DAY={} gives each the other one, --all-engines both,", day + 1);
+        println!("  and CORACLE_ENGINES=podman cargo xtask test -E 'test(NAME)' runs one where you want it");
+    }
+
+    pub(super) fn print(&self) {
+        self.announce();
+        for why in &self.skipped {
+            println!("skipped: {why}");
+        }
+    }
+}
+
+/// A name for this run, so that its tests share what they find.
+pub(super) fn this_run() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("{}-{}", std::process::id(), now.as_secs())
+}
+
+fn asked_day() -> Result<Option<u64>> {
+    let day = var("CORACLE_TEST_DAY");
+    day.map(|it| it.parse().with_context(|| format!("CORACLE_TEST_DAY is `{it}`: days since 1970"))).transpose()
+}
+
+/// In UTC.
+fn today() -> Result<u64> {
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() / (24 * 60 * 60))
+}

@@ -1,0 +1,88 @@
+//! What tests left on the engines goes, all of one kind by one program.
+//!
+//! A test removes what it made. One that was ended from outside could not, so a run begins and ends with this. What
+//! another run uses stays: the label's value begins with the test's process, and that has to be gone.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::sh::sh;
+
+/// As the tests name it (`tests/engines/mod.rs`).
+const LABEL: &str = "coracle-test.run";
+
+/// Programs of engines, which are for root as well as for its tests. A person without root has containers of their own.
+const SWEPT: &[&str] = &["docker", "podman"];
+
+/// What there is, in the order in which it lets go of each other, and the words that remove it.
+const KINDS: &[(&[&str], &[&str])] = &[
+    (&["container", "ls", "--all"], &["container", "rm", "--force", "--volumes"]),
+    (&["network", "ls"], &["network", "rm"]),
+    (&["volume", "ls"], &["volume", "rm"]),
+    (&["image", "ls", "--all"], &["image", "rm", "--force"]),
+];
+
+pub(super) fn run(engines: &[String]) {
+    for engine in engines.iter().filter(|it| SWEPT.contains(&it.as_str())) {
+        for (list, remove) in KINDS {
+            let left = left(engine, list);
+            if left.is_empty() {
+                continue;
+            }
+            println!("  {engine} had {} left by tests: `{engine} {}`", left.len(), remove.join(" "));
+            let words = remove.iter().copied().map(str::to_owned).chain(left);
+            if let Err(error) = sh(engine, words).read() {
+                println!("  {error:#}");
+            }
+        }
+    }
+}
+
+/// The ids of a kind that tests left.
+fn left(engine: &str, list: &[&str]) -> Vec<String> {
+    let filter = format!("--filter=label={LABEL}");
+    let listed = sh(engine, list.iter().copied().chain(["--quiet", &filter])).read().unwrap_or_default();
+    let ids: Vec<&str> = listed.split_whitespace().collect();
+    if ids.is_empty() {
+        return vec![];
+    }
+    let inspected = sh(engine, [list[0], "inspect"].into_iter().chain(ids)).output();
+    let inspected = inspected.map(|it| it.stdout).unwrap_or_default();
+    let Ok(all) = serde_json::from_slice::<Vec<Value>>(&inspected) else { return vec![] };
+    all.iter().filter(|it| run_of(it).is_some_and(|it| !is_running(it))).filter_map(id_of).collect()
+}
+
+/// The value of the tests' label: each engine has labels, and ids, elsewhere and spelt otherwise.
+fn run_of(it: &Value) -> Option<&str> {
+    [&it["Config"]["Labels"], &it["Labels"], &it["labels"]].into_iter().find_map(|it| it[LABEL].as_str())
+}
+
+fn id_of(it: &Value) -> Option<String> {
+    ["Id", "ID", "id", "Name"].into_iter().find_map(|key| it[key].as_str()).map(str::to_owned)
+}
+
+/// Whether the test of a run still does.
+fn is_running(run: &str) -> bool {
+    run.split('-').next().is_some_and(|process| Path::new("/proc").join(process).exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn labels_and_ids_are_found_as_each_engine_spells_them() {
+        let me = format!("{}-00", std::process::id());
+        let all = [
+            json!({ "Id": "a", "Config": { "Labels": { LABEL: "1-00" } } }),
+            json!({ "id": "b", "labels": { LABEL: "0-00" } }),
+            json!({ "Name": "c", "Labels": { LABEL: me } }),
+            json!({ "Id": "d", "Config": { "Labels": null }, "Labels": null }),
+        ];
+        let found = all.each_ref().map(|it| (id_of(it), run_of(it).map(is_running)));
+        let id = |it: &str| Some(it.to_owned());
+        assert_eq!(found, [(id("a"), Some(true)), (id("b"), Some(false)), (id("c"), Some(true)), (id("d"), None)]);
+    }
+}

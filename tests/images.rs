@@ -8,7 +8,9 @@ use coracle_images::cook::{Cooked, Cooking, OnFailure, cook};
 use coracle_images::profile::{self, Purpose};
 use coracle_images::{Base, Bootstrap, Fallback, Pull, Recipe, Setup, Want};
 use coracle_runtime::labels::Signer;
-use coracle_runtime::{Command, ContainerPath, Exec, Ids, ImageAct, ImageRef, LabelNamespace, Secret, random_hex};
+use coracle_runtime::{
+    Command, ContainerPath, Exec, Ids, ImageAct, ImageRef, LabelNamespace, NetworkOn, Secret, random_hex,
+};
 use tempfile::TempDir;
 
 use crate::engines::{Case, IMAGE, Lack, Running, Way, on_every_engine, skip, variable, with_real_engines};
@@ -201,7 +203,9 @@ async fn profiles_are_cooked_on_a_bootstrapped_base() {
             let begun = Instant::now();
             let base = kitchen.base(&wanted).await;
             eprintln!("{} {name}: base after {:?}", case.engine(), begun.elapsed());
-            let build = case.run(Way::Socket, case.spec(&format!("build-{name}")), &base.image.id).await;
+            let build = case
+                .run_on(Way::Socket, case.spec(&format!("build-{name}")), (&base.image.id, NetworkOn::EngineDefault))
+                .await;
             let cooked = kitchen.cook(&build, &wanted.recipe_on(&base), OnFailure::Stop).await;
             eprintln!("{} {name}: cooked after {:?}", case.engine(), begun.elapsed());
             assert!(cooked.whole(), "{cooked:#?}");
@@ -210,7 +214,9 @@ async fn profiles_are_cooked_on_a_bootstrapped_base() {
             let begun = Instant::now();
             assert_eq!(kitchen.find(&wanted).await, Found::Hit(kept.clone()));
             eprintln!("{} {name}: found in {:?}", case.engine(), begun.elapsed());
-            let session = case.run(Way::Socket, case.spec(&format!("session-{name}")), &kept.image.id).await;
+            let session = case
+                .run_on(Way::Socket, case.spec(&format!("session-{name}")), (&kept.image.id, NetworkOn::EngineDefault))
+                .await;
             let mut exec = user(uses);
             exec.env.insert("HOME".into(), "/tmp".into());
             let used = session.exec(exec).await.unwrap();

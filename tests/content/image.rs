@@ -23,7 +23,7 @@ pub(crate) async fn with_git(case: &Case) -> Running<'_> {
             tar.append_path_with_name(&file, file.strip_prefix("/").unwrap()).unwrap();
         }
     });
-    let running = case.runs(Way::Socket).await;
+    let running = case.runs_with_network(Way::Socket).await;
     case.runtime.upload(&running.id, &ContainerPath::root(), tar).await.unwrap();
     running
 }

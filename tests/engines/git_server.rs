@@ -335,7 +335,7 @@ async fn containers_reach_it() {
     with_real_engines(async |case| {
         let asks = format!("wget -q -O - '{}/info/refs?service=git-upload-pack'", server.url("web"));
         let exec = Exec::new(What::Shell(asks), Ids::ROOT, ContainerPath::root());
-        let answer = case.runs(Way::Plain).await.printed(exec).await;
+        let answer = case.runs_with_network(Way::Plain).await.printed(exec).await;
         assert!(answer.contains("refs/heads/main"), "{answer}");
     })
     .await;

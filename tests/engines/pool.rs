@@ -100,7 +100,7 @@ impl Case {
         }
         let spec = place.spec(self);
         let dir = place.dir.join(spec.name.as_str());
-        self.run_with_link(way, spec, (&self.image, NetworkOn::EngineDefault), dir).await
+        self.run_with_link(way, spec, (&self.image, NetworkOn::None), dir).await
     }
 }
 

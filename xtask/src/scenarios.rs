@@ -52,7 +52,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
 }
 
 /// The Rust files of the tests and of the crates.
-fn sources(root: &Path) -> Result<Vec<PathBuf>> {
+pub(crate) fn sources(root: &Path) -> Result<Vec<PathBuf>> {
     let (mut files, mut folders) = (vec![], vec![root.join("tests"), root.join("crates")]);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder)? {

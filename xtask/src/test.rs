@@ -32,8 +32,9 @@ const PACKAGES: &[&str] =
 /// What a run builds. Examples are measurements, and one of them is interrupted by a test.
 const TARGETS: &[&str] = &["--workspace", "--bins", "--tests", "--example", "link_bench"];
 
-/// Where the examples in comments are. They show what does not compile.
-const DOCUMENTED: &[&str] = &["--package", "coracle-runtime", "--package", "coracle-compose"];
+/// The crates whose comments have examples, which show what does not compile; and those that make cargo take all other
+/// features from the build of the tests, so that nothing is built once more.
+const DOCUMENTED: &[&str] = &["coracle-compose", "coracle-runtime", "coracle-sandbox", "coracle-tests"];
 
 pub(crate) fn run(words: &[String]) -> Result<()> {
     let begun = Instant::now();
@@ -84,7 +85,7 @@ fn tests(matrix: &Matrix, path: OsString, rest: &[&str]) -> Result<()> {
         .env("CORACLE_TEST_RUN", matrix::this_run())
         .env("INSTA_UPDATE", "no")
         .run()?;
-    sh("cargo", ["test", "--doc"].into_iter().chain(DOCUMENTED.iter().copied())).run()
+    sh("cargo", ["test", "--doc"].into_iter().chain(DOCUMENTED.iter().flat_map(|it| ["--package", it]))).run()
 }
 
 /// Makes sure of cargo-nextest and gives the search path on which cargo finds it.
@@ -105,4 +106,32 @@ fn nextest() -> Result<OsString> {
         .run()?;
     }
     Ok(join_paths(once(tools.join("bin")).chain(std::env::split_paths(&path)))?)
+}
+
+#[cfg(test)]
+mod examples {
+    use std::fs;
+
+    use super::DOCUMENTED;
+    use crate::scenarios::sources;
+    use crate::sh::root;
+
+    #[test]
+    fn every_example_in_a_comment_is_run() {
+        let crates = root().join("crates");
+        for file in sources(root()).expect("the project's files can be read") {
+            let Ok(path) = file.strip_prefix(&crates) else { continue };
+            let text = fs::read_to_string(&file).expect("it can be read");
+            let mut remarks =
+                text.lines().map(str::trim_start).filter(|it| it.starts_with("///") || it.starts_with("//!"));
+            if remarks.any(|it| it.contains("```")) {
+                let name = path.iter().next().and_then(|it| it.to_str()).unwrap_or_default();
+                assert!(
+                    DOCUMENTED.contains(&&*format!("coracle-{name}")),
+                    "{}: DOCUMENTED lacks its crate",
+                    path.display()
+                );
+            }
+        }
+    }
 }

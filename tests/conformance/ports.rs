@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use coracle_runtime::{ContainerId, CreateSpec, Error, Port, Protocol, PublishedPort, Result};
+use tokio::sync::Mutex;
 
 use super::{placed, printed};
 use crate::engines::{Case, Lack, on_every_engine};
@@ -85,12 +86,16 @@ async fn a_server_inside_answers_on_loopback_and_nowhere_else() {
     .await;
 }
 
+static ALONE: Mutex<()> = Mutex::const_new(());
+
 #[tokio::test]
 async fn a_port_that_the_host_uses_is_taken() {
     on_every_engine(async |case| {
         if case.lacks(Lack::Publish) {
             return;
         }
+        // The port is free for a moment, which another engine of this test is not to have for its own.
+        let _alone = ALONE.lock().await;
         let listener = TcpListener::bind((LOOPBACK, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let id = create(case, "taken", Some(port)).await;

@@ -109,6 +109,7 @@ async fn the_api_tells_of_images_networks_and_volumes_what_the_program_tells() {
         let (api, program): (Vec<Image>, Vec<Image>) =
             (ways.api.image(list()).await.unwrap(), ways.program.image(list()).await.unwrap());
         assert_eq!((&api, api.len(), api[0].tags.len()), (&program, 1, 2));
+        case.runtime.image(ImageAct::Untag(other)).await.unwrap();
 
         let network = case.network_name("api");
         let (name, labels) = (network.clone(), vec![case.label()]);

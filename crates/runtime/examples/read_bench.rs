@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use coracle_runtime::cli::{ApiUse, CliRuntime, Dialect, EngineSettings};
 use coracle_runtime::{ContainerRuntime, Handle, ImageAct, ImageRef, LabelFilter, NetworkAct, NetworkName};
 
-const ROUNDS: usize = 21;
+const ROUNDS: usize = 41;
 
 #[tokio::main]
 async fn main() {

@@ -28,6 +28,10 @@ pub(super) use self::storage::StorageProof;
 /// How long a socket that failed is left alone.
 const PAUSE: Duration = Duration::from_secs(30);
 
+/// Podman answers 500 for a container that is removed at that moment, and 404 a moment later.
+const RETRIES: usize = 3;
+const BETWEEN_TRIES: Duration = Duration::from_millis(20);
+
 /// Connections that are kept for the next read.
 const MAX_IDLE: usize = 8;
 
@@ -77,7 +81,14 @@ impl ApiClient {
 
     /// The body of an answer; `None` for what the engine does not have.
     pub(super) async fn get(&self, path: &str) -> ApiResult<Option<Bytes>> {
-        let response = self.send(path).await?;
+        let mut response = self.send(path).await?;
+        for _ in 0..RETRIES {
+            if !response.status.is_server_error() || !is_engine_error(&response.body) {
+                break;
+            }
+            tokio::time::sleep(BETWEEN_TRIES).await;
+            response = self.send(path).await?;
+        }
         match response.status {
             StatusCode::OK => Ok(Some(response.body)),
             StatusCode::NOT_FOUND if is_engine_error(&response.body) => Ok(None),

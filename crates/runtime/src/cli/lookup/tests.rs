@@ -174,6 +174,18 @@ async fn what_the_socket_answers_no_program_is_asked() {
 }
 
 #[tokio::test]
+async fn a_container_that_is_just_removed_is_missing_and_no_fault() {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    let service = Service::start(|path| match path {
+        it if it.starts_with("/containers/json?") => http(200, "[]"),
+        _ if ASKED.fetch_add(1, Ordering::SeqCst) == 0 => http(500, r#"{"message":"does not exist in database"}"#),
+        _ => missing(),
+    });
+    let (engine, _temp) = docker_with_api("exit 9", &service.socket());
+    assert!(matches!(name_of(&engine, "c").await, Err(Error::NoSuchContainer(_))));
+}
+
+#[tokio::test]
 async fn a_connection_that_the_service_closed_is_made_anew() {
     let service = Service::start(|_| {
         let body = container("c", "a");

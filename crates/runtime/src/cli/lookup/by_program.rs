@@ -40,7 +40,7 @@ impl ProgramLookup {
         let words = args::inspect(self.dialect, handle.as_str());
         let ended = self.client.run("inspect", words, deadline::READ).await?;
         if ended.ok() {
-            return Ok(read::container_of(self.dialect, handle, &ended.stdout.bytes())?);
+            return read::container_of(self.dialect, handle, &ended.stdout.bytes());
         }
         // Exit codes and words of a failed call do not tell whether it is missing.
         if self.ids_of(handle).await?.is_empty() {

@@ -99,7 +99,8 @@ impl Case {
             return running;
         }
         let spec = place.spec(self);
-        let dir = place.dir.join(spec.name.as_str());
+        // Short, since a path to a socket is.
+        let dir = place.dir.join(random_hex::<4>());
         self.run_with_link(way, spec, (&self.image, NetworkOn::None), dir).await
     }
 }

@@ -54,10 +54,10 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     matrix.drop_the_unreachable();
     Skips::clear();
     Runs::clear();
-    sweep::run(&matrix.engines);
+    sweep::run(&matrix.engines, &matrix.run);
     matrix.announce();
     let ran = tests(&matrix, path, &rest);
-    sweep::run(&matrix.engines);
+    sweep::run(&matrix.engines, &matrix.run);
     let (skips, runs) = (Skips::noted(), Runs::noted());
     runs.print();
     matrix.print();
@@ -82,7 +82,7 @@ fn tests(matrix: &Matrix, path: OsString, rest: &[&str]) -> Result<()> {
         .env("PATH", path)
         .env("CORACLE_ENGINES", matrix.engines.join(","))
         .env("CORACLE_TEST_DAY", matrix.day.map(|it| it.to_string()).unwrap_or_default())
-        .env("CORACLE_TEST_RUN", matrix::this_run())
+        .env("CORACLE_TEST_RUN", &matrix.run)
         .env("INSTA_UPDATE", "no")
         .run()?;
     sh("cargo", ["test", "--doc"].into_iter().chain(DOCUMENTED.iter().flat_map(|it| ["--package", it]))).run()

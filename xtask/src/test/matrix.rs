@@ -21,6 +21,8 @@ pub(super) struct Matrix {
     pub(super) day: Option<u64>,
     /// Every engine that this machine can have.
     pub(super) all: bool,
+    /// A name for this run, so that its tests share what they find.
+    pub(super) run: String,
     /// Engines that were named from outside have to be there, and whoever named them knows what they left out.
     is_narrowed: bool,
     /// Those that cannot be had here, each with its reason: said at the end too.
@@ -30,13 +32,14 @@ pub(super) struct Matrix {
 impl Matrix {
     pub(super) fn up(options: &[&str]) -> Result<Self> {
         let (fake_only, all) = (options.contains(&"--fake-only"), options.contains(&"--all-engines"));
-        match var("CORACLE_ENGINES") {
+        let it = match var("CORACLE_ENGINES") {
             _ if fake_only && all => bail!("--fake-only or --all-engines, not both"),
             Some(_) if all => bail!("--all-engines is every engine: CORACLE_ENGINES is not set with it"),
             _ if fake_only => Ok(Self { is_narrowed: true, ..Self::default() }),
             Some(asked) => Self::named(&asked),
             None => Self::usual(all),
-        }
+        }?;
+        Ok(Self { run: this_run(), ..it })
     }
 
     fn named(asked: &str) -> Result<Self> {
@@ -105,8 +108,7 @@ impl Matrix {
     }
 }
 
-/// A name for this run, so that its tests share what they find.
-pub(super) fn this_run() -> String {
+fn this_run() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("{}-{}", std::process::id(), now.as_secs())
 }

@@ -1,8 +1,11 @@
 //! What tests left on the engines goes, all of one kind by one program.
 //!
 //! A test removes what it made. One that was ended from outside could not, so a run begins and ends with this. What
-//! another run uses stays: the label's value begins with the test's process, and that has to be gone.
+//! another run uses stays: the label's value begins with the process that made it, and that has to be gone. What our own
+//! tests shared begins with ours.
 
+use std::env::temp_dir;
+use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
@@ -23,7 +26,9 @@ const KINDS: &[(&[&str], &[&str])] = &[
     (&["image", "ls", "--all"], &["image", "rm", "--force"]),
 ];
 
-pub(super) fn run(engines: &[String]) {
+/// `run` names ours, whose tests have a directory in common (`tests/engines/pool.rs`).
+pub(super) fn run(engines: &[String], run: &str) {
+    let _ = fs::remove_dir_all(temp_dir().join(format!("coracle-test-pool-{run}")));
     for engine in engines.iter().filter(|it| SWEPT.contains(&it.as_str())) {
         for (list, remove) in KINDS {
             let left = left(engine, list);
@@ -62,9 +67,10 @@ fn id_of(it: &Value) -> Option<String> {
     ["Id", "ID", "id", "Name"].into_iter().find_map(|key| it[key].as_str()).map(str::to_owned)
 }
 
-/// Whether the test of a run still does.
+/// Whether somebody else still uses what has that value.
 fn is_running(run: &str) -> bool {
-    run.split('-').next().is_some_and(|process| Path::new("/proc").join(process).exists())
+    let process = run.split('-').next().unwrap_or_default();
+    process != std::process::id().to_string() && Path::new("/proc").join(process).exists()
 }
 
 #[cfg(test)]
@@ -74,15 +80,15 @@ mod tests {
 
     #[test]
     fn labels_and_ids_are_found_as_each_engine_spells_them() {
-        let me = format!("{}-00", std::process::id());
+        let ours = format!("{}-00", std::process::id());
         let all = [
             json!({ "Id": "a", "Config": { "Labels": { LABEL: "1-00" } } }),
             json!({ "id": "b", "labels": { LABEL: "0-00" } }),
-            json!({ "Name": "c", "Labels": { LABEL: me } }),
+            json!({ "Name": "c", "Labels": { LABEL: ours } }),
             json!({ "Id": "d", "Config": { "Labels": null }, "Labels": null }),
         ];
         let found = all.each_ref().map(|it| (id_of(it), run_of(it).map(is_running)));
         let id = |it: &str| Some(it.to_owned());
-        assert_eq!(found, [(id("a"), Some(true)), (id("b"), Some(false)), (id("c"), Some(true)), (id("d"), None)]);
+        assert_eq!(found, [(id("a"), Some(true)), (id("b"), Some(false)), (id("c"), Some(false)), (id("d"), None)]);
     }
 }

@@ -45,8 +45,9 @@ fn main() {
 }
 
 /// Tests and the demo leave the fast build, which is larger and slower than what a release should carry.
+#[expect(clippy::disallowed_methods, reason = "cargo tells a build script its profile in variables")]
 fn warn_of_fast(program: &str) {
-    // An optimisation level, since the demo's profile has the name of none.
+    // An optimisation level, since `PROFILE` is `release` for the demo too.
     if std::env::var("OPT_LEVEL").is_ok_and(|it| it != "0") {
         println!("cargo:warning=the {program} is not optimised; `cargo xtask guest` builds the one for a release");
     }

@@ -1,8 +1,8 @@
 //! `cargo xtask guest [--fast]`: the supervisor of containers, and the worker of sandboxes, each as one static program,
 //! compressed, where the build of `coracle` looks for it.
 //!
-//! There are two builds. The small one is optimised and is what a release carries. The fast one compiles in a third of
-//! the time and is half as large again: tests and the demo use it. Only one of the two is kept, so a test run replaces
+//! There are two builds. The small one is optimised and is what a release carries. The fast one takes far less time to
+//! compile and is a third larger: tests and the demo use it. Only one of the two is kept, so a test run replaces
 //! the small one; the release build of `coracle` warns when it finds the fast one.
 
 use std::fs;

@@ -1,10 +1,15 @@
 //! The shape that a result has to have (sandbox.md 3.4).
 
-#[cfg_attr(not(feature = "schemas"), path = "schema/no_validator.rs")]
+#[cfg(not(feature = "schemas"))]
+mod no_validator;
+#[cfg(feature = "schemas")]
 mod validator;
 
 use serde_json::Value;
 
+#[cfg(not(feature = "schemas"))]
+use self::no_validator::Validator;
+#[cfg(feature = "schemas")]
 use self::validator::Validator;
 use crate::{Code, Failure, Result};
 

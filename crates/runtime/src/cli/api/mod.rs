@@ -28,6 +28,9 @@ pub(super) use self::storage::StorageProof;
 /// How long a socket that failed is left alone.
 const PAUSE: Duration = Duration::from_secs(30);
 
+/// Engines answer this question without any lock.
+const PING_WITHIN: Duration = Duration::from_millis(250);
+
 /// Podman answers 500 for a container that is removed at that moment, and 404 a moment later.
 const RETRIES: usize = 3;
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
@@ -103,6 +106,12 @@ impl ApiClient {
             (StatusCode::OK, body) => Ok(EventStream::new(connection, body)),
             (status, _) => Err(ApiFault::Status(status)),
         }
+    }
+
+    /// Whether the service answers at all. One that does is slow for the reason that the program is.
+    pub(super) async fn is_alive(&self) -> bool {
+        let pinged = tokio::time::timeout(PING_WITHIN, self.send(paths::ping())).await;
+        matches!(pinged, Ok(Ok(response)) if response.status == StatusCode::OK)
     }
 
     async fn send(&self, path: &str) -> ApiResult<Response> {

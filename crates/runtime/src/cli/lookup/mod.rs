@@ -8,7 +8,7 @@ mod recent;
 mod tests;
 
 use std::pin::pin;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use self::by_api::ApiLookup;
 use self::by_program::ProgramLookup;
@@ -34,6 +34,15 @@ struct Api {
     lookup: ApiLookup,
     client: ApiClient,
     storage: Option<StorageProof>,
+}
+
+impl Api {
+    /// After a question that was not answered in time.
+    async fn report_if_dead(&self) {
+        if !self.client.is_alive().await {
+            self.client.report(&ApiFault::Slow);
+        }
+    }
 }
 
 impl EngineLookup {
@@ -177,14 +186,10 @@ impl EngineLookup {
         let answer = match tokio::time::timeout(PROGRAM_AFTER, &mut by_api).await {
             Ok(answer) => answer,
             Err(_) => {
-                let begun = Instant::now();
                 tokio::select! {
                     answer = by_api => answer,
                     told = &mut by_program => {
-                        // Where the program takes as long, the engine is slow and not its socket.
-                        if begun.elapsed() < PROGRAM_AFTER {
-                            api.client.report(&ApiFault::Slow);
-                        }
+                        api.report_if_dead().await;
                         return told;
                     }
                 }
@@ -210,6 +215,10 @@ impl EngineLookup {
         }
         match self.has_same_storage(api, storage).await {
             Ok(is_same) => is_same,
+            Err(ApiFault::Slow) => {
+                api.report_if_dead().await;
+                false
+            }
             Err(fault) => {
                 api.client.report(&fault);
                 false

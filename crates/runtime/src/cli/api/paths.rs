@@ -103,6 +103,11 @@ impl Filters {
         Self::of("label", filter.0.iter().map(word))
     }
 
+    /// Of images, networks and volumes, which the caller then narrows down: Podman 4.3 finds no image by two labels.
+    pub(in crate::cli) fn first_label(filter: &LabelFilter) -> Self {
+        Self::labels(&LabelFilter(filter.0.iter().take(1).cloned().collect()))
+    }
+
     pub(in crate::cli) fn handle(handle: &Handle) -> Self {
         let (name, value) = crate::cli::args::handle_filter(handle);
         Self::of(name, std::iter::once(value))

@@ -78,7 +78,7 @@ impl ApiLookup {
     }
 
     pub(super) async fn images_with(&self, filter: &LabelFilter) -> ApiResult<Vec<Image>> {
-        let mut ids = read::listed_ids(&self.list(Object::Image, &Filters::labels(filter)).await?)?;
+        let mut ids = read::listed_ids(&self.list(Object::Image, &Filters::first_label(filter)).await?)?;
         ids.sort();
         ids.dedup();
         self.images(&ids).await
@@ -90,7 +90,7 @@ impl ApiLookup {
 
     /// Their list tells all that an inspection would.
     pub(super) async fn networks_with(&self, filter: &LabelFilter) -> ApiResult<Vec<Network>> {
-        Ok(read::networks(&self.list(Object::Network, &Filters::labels(filter)).await?)?)
+        Ok(read::networks(&self.list(Object::Network, &Filters::first_label(filter)).await?)?)
     }
 
     pub(super) async fn volumes(&self, names: &[String]) -> ApiResult<Vec<Volume>> {
@@ -99,7 +99,7 @@ impl ApiLookup {
 
     /// Their list tells all that an inspection would.
     pub(super) async fn volumes_with(&self, filter: &LabelFilter) -> ApiResult<Vec<Volume>> {
-        let json = self.list(Object::Volume, &Filters::labels(filter)).await?;
+        let json = self.list(Object::Volume, &Filters::first_label(filter)).await?;
         Ok(read::listed_volumes(self.dialect, &json)?)
     }
 

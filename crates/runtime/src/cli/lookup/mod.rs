@@ -143,7 +143,9 @@ impl EngineLookup {
     }
 
     pub(super) async fn list_networks(&self, filter: &LabelFilter) -> Result<Vec<Network>> {
-        self.either(|api| api.networks_with(filter), self.program.networks_with(filter)).await
+        let mut found = self.either(|api| api.networks_with(filter), self.program.networks_with(filter)).await?;
+        found.retain(|it| filter.admits(&it.labels));
+        Ok(found)
     }
 
     /// The volumes of these names, without those that are missing.

@@ -12,7 +12,7 @@ mod ending;
 mod engine;
 #[path = "../link_bench/leftovers.rs"]
 mod leftovers;
-#[path = "../link_bench/mcp.rs"]
+#[path = "../list_bench/mcp.rs"]
 mod mcp;
 mod person;
 

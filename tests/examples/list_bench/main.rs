@@ -10,7 +10,6 @@
 mod ending;
 #[path = "../link_bench/leftovers.rs"]
 mod leftovers;
-#[path = "../link_bench/mcp.rs"]
 mod mcp;
 
 use std::io::Write as _;

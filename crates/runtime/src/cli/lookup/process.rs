@@ -43,18 +43,19 @@ mod held {
 
 pub(super) use held::RunningProcess;
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use super::RunningProcess;
+    use crate::host::process::{Invocation, Stdin, spawn};
 
-    #[test]
-    #[expect(clippy::disallowed_methods, reason = "a process that ends is what is tried")]
-    fn the_end_of_a_process_is_seen() {
-        let mut child = std::process::Command::new("/bin/cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
-        let held = RunningProcess::open(child.id()).unwrap();
+    #[tokio::test]
+    async fn the_end_of_a_process_is_seen() {
+        let mut child = spawn(&Invocation::new("/bin/cat", [""; 0]), Stdin::Open).unwrap();
+        let Some(held) = RunningProcess::open(child.id().unwrap()) else { panic!("it runs") };
         assert!(held.runs());
         drop(child.stdin.take());
-        child.wait().unwrap();
+        child.wait().await.unwrap();
         assert!(!held.runs());
     }
 }

@@ -1,5 +1,4 @@
 //! A session of `coracle mcp`, as an agent has it: a server that stays, and calls over its standard streams.
-#![allow(dead_code, reason = "each bench that takes this file uses what it needs")]
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

@@ -23,8 +23,8 @@ const PYTHON: &str =
 pub(crate) fn run(words: &[String]) -> Result<()> {
     ensure!(words.is_empty(), "usage: cargo xtask demo");
     let begun = Instant::now();
-    let guest = || guest::build_fast(&[guest::GUEST]);
-    step("build the guest", "cargo build --package coracle-guest --profile fast", guest)?;
+    let guest = || guest::build_for_the_demo(&[guest::GUEST]);
+    step("build the guest", "cargo build --package coracle-guest --profile demo", guest)?;
     // The least that compiles: what is slow here is the engine, and no schema is checked.
     let words = ["build", "--package", "coracle", "--no-default-features", "--profile", "demo"];
     step("build coracle", &format!("cargo {}", words.join(" ")), || sh("cargo", words).run())?;

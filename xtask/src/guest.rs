@@ -1,9 +1,9 @@
 //! `cargo xtask guest [--fast]`: the supervisor of containers, and the worker of sandboxes, each as one static program,
 //! compressed, where the build of `coracle` looks for it.
 //!
-//! There are two builds. The small one is optimised and is what a release carries. The fast one takes far less time to
-//! compile and is a third larger: tests and the demo use it. Only one of the two is kept, so a test run replaces
-//! the small one; the release build of `coracle` warns when it finds the fast one.
+//! The small build is optimised and is what a release carries. The fast one, for tests, takes far less time to compile and
+//! is a third larger; the demo's takes the least and is larger still. Only one of them is kept, so a test run replaces the
+//! small one; the release build of `coracle` warns when it finds another.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -50,15 +50,26 @@ enum Build {
     Small,
     /// With the profile `fast`.
     Fast,
+    /// With the profile `demo`, kept as a fast one.
+    Demo,
 }
 
 impl Build {
     fn profile(self, program: &Program) -> &'static str {
-        if self == Self::Small { program.name } else { "fast" }
+        match self {
+            Self::Small => program.name,
+            Self::Fast => "fast",
+            Self::Demo => "demo",
+        }
     }
 
     fn limits(self, program: &Program) -> Limits {
-        if self == Self::Small { program.small } else { program.fast }
+        match self {
+            Self::Small => program.small,
+            Self::Fast => program.fast,
+            // What a person sees once need not be small.
+            Self::Demo => Limits { bytes: 4 * program.fast.bytes, compressed: 4 * program.fast.compressed },
+        }
     }
 
     fn file(self, program: &Program, machine: &Machine) -> String {
@@ -100,9 +111,14 @@ pub(crate) fn build_small(programs: &[Program]) -> Result<()> {
     build(programs, Build::Small)
 }
 
-/// The builds that take least time, for tests and the demo.
+/// Builds that take little time, for tests.
 pub(crate) fn build_fast(programs: &[Program]) -> Result<()> {
     build(programs, Build::Fast)
+}
+
+/// Builds that take the least time.
+pub(crate) fn build_for_the_demo(programs: &[Program]) -> Result<()> {
+    build(programs, Build::Demo)
 }
 
 fn build(programs: &[Program], how: Build) -> Result<()> {
@@ -116,7 +132,7 @@ fn embed(what: &Program, how: Build, machine: &Machine) -> Result<()> {
     let built = compile(what, how, machine)?;
     let program = fs::read(&built).with_context(|| format!("read {}", built.display()))?;
     static_for(machine, &program).with_context(|| built.display().to_string())?;
-    let gz = compress(&built)?;
+    let gz = compress(&built, how)?;
     ensure!(program.len() <= bytes, "the {name} has {} bytes, at most {bytes} are allowed", program.len());
     ensure!(gz.len() <= compressed, "the {name} has {} bytes compressed, at most {compressed}", gz.len());
     // Not beside cargo's own files: the build of `coracle` watches this directory with all that is in it. And not
@@ -163,8 +179,9 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<u64> {
 }
 
 /// Without name and time, so that the same program gives the same bytes.
-fn compress(program: &Path) -> Result<Vec<u8>> {
-    let words = ["--best", "--no-name", "--stdout"].map(Path::new);
+fn compress(program: &Path, how: Build) -> Result<Vec<u8>> {
+    let effort = if how == Build::Small { "--best" } else { "--fast" };
+    let words = [effort, "--no-name", "--stdout"].map(Path::new);
     let output = sh("gzip", words.into_iter().chain([program])).output()?;
     ensure!(output.status.success(), "gzip failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     Ok(output.stdout)

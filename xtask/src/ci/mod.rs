@@ -11,8 +11,20 @@ use crate::sh::{sh, took};
 use crate::{guest, test};
 
 /// With an example, so that dependencies have the features that tests want of them: what was checked for the lints is then
-/// taken from there, and not checked once more.
-const DOC: &[&str] = &["doc", "--workspace", "--no-deps", "--locked", "--lib", "--bins", "--example", "link_bench"];
+/// taken from there, and not checked once more. Of programs those that no library has the name of.
+const DOC: &[&str] = &[
+    "doc",
+    "--workspace",
+    "--no-deps",
+    "--locked",
+    "--lib",
+    "--bin",
+    "xtask",
+    "--bin",
+    "container",
+    "--example",
+    "link_bench",
+];
 
 type Step = (&'static str, fn() -> Result<()>);
 

@@ -16,8 +16,9 @@ use coracle_guest::wire::SOCKET_GONE;
 /// Bytes of complaints that are read; the last of them are told.
 const COMPLAINTS: usize = 64 << 10;
 
-/// An engine tells of the end of a container a moment after what ran in it has ended.
+/// An engine tells of the end of a container a moment after what ran in it has ended: a busy one up to a second.
 const MOMENT: Duration = Duration::from_millis(200);
+const LOOKS: usize = 6;
 
 pub(super) fn link(runtime: &CliRuntime, id: &ContainerId, socket: Option<&SocketAt>, settings: LinkSettings) -> Link {
     // A socket on another host is no socket here, nor is one of another kernel.
@@ -92,13 +93,14 @@ impl EngineDial {
 
     /// Why nobody answers, if it is the container or its engine.
     async fn not_running(&self) -> Option<Error> {
-        for _ in 0..2 {
+        for look in 1..=LOOKS {
             match self.runtime.inspect(&(&self.id).into()).await {
                 Err(err @ (Error::NoSuchContainer(_) | Error::Unavailable { .. })) => return Some(err),
                 Ok(it) if !it.running() => {
                     let (status, exit_code, oom_killed) = (it.status, it.exit_code, it.oom_killed);
                     return Some(Error::NotRunning { status, exit_code, oom_killed, output: None });
                 }
+                Ok(it) if look > 1 && it.pid.and_then(ProcessId::of).is_some() => return None,
                 _ => tokio::time::sleep(MOMENT).await,
             }
         }

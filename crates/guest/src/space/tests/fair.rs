@@ -148,6 +148,8 @@ fn an_act_that_waits_holds_up_neither_another_nor_a_ping() {
 fn a_channel_that_is_left_while_its_act_waits_has_one_last_word() {
     with_threads(1, async {
         let mut call = Call::begin().await;
+        // There whether the act has begun by the time its caller leaves, or is never begun.
+        call.world.file("slow", "old");
         let (end, held) = call.hold("slow");
         call.write(1, "slow").await;
         call.ask(1, Ask::Leave, b"").await;

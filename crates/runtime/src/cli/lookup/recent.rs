@@ -3,7 +3,7 @@
 //! The first list of a process is asked for as any other. From the second on an event stream is open: containers that no
 //! event has named since they were inspected are told as they were. Before each answer the engine is pinged, so that an
 //! engine that is gone is no answer, and events that it sent before have arrived. Docker sends an event before the act's
-//! program ends. Podman's service reads a log up to 250 ms later (4.3, by its source and as measured); so there a container
+//! program ends. Podman's service reads a log up to 250 ms later (4.3, measured); so there a container
 //! that has no process, or whose process has ended, is inspected each time.
 
 use std::collections::BTreeMap;
@@ -68,29 +68,42 @@ struct Change {
     is_created: bool,
 }
 
+impl Kept {
+    fn is_of(&self, filter: &LabelFilter) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Asked(asked) => asked == filter,
+            Self::Watched(watched) => watched.filter == *filter,
+        }
+    }
+}
+
 impl RecentContainers {
     pub(super) async fn list(&self, lookup: &ApiLookup, filter: &LabelFilter) -> ApiResult<Vec<Container>> {
         let mut kept = self.kept.lock().await;
-        match &mut *kept {
-            Kept::Watched(watched) if watched.filter == *filter && !watched.changes.is_broken() => {
-                let refreshed = watched.refresh(lookup).await;
-                if refreshed.is_err() {
-                    *kept = Kept::Nothing;
-                    refreshed?;
-                }
+        let watched = match std::mem::take(&mut *kept) {
+            Kept::Watched(mut watched) if watched.filter == *filter && !watched.changes.is_broken() => {
+                watched.refresh(lookup).await?;
+                watched
             }
-            Kept::Watched(it) if it.filter == *filter => *kept = Kept::Watched(self.begin(lookup, filter).await?),
-            Kept::Asked(asked) if asked == filter => *kept = Kept::Watched(self.begin(lookup, filter).await?),
+            before if before.is_of(filter) => match self.begin(lookup, filter).await {
+                Ok(watched) => watched,
+                Err(fault) => {
+                    // Not every engine tells events, and each tells what it has.
+                    tracing::debug!("the engine's events cannot be followed: {fault}");
+                    drop(kept);
+                    return lookup.containers(filter).await;
+                }
+            },
             _ => {
                 *kept = Kept::Asked(filter.clone());
                 drop(kept);
                 return lookup.containers(filter).await;
             }
-        }
-        match &*kept {
-            Kept::Watched(watched) => Ok(watched.containers.values().map(|it| it.container.clone()).collect()),
-            Kept::Nothing | Kept::Asked(_) => Ok(Vec::new()),
-        }
+        };
+        let listed = watched.containers.values().map(|it| it.container.clone()).collect();
+        *kept = Kept::Watched(watched);
+        Ok(listed)
     }
 
     /// We changed that container: no event has to say so.

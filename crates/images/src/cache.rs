@@ -257,7 +257,10 @@ impl Cache {
 
     fn tag(&self, purpose: Option<&Purpose>, key: &Sum) -> ImageRef {
         let purpose = purpose.map_or("custom", Purpose::as_str);
-        let tag = format!("{}-cache:{purpose}-{}", self.signer.namespace(), key.short());
+        // Each state directory has its own names: with shared ones, another's image would lose its name to ours, and go when
+        // ours is cleared.
+        let (namespace, owner) = (self.signer.namespace(), self.signer.fingerprint());
+        let tag = format!("{namespace}-cache:{purpose}-{}-{owner}", key.short());
         ImageRef::parse(tag).expect("namespace, purpose and hex digits are fit for a name")
     }
 

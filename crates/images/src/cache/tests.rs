@@ -136,7 +136,9 @@ async fn what_was_built_is_found_in_one_call_and_holds_what_was_cooked() {
     assert_eq!(world.find(&wanted).await, Found::Miss);
     let kept = world.build(&wanted, false, None).await.unwrap();
     assert!(!kept.image.labels.values().any(|it| it == "build" || it == "of one"), "{:?}", kept.image.labels);
-    assert_eq!(kept.reference.as_str(), format!("docker.io/library/coracle-cache:python-{}", &kept.key[..16]));
+    let owner = world.cache().signer.fingerprint();
+    let name = format!("docker.io/library/coracle-cache:python-{}-{owner}", &kept.key[..16]);
+    assert_eq!(kept.reference.as_str(), name);
     let asked = world.asked(async || assert_eq!(hit(world.find(&wanted).await), kept)).await;
     assert_eq!(asked, [Verb::FindImage]);
     let container = world.container(&kept.image, &[]).await;

@@ -256,7 +256,7 @@ impl Links {
         Some(link)
     }
 
-    /// A link by the engine to a recorded container that nobody inspected.
+    /// A link by the engine to a recorded container that was not inspected first.
     pub(crate) async fn uninspected(
         &self,
         runtime: &dyn ContainerRuntime,

@@ -91,7 +91,7 @@ impl EngineDial {
         Ok(Dialled { last_words, hold: Box::new(Held(child)), ..Dialled::plain(reader, writer, Transport::Stream) })
     }
 
-    /// Why nobody answers, if it is the container or its engine.
+    /// The error of a link that does not answer because the container or its engine does not run.
     async fn not_running(&self) -> Option<Error> {
         for look in 1..=LOOKS {
             match self.runtime.inspect(&(&self.id).into()).await {

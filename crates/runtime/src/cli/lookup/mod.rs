@@ -70,7 +70,7 @@ impl EngineLookup {
         self.recent.note_changed(id, false);
     }
 
-    /// The program changed containers that nobody named.
+    /// The program changed containers whose ids are unknown.
     pub(super) fn note_changes(&self) {
         self.recent.forget();
     }

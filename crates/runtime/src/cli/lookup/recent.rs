@@ -21,30 +21,30 @@ const MAX_CHANGES: usize = 256;
 /// What is kept between lists.
 #[derive(Debug, Default)]
 pub(super) struct RecentContainers {
-    kept: tokio::sync::Mutex<Kept>,
-    /// Those of what is watched: whoever changed a container does not wait for a list.
+    kept: tokio::sync::Mutex<ListState>,
+    /// Changes of the watched list. Behind a lock of its own, so that an act does not wait for a running list.
     changes: Mutex<Option<Arc<Changes>>>,
 }
 
 #[derive(Debug, Default)]
-enum Kept {
+enum ListState {
     #[default]
-    Nothing,
-    /// Somebody listed these once, and may do it again.
-    Asked(LabelFilter),
-    Watched(Box<Watched>),
+    Unlisted,
+    /// These were listed once; a second list begins the watch.
+    ListedOnce(LabelFilter),
+    Watched(Box<WatchedList>),
 }
 
 #[derive(Debug)]
-struct Watched {
+struct WatchedList {
     filter: LabelFilter,
-    containers: BTreeMap<ContainerId, Seen>,
+    containers: BTreeMap<ContainerId, CachedContainer>,
     changes: Arc<Changes>,
     _events: AbortOnDrop,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct CachedContainer {
     container: Container,
     /// Its PID 1, where that has to be watched beside the events.
     process: Option<RunningProcess>,
@@ -68,11 +68,11 @@ struct Change {
     is_created: bool,
 }
 
-impl Kept {
+impl ListState {
     fn is_of(&self, filter: &LabelFilter) -> bool {
         match self {
-            Self::Nothing => false,
-            Self::Asked(asked) => asked == filter,
+            Self::Unlisted => false,
+            Self::ListedOnce(asked) => asked == filter,
             Self::Watched(watched) => watched.filter == *filter,
         }
     }
@@ -82,7 +82,7 @@ impl RecentContainers {
     pub(super) async fn list(&self, lookup: &ApiLookup, filter: &LabelFilter) -> ApiResult<Vec<Container>> {
         let mut kept = self.kept.lock().await;
         let watched = match std::mem::take(&mut *kept) {
-            Kept::Watched(mut watched) if watched.filter == *filter && !watched.changes.is_broken() => {
+            ListState::Watched(mut watched) if watched.filter == *filter && !watched.changes.is_broken() => {
                 watched.refresh(lookup).await?;
                 watched
             }
@@ -96,24 +96,24 @@ impl RecentContainers {
                 }
             },
             _ => {
-                *kept = Kept::Asked(filter.clone());
+                *kept = ListState::ListedOnce(filter.clone());
                 drop(kept);
                 return lookup.containers(filter).await;
             }
         };
         let listed = watched.containers.values().map(|it| it.container.clone()).collect();
-        *kept = Kept::Watched(watched);
+        *kept = ListState::Watched(watched);
         Ok(listed)
     }
 
-    /// We changed that container: no event has to say so.
+    /// This process changed the container, so no event is waited for.
     pub(super) fn note_changed(&self, id: &ContainerId, is_created: bool) {
         if let Some(changes) = self.changes() {
             changes.note(id.as_str(), is_created);
         }
     }
 
-    /// We changed more than can be named.
+    /// This process changed containers whose ids it does not know.
     pub(super) fn forget(&self) {
         if let Some(changes) = self.changes() {
             changes.break_off();
@@ -124,15 +124,15 @@ impl RecentContainers {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn begin(&self, lookup: &ApiLookup, filter: &LabelFilter) -> ApiResult<Box<Watched>> {
+    async fn begin(&self, lookup: &ApiLookup, filter: &LabelFilter) -> ApiResult<Box<WatchedList>> {
         let changes = Arc::<Changes>::default();
         // From here on, so that none is missed between the first look and the first answer.
         *self.changes.lock().unwrap_or_else(PoisonError::into_inner) = Some(changes.clone());
-        Watched::begin(lookup, filter, changes).await
+        WatchedList::begin(lookup, filter, changes).await
     }
 }
 
-impl Watched {
+impl WatchedList {
     async fn begin(lookup: &ApiLookup, filter: &LabelFilter, changes: Arc<Changes>) -> ApiResult<Box<Self>> {
         let events = lookup.events().await?;
         let watching = tokio::spawn(watch(events, changes.clone()));
@@ -151,7 +151,7 @@ impl Watched {
     fn keep(&mut self, dialect: Dialect, container: Container) {
         let is_watched = dialect == Dialect::Podman;
         let process = container.pid.filter(|_| is_watched).and_then(RunningProcess::open);
-        self.containers.insert(container.id.clone(), Seen { container, process });
+        self.containers.insert(container.id.clone(), CachedContainer { container, process });
     }
 
     /// Inspects what may have changed.

@@ -58,7 +58,7 @@ pub(crate) enum Caller {
     Worker(Arc<wire::Worker>),
 }
 
-/// The same on a socket, with somebody who may be no host. Short answers are written by the threads that make them.
+/// The same on a socket, for any caller. Short answers are written by the threads that make them.
 pub(crate) async fn serve_socket(
     supervisor: Arc<Supervisor>,
     stream: UnixStream,

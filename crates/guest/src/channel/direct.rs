@@ -23,7 +23,7 @@ impl Direct {
         Self { socket: fcntl_dupfd_cloexec(stream, 0).ok().map(UnixStream::from), ..Self::default() }
     }
 
-    /// Writes whole frames if nobody else writes and `claim` then allows it; else `false`, and nothing was written. What
+    /// Writes whole frames if no other thread writes and `claim` then allows it; else `false`, and nothing was written. What
     /// the socket has no room for is left to the connection's writer, so this never waits.
     pub(crate) fn write(&self, frames: &[u8], claim: impl FnOnce() -> bool) -> bool {
         let (Some(mut socket), Ok(mut rest)) = (self.socket.as_ref(), self.rest.try_lock()) else { return false };

@@ -121,7 +121,7 @@ impl Work<'_> {
     /// What a change came to.
     pub(super) fn tell(&self, path: &str, place: &Place, (file, stat): (File, Stat), tool: &str) -> Tried<Written> {
         let (print, first) = (Print::of(&file)?, first(&file)?);
-        Ok(self.report(path, place, (&print, &stat, &first), tool))
+        Ok(self.report(path, place, NewFile { print: &print, stat: &stat, first: &first }, tool))
     }
 
     /// The same of a file that was just written and need not be read for it.
@@ -132,15 +132,26 @@ impl Work<'_> {
         (content, stat): (&[u8], Stat),
         tool: &str,
     ) -> Written {
-        self.report(path, place, (&Print::of_content(content, &stat), &stat, content), tool)
+        let print = Print::of_content(content, &stat);
+        self.report(path, place, NewFile { print: &print, stat: &stat, first: content }, tool)
     }
 
-    fn report(&self, path: &str, place: &Place, (print, stat, first): (&Print, &Stat, &[u8]), tool: &str) -> Written {
+    fn report(&self, path: &str, place: &Place, file: NewFile<'_>, tool: &str) -> Written {
+        let NewFile { print, stat, first } = file;
         let version = self.memory.touch(&place.path, print, tool, By::Tool);
         let (begin, more) = begin(first);
         let file = self.written(path, stat, version);
         Written { file, created: false, changed: true, replaced: 0, adapted: false, begin, more }
     }
+}
+
+/// A file that was just written.
+#[derive(Clone, Copy)]
+struct NewFile<'a> {
+    print: &'a Print,
+    stat: &'a Stat,
+    /// Its first bytes, one more than an answer holds.
+    first: &'a [u8],
 }
 
 /// Whether that is all that a file holds.

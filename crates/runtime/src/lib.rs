@@ -1,8 +1,8 @@
 //! The seam between Coracle and a container engine.
 //!
 //! [`ContainerRuntime`] is the one trait: about a dozen verbs in our words. [`CliRuntime`] speaks them to Docker and
-//! Podman: it acts through their own programs, and reads over their API where its socket answers. [`FakeRuntime`] keeps real state in memory. What may be made at all is decided by
-//! [`admit`], and only its result can be created.
+//! Podman: it acts through their own programs, and reads over their API where its socket answers. [`FakeRuntime`] keeps
+//! real state in memory. What may be made at all is decided by [`admit`], and only its result can be created.
 //!
 //! **Invariant:** a command that exits non-zero is a *result*, not an [`Error`].
 //! **Invariant:** a container is created from a [`Placed`] only, and only [`admit`] leads to one.
@@ -21,6 +21,7 @@ mod baseline;
 mod branch;
 mod capture;
 pub mod cli;
+mod ended;
 mod error;
 mod exec;
 pub mod fake;
@@ -51,6 +52,7 @@ pub use branch::{BranchName, InvalidBranch};
 pub use capture::Capture;
 pub use cli::CliRuntime;
 pub use coracle_guest::Pattern as PathPattern;
+pub use ended::ended;
 pub use error::{Capability, Error, Excerpt, Result};
 pub use exec::{AtLimit, Chunk, Command, Exec, ExecLimits, ExecOutput, Exit, Input, LimitKind, Stream};
 pub use fake::FakeRuntime;

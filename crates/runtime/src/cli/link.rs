@@ -1,7 +1,6 @@
 //! The way to the guest of a container: its socket, or a program that the engine runs inside.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::io::AsyncReadExt;
@@ -10,15 +9,11 @@ use tokio::process::{Child, ChildStderr};
 use super::{CliRuntime, args};
 use crate::host::process::{self, Stdin};
 use crate::link::{Dial, Dialled, Link, LinkSettings, SocketAt, Transport, by_socket};
-use crate::{ContainerId, ContainerRuntime, Error, Excerpt, ProcessId, Result};
+use crate::{ContainerId, ContainerRuntime, Error, Excerpt, ProcessId, Result, ended};
 use coracle_guest::wire::SOCKET_GONE;
 
 /// Bytes of complaints that are read; the last of them are told.
 const COMPLAINTS: usize = 64 << 10;
-
-/// An engine tells of the end of a container a moment after what ran in it has ended: a busy one up to a second.
-const MOMENT: Duration = Duration::from_millis(200);
-const LOOKS: usize = 6;
 
 pub(super) fn link(runtime: &CliRuntime, id: &ContainerId, socket: Option<&SocketAt>, settings: LinkSettings) -> Link {
     // A socket on another host is no socket here, nor is one of another kernel.
@@ -45,7 +40,7 @@ impl Dial for EngineDial {
     }
 
     async fn blame(&self, failure: Error) -> Error {
-        if let Some(err) = self.not_running().await {
+        if let Some(err) = ended(&self.runtime, &self.id).await {
             return err;
         }
         match failure {
@@ -90,22 +85,6 @@ impl EngineDial {
         let last_words = child.stderr.take().map(|it| tokio::spawn(complaints(it)));
         Ok(Dialled { last_words, hold: Box::new(Held(child)), ..Dialled::plain(reader, writer, Transport::Stream) })
     }
-
-    /// The error of a link that does not answer because the container or its engine does not run.
-    async fn not_running(&self) -> Option<Error> {
-        for look in 1..=LOOKS {
-            match self.runtime.inspect(&(&self.id).into()).await {
-                Err(err @ (Error::NoSuchContainer(_) | Error::Unavailable { .. })) => return Some(err),
-                Ok(it) if !it.running() => {
-                    let (status, exit_code, oom_killed) = (it.status, it.exit_code, it.oom_killed);
-                    return Some(Error::NotRunning { status, exit_code, oom_killed, output: None });
-                }
-                Ok(it) if look > 1 && it.pid.and_then(ProcessId::of).is_some() => return None,
-                _ => tokio::time::sleep(MOMENT).await,
-            }
-        }
-        None
-    }
 }
 
 /// Killed when it is dropped. It holds nothing that it should put away first.
@@ -123,6 +102,8 @@ async fn complaints(mut pipe: ChildStderr) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::scripted::docker as engine;
+    use std::time::Duration;
+
     use super::*;
 
     fn id() -> ContainerId {

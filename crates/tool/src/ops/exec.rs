@@ -178,13 +178,14 @@ pub(super) async fn lost_with_container(
     if !matches!(err, GuestLost { .. } | GuestFailed { .. }) {
         return err;
     }
-    let there = crate::reach::reach(cx, handle, Act::Use).await;
-    match there.ok().and_then(|it| it.container).filter(|it| !it.running()) {
-        Some(it) => {
+    let Ok(found) = crate::reach::reach(cx, handle, Act::Use).await else { return err };
+    let Some(id) = &found.record.id else { return err };
+    match coracle_runtime::ended(&*found.runtime, id).await {
+        Some(NotRunning { status, exit_code, oom_killed, .. }) => {
             let output = if let GuestLost { output, .. } = err { output } else { None };
-            NotRunning { status: it.status, exit_code: it.exit_code, oom_killed: it.oom_killed, output }
+            NotRunning { status, exit_code, oom_killed, output }
         }
-        None => err,
+        _ => err,
     }
 }
 

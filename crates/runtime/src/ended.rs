@@ -1,0 +1,28 @@
+//! Whether a container has ended, of one whose guest has just fallen silent.
+
+use std::time::Duration;
+
+use crate::{ContainerId, ContainerRuntime, Error, ProcessId};
+
+/// An engine tells of the end of a container a moment after what ran in it has ended: a busy one up to a second.
+const MOMENT: Duration = Duration::from_millis(200);
+const LOOKS: usize = 6;
+
+/// Looks that a first process needs to be seen alive: one that was told to end stops listening before it ends.
+const ALIVE: usize = 3;
+
+/// The error of a container that does not run any more, or of an engine that is gone. `None` when the container runs.
+pub async fn ended(runtime: &dyn ContainerRuntime, id: &ContainerId) -> Option<Error> {
+    for look in 1..=LOOKS {
+        match runtime.inspect(&id.into()).await {
+            Err(err @ (Error::NoSuchContainer(_) | Error::Unavailable { .. })) => return Some(err),
+            Ok(it) if !it.running() => {
+                let (status, exit_code, oom_killed) = (it.status, it.exit_code, it.oom_killed);
+                return Some(Error::NotRunning { status, exit_code, oom_killed, output: None });
+            }
+            Ok(it) if look >= ALIVE && it.pid.and_then(ProcessId::of).is_some() => return None,
+            _ => tokio::time::sleep(MOMENT).await,
+        }
+    }
+    None
+}

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use coracle_runtime::link::Link;
 use coracle_runtime::{
@@ -112,16 +113,16 @@ pub async fn begin<'a>(runtime: &'a dyn ContainerRuntime, store: &'a Store, draf
     Ok(Making::new((runtime, store), record, protected, lock))
 }
 
-fn counted(records: Vec<Record>) -> Vec<Record> {
+fn counted(records: Vec<Arc<Record>>) -> Vec<Arc<Record>> {
     records.into_iter().filter(|it| it.role == Role::Primary || it.role.is_room()).collect()
 }
 
 /// Those that it asked for: its rooms are its own.
-fn of_session(records: &[Record], session: &str) -> usize {
+fn of_session(records: &[Arc<Record>], session: &str) -> usize {
     records.iter().filter(|it| it.session == session && it.role == Role::Primary).count()
 }
 
-fn room(records: &[Record], session: &str, (per_session, total): (usize, usize)) -> bool {
+fn room(records: &[Arc<Record>], session: &str, (per_session, total): (usize, usize)) -> bool {
     records.len() < total && of_session(records, session) < per_session
 }
 
@@ -264,7 +265,7 @@ impl Making<'_> {
         if let Some(refused) = shared_problem(mounts, &others) {
             return Err(refused.into());
         }
-        let known: Vec<_> = others.into_iter().flat_map(|it| it.placeholders).collect();
+        let known: Vec<_> = others.iter().flat_map(|it| it.placeholders.clone()).collect();
         let mut over = Vec::new();
         for bind in mounts.iter().filter(|it| it.access == Access::ReadWrite && it.host.is_dir()) {
             let placed = protect::place(&bind.host, &self.protected, &known, &mut self.record.placeholders);

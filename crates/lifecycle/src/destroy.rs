@@ -3,6 +3,7 @@
 mod link;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME};
@@ -80,7 +81,7 @@ pub async fn destroy(
             return Ok(Destroyed::gone());
         }
         // What was read before the lock may know less: of the id, of what lies beneath its binds.
-        Loaded::Record(now) => *now,
+        Loaded::Record(now) => Arc::unwrap_or_clone(now),
         _ => record.clone(),
     };
     if record.role == Role::Adopted && !removing.adopted_too {

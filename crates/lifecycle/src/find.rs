@@ -100,13 +100,13 @@ pub(crate) fn not_found(store: &Store, handle: &Handle) -> Error {
 pub(crate) fn recorded(store: &Store, handle: &Handle) -> Result<Option<Record>> {
     let found = match handle {
         Handle::Name(name) => match store.load(name)? {
-            Loaded::Record(record) => Some(*record),
+            Loaded::Record(record) => Some(Arc::unwrap_or_clone(record)),
             Loaded::Damaged | Loaded::Missing => None,
         },
         Handle::IdPrefix(digits) => {
-            let begins = |it: &Record| it.id.as_ref().is_some_and(|id| id.as_str().starts_with(digits));
+            let begins = |it: &Arc<Record>| it.id.as_ref().is_some_and(|id| id.as_str().starts_with(digits));
             let mut found: Vec<_> = store.records()?.into_iter().filter(begins).collect();
-            if found.len() == 1 { found.pop() } else { None }
+            found.pop().filter(|_| found.is_empty()).map(Arc::unwrap_or_clone)
         }
     };
     Ok(found.filter(|it| !it.role.is_room()))

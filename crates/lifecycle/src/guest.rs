@@ -160,8 +160,9 @@ impl Store {
     /// When the record cannot be read or written.
     pub async fn remember_job(&self, record: &Record, job: RecordedJob) -> Result<()> {
         let _lock = self.lock(&record.name).await?;
-        let Loaded::Record(mut now) = self.load(&record.name)? else { return Ok(()) };
+        let Loaded::Record(now) = self.load(&record.name)? else { return Ok(()) };
         if now.record_id == record.record_id {
+            let mut now = Arc::unwrap_or_clone(now);
             now.jobs.push(job);
             let old = now.jobs.len().saturating_sub(MAX_JOBS);
             now.jobs.drain(..old);

@@ -3,6 +3,7 @@
 //! A container is let go of only when its time is over by the wall clock *and* by the time that the machine has run, so
 //! that a clock which is set forward ends nothing. What is noted for that lies in the record.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -145,7 +146,8 @@ impl Store {
     pub(crate) fn note(&self, record: &Record, change: impl FnOnce(&mut Record)) -> Result<()> {
         let Some(_lock) = self.try_lock(&record.name)? else { return Ok(()) };
         match self.load(&record.name)? {
-            Loaded::Record(mut now) if now.record_id == record.record_id && now.state == State::Ready => {
+            Loaded::Record(now) if now.record_id == record.record_id && now.state == State::Ready => {
+                let mut now = Arc::unwrap_or_clone(now);
                 change(&mut now);
                 Ok(self.save(&now)?)
             }

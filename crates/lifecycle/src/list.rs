@@ -14,7 +14,7 @@ use crate::{Engines, Result, Store, StoreError};
 #[derive(Debug)]
 pub struct Listed {
     /// What we remember.
-    pub record: Record,
+    pub record: Arc<Record>,
     /// What the engine knows; missing when it is gone.
     pub container: Option<Container>,
 }
@@ -88,9 +88,10 @@ async fn list_by(engines: &dyn Engines, store: &Store, freshness: Freshness) -> 
         found.into_iter().map(|it| (runtime.clone(), it)).collect::<Vec<_>>()
     };
     let mut first = first?;
-    let of_preferred =
-        |it: &&Record| it.engine == preferred.kind() && it.endpoint == preferred.endpoint().address && it.id.is_some();
-    let unseen = |it: &Record| !first.iter().any(|seen| Some(&seen.id) == it.id.as_ref());
+    let of_preferred = |it: &&Arc<Record>| {
+        it.engine == preferred.kind() && it.endpoint == preferred.endpoint().address && it.id.is_some()
+    };
+    let unseen = |it: &Arc<Record>| !first.iter().any(|seen| Some(&seen.id) == it.id.as_ref());
     if records.iter().filter(of_preferred).any(unseen) {
         // It may have been made after the engine answered and before its record was read.
         first = managed(&*preferred, store, Freshness::Exact).await?;
@@ -127,7 +128,7 @@ async fn list_by(engines: &dyn Engines, store: &Store, freshness: Freshness) -> 
         }
         match rebuild(&*runtime, store, &container).await? {
             Some(record) if !listing.containers.iter().any(|it| it.record.name == record.name) => {
-                listing.containers.push(Listed { record, container: Some(container) });
+                listing.containers.push(Listed { record: Arc::new(record), container: Some(container) });
             }
             // Somebody is just making it: its record will hold the id in a moment.
             Some(_) => {}
@@ -146,7 +147,7 @@ fn is_room(store: &Store, runtime: &dyn ContainerRuntime, container: &Container)
 }
 
 /// The preferred engine, and every engine that a record names.
-pub(crate) async fn asked(engines: &dyn Engines, records: &[Record]) -> Result<Vec<Arc<dyn ContainerRuntime>>> {
+pub(crate) async fn asked(engines: &dyn Engines, records: &[Arc<Record>]) -> Result<Vec<Arc<dyn ContainerRuntime>>> {
     let mut asked: BTreeMap<(EngineKind, String), Arc<dyn ContainerRuntime>> = BTreeMap::new();
     let preferred = engines.preferred().await?;
     asked.insert((preferred.kind(), preferred.endpoint().address), preferred);

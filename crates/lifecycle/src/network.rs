@@ -1,6 +1,7 @@
 //! The network that a container is put on.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use coracle_runtime::{
     ContainerRuntime, EngineKind, Error as Engine, NetworkAct, NetworkAsk, NetworkName, NetworkOn, random_hex,
@@ -91,7 +92,7 @@ pub(crate) async fn drop_shared(runtime: &dyn ContainerRuntime, store: &Store, l
     let _turn = store.common_lock("network").await?;
     let Some(_mine) = store.try_own_network()? else { return Ok(()) };
     let stays =
-        |it: &Record| it.record_id != last.record_id && it.engine == last.engine && it.state != State::Destroying;
+        |it: &Arc<Record>| it.record_id != last.record_id && it.engine == last.engine && it.state != State::Destroying;
     if store.records()?.iter().any(stays) {
         return Ok(());
     }

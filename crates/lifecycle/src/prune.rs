@@ -64,7 +64,7 @@ pub enum Prunable {
 #[derive(Clone, Debug)]
 enum Way {
     Stays,
-    Record(Arc<dyn ContainerRuntime>, Box<Record>),
+    Record(Arc<dyn ContainerRuntime>, Arc<Record>),
     Heal(RecordId),
     Container(Arc<dyn ContainerRuntime>, ContainerId),
     Network(Arc<dyn ContainerRuntime>, OwnNetwork),
@@ -211,7 +211,7 @@ async fn of_record(
         });
     }
     let runtime = engines.of(record.engine, &record.endpoint).await?;
-    let goes = Way::Record(runtime.clone(), Box::new(record.clone()));
+    let goes = Way::Record(runtime.clone(), record.clone());
     if container.is_none() {
         return Ok(Thing { way: goes, ..stays("its container is gone") });
     }
@@ -223,7 +223,7 @@ async fn of_record(
     if !orphan && !over {
         return Ok(stays(if record.owner.is_some() { "its session lives" } else { "it was used not long ago" }));
     }
-    let mut found = Found { runtime, record, container };
+    let mut found = Found { runtime, record: Arc::unwrap_or_clone(record), container };
     if in_use(store, links, &mut found).await {
         return Ok(stays("something runs in it"));
     }
@@ -271,7 +271,7 @@ async fn builds(runtime: &Arc<dyn ContainerRuntime>, store: &Store, found: &mut 
     let mut listed = runtime.list(&filter).await?;
     listed.retain(|it| store.signed(runtime.kind(), &it.labels));
     // Whoever makes one has its record on the disk before the engine hears of it, so records are read after.
-    let known: Vec<RecordId> = store.records()?.into_iter().map(|it| it.record_id).collect();
+    let known: Vec<RecordId> = store.records()?.into_iter().map(|it| it.record_id.clone()).collect();
     for it in listed {
         let id = it.labels.get(&label("id")).cloned().unwrap_or_default();
         if known.iter().any(|known| known.as_str() == id) {
@@ -322,10 +322,10 @@ async fn volumes(runtime: &Arc<dyn ContainerRuntime>, store: &Store, found: &mut
         let (there, whose) = if of_room {
             (rooms.iter().any(|room| room.volume.as_str() == it.name), "session")
         } else if of_container {
-            let is_its = |record: &Record| record.volume.as_ref().is_some_and(|own| own.name.as_str() == it.name);
+            let is_its = |record: &Arc<Record>| record.volume.as_ref().is_some_and(|own| own.name.as_str() == it.name);
             (records.iter().any(is_its), "container")
         } else {
-            let of_project = |it: &Record| it.compose_project.as_ref().is_some_and(|it| it.as_str() == project);
+            let of_project = |it: &Arc<Record>| it.compose_project.as_ref().is_some_and(|it| it.as_str() == project);
             (records.iter().any(of_project), "stack")
         };
         let way = if there { Way::Stays } else { Way::Volume(runtime.clone(), it.name.clone()) };
@@ -388,7 +388,7 @@ fn temporary(store: &Store, found: &mut Prune) -> Result<()> {
     let (records, doomed) = (store.records()?, store.doomed()?);
     for name in left {
         let of_record = |it: &Record| it.record_id.as_str() == name;
-        if records.iter().any(of_record) || doomed.iter().any(of_record) {
+        if records.iter().any(|it| of_record(it)) || doomed.iter().any(of_record) {
             continue;
         }
         let path = above.join(&name);

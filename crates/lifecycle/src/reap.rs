@@ -1,6 +1,7 @@
 //! Lets go of containers whose session will not come back, and of records whose container is gone (containers.md 14.8,
 //! 14.10).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_runtime::{Inside, JobId};
@@ -50,7 +51,7 @@ pub async fn reap(
 /// Whether it could be ended: not one in which something runs.
 async fn end(engines: &dyn Engines, store: &Store, removing: &Removing<'_>, it: Listed) -> Result<bool> {
     let runtime = engines.of(it.record.engine, &it.record.endpoint).await?;
-    let mut found = Found { runtime, record: it.record, container: it.container };
+    let mut found = Found { runtime, record: Arc::unwrap_or_clone(it.record), container: it.container };
     if in_use(store, removing.links, &mut found).await {
         return Ok(false);
     }

@@ -19,7 +19,7 @@ pub async fn reconcile(engines: &dyn Engines, store: &Store, gone_for: Duration)
     // Whoever is at it heals for all; nobody waits for an engine that hangs there.
     let Some(_one_at_a_time) = store.try_common_lock("reconcile")? else { return Ok(healed) };
     store.clear_unwritten()?;
-    for candidate in store.records()?.into_iter().filter(needs_healing) {
+    for candidate in store.records()?.into_iter().filter(|it| needs_healing(it)) {
         // Whoever holds the lock is still at it.
         let Some(_lock) = store.try_lock(&candidate.name)? else { continue };
         // What was read before the lock may have become another container since.

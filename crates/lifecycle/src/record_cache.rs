@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::record::Record;
 
 #[derive(Debug, Default)]
-pub(crate) struct RecordCache(Mutex<BTreeMap<PathBuf, (FileStamp, Record)>>);
+pub(crate) struct RecordCache(Mutex<BTreeMap<PathBuf, (FileStamp, Arc<Record>)>>);
 
 /// What tells a file from one that took its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,19 +31,19 @@ impl FileStamp {
 }
 
 impl RecordCache {
-    pub(crate) fn get(&self, file: &Path, stamp: FileStamp) -> Option<Record> {
+    pub(crate) fn get(&self, file: &Path, stamp: FileStamp) -> Option<Arc<Record>> {
         self.all().get(file).filter(|it| it.0 == stamp).map(|it| it.1.clone())
     }
 
-    pub(crate) fn keep(&self, file: &Path, stamp: FileStamp, record: &Record) {
-        self.all().insert(file.to_owned(), (stamp, record.clone()));
+    pub(crate) fn keep(&self, file: &Path, stamp: FileStamp, record: &Arc<Record>) {
+        self.all().insert(file.to_owned(), (stamp, Arc::clone(record)));
     }
 
     pub(crate) fn forget(&self, file: &Path) {
         self.all().remove(file);
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<PathBuf, (FileStamp, Record)>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<PathBuf, (FileStamp, Arc<Record>)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,7 @@
 //! Host directories that several containers share.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use coracle_runtime::{Access, Mount, Problem, Refused};
 
@@ -35,7 +36,7 @@ impl Store {
 
 /// A path strictly beneath one that another container of ours holds writable: that container could swap it for a link
 /// while it is resolved. The same directory may be bound into any number of containers.
-pub(crate) fn shared_problem(mounts: &[Mount], others: &[Record]) -> Option<Refused> {
+pub(crate) fn shared_problem(mounts: &[Mount], others: &[Arc<Record>]) -> Option<Refused> {
     let held = |mount: &Mount| {
         let holder = others.iter().find(|record| {
             let beneath = |it: &crate::RecordedMount| {
@@ -72,7 +73,7 @@ mod tests {
         let holder = |mode| {
             let mut it = record("holder");
             it.mounts = vec![RecordedMount { host: root.clone(), container: at.clone(), mode }];
-            [it]
+            [Arc::new(it)]
         };
         assert!(shared_problem(&mount(&root.join("sub")), &holder(Access::ReadWrite)).is_some());
         assert!(shared_problem(&mount(&root.join("sub")), &holder(Access::ReadOnly)).is_none());

@@ -1,6 +1,7 @@
 //! Stacks beside containers of ours: whose they are, how their services are addressed, and how they go.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use coracle_runtime::{
     Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, EngineKind, Ids, Image, LabelFilter,
@@ -83,8 +84,8 @@ impl Store {
     /// # Errors
     /// When records cannot be read.
     pub fn stack_owner(&self, project: &ProjectName) -> Result<Option<Record>> {
-        let owns = |it: &Record| it.compose_project.as_ref() == Some(project) && !it.compose_joined;
-        Ok(self.records()?.into_iter().find(owns))
+        let owns = |it: &Arc<Record>| it.compose_project.as_ref() == Some(project) && !it.compose_joined;
+        Ok(self.records()?.into_iter().find(owns).map(Arc::unwrap_or_clone))
     }
 
     /// Names of containers that joined that stack.
@@ -92,7 +93,7 @@ impl Store {
     /// # Errors
     /// When records cannot be read.
     pub fn joined(&self, project: &ProjectName) -> Result<Vec<String>> {
-        let joined = |it: &Record| it.compose_project.as_ref() == Some(project) && it.compose_joined;
+        let joined = |it: &Arc<Record>| it.compose_project.as_ref() == Some(project) && it.compose_joined;
         Ok(self.records()?.into_iter().filter(joined).map(|it| it.name.to_string()).collect())
     }
 }

@@ -62,7 +62,7 @@ pub struct Store {
 /// A record, or a file that should have been one.
 #[derive(Debug)]
 pub(crate) enum Loaded {
-    Record(Box<Record>),
+    Record(Arc<Record>),
     /// Set aside; the container's labels may still tell what it was.
     Damaged,
     Missing,
@@ -157,7 +157,7 @@ impl Store {
         // Of before it is read: what takes the file's place meanwhile has another stamp, and is read the next time.
         let stamp = file.symlink_metadata().ok().map(|it| FileStamp::of(&it));
         if let Some(known) = stamp.and_then(|it| self.read.get(&file, it)) {
-            return Ok(Loaded::Record(Box::new(known)));
+            return Ok(Loaded::Record(known));
         }
         let bytes = match read_own(&file) {
             Ok(Some(bytes)) => bytes,
@@ -170,10 +170,11 @@ impl Store {
         };
         match Record::from_bytes(&bytes) {
             Ok(record) if key_of(&record.name) == key_of(name) => {
+                let record = Arc::new(record);
                 if let Some(stamp) = stamp {
                     self.read.keep(&file, stamp, &record);
                 }
-                Ok(Loaded::Record(Box::new(record)))
+                Ok(Loaded::Record(record))
             }
             Ok(_) => self.set_aside(&file, "it names another container"),
             Err(err) => self.set_aside(&file, &err.to_string()),
@@ -201,7 +202,7 @@ impl Store {
         match self.load(&record.name)? {
             Loaded::Record(now) if now.record_id == record.record_id => {
                 let (guest, held) = (record.guest.clone(), record.held.clone());
-                let mut now = Record { guest, held, ..*now };
+                let mut now = Record { guest, held, ..Arc::unwrap_or_clone(now) };
                 let main = record.jobs.iter().find(|it| it.job == JobId::main());
                 main.into_iter().for_each(|it| now.has_main(it.clone()));
                 Ok(self.save(&now)?)
@@ -249,14 +250,14 @@ impl Store {
     ///
     /// # Errors
     /// When the directory cannot be read.
-    pub fn records(&self) -> Result<Vec<Record>, StoreError> {
+    pub fn records(&self) -> Result<Vec<Arc<Record>>, StoreError> {
         let dir = self.root.join("containers");
         let mut records = Vec::new();
         for entry in std::fs::read_dir(&dir).map_err(StoreError::io(&dir))? {
             let name = entry.map_err(StoreError::io(&dir))?.file_name();
             let Some(Ok(name)) = name.to_str().map(ContainerName::parse) else { continue };
             if let Loaded::Record(record) = self.load(&name)? {
-                records.push(*record);
+                records.push(record);
             }
         }
         records.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
@@ -389,7 +390,7 @@ mod tests {
         let (one, other) = (store(dir.path()), store(dir.path()));
         let name = ContainerName::parse("web").unwrap();
         let purpose = |store: &Store| match store.load(&name).unwrap() {
-            Loaded::Record(it) => it.purpose,
+            Loaded::Record(it) => it.purpose.clone(),
             _ => panic!("it was saved"),
         };
         for wanted in ["a", "b", "a"].map(|it| Some(it.to_owned())) {

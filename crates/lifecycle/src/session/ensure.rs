@@ -255,7 +255,7 @@ impl Rooms {
         if let Some(name) = &room.name
             && let crate::store::Loaded::Record(record) = self.store.load(name)?
         {
-            return Ok(Some(*record));
+            return Ok(Some(Arc::unwrap_or_clone(record)));
         }
         let Some(id) = &room.container_id else { return Ok(None) };
         match runtime.inspect(&Handle::from(id)).await {

@@ -1,5 +1,6 @@
 //! What became of a room's container (the table of workspace.md 1.3).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_runtime::link::{Link, wire::LEFT_ALONE};
@@ -172,7 +173,7 @@ pub(super) fn record_of(store: &Store, runtime: &dyn ContainerRuntime, container
     let role = super::RoomRole::ALL.into_iter().find(|it| label("role").is_some_and(|role| role == it.as_str()))?;
     let signed = read_labels(runtime, store, container, role.role())?;
     match store.load(&signed.name) {
-        Ok(Loaded::Record(record)) if record.record_id == signed.record_id => Some(*record),
+        Ok(Loaded::Record(record)) if record.record_id == signed.record_id => Some(Arc::unwrap_or_clone(record)),
         _ => Some(signed),
     }
 }

@@ -152,7 +152,7 @@ mod tests {
         let call = json!({ "operation": "create", "name": "web", "image": LOCAL_IMAGE, "mount_cwd": false });
         let Value::Object(call) = call else { panic!("a call is an object") };
         assert_eq!(answer(crate::ops::ALL, &cx, Input::Object(call)).await["success"], true);
-        let id = cx.store().unwrap().records().unwrap().remove(0).id.unwrap();
+        let id = cx.store().unwrap().records().unwrap().remove(0).id.clone().unwrap();
         fake.crash(&id);
         cx.config = Config { policy: Preset::Strict, ..(*cx.config).clone() }.into();
         let refused = start(&cx, &Handle::parse("web").unwrap()).await.unwrap_err();

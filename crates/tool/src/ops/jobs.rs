@@ -89,7 +89,7 @@ async fn of_all(cx: &Context) -> Result<(Vec<Row>, Vec<Warning>), Failure> {
     };
     let (places, mut asking) = (Arc::new(Semaphore::new(AT_ONCE)), JoinSet::new());
     for (at, it) in listing.containers.into_iter().filter(asked).enumerate() {
-        let (cx, places, name) = (cx.clone(), places.clone(), it.record.name);
+        let (cx, places, name) = (cx.clone(), places.clone(), it.record.name.clone());
         asking.spawn(async move {
             let _place = places.acquire().await;
             let answer = tokio::time::timeout(PATIENCE, Box::pin(of_one(&cx, &Handle::Name(name.clone())))).await;

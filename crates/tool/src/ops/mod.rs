@@ -101,7 +101,7 @@ async fn busy(cx: &Context) -> Vec<RecordId> {
     for record in store.records().unwrap_or_default().into_iter().filter(|it| it.session == cx.session.as_str()) {
         if job::running(cx, &record).await > 0 {
             tracing::info!(container = %record.name, "it outlives its session: jobs run in it");
-            busy.push(record.record_id);
+            busy.push(record.record_id.clone());
         }
     }
     busy

@@ -207,7 +207,7 @@ mod tests {
         assert!(waited < Duration::from_secs(8), "it waited for a lock of its own: {waited:?}");
         let record = cx.store().unwrap().records().unwrap().remove(0);
         assert_eq!(record.jobs.iter().map(|it| it.job.clone()).collect::<Vec<_>>(), [JobId::main()]);
-        assert_eq!(record.main.unwrap().env["MODE"], "a-canary");
+        assert_eq!(record.main.as_ref().unwrap().env["MODE"], "a-canary");
         let status = call(json!({ "operation": "status", "container": "web" })).await;
         assert_eq!(status["metadata"]["main"]["words"], json!(["serve"]), "{status:#}");
         assert!(!status.to_string().contains("a-canary"), "{status:#}");

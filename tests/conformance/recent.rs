@@ -1,5 +1,6 @@
 //! A list that may be a moment old says what the exact one says.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use coracle_runtime::{Container, Removed};
@@ -17,6 +18,7 @@ fn by_id(mut containers: Vec<Container>) -> Vec<Container> {
 
 async fn both(case: &Case) -> (Vec<Container>, Vec<Container>) {
     let recent = case.runtime.list_recent(&case.mine()).await.unwrap();
+    let recent = recent.into_iter().map(Arc::unwrap_or_clone).collect();
     (by_id(recent), by_id(case.runtime.list(&case.mine()).await.unwrap()))
 }
 

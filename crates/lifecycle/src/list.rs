@@ -16,7 +16,7 @@ pub struct Listed {
     /// What we remember.
     pub record: Arc<Record>,
     /// What the engine knows; missing when it is gone.
-    pub container: Option<Container>,
+    pub container: Option<Arc<Container>>,
 }
 
 /// All that carries our label.
@@ -67,10 +67,10 @@ enum Freshness {
     Recent,
 }
 
-async fn managed(runtime: &dyn ContainerRuntime, store: &Store, freshness: Freshness) -> Result<Vec<Container>> {
+async fn managed(runtime: &dyn ContainerRuntime, store: &Store, freshness: Freshness) -> Result<Vec<Arc<Container>>> {
     let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
     Ok(match freshness {
-        Freshness::Exact => runtime.list(&managed).await?,
+        Freshness::Exact => runtime.list(&managed).await?.into_iter().map(Arc::new).collect(),
         Freshness::Recent => runtime.list_recent(&managed).await?,
     })
 }
@@ -84,7 +84,7 @@ async fn list_by(engines: &dyn Engines, store: &Store, freshness: Freshness) -> 
     });
     let (records, first) = tokio::join!(reading, managed(&*preferred, store, freshness));
     let records = records.map_err(|err| StoreError::io(store.root())(err.into()))??;
-    let with = |runtime: &Arc<dyn ContainerRuntime>, found: Vec<Container>| {
+    let with = |runtime: &Arc<dyn ContainerRuntime>, found: Vec<Arc<Container>>| {
         found.into_iter().map(|it| (runtime.clone(), it)).collect::<Vec<_>>()
     };
     let mut first = first?;
@@ -112,7 +112,7 @@ async fn list_by(engines: &dyn Engines, store: &Store, freshness: Freshness) -> 
             Role::Adopted => {
                 let runtime = engines.of(record.engine, &record.endpoint).await?;
                 // It need not carry a label of ours.
-                let container = proven(&*runtime, &record).await?;
+                let container = proven(&*runtime, &record).await?.map(Arc::new);
                 listing.containers.push(Listed { record, container });
             }
             _ => {}
@@ -132,7 +132,7 @@ async fn list_by(engines: &dyn Engines, store: &Store, freshness: Freshness) -> 
             }
             // Somebody is just making it: its record will hold the id in a moment.
             Some(_) => {}
-            None => listing.unverified.push(container.name),
+            None => listing.unverified.push(container.name.clone()),
         }
     }
     listing.containers.sort_by_key(|it| it.record.created);

@@ -223,7 +223,8 @@ async fn of_record(
     if !orphan && !over {
         return Ok(stays(if record.owner.is_some() { "its session lives" } else { "it was used not long ago" }));
     }
-    let mut found = Found { runtime, record: Arc::unwrap_or_clone(record), container };
+    let mut found =
+        Found { runtime, record: Arc::unwrap_or_clone(record), container: container.map(Arc::unwrap_or_clone) };
     if in_use(store, links, &mut found).await {
         return Ok(stays("something runs in it"));
     }

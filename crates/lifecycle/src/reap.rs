@@ -51,7 +51,8 @@ pub async fn reap(
 /// Whether it could be ended: not one in which something runs.
 async fn end(engines: &dyn Engines, store: &Store, removing: &Removing<'_>, it: Listed) -> Result<bool> {
     let runtime = engines.of(it.record.engine, &it.record.endpoint).await?;
-    let mut found = Found { runtime, record: Arc::unwrap_or_clone(it.record), container: it.container };
+    let mut found =
+        Found { runtime, record: Arc::unwrap_or_clone(it.record), container: it.container.map(Arc::unwrap_or_clone) };
     if in_use(store, removing.links, &mut found).await {
         return Ok(false);
     }

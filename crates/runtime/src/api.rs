@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -54,8 +55,8 @@ pub trait ContainerRuntime: Stacks + fmt::Debug + Send + Sync {
 
     /// The same, as they were at most 0.3 s ago: for people and agents who look around. Changes that were made through this
     /// value are seen at once. An act is decided on what [`list`](Self::list) or [`inspect`](Self::inspect) answers.
-    async fn list_recent(&self, filter: &LabelFilter) -> Result<Vec<Container>> {
-        self.list(filter).await
+    async fn list_recent(&self, filter: &LabelFilter) -> Result<Vec<Arc<Container>>> {
+        Ok(self.list(filter).await?.into_iter().map(Arc::new).collect())
     }
 
     /// What it uses at the moment; `None` where that cannot be seen from here, or it does not run.

@@ -103,7 +103,7 @@ impl ContainerRuntime for Heard {
         self.tell("list", None, self.runtime.list(filter)).await
     }
 
-    async fn list_recent(&self, filter: &LabelFilter) -> Result<Vec<Container>> {
+    async fn list_recent(&self, filter: &LabelFilter) -> Result<Vec<Arc<Container>>> {
         self.tell("list", None, self.runtime.list_recent(filter)).await
     }
 

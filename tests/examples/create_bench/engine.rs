@@ -16,8 +16,10 @@ use crate::{LABEL, Measured};
 /// By what a container is made and removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// The engine's own program.
+    /// The engine's own program, on the engine's default network.
     Engine,
+    /// The same on a network of its own, as `coracle` makes containers.
+    EngineOnNetwork,
     /// `coracle`, which puts nothing in.
     Bare,
     /// `coracle`, which puts in what a person has.
@@ -27,11 +29,12 @@ enum Way {
 }
 
 impl Way {
-    const ALL: [Self; 4] = [Self::Engine, Self::Bare, Self::Full, Self::Mcp];
+    const ALL: [Self; 5] = [Self::Engine, Self::EngineOnNetwork, Self::Bare, Self::Full, Self::Mcp];
 
     fn name(self) -> &'static str {
         match self {
             Self::Engine => "engine",
+            Self::EngineOnNetwork => "engine_network",
             Self::Bare => "bare",
             Self::Full => "full",
             Self::Mcp => "mcp",
@@ -46,6 +49,8 @@ pub(crate) struct Engine {
     pub(crate) version: String,
     /// That of the purpose, kept after the first `create`.
     image: String,
+    /// A bridge network that was made for the engine's own program.
+    network: String,
     /// Containers of the engine's own program that are still there.
     own: RefCell<Vec<String>>,
     /// Goes first: its containers are of the other's image.
@@ -72,7 +77,9 @@ impl Engine {
         measured.add(name, "first", Way::Full.name(), took);
         let image = text(&first, "image");
         let agent = RefCell::new(Some(bare.agent()));
-        let it = Self { name, version, image, own: RefCell::default(), full, bare, agent };
+        let network = format!("coracle-bench-{}", std::process::id());
+        said(Command::new(name).args(["network", "create", &label(), &network]));
+        let it = Self { name, version, image, network, own: RefCell::default(), full, bare, agent };
         it.bare.call(&it.bare_call());
         it
     }
@@ -90,13 +97,8 @@ impl Engine {
 
     fn create(&self, way: Way, measured: &mut Measured) -> String {
         let (container, took) = match way {
-            Way::Engine => {
-                let label = format!("--label={}={}", LABEL, std::process::id());
-                let words = ["run", "--detach", &label, &self.image, "sleep", "1000000"];
-                let (id, took) = said(Command::new(self.name).args(words));
-                self.own.borrow_mut().push(id.clone());
-                (id, took)
-            }
+            Way::Engine => self.run_by_engine(&[]),
+            Way::EngineOnNetwork => self.run_by_engine(&[&format!("--network={}", self.network)]),
             Way::Bare => {
                 let (answer, took) = self.bare.call(&self.bare_call());
                 assert!(put_in(&answer).all(|it| it["status"] == "skipped"), "{answer:#}");
@@ -117,6 +119,15 @@ impl Engine {
         container
     }
 
+    fn run_by_engine(&self, options: &[&str]) -> (String, Duration) {
+        let label = label();
+        let words = ["run", "--detach", &label].into_iter().chain(options.iter().copied());
+        let words = words.chain([self.image.as_str(), "sleep", "1000000"]);
+        let (id, took) = said(Command::new(self.name).args(words));
+        self.own.borrow_mut().push(id.clone());
+        (id, took)
+    }
+
     /// How long each step says that it took, and all together that put something in.
     fn steps(&self, answer: &Value, measured: &mut Measured) {
         let done = |it: &&Value| it["status"] != "skipped";
@@ -133,7 +144,7 @@ impl Engine {
     fn destroy(&self, way: Way, container: &str) -> Duration {
         let call = json!({ "operation": "destroy", "container": container });
         match way {
-            Way::Engine => {
+            Way::Engine | Way::EngineOnNetwork => {
                 let (_, took) = said(&mut self.removal(container));
                 self.own.borrow_mut().retain(|it| it != container);
                 took
@@ -172,7 +183,12 @@ impl Drop for Engine {
         }
         // One that was made while this process was interrupted has told nobody its id.
         leftovers::remove_labelled(self.name, &format!("{}={}", LABEL, std::process::id()));
+        let _ = Command::new(self.name).args(["network", "rm", &self.network]).stdin(Stdio::null()).output();
     }
+}
+
+fn label() -> String {
+    format!("--label={}={}", LABEL, std::process::id())
 }
 
 fn for_the_purpose() -> Value {

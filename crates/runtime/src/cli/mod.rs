@@ -259,10 +259,10 @@ impl ContainerRuntime for CliRuntime {
         }
     }
 
-    async fn list_recent(&self, filter: &LabelFilter) -> Result<Vec<Container>> {
+    async fn list_recent(&self, filter: &LabelFilter) -> Result<Vec<Arc<Container>>> {
         match self.dialect {
             Dialect::Docker | Dialect::Podman => self.lookup.list_recent_containers(filter).await,
-            Dialect::Apple => self.list(filter).await,
+            Dialect::Apple => Ok(self.list(filter).await?.into_iter().map(Arc::new).collect()),
         }
     }
 

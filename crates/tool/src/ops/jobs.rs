@@ -85,7 +85,7 @@ async fn of_all(cx: &Context) -> Result<(Vec<Row>, Vec<Warning>), Failure> {
     let all = cx.cross_session() != CrossSession::None;
     let asked = |it: &Listed| {
         let seen = all || it.record.session == cx.session.as_str();
-        seen && it.record.guest.is_some() && it.container.as_ref().is_some_and(coracle_runtime::Container::running)
+        seen && it.record.guest.is_some() && it.container.as_ref().is_some_and(|it| it.running())
     };
     let (places, mut asking) = (Arc::new(Semaphore::new(AT_ONCE)), JoinSet::new());
     for (at, it) in listing.containers.into_iter().filter(asked).enumerate() {

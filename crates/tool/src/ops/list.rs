@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use coracle_lifecycle::Listed;
-use coracle_runtime::{Container, ContainerPath, EngineKind, Ids, ProjectName, PublishedPort, RecordId};
+use coracle_runtime::{ContainerPath, EngineKind, Ids, ProjectName, PublishedPort, RecordId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
@@ -78,7 +78,7 @@ impl Operation for List {
 async fn jobs_running(cx: &Context, listed: &[Listed]) -> BTreeMap<RecordId, usize> {
     let mut asked = JoinSet::new();
     let running_with_jobs =
-        |it: &&Listed| !it.record.jobs.is_empty() && it.container.as_ref().is_some_and(Container::running);
+        |it: &&Listed| !it.record.jobs.is_empty() && it.container.as_ref().is_some_and(|it| it.running());
     for it in listed.iter().filter(running_with_jobs) {
         let (cx, record) = (cx.clone(), it.record.clone());
         asked.spawn(async move { (record.record_id.clone(), running(&cx, &record).await) });
@@ -88,7 +88,7 @@ async fn jobs_running(cx: &Context, listed: &[Listed]) -> BTreeMap<RecordId, usi
 
 fn row(it: Listed) -> Row {
     let Listed { record, container } = it;
-    let status = status(container.as_ref());
+    let status = status(container.as_deref());
     let port_map = container.as_ref().map(|it| it.ports.clone()).unwrap_or_default();
     Row {
         name: record.name.to_string(),

@@ -8,6 +8,7 @@ mod recent;
 mod tests;
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use self::by_api::ApiLookup;
@@ -91,8 +92,9 @@ impl EngineLookup {
     }
 
     /// As they were a moment ago.
-    pub(super) async fn list_recent_containers(&self, filter: &LabelFilter) -> Result<Vec<Container>> {
-        self.either(|api| self.recent.list(api, filter), self.program.containers(filter)).await
+    pub(super) async fn list_recent_containers(&self, filter: &LabelFilter) -> Result<Vec<Arc<Container>>> {
+        let by_program = async { Ok(self.program.containers(filter).await?.into_iter().map(Arc::new).collect()) };
+        self.either(|api| self.recent.list(api, filter), by_program).await
     }
 
     /// Host ports that a container shall have, whether it runs or not.

@@ -45,7 +45,7 @@ struct WatchedList {
 
 #[derive(Debug)]
 struct CachedContainer {
-    container: Container,
+    container: Arc<Container>,
     /// Its PID 1, where that has to be watched beside the events.
     process: Option<RunningProcess>,
 }
@@ -79,7 +79,7 @@ impl ListState {
 }
 
 impl RecentContainers {
-    pub(super) async fn list(&self, lookup: &ApiLookup, filter: &LabelFilter) -> ApiResult<Vec<Container>> {
+    pub(super) async fn list(&self, lookup: &ApiLookup, filter: &LabelFilter) -> ApiResult<Vec<Arc<Container>>> {
         let mut kept = self.kept.lock().await;
         let watched = match std::mem::take(&mut *kept) {
             ListState::Watched(mut watched) if watched.filter == *filter && !watched.changes.is_broken() => {
@@ -92,16 +92,16 @@ impl RecentContainers {
                     // Not every engine tells events, and each tells what it has.
                     tracing::debug!("the engine's events cannot be followed: {fault}");
                     drop(kept);
-                    return lookup.containers(filter).await;
+                    return listed_once(lookup, filter).await;
                 }
             },
             _ => {
                 *kept = ListState::ListedOnce(filter.clone());
                 drop(kept);
-                return lookup.containers(filter).await;
+                return listed_once(lookup, filter).await;
             }
         };
-        let listed = watched.containers.values().map(|it| it.container.clone()).collect();
+        let listed = watched.containers.values().map(|it| Arc::clone(&it.container)).collect();
         *kept = ListState::Watched(watched);
         Ok(listed)
     }
@@ -151,7 +151,7 @@ impl WatchedList {
     fn keep(&mut self, dialect: Dialect, container: Container) {
         let is_watched = dialect == Dialect::Podman;
         let process = container.pid.filter(|_| is_watched).and_then(RunningProcess::open);
-        self.containers.insert(container.id.clone(), CachedContainer { container, process });
+        self.containers.insert(container.id.clone(), CachedContainer { container: Arc::new(container), process });
     }
 
     /// Inspects what may have changed.
@@ -178,6 +178,10 @@ impl WatchedList {
         self.changes.forget(&changed);
         Ok(())
     }
+}
+
+async fn listed_once(lookup: &ApiLookup, filter: &LabelFilter) -> ApiResult<Vec<Arc<Container>>> {
+    Ok(lookup.containers(filter).await?.into_iter().map(Arc::new).collect())
 }
 
 async fn watch(mut events: EventStream, changes: Arc<Changes>) {

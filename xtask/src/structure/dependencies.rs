@@ -20,6 +20,7 @@ pub struct Dependency {
 /// Every place in a crate where a module names an item of another one, in the order of the sources.
 pub fn dependencies(loaded: &Crate) -> Vec<Dependency> {
     let resolver = Resolver::new(loaded);
+    let apart = Apart::of(loaded, &resolver);
     let mut found = vec![];
     for (from, module) in loaded.modules.iter().enumerate() {
         let mut add = |to: usize, item: String, line: usize, text: String| {
@@ -33,13 +34,59 @@ pub fn dependencies(loaded: &Crate) -> Vec<Dependency> {
             }
         }
         for (path, line) in &module.facts.mentions {
-            if let Some(Target::Item { module, name }) = resolver.resolve(from, path) {
-                add(module, name, *line, path.join("::"));
+            let Some(Target::Item { module, name }) = resolver.resolve(from, path) else { continue };
+            let text = path.join("::");
+            if let Some((to, method)) = apart.named(module, &name, path) {
+                add(to, method, *line, text.clone());
+            }
+            add(module, name, *line, text);
+        }
+        for (method, line) in &module.facts.calls {
+            if let Some((to, item)) = apart.by_call.get(method.as_str()) {
+                add(*to, item.clone(), *line, format!(".{method}()"));
             }
         }
     }
     found.sort_by(|a, b| (a.from, a.line, &a.text).cmp(&(b.from, b.line, &b.text)));
     found
+}
+
+/// Methods that lie in another module than their type: a caller depends on that module without naming it.
+struct Apart<'a> {
+    by_path: BTreeMap<(usize, String, &'a str), usize>,
+    /// Those in another top-level module, with a name that no other function of the crate has: the type of a value is
+    /// not known here, and common names would be taken for those of the standard library.
+    by_call: BTreeMap<&'a str, (usize, String)>,
+}
+
+impl<'a> Apart<'a> {
+    fn of(loaded: &'a Crate, resolver: &Resolver<'_>) -> Self {
+        let mut count: BTreeMap<&str, usize> = BTreeMap::new();
+        for it in loaded.modules.iter().flat_map(|it| &it.facts.functions) {
+            *count.entry(&it.name).or_default() += 1;
+        }
+        let mut apart = Self { by_path: BTreeMap::new(), by_call: BTreeMap::new() };
+        let methods =
+            loaded.modules.iter().enumerate().flat_map(|(at, it)| it.facts.methods.iter().map(move |it| (at, it)));
+        for (at, method) in methods {
+            let Some(Target::Item { module, name }) = resolver.resolve(at, &method.of) else { continue };
+            if module == at || !method.is_shared {
+                continue;
+            }
+            if loaded.top(module) != loaded.top(at) && count.get(method.name.as_str()) == Some(&1) {
+                apart.by_call.insert(&method.name, (at, format!("{name}::{}", method.name)));
+            }
+            apart.by_path.insert((module, name, &method.name), at);
+        }
+        apart
+    }
+
+    /// Where `Type::method` is, if not beside its type.
+    fn named(&self, module: usize, of: &str, path: &'a [String]) -> Option<(usize, String)> {
+        let method = path.last()?;
+        let to = self.by_path.get(&(module, of.to_owned(), method.as_str()))?;
+        Some((*to, format!("{of}::{method}")))
+    }
 }
 
 /// An imported module is used where something in it is named. A re-export of it is a use by itself.

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::mem;
 
 use syn::visit::{self, Visit};
-use syn::{Attribute, Block, Expr, FnArg, Item, Meta, Pat, Stmt, Type};
+use syn::{Attribute, Block, Expr, FnArg, ImplItem, Item, Meta, Pat, Stmt, Type, Visibility};
 
 use crate::conditions::{attributes, is_test_only};
-use crate::facts::{Binding, Body, Child, Definition, FileFacts, Function, Kind, Lines, ModuleFacts, Path};
+use crate::facts::{Binding, Body, Child, Definition, FileFacts, Function, Kind, Lines, Method, ModuleFacts, Path};
 use crate::{tokens, uses};
 
 pub(crate) fn extract(text: &str) -> syn::Result<FileFacts> {
@@ -121,6 +121,19 @@ impl Extractor {
         self.module.children.push(Child { name, line, is_test, body });
     }
 
+    fn methods(&mut self, item: &syn::ItemImpl) {
+        let Type::Path(of) = &*item.self_ty else { return };
+        let of: Path = of.path.segments.iter().map(|it| it.ident.to_string()).collect();
+        for it in &item.items {
+            if let ImplItem::Fn(it) = it
+                && !is_test_only(&it.attrs)
+            {
+                let is_shared = !matches!(it.vis, Visibility::Inherited);
+                self.module.methods.push(Method { of: of.clone(), name: it.sig.ident.to_string(), is_shared });
+            }
+        }
+    }
+
     fn inline(&mut self, items: &[Item]) -> ModuleFacts {
         let outer = (mem::take(&mut self.module), mem::take(&mut self.blocks));
         items.iter().for_each(|it| self.visit_item(it));
@@ -167,6 +180,9 @@ impl<'ast> Visit<'ast> for Extractor {
     }
 
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
+        if item.trait_.is_none() {
+            self.methods(item);
+        }
         let outer = mem::replace(&mut self.is_trait_impl, item.trait_.is_some());
         visit::visit_item_impl(self, item);
         self.is_trait_impl = outer;
@@ -213,6 +229,11 @@ impl<'ast> Visit<'ast> for Extractor {
             self.mention_path(&function.path);
         }
         visit::visit_expr_call(self, call);
+    }
+
+    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
+        self.module.calls.entry(call.method.to_string()).or_insert_with(|| call.method.span().start().line);
+        visit::visit_expr_method_call(self, call);
     }
 
     fn visit_macro(&mut self, macro_call: &'ast syn::Macro) {

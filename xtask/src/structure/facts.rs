@@ -34,6 +34,10 @@ pub struct ModuleFacts {
     pub functions: Vec<Function>,
     /// Paths outside of `use`, each with the first line where it stands.
     pub mentions: BTreeMap<Path, usize>,
+    /// Methods and associated functions of `impl Type`, not of traits.
+    pub methods: Vec<Method>,
+    /// Names of methods that are called, each with the first line.
+    pub calls: BTreeMap<String, usize>,
 }
 
 #[derive(Debug)]
@@ -85,6 +89,14 @@ pub struct Definition {
     pub name: String,
     pub kind: Kind,
     pub line: usize,
+}
+
+#[derive(Debug)]
+pub struct Method {
+    pub of: Path,
+    pub name: String,
+    /// Whether other modules may call it.
+    pub is_shared: bool,
 }
 
 /// A function or method whose name is chosen here, not by the trait that it implements.

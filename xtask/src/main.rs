@@ -12,6 +12,7 @@ mod engines;
 mod fuzz;
 mod guest;
 mod modules;
+mod ratchet;
 mod scenarios;
 mod sh;
 mod skips;
@@ -34,6 +35,7 @@ usage: cargo xtask VERB
   fuzz [ask|say] [SECONDS]      bytes that nobody meant, to either side of a link
   modules [CRATE…]              what the modules of a crate use of each other, and where that is a circle
   size [--modules]              lines of code and of tests by crate
+  ratchet                       take what is gone from the lists of known faults, xtask/tests/tidy/known_*.txt
   engines up|down|status [docker|podman]
                                 real engines on Debian, from nothing
   scenarios [--json]            which scenarios of the specification have a test, and where it ran";
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         "fuzz" => fuzz::run(rest),
         "modules" => modules::run(rest),
         "size" => modules::size(rest),
+        "ratchet" => ratchet::run(rest),
         "engines" => engines::run(rest),
         "scenarios" => scenarios::run(rest),
         "help" | "--help" | "-h" => {

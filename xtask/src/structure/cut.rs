@@ -64,3 +64,45 @@ impl<'a> Costs<'a> {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cycles::cycles;
+    use crate::dependencies::Dependency;
+
+    /// An edge for which `items` items have to move.
+    fn edge(items: usize) -> Vec<Dependency> {
+        let uses = |it: usize| Dependency { from: 0, to: 1, item: it.to_string(), line: 1, text: String::new() };
+        (0..items).map(uses).collect()
+    }
+
+    fn graph(edges: &[(&str, &str, usize)]) -> Graph {
+        let mut graph = Graph::new();
+        for (from, to, items) in edges {
+            graph.entry((*to).to_owned()).or_default();
+            graph.entry((*from).to_owned()).or_default().insert((*to).to_owned(), edge(*items));
+        }
+        graph
+    }
+
+    #[test]
+    fn the_edge_with_the_fewest_items_is_cut() {
+        let found = graph(&[("a", "b", 5), ("b", "c", 4), ("c", "a", 1), ("c", "b", 2), ("d", "a", 9)]);
+        assert_eq!(cut(&found, &["a", "b", "c"]), [("c", "a"), ("c", "b")]);
+    }
+
+    #[test]
+    fn no_cycle_is_left_without_the_edges_to_cut() {
+        let names = ["a", "b", "c", "d", "e", "f"];
+        let pairs =
+            (0..36).map(|it| (names[it / 6], names[it % 6], (it * 7) % 5)).filter(|it| it.0 != it.1 && it.2 > 0);
+        let mut found = graph(&pairs.collect::<Vec<_>>());
+        let cuts: Vec<(String, String)> =
+            cut(&found, &names).into_iter().map(|(from, to)| (from.to_owned(), to.to_owned())).collect();
+        for (from, to) in cuts {
+            found.get_mut(&from).expect("an edge of the graph").remove(&to);
+        }
+        assert_eq!(cycles(&found), Vec::<Vec<&str>>::new());
+    }
+}

@@ -20,7 +20,7 @@ pub struct Dependency {
 /// Every place in a crate where a module names an item of another one, in the order of the sources.
 pub fn dependencies(loaded: &Crate) -> Vec<Dependency> {
     let resolver = Resolver::new(loaded);
-    let apart = Apart::of(loaded, &resolver);
+    let detached = DetachedMethods::of(loaded, &resolver);
     let mut found = vec![];
     for (from, module) in loaded.modules.iter().enumerate() {
         let mut add = |to: usize, item: String, line: usize, text: String| {
@@ -34,15 +34,21 @@ pub fn dependencies(loaded: &Crate) -> Vec<Dependency> {
             }
         }
         for (path, line) in &module.facts.mentions {
-            let Some(Target::Item { module, name }) = resolver.resolve(from, path) else { continue };
             let text = path.join("::");
-            if let Some((to, method)) = apart.named(module, &name, path) {
-                add(to, method, *line, text.clone());
+            match resolver.resolve(from, path) {
+                Some(Target::Item { module, name }) => {
+                    if let Some((to, method)) = detached.named(module, &name, path) {
+                        add(to, method, *line, text.clone());
+                    }
+                    add(module, name, *line, text);
+                }
+                // A derive is given a module, and names what it needs of it.
+                Some(Target::Module(module)) if path.len() > 1 => add(module, text.clone(), *line, text),
+                _ => {}
             }
-            add(module, name, *line, text);
         }
         for (method, line) in &module.facts.calls {
-            if let Some((to, item)) = apart.by_call.get(method.as_str()) {
+            if let Some((to, item)) = detached.by_call.get(method.as_str()) {
                 add(*to, item.clone(), *line, format!(".{method}()"));
             }
         }
@@ -52,20 +58,20 @@ pub fn dependencies(loaded: &Crate) -> Vec<Dependency> {
 }
 
 /// Methods that lie in another module than their type: a caller depends on that module without naming it.
-struct Apart<'a> {
+struct DetachedMethods<'a> {
     by_path: BTreeMap<(usize, String, &'a str), usize>,
     /// Those in another top-level module, with a name that no other function of the crate has: the type of a value is
     /// not known here, and common names would be taken for those of the standard library.
     by_call: BTreeMap<&'a str, (usize, String)>,
 }
 
-impl<'a> Apart<'a> {
+impl<'a> DetachedMethods<'a> {
     fn of(loaded: &'a Crate, resolver: &Resolver<'_>) -> Self {
         let mut count: BTreeMap<&str, usize> = BTreeMap::new();
         for it in loaded.modules.iter().flat_map(|it| &it.facts.functions) {
             *count.entry(&it.name).or_default() += 1;
         }
-        let mut apart = Self { by_path: BTreeMap::new(), by_call: BTreeMap::new() };
+        let mut detached = Self { by_path: BTreeMap::new(), by_call: BTreeMap::new() };
         let methods =
             loaded.modules.iter().enumerate().flat_map(|(at, it)| it.facts.methods.iter().map(move |it| (at, it)));
         for (at, method) in methods {
@@ -74,11 +80,11 @@ impl<'a> Apart<'a> {
                 continue;
             }
             if loaded.top(module) != loaded.top(at) && count.get(method.name.as_str()) == Some(&1) {
-                apart.by_call.insert(&method.name, (at, format!("{name}::{}", method.name)));
+                detached.by_call.insert(&method.name, (at, format!("{name}::{}", method.name)));
             }
-            apart.by_path.insert((module, name, &method.name), at);
+            detached.by_path.insert((module, name, &method.name), at);
         }
-        apart
+        detached
     }
 
     /// Where `Type::method` is, if not beside its type.

@@ -75,18 +75,18 @@ impl Extractor {
     }
 
     fn define(&mut self, item: &Item) {
-        let (name, kind) = match item {
-            Item::Enum(it) => (&it.ident, Kind::Type),
-            Item::Struct(it) => (&it.ident, Kind::Type),
-            Item::Type(it) => (&it.ident, Kind::Type),
-            Item::Union(it) => (&it.ident, Kind::Type),
-            Item::Trait(it) => (&it.ident, Kind::Trait),
-            Item::TraitAlias(it) => (&it.ident, Kind::Trait),
-            Item::Fn(it) => (&it.sig.ident, Kind::Function),
-            Item::Const(it) => (&it.ident, Kind::Value),
-            Item::Static(it) => (&it.ident, Kind::Value),
+        let (name, kind, visibility) = match item {
+            Item::Enum(it) => (&it.ident, Kind::Type, &it.vis),
+            Item::Struct(it) => (&it.ident, Kind::Type, &it.vis),
+            Item::Type(it) => (&it.ident, Kind::Type, &it.vis),
+            Item::Union(it) => (&it.ident, Kind::Type, &it.vis),
+            Item::Trait(it) => (&it.ident, Kind::Trait, &it.vis),
+            Item::TraitAlias(it) => (&it.ident, Kind::Trait, &it.vis),
+            Item::Fn(it) => (&it.sig.ident, Kind::Function, &it.vis),
+            Item::Const(it) => (&it.ident, Kind::Value, &it.vis),
+            Item::Static(it) => (&it.ident, Kind::Value, &it.vis),
             Item::Macro(it) => match &it.ident {
-                Some(name) => (name, Kind::Macro),
+                Some(name) => (name, Kind::Macro, &Visibility::Inherited),
                 None => return,
             },
             _ => return,
@@ -94,7 +94,10 @@ impl Extractor {
         let line = name.span().start().line;
         match self.blocks.last_mut() {
             Some(block) => drop(block.insert(name.to_string(), None)),
-            None => self.module.definitions.push(Definition { name: name.to_string(), kind, line }),
+            None => {
+                let is_public = matches!(visibility, Visibility::Public(_));
+                self.module.definitions.push(Definition { name: name.to_string(), kind, line, is_public });
+            }
         }
     }
 

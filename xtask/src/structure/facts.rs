@@ -89,6 +89,8 @@ pub struct Definition {
     pub name: String,
     pub kind: Kind,
     pub line: usize,
+    /// Whether it is `pub`, so that other crates may see it.
+    pub is_public: bool,
 }
 
 #[derive(Debug)]

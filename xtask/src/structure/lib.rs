@@ -15,6 +15,7 @@ pub mod dependencies;
 pub mod facts;
 pub mod load;
 pub mod report;
+pub mod rules;
 
 mod conditions;
 mod extract;

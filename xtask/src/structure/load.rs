@@ -165,31 +165,34 @@ impl Loader<'_> {
             Body::File { path } => path,
         };
         let beside = self.loaded.files[file].path.rsplit_once('/').map_or("", |it| it.0).to_owned();
-        let usual = [format!("{folder}/{}.rs", child.name), format!("{folder}/{}/mod.rs", child.name)];
-        let candidates = given.map_or_else(|| usual.to_vec(), |it| vec![format!("{beside}/{it}")]);
-        let found = candidates.iter().find_map(|it| (self.read)(it).map(|text| (it.as_str(), text)));
+        let candidates =
+            given.map_or_else(|| usual_files(folder, &child.name).to_vec(), |it| vec![format!("{beside}/{it}")]);
+        let found = candidates.iter().find_map(|it| Some((it, (self.read)(it)?)));
         let (file, text) =
             found.with_context(|| format!("no file for `mod {}`: {}", child.name, candidates.join(", ")))?;
-        if child.is_test { self.test_file(file, &text, place) } else { self.file(file, &text, place) }
-    }
-
-    /// A file for tests alone: its lines count, and those of the files that it declares.
-    fn test_file(&mut self, file: &str, text: &str, place: Place) -> Result<()> {
-        let facts = extract(text).with_context(|| format!("{file} cannot be parsed"))?;
-        let folder = folder_of_children(file, false);
-        let number = self.loaded.files.len();
-        self.loaded.files.push(File { path: file.to_owned(), module: place.path, lines: test_lines(text) });
-        let parent = place.parent.unwrap_or_default();
-        for child in facts.module.children {
-            let Body::File { path: None } = child.body else { continue };
-            let candidates = [format!("{folder}/{}.rs", child.name), format!("{folder}/{}/mod.rs", child.name)];
-            if let Some((file, text)) = candidates.iter().find_map(|it| (self.read)(it).map(|text| (it, text))) {
-                let path = [self.loaded.files[number].module.clone(), vec![child.name]].concat();
-                self.test_file(file, &text, Place { path, parent: Some(parent), is_root: false })?;
-            }
+        if !child.is_test {
+            return self.file(file, &text, place);
         }
+        self.test_file(file, &text, &place.path);
         Ok(())
     }
+
+    /// A file for tests alone: nothing but its lines counts, and those of the files that it declares.
+    fn test_file(&mut self, file: &str, text: &str, path: &[String]) {
+        let folder = folder_of_children(file, false);
+        self.loaded.files.push(File { path: file.to_owned(), module: path.to_vec(), lines: test_lines(text) });
+        for name in text.lines().filter_map(|it| it.trim().strip_prefix("mod ")?.strip_suffix(';')) {
+            let candidates = usual_files(&folder, name);
+            if let Some((file, text)) = candidates.iter().find_map(|it| Some((it, (self.read)(it)?))) {
+                self.test_file(file, &text, &[path, &[name.to_owned()]].concat());
+            }
+        }
+    }
+}
+
+/// Where the file of a module may lie.
+fn usual_files(folder: &str, name: &str) -> [String; 2] {
+    [format!("{folder}/{name}.rs"), format!("{folder}/{name}/mod.rs")]
 }
 
 /// Where the files of a file's modules lie.

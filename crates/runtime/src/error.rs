@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use coracle_guest::wire;
+use coracle_protocol as wire;
 
 use crate::{ContainerName, ContainerPath, EngineKind, ExecOutput, ImageRef, JobId, NetworkName, Status, archive};
 

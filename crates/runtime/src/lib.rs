@@ -1,8 +1,8 @@
 //! The seam between Coracle and a container engine.
 //!
 //! [`ContainerRuntime`] is the one trait: about a dozen verbs in our words. [`CliRuntime`] speaks them to Docker and
-//! Podman: it acts through their own programs, and reads over their API where its socket answers. [`FakeRuntime`] keeps
-//! real state in memory. What may be made at all is decided by [`admit`], and only its result can be created.
+//! Podman: it acts through their own programs, and reads over their API where its socket answers. `FakeRuntime` (feature `fake`)
+//! keeps real state in memory. What may be made at all is decided by [`admit`], and only its result can be created.
 //!
 //! **Invariant:** a command that exits non-zero is a *result*, not an [`Error`].
 //! **Invariant:** a container is created from a [`Placed`] only, and only [`admit`] leads to one.
@@ -24,6 +24,7 @@ pub mod cli;
 mod ended;
 mod error;
 mod exec;
+#[cfg(any(test, feature = "fake"))]
 pub mod fake;
 pub mod git;
 mod git_url;
@@ -51,10 +52,11 @@ pub use baseline::{Baseline, BaselineFile, BaselineMount, LeftOut};
 pub use branch::{BranchName, InvalidBranch};
 pub use capture::Capture;
 pub use cli::CliRuntime;
-pub use coracle_guest::Pattern as PathPattern;
+pub use coracle_protocol::patterns::Pattern as PathPattern;
 pub use ended::ended;
 pub use error::{Capability, Error, Excerpt, Result};
 pub use exec::{AtLimit, Chunk, Command, Exec, ExecLimits, ExecOutput, Exit, Input, LimitKind, Stream};
+#[cfg(any(test, feature = "fake"))]
 pub use fake::FakeRuntime;
 pub use git_url::{GitRules, GitUrl, InvalidGitUrl};
 pub use heard::{EngineCall, Hear, Heard};

@@ -9,8 +9,9 @@ use super::project::metadata;
 /// Crate, and the crates of the project that it may know.
 const LAYERS: &[(&str, &[&str])] = &[
     ("skips", &[]),
-    ("guest", &[]),
-    ("runtime", &["guest"]),
+    ("protocol", &[]),
+    ("guest", &["protocol"]),
+    ("runtime", &["protocol", "guest"]),
     ("lifecycle", &["runtime"]),
     ("provision", &["runtime"]),
     ("images", &["runtime"]),
@@ -18,7 +19,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("jobs", &["runtime"]),
     ("workspace", &["runtime"]),
     ("sandbox", &["runtime"]),
-    ("worker", &["guest", "runtime", "workspace", "sandbox"]),
+    ("worker", &["protocol", "guest", "runtime", "workspace", "sandbox"]),
     ("tool", &["runtime", "lifecycle", "provision", "images", "compose", "jobs", "workspace", "sandbox"]),
 ];
 

@@ -8,8 +8,8 @@ use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use coracle_guest::codec::Frame;
-use coracle_guest::wire::{Answer, Ask, MAX_UNKNOWN, Say, Stream, WINDOW};
+use coracle_protocol::codec::Frame;
+use coracle_protocol::{Answer, Ask, MAX_UNKNOWN, Say, Stream, WINDOW};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::inbox::{Inbox, Tell, inbox};

@@ -3,10 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use coracle_guest::wire::{self, Fault, FaultCode, Life, MAX_COMMAND, MAX_SECRET, Show, Who};
+use coracle_protocol::{self as wire, CHUNK, Fault, FaultCode, Life, MAX_COMMAND, MAX_SECRET, Show, Who};
 use zeroize::Zeroizing;
 
-use super::connection::PIECE;
 use crate::{AtLimit, Command, Error, Exec, Ids, JobId, Result};
 
 /// A command, ready to be sent.
@@ -78,7 +77,7 @@ impl Order {
 
     /// What goes with the first frame, and what with each that follows.
     pub(super) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        self.bytes.chunks(PIECE)
+        self.bytes.chunks(CHUNK)
     }
 }
 

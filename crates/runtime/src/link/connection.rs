@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use coracle_guest::codec::{self, Frame};
-use coracle_guest::wire::{Ask, Hello, Keep, MAX_CHANNELS, Say, VERSION};
+use coracle_protocol::{Ask, CHUNK, Hello, Keep, MAX_CHANNELS, Say, VERSION};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
@@ -14,6 +13,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::channels::{Channels, Heard, Opened, Talk};
+use super::codec::{self, Frame};
 use super::dial::{Dialled, There, Transport};
 use super::inbox::Inbox;
 use super::writer::{Outgoing, write};
@@ -22,11 +22,8 @@ use crate::{Error, ProcessId, Result, random_hex};
 /// A guest that runs answers within a moment.
 const HELLO: Duration = Duration::from_secs(5);
 
-/// Frames with words or data that wait to be written. None is longer than [`PIECE`], so the queue is bounded.
+/// Frames with words or data that wait to be written. None is longer than [`CHUNK`], so the queue is bounded.
 const QUEUE: usize = 32;
-
-/// Bytes of words or data that travel in one frame.
-pub(super) const PIECE: usize = 64 << 10;
 
 /// Lists are read whole, a mebibyte each, and these many at once.
 const LISTS: usize = 8;
@@ -105,7 +102,7 @@ impl Connection {
     /// # Errors
     /// [`Error::GuestVersion`]; [`Error::GuestFailed`] when no proper hello comes back in time.
     pub(super) async fn greet(mut dialled: Dialled, keep: Keep) -> Result<Self> {
-        let mut reader = BufReader::with_capacity(PIECE, dialled.reader);
+        let mut reader = BufReader::with_capacity(CHUNK, dialled.reader);
         let greeted = timeout(HELLO, hello(&mut reader, &mut dialled.writer, keep)).await;
         let too_late = |_| Err(NoHello::Reason(format!("no hello within {} s", HELLO.as_secs())));
         let run = match greeted.unwrap_or_else(too_late) {
@@ -270,7 +267,7 @@ impl Sender {
     pub(super) async fn reserve(&self) -> usize {
         let Ok(first) = self.room.acquire().await else { return 0 };
         first.forget();
-        let more = self.room.available_permits().min(PIECE - 1);
+        let more = self.room.available_permits().min(CHUNK - 1);
         match u32::try_from(more).map(|more| self.room.try_acquire_many(more)) {
             Ok(Ok(rest)) => {
                 rest.forget();
@@ -287,7 +284,7 @@ impl Sender {
 
     /// Everything that was sent has been taken by the guest.
     pub(super) fn all_taken(&self) -> bool {
-        self.room.available_permits() as u64 == coracle_guest::wire::WINDOW
+        self.room.available_permits() as u64 == coracle_protocol::WINDOW
     }
 }
 

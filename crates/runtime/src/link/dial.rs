@@ -168,10 +168,10 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::path::Path;
 
-    use coracle_guest::codec::{Frame, read};
-    use coracle_guest::wire::{Ask, Hello, Say, VERSION};
+    use coracle_protocol::{Ask, Hello, Say, VERSION};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+    use super::super::codec::{Frame, read};
     use super::*;
     use crate::{Link, LinkSettings};
 

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_guest::wire::{self, Ask, End, FaultCode, Life, Say, State};
+use coracle_protocol::{self as wire, Ask, End, FaultCode, Life, Say, State};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 

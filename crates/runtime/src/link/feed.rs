@@ -2,10 +2,10 @@
 
 use std::io;
 
-use coracle_guest::wire::Ask;
+use coracle_protocol::{Ask, CHUNK};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::connection::{PIECE, Sender};
+use super::connection::Sender;
 use crate::Input;
 
 /// Input of a command or content of a file, and how far it got.
@@ -113,7 +113,7 @@ impl Source {
                 Ok((piece, end == bytes.len()))
             }
             Self::Stream(stream) => {
-                let mut piece = vec![0; room.min(PIECE)];
+                let mut piece = vec![0; room.min(CHUNK)];
                 let count = stream.read(&mut piece).await?;
                 piece.truncate(count);
                 Ok((piece, count == 0))

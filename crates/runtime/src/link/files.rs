@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use coracle_guest::wire::{Answer, Ask, At, Entry, MAX_PAYLOAD, Say};
+use coracle_protocol::{Answer, Ask, At, Entry, MAX_PAYLOAD, Say};
 use tokio::time::timeout;
 
 use super::channels::Talk;

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use coracle_guest::wire::Say;
+use coracle_protocol::Say;
 use tokio::sync::Notify;
 
 use super::channels::Heard;
@@ -110,7 +110,7 @@ fn join(waiting: &mut VecDeque<Heard>, say: Say, payload: Vec<u8>) -> Option<Hea
 
 #[cfg(test)]
 mod tests {
-    use coracle_guest::wire::Stream;
+    use coracle_protocol::Stream;
 
     use super::*;
 

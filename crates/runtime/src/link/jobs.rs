@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_guest::wire::{self, Answer, Ask, FaultCode, MAX_PAYLOAD};
+use coracle_protocol::{self as wire, Answer, Ask, FaultCode, MAX_PAYLOAD};
 use tokio::time::Instant;
 
 use super::command::ms;

@@ -9,6 +9,7 @@
 //! **Invariant:** a command whose end was not heard is [`Error::GuestLost`], never a result.
 
 mod channels;
+mod codec;
 mod command;
 mod connection;
 mod dial;
@@ -34,8 +35,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-pub use coracle_guest::wire;
-use coracle_guest::wire::{Answer, Ask, Fault, FaultCode, Keep, MAX_HEADER, Say};
+pub use coracle_protocol as wire;
+use coracle_protocol::{Answer, Ask, Fault, FaultCode, Keep, MAX_HEADER, Say};
 use tokio::time::timeout;
 
 use self::channels::Talk;

@@ -1,6 +1,6 @@
 //! What a command printed, on its way from a channel to two captures and to whoever watches.
 
-use coracle_guest::wire;
+use coracle_protocol as wire;
 use tokio::sync::mpsc;
 
 use crate::{Capture, Chunk, Stream};

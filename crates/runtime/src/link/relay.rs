@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use coracle_guest::wire::relay::{MAX_TOKEN, Probe, Probed, Relay};
-use coracle_guest::wire::{Answer, Ask, Fault, FaultCode};
+use coracle_protocol::relay::{MAX_TOKEN, Probe, Probed, Relay};
+use coracle_protocol::{Answer, Ask, Fault, FaultCode};
 use zeroize::Zeroizing;
 
 use super::jobs::holding;

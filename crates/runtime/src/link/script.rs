@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use async_trait::async_trait;
-use coracle_guest::codec::{self, Frame};
-use coracle_guest::wire::{Ask, Begun, End, Exec, Fault, FaultCode, Hello, Say, State, Stream, VERSION};
+use coracle_protocol::{Ask, Begun, End, Exec, Fault, FaultCode, Hello, Say, State, Stream, VERSION};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, ReadHalf, WriteHalf};
 
+use super::codec::{self, Frame};
 use super::{Dial, Dialled, Link, LinkSettings, Transport};
 use crate::Result;
 

@@ -1,6 +1,6 @@
 //! What all commands of a container share: variables, and files that are kept nowhere.
 
-use coracle_guest::wire::{self, Answer, Ask, Fault, FaultCode, MAX_SESSION, Say};
+use coracle_protocol::{self as wire, Answer, Ask, Fault, FaultCode, MAX_SESSION, Say};
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
@@ -129,7 +129,7 @@ fn payload(env: &[(String, Secret)]) -> Result<Zeroizing<Vec<u8>>> {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use coracle_guest::codec::Frame;
+    use coracle_protocol::codec::Frame;
 
     use super::super::script::link;
     use super::*;

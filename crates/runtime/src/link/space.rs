@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use coracle_guest::wire::space::{Act, Done, MAX_TOLD, Space};
-use coracle_guest::wire::{self, Answer, Ask, Who};
+use coracle_protocol::space::{Act, Done, MAX_TOLD, Space};
+use coracle_protocol::{self as wire, Answer, Ask, Who};
 use tokio::time::timeout;
 
 use super::channels::Talk;

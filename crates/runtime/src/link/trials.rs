@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use coracle_guest::codec::Frame;
-use coracle_guest::wire::{
+use coracle_protocol::codec::Frame;
+use coracle_protocol::{
     Answer, Ask, At, End, Entry, Fault, FaultCode, Hello, Kind, MAX_CHANNELS, Say, State, Stream, WINDOW, Wait, Waited,
     Who,
 };

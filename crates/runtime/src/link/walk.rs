@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_guest::wire::{self, Answer, Ask, Holding, MAX_SESSION, MAX_WALKED};
+use coracle_protocol::{self as wire, Answer, Ask, Holding, MAX_SESSION, MAX_WALKED};
 use jiff::Timestamp;
 use tokio::time::timeout;
 use zeroize::Zeroizing;

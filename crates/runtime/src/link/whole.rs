@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use coracle_guest::wire::{Answer, Ask, Say};
+use coracle_protocol::{Answer, Ask, CHUNK, Say};
 
 use super::channels::Talk;
-use super::connection::{Broken, Channel, Connection, PIECE};
+use super::connection::{Broken, Channel, Connection};
 use super::{not_understood, refused};
 use crate::Result;
 
 impl Connection {
     /// Opens a channel and brings a payload of any length.
     pub(super) async fn bring(self: &Arc<Self>, ask: Ask, payload: &[u8], talk: Talk) -> Result<Channel, Broken> {
-        let mut pieces = payload.chunks(PIECE).map(<[u8]>::to_vec);
+        let mut pieces = payload.chunks(CHUNK).map(<[u8]>::to_vec);
         let channel = self.open(ask, pieces.next().unwrap_or_default(), talk).await?;
         let to = channel.sender();
         for piece in pieces {

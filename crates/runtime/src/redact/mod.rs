@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
-use coracle_guest::forms::{self, MIN_BYTES};
+use coracle_protocol::secret_encodings::{self, MIN_BYTES};
 
 pub use self::edges::Sieve;
 use crate::Secret;
@@ -36,7 +36,7 @@ impl Redactor {
             let name: Arc<str> = name.into();
             let value = secret.reveal().trim_ascii();
             if value.len() >= MIN_BYTES {
-                let forms = forms::of(value);
+                let forms = secret_encodings::of(value);
                 names.extend(std::iter::repeat_n(name, forms.len()));
                 patterns.extend(forms);
             }

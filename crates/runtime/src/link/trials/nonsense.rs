@@ -1,6 +1,6 @@
 //! What a guest must not say: it ends the connection, or the call that it was said to, and never hangs one.
 
-use coracle_guest::wire::{MAX_UNKNOWN, VERSION};
+use coracle_protocol::{MAX_UNKNOWN, VERSION};
 use proptest::prelude::*;
 
 use super::*;

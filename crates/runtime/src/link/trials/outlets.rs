@@ -1,6 +1,6 @@
 //! Connections that programs inside make to the host, each on a channel of its own.
 
-use coracle_guest::wire::relay::API_PORT;
+use coracle_protocol::relay::API_PORT;
 
 use super::*;
 

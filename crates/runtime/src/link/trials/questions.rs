@@ -45,7 +45,7 @@ async fn a_question_is_asked_again_once_and_a_wait_for_what_is_left_of_it() {
             let Some(Frame { channel, head, .. }) = guest.asked().await else { return };
             tokio::time::sleep(Duration::from_secs(4)).await;
             if let (Ask::Wait(wait), 1) = (head, nth) {
-                let job = coracle_guest::wire::Job {
+                let job = coracle_protocol::Job {
                     job: wait.job,
                     pid: 1,
                     command: String::new(),
@@ -55,7 +55,7 @@ async fn a_question_is_asked_again_once_and_a_wait_for_what_is_left_of_it() {
                     ended_ms: None,
                     end: ended(0, 0, 0),
                 };
-                let reason = coracle_guest::wire::Reason::Limit;
+                let reason = coracle_protocol::Reason::Limit;
                 let waited = Waited { reason, found: None, job, ms: wait.limit_ms, tail: None };
                 guest.say(channel, Say::Answer(Answer::Waited(waited)), b"").await;
                 guest.asked().await;

@@ -285,6 +285,20 @@ pub struct Trouble {
     pub lines: Vec<u64>,
 }
 
+impl Trouble {
+    /// One that says no more than its code.
+    #[must_use]
+    pub fn of(code: TroubleCode) -> Self {
+        Self { code, detail: String::new(), occurrences: 0, lines: Vec::new() }
+    }
+
+    /// One with what the kernel or a parser said.
+    #[must_use]
+    pub fn saying(code: TroubleCode, detail: impl Into<String>) -> Self {
+        Self { detail: detail.into(), ..Self::of(code) }
+    }
+}
+
 /// Troubles that a caller can tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

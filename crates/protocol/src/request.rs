@@ -1,70 +1,13 @@
-//! What host and guest say to each other.
-//!
-//! A [`Frame`](crate::codec::Frame) belongs to a *channel*, a number that the host chose. Channel 0 is the connection's
-//! own: [`Ask::Hello`] and its answer come first. Every other channel is opened by one [`Ask`] and ended by the guest
-//! with exactly one of [`Say::End`], [`Say::Answer`] and [`Say::Failed`]; until then the number is taken. Bytes of any
-//! kind (arguments, environment, data) are payload, never header.
-//!
-//! Flow control: a sender of data may have [`WINDOW`] bytes of payload under way on a channel, and gets room back by
-//! [`Ask::Credit`] or [`Say::Credit`]. A request that announces bytes may send these and no more. The guest reserves both
-//! when the channel is opened, and refuses with [`FaultCode::Busy`] when they would be too many.
-
-mod command;
-mod fault;
-mod file;
-mod job;
-pub mod relay;
-pub mod space;
-mod user;
-mod walk;
+//! What the host says.
 
 use serde::{Deserialize, Serialize};
 
-pub use self::command::{Begun, End, Exec, Life, Limits, Show, Size, State, Stream};
-pub use self::fault::{Fault, FaultCode};
-pub use self::file::{At, Entry, Kind};
-pub use self::job::{Found, From, Job, LastLines, Match, Page, Part, Read, Reason, Search, Wait, Waited};
-pub use self::user::{Secret, Settle, Settled, Who, Worker};
-pub use self::walk::{Holding, Walk, Walked};
-
-/// Version of what is said. Both sides compare it in their hello, and neither speaks to another version.
-pub const VERSION: u32 = 1;
-
-/// What a program that the host runs inside says when nobody listens there any more.
-pub const SOCKET_GONE: &str = "the socket of the guest was removed";
-
-/// What PID 1 ends with when nobody was there for as long as it waits.
-pub const LEFT_ALONE: u8 = 75;
-
-/// Bytes of a header, at most.
-pub const MAX_HEADER: usize = 64 << 10;
-
-/// Bytes of a payload, at most.
-pub const MAX_PAYLOAD: usize = 1 << 20;
-
-/// Channels that are open at once on a connection; more asks wait with the host.
-pub const MAX_CHANNELS: usize = 256;
-
-/// Bytes of data under way on a channel, at most.
-pub const WINDOW: u64 = 256 << 10;
-
-/// Words and environment of one command together, at most.
-pub const MAX_COMMAND: usize = 8 << 20;
-
-/// Bytes of a session's variables together, each with a NUL, and of a secret file, at most.
-pub const MAX_SESSION: usize = 1 << 20;
-
-/// Bytes of one variable with its name and a NUL, at most: the kernel's own limit.
-pub const MAX_VARIABLE: usize = 128 << 10;
-
-/// Bytes of what a walk tells, at most.
-pub const MAX_WALKED: usize = 8 << 20;
-
-/// Bytes that a program is given on a descriptor, at most: they wait in a socket until they are read.
-pub const MAX_SECRET: usize = 16 << 10;
-
-/// Frames of an unknown type that open no channel and that a connection survives.
-pub const MAX_UNKNOWN: usize = 16;
+#[cfg(doc)]
+use super::relay;
+use super::relay::{Probe, Relay};
+#[cfg(doc)]
+use super::{Answer, Entry, FaultCode, MAX_SESSION, Match, Say, Walked};
+use super::{At, Exec, Hello, Read, Search, Secret, Settle, Show, Size, Wait, Walk, Worker, space};
 
 /// What the host says.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -214,9 +157,9 @@ pub enum Ask {
     Space(space::Space),
     /// Listens on two ports of the container's loopback and relays what comes there to the host's proxy, from now on with this
     /// token: [`Answer::Done`]. Payload: the token, then a text.
-    Relay(relay::Relay),
+    Relay(Relay),
     /// [`Answer::Probed`]
-    Probe(relay::Probe),
+    Probe(Probe),
     /// Waits for the next connection to a port that is relayed by channels: [`Answer::Done`] when there is one. Then its
     /// bytes are [`Say::Data`], the token before them, and what it is sent is [`Ask::Data`]; each side says when nothing
     /// more comes, and a second [`Answer::Done`] is the last word.
@@ -226,112 +169,4 @@ pub enum Ask {
     /// that is open, it is counted and skipped.
     #[default]
     Unknown,
-}
-
-/// What the guest says.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Say {
-    /// The answer to [`Ask::Hello`].
-    Hello(Hello),
-    /// Room for that many more bytes of data on this channel.
-    Credit(u64),
-    /// The command runs.
-    Begun(Begun),
-    /// Payload: output of the command. Between two pieces there may be a gap, where [`Show::Ends`] leaves out.
-    Out {
-        /// Where it was printed.
-        stream: Stream,
-        /// Bytes of that stream before it.
-        offset: u64,
-    },
-    /// Payload: content of a file.
-    Data {
-        /// Nothing comes after it.
-        last: bool,
-    },
-    /// The command ended, or is left to run. The last word of its channel.
-    End(End),
-    /// The answer. The last word of its channel, but for `Get`, `Walk`, `Space` and `Outlet`, where data follows.
-    Answer(Answer),
-    /// Why not. The last word of its channel; on channel 0 that of the connection: what the host did against the protocol.
-    Failed(Fault),
-    /// A type that this version does not know. It is counted and skipped.
-    #[default]
-    Unknown,
-}
-
-/// The first words of both sides.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hello {
-    /// [`VERSION`]
-    pub version: u32,
-    /// 32 hex digits that the host chose; the guest gives them back.
-    pub nonce: String,
-    /// Random, of this run of the guest: a container that was started anew has another one. Empty from the host.
-    #[serde(default)]
-    pub run: String,
-    /// How output is kept. Only the host says it.
-    #[serde(default)]
-    pub keep: Option<Keep>,
-}
-
-/// How much of what commands print is kept, and for how long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Keep {
-    /// Bytes of each job.
-    pub bytes: u64,
-    /// Bytes of all jobs together; the oldest finished one goes first.
-    pub total: u64,
-    /// Seconds after the end of a job.
-    pub for_s: u64,
-}
-
-impl Default for Keep {
-    fn default() -> Self {
-        Self { bytes: 64 << 20, total: 512 << 20, for_s: 3600 }
-    }
-}
-
-/// An answer to what was asked.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Answer {
-    /// All jobs, oldest first.
-    Jobs(Vec<Job>),
-    /// One job.
-    Job(Job),
-    /// A job that had to be ended, or had ended before.
-    Cancelled {
-        /// It ran, and this call ended it.
-        now: bool,
-        /// As it is.
-        job: Job,
-    },
-    /// A piece of kept output; the bytes are the payload.
-    Page(Page),
-    /// Matches.
-    Found(Found),
-    /// What a wait came to.
-    Waited(Waited),
-    /// The user.
-    Settled(Settled),
-    /// A file.
-    File(Entry),
-    /// The entries of a directory are the payload.
-    Entries {
-        /// There are more.
-        more: bool,
-    },
-    /// What a walk met follows as data.
-    Walked {
-        /// A limit was reached, or something could not be looked at: there may be more.
-        more: bool,
-    },
-    /// What came of an act in a workspace follows as data.
-    Space,
-    /// What could be reached.
-    Probed(relay::Probed),
-    /// It is done.
-    Done,
 }

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use globset::{GlobBuilder, GlobMatcher};
 
-use crate::wire::space::{Trouble, TroubleCode};
+use crate::space::{Trouble, TroubleCode};
 
 /// Bytes of a pattern, at most.
-pub(super) const MAX_PATTERN: usize = 8 << 10;
+pub const MAX_PATTERN: usize = 8 << 10;
 
 /// A pattern of paths: `*` and `?` stay within a part, `**` is any number of them.
 #[derive(Clone, Debug)]
@@ -19,10 +19,8 @@ pub struct Pattern {
     prefix: Vec<Vec<u8>>,
     /// Parts of what it matches, if that has an end.
     depth: usize,
-    /// It names a directory `.git`.
-    pub(super) git: bool,
-    /// It has a `/`.
-    pub(super) slash: bool,
+    git: bool,
+    slash: bool,
 }
 
 impl Pattern {
@@ -56,6 +54,18 @@ impl Pattern {
     #[must_use]
     pub fn matches(&self, path: &[u8]) -> bool {
         self.matcher.is_match(Path::new(OsStr::from_bytes(path)))
+    }
+
+    /// Whether it names a directory `.git`.
+    #[must_use]
+    pub fn names_git(&self) -> bool {
+        self.git
+    }
+
+    /// Whether it has a `/`, so that it is one of paths and not of names.
+    #[must_use]
+    pub fn has_slash(&self) -> bool {
+        self.slash
     }
 
     /// Whether anything below that directory can match.

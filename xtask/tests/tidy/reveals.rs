@@ -22,9 +22,9 @@ const REVEALING: &[(&str, usize)] = &[
     // What files are searched for.
     ("crates/runtime/src/link/walk.rs", 1),
     // What is looked for in texts, to take it out.
-    ("crates/runtime/src/redact/mod.rs", 1),
+    ("crates/types/src/redact/mod.rs", 1),
     // The environment of the person's own GitHub program.
-    ("crates/runtime/src/host/gh.rs", 1),
+    ("crates/host/src/gh.rs", 1),
     // What no variable can hold, what a profile says, and what may stand in a record.
     ("crates/provision/src/env/select.rs", 1),
     ("crates/provision/src/env/session.rs", 3),

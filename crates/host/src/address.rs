@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use crate::GitUrl;
+use crate::git_url::GitUrl;
 
 /// A name server is given this long.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -97,7 +97,7 @@ fn is_public_v6(it: Ipv6Addr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::GitRules;
+    use crate::git_url::GitRules;
 
     #[test]
     fn the_edges_of_each_range_are_kept() {

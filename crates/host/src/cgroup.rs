@@ -16,15 +16,18 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 /// What the processes of a container use together.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Used {
-    pub(crate) memory_bytes: u64,
-    pub(crate) pids: u64,
-    pub(crate) cpu_percent: f64,
+pub struct Used {
+    /// Without what the kernel can take back at once.
+    pub memory_bytes: u64,
+    /// Processes and threads.
+    pub pids: u64,
+    /// 100 is one core.
+    pub cpu_percent: f64,
 }
 
 /// Processor times that were read earlier, so that the next reading need not wait for a second one.
 #[derive(Debug, Default)]
-pub(crate) struct CpuSamples(Mutex<BTreeMap<u32, Samples>>);
+pub struct CpuSamples(Mutex<BTreeMap<u32, Samples>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Samples {
@@ -67,7 +70,7 @@ impl CpuSamples {
 /// What the control groups of a process on this host say; of the processor since the last reading, or over a tenth of a
 /// second where there is none of the last minute. `None` where that process is not in a group of this container's own:
 /// its engine may be on another machine, or give it none.
-pub(crate) async fn used(pid: u32, container: &str, samples: &CpuSamples) -> Option<Used> {
+pub async fn used(pid: u32, container: &str, samples: &CpuSamples) -> Option<Used> {
     let told = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
     let groups = Groups::of(&told, container, Path::new(MOUNT))?;
     let read = || Some(Sample { at: Instant::now(), cpu_ns: groups.cpu_ns()? });

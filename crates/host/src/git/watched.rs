@@ -8,9 +8,9 @@ use tokio::process::Child;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::host::drain::{Drain, End};
-use crate::host::process::{Finished, Invocation, Stdin, spawn};
-use crate::{ExecLimits, Result};
+use crate::drain::{Drain, End};
+use crate::process::{Finished, Invocation, Stdin, spawn};
+use coracle_types::{ExecLimits, Result};
 
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::process::exit_of;
-use crate::{Capture, Chunk, ExecLimits, LimitKind, Stream};
+use coracle_types::{Capture, Chunk, ExecLimits, LimitKind, Stream};
 
 /// Why reading stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,7 +174,7 @@ impl Drain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::process::{Invocation, Stdin, spawn};
+    use crate::process::{Invocation, Stdin, spawn};
 
     async fn ends(script: &str, limits: ExecLimits) -> (End, String, String) {
         let mut child = spawn(&Invocation::new("/bin/sh", ["-c", script]), Stdin::Empty).unwrap();

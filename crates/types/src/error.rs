@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use coracle_protocol as wire;
 
-use crate::{ContainerName, ContainerPath, EngineKind, ExecOutput, ImageRef, JobId, NetworkName, Status, archive};
+use crate::{ArchiveError, ContainerName, ContainerPath, EngineKind, ExecOutput, ImageRef, JobId, NetworkName, Status};
 
 /// The result of a verb.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -193,7 +193,7 @@ pub enum Error {
     },
     /// A tar was refused or broke off.
     #[error(transparent)]
-    Archive(#[from] archive::Error),
+    Archive(#[from] ArchiveError),
 }
 
 /// Something an engine may lack.

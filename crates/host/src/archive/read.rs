@@ -185,9 +185,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Ids;
     use crate::archive::Writer;
-    use crate::host::fs::HostPath;
+    use crate::fs::HostPath;
+    use coracle_types::Ids;
 
     const LIMITS: Limits = Limits { max_bytes: 1 << 20, max_entries: 1000 };
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, Command};
 
-use crate::{Capture, Error, Input, Result};
+use coracle_types::{Capture, Error, Input, Result};
 
 /// A program to start: everything it gets to see.
 #[derive(Clone, Debug)]

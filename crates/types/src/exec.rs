@@ -93,7 +93,7 @@ pub struct Exec {
     /// The program reads it once from its descriptor 3, which nothing else can open: at most 16 KiB. Only with a guest,
     /// and not for a script.
     pub secret: Option<Secret>,
-    /// Names of secret files ([`SecretFile`](crate::link::SecretFile)) that are there for it alone: gone when it has
+    /// Names of secret files that are there for it alone: gone when it has
     /// ended, or does not begin. Only with a guest.
     pub files: Vec<String>,
     /// Data for the command; none is an end of file at once.

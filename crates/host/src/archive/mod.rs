@@ -10,6 +10,7 @@ use std::io;
 
 use serde::Serialize;
 
+pub use coracle_types::ArchiveError as Error;
 pub use read::{plain_name, unpack, unpack_beneath};
 pub use write::{Growing, Writer};
 
@@ -45,26 +46,6 @@ pub struct Skipped {
     pub path: String,
     /// Why.
     pub reason: &'static str,
-}
-
-/// A transfer that could not be completed.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// More entries than allowed.
-    #[error("more than {0} files")]
-    TooMany(u64),
-    /// More bytes than allowed.
-    #[error("more than {0} bytes")]
-    TooLarge(u64),
-    /// A file could not be read or written, or the archive is cut.
-    #[error("cannot copy `{}`", path.escape_debug())]
-    Io {
-        /// Which file.
-        path: String,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
 }
 
 impl Moved {

@@ -69,8 +69,8 @@ mod tests {
     use std::time::Duration;
 
     use super::BranchName;
-    use crate::cli::detect::find_program;
-    use crate::host::process::{Invocation, Stdin, run};
+    use crate::find_program::find_program;
+    use crate::process::{Invocation, Stdin, run};
 
     const FINE: &str = "main a feature/x a/b/c v1.2 1 _x a-b a@b @a a.lockx lock b\u{fc}cher #1 a+b a=b a,b a;b a$b a'b \
         a\"b a`b a&b a|b a(b) a{b} !a %61 a.b/c.d x.lock.y head +x";

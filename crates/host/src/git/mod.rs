@@ -17,8 +17,11 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::own::{Asked, Login, OwnGit, Peer, Running};
 use super::process::{Invocation, Stdin, run};
-use crate::cli::detect::find_program;
-use crate::{BranchName, Error, Excerpt, GitUrl, Unresolved};
+use crate::address::Unresolved;
+use crate::branch::BranchName;
+use crate::find_program::find_program;
+use crate::git_url::GitUrl;
+use coracle_types::{Error, Excerpt};
 
 /// What is asked of git on this host. A trait, because a host may have no git, or one that fails.
 #[async_trait]

@@ -13,9 +13,10 @@ use tempfile::TempDir;
 use zeroize::Zeroizing;
 
 use super::own::Login;
-use crate::host::gh::beginning;
-use crate::host::process::{Invocation, Stdin, exit_of, spawn};
-use crate::{Error, GitUrl, Input, Result, Secret};
+use crate::gh::beginning;
+use crate::git_url::GitUrl;
+use crate::process::{Invocation, Stdin, exit_of, spawn};
+use coracle_types::{Error, Input, Result, Secret};
 
 /// A helper may ask a key ring, and nobody.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -114,7 +115,7 @@ fn question(url: &GitUrl) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::GitRules;
+    use crate::git_url::GitRules;
 
     fn url(text: &str) -> GitUrl {
         GitUrl::parse(text, GitRules { allow_private: true, ssh: false }).unwrap()
@@ -131,7 +132,7 @@ mod tests {
         let helper = "!f() { test \"$1\" = get && printf 'username=me\\npassword=ses ame\\nquit=0\\n'; }; f";
         let config = format!("[credential]\n\thelper = {helper:?}\n");
         std::fs::write(home.path().join(".gitconfig"), config).unwrap();
-        let git = crate::cli::detect::find_program("git").unwrap();
+        let git = crate::find_program::find_program("git").unwrap();
         let env: BTreeMap<String, OsString> =
             [("HOME".to_owned(), home.path().into()), ("PATH".to_owned(), "/usr/bin:/bin".into())].into();
         let found = Credential::of(&git, &url("https://e.com/r"), &env, home.path()).await.unwrap().unwrap();
@@ -139,7 +140,7 @@ mod tests {
         let pipe = found.piped(home.path()).unwrap();
         let script = pipe.helper();
         let asks = Invocation::new("/bin/sh", ["-c", &format!("{} get", &script[1..])]);
-        let told = crate::host::process::run("sh", &asks, Stdin::Empty, (DEADLINE, 1000)).await.unwrap();
+        let told = crate::process::run("sh", &asks, Stdin::Empty, (DEADLINE, 1000)).await.unwrap();
         assert_eq!(told.stdout.text(), "username=me\npassword=ses ame\n", "{}", told.stderr.text());
         drop(pipe);
         let none = BTreeMap::from([("PATH".to_owned(), OsString::from("/usr/bin:/bin"))]);

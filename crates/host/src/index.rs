@@ -85,7 +85,7 @@ fn varint(bytes: &[u8], mut at: usize) -> Option<(usize, usize)> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
 
     fn entry(mode: u32, name: &str, version: u32, drop: u8) -> Vec<u8> {
@@ -103,10 +103,6 @@ pub(crate) mod tests {
     fn index(version: u32, entries: &[Vec<u8>]) -> Vec<u8> {
         let count = u32::try_from(entries.len()).unwrap();
         [b"DIRC", &version.to_be_bytes()[..], &count.to_be_bytes(), &entries.concat()].concat()
-    }
-
-    pub(crate) fn of_submodules(names: &[&str]) -> Vec<u8> {
-        index(2, &names.iter().map(|name| entry(GITLINK, name, 2, 0)).collect::<Vec<_>>())
     }
 
     #[test]

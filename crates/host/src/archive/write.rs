@@ -7,8 +7,8 @@ use std::os::unix::fs::MetadataExt as _;
 use cap_std::fs::{Dir, MetadataExt as _, PermissionsExt as _};
 
 use super::{Error, Limits, MAX_DEPTH, Moved, io_error, stays_inside};
-use crate::Ids;
-use crate::host::fs::HostPath;
+use crate::fs::HostPath;
+use coracle_types::Ids;
 
 /// Writes a tar whose every entry belongs to one user.
 #[derive(Debug)]

@@ -13,11 +13,12 @@ use super::clone::{IMPATIENT, pin, wants_credential};
 use super::credential::Credential;
 use super::watched::Group;
 use super::{Git, Unseen};
-use crate::cli::detect::find_program;
-use crate::git::{self as hardened, Side};
-use crate::host::drain::{Drain, End};
-use crate::host::process::{Finished, Invocation, Stdin, spawn};
-use crate::{Error, ExecLimits, GitUrl, Result, Secret};
+use crate::drain::{Drain, End};
+use crate::find_program::find_program;
+use crate::git_url::GitUrl;
+use crate::hardened::{self, Side};
+use crate::process::{Finished, Invocation, Stdin, spawn};
+use coracle_types::{Error, ExecLimits, Result, Secret};
 
 /// Beside those of every git.
 const SETTINGS: &[&str] = &["pack.threads=0", "push.followTags=false"];

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{Instant, sleep};
 
 /// The variable that holds the mark.
-pub(crate) const MARK: &str = "CORACLE_MARK";
+pub const MARK: &str = "CORACLE_MARK";
 
 /// How long processes that got KILL may take to go.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -27,7 +27,7 @@ const EXITING: u32 = 0x4;
 const KERNEL_THREAD: u32 = 0x0020_0000;
 
 /// TERM, and KILL for what is there after `grace`. Whether nothing is left.
-pub(crate) async fn end_marked(mark: &str, grace: Duration) -> bool {
+pub async fn end_marked(mark: &str, grace: Duration) -> bool {
     signal(&marked_at_rest(mark).await, Signal::TERM);
     if none_left(mark, grace, || {}).await {
         return true;
@@ -53,7 +53,7 @@ async fn none_left(mark: &str, patience: Duration, act: impl Fn()) -> bool {
 }
 
 /// Processes whose mark begins so, those included that are just becoming another program.
-pub(crate) async fn marked_at_rest(mark: &str) -> Vec<Pid> {
+pub async fn marked_at_rest(mark: &str) -> Vec<Pid> {
     let begun = Instant::now();
     loop {
         let found = look(mark);
@@ -64,7 +64,8 @@ pub(crate) async fn marked_at_rest(mark: &str) -> Vec<Pid> {
     }
 }
 
-pub(crate) fn signal(processes: &[Pid], signal: Signal) {
+/// Sends a signal to each of them.
+pub fn signal(processes: &[Pid], signal: Signal) {
     for pid in processes {
         // It may have gone by itself meanwhile.
         let _ = kill_process(*pid, signal);
@@ -72,7 +73,7 @@ pub(crate) fn signal(processes: &[Pid], signal: Signal) {
 }
 
 /// Processes whose mark begins so, as far as one look tells.
-pub(crate) fn marked(mark: &str) -> Vec<Pid> {
+pub fn marked(mark: &str) -> Vec<Pid> {
     look(mark).carrying
 }
 

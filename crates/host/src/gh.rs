@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use zeroize::Zeroizing;
 
 use super::process::{Invocation, Stdin, exit_of, spawn};
-use crate::{Error, Secret};
+use coracle_types::{Error, Secret};
 
 /// What that program needs of the person's environment: where its sign-in lies, and tokens that stand for one.
 pub const VARIABLES: &[&str] = &[

@@ -13,9 +13,10 @@ use tokio_util::sync::CancellationToken;
 use super::watched::{self, Ended, Limits};
 use super::{Git, Remote, Unseen};
 use crate::address::addresses_public;
-use crate::git::{self as hardened, Side};
-use crate::host::process::{Finished, Invocation, Stdin, run};
-use crate::{Error, Excerpt, GitUrl};
+use crate::git_url::GitUrl;
+use crate::hardened::{self, Side};
+use crate::process::{Finished, Invocation, Stdin, run};
+use coracle_types::{Error, Excerpt};
 
 /// Beside those of every git.
 const SETTINGS: &[&str] = &[
@@ -193,7 +194,8 @@ mod tests {
     use tokio::io::AsyncReadExt;
 
     use super::*;
-    use crate::{BranchName, GitRules};
+    use crate::branch::BranchName;
+    use crate::git_url::GitRules;
 
     fn remote(url: &str, allow_private: bool) -> Remote {
         let url = GitUrl::parse(url, GitRules { allow_private, ssh: true }).unwrap();
@@ -285,7 +287,7 @@ mod tests {
         let asks = Remote { allow_private: false, ..remote(&format!("https://localhost:{port}/r"), true) };
         let temp = tempfile::tempdir().unwrap();
         let seen = Git::of_this_host().look(&asks, temp.path(), &CancellationToken::new()).await;
-        assert!(matches!(seen, Err(Unseen::Address(crate::Unresolved::Private { .. }))), "{seen:?}");
+        assert!(matches!(seen, Err(Unseen::Address(crate::address::Unresolved::Private { .. }))), "{seen:?}");
         assert!(tokio::time::timeout(Duration::from_millis(50), listener.accept()).await.is_err());
     }
 }

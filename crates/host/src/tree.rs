@@ -15,7 +15,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::fs::HostPath;
-use crate::{Ids, random_hex};
+use coracle_types::{Ids, random_hex};
 
 /// A directory that is held open.
 #[derive(Clone, Debug)]

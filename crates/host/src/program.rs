@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::drain::{Drain, End};
 use super::marked::{MARK, end_marked, marked, marked_at_rest, signal};
 use super::process::{Invocation, Stdin, spawn};
-use crate::{Chunk, ExecLimits, ExecOutput, Exit, Input, Result, random_hex};
+use coracle_types::{Chunk, ExecLimits, ExecOutput, Exit, Input, Result, random_hex};
 
 /// A program and how it is run.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl HostProgram {
     /// Runs it to its end. Nothing of its tree is there afterwards, however it ended; what is given up half way is killed.
     ///
     /// # Errors
-    /// [`Error::Spawn`](crate::Error::Spawn) when it cannot be started.
+    /// [`Error::Spawn`](coracle_types::Error::Spawn) when it cannot be started.
     pub async fn run(mut self) -> Result<ExecOutput> {
         let (begun, tree) = (Instant::now(), Tree(random_hex::<16>()));
         self.invocation.env.insert(MARK.into(), tree.0.clone().into());
@@ -85,7 +85,7 @@ impl Drop for Tree {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::LimitKind;
+    use coracle_types::LimitKind;
 
     fn sh(script: &str) -> HostProgram {
         HostProgram {

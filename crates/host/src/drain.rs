@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use coracle_types::{Capture, Chunk, ExecLimits, LimitKind, Stream};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, ChildStderr, ChildStdout};
 use tokio::sync::mpsc;
@@ -9,7 +10,6 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::process::exit_of;
-use coracle_types::{Capture, Chunk, ExecLimits, LimitKind, Stream};
 
 /// Why reading stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,11 +6,11 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::time::Duration;
 
+use coracle_types::{Error, Secret};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use zeroize::Zeroizing;
 
 use super::process::{Invocation, Stdin, exit_of, spawn};
-use coracle_types::{Error, Secret};
 
 /// What that program needs of the person's environment: where its sign-in lies, and tokens that stand for one.
 pub const VARIABLES: &[&str] = &[

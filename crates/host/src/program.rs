@@ -5,6 +5,7 @@
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
 
+use coracle_types::{Chunk, ExecLimits, ExecOutput, Exit, Input, Result, random_hex};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Child;
 use tokio::sync::mpsc;
@@ -14,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 use super::drain::{Drain, End};
 use super::marked::{MARK, end_marked, marked, marked_at_rest, signal};
 use super::process::{Invocation, Stdin, spawn};
-use coracle_types::{Chunk, ExecLimits, ExecOutput, Exit, Input, Result, random_hex};
 
 /// A program and how it is run.
 #[derive(Debug)]
@@ -84,8 +84,9 @@ impl Drop for Tree {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use coracle_types::LimitKind;
+
+    use super::*;
 
     fn sh(script: &str) -> HostProgram {
         HostProgram {

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::sync::Arc;
 
+use coracle_types::{Ids, random_hex};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat, StatxFlags};
 use rustix::fs::{
     Gid, Uid, fchmod, fchown, fstat, fsync, mkdirat, openat, readlinkat, renameat, renameat_with, statat, statx,
@@ -15,7 +16,6 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::fs::HostPath;
-use coracle_types::{Ids, random_hex};
 
 /// A directory that is held open.
 #[derive(Clone, Debug)]

@@ -182,12 +182,12 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, symlink};
 
     use cap_std::ambient_authority;
+    use coracle_types::Ids;
     use proptest::prelude::*;
 
     use super::*;
     use crate::archive::Writer;
     use crate::fs::HostPath;
-    use coracle_types::Ids;
 
     const LIMITS: Limits = Limits { max_bytes: 1 << 20, max_entries: 1000 };
 

@@ -5,10 +5,10 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt as _;
 
 use cap_std::fs::{Dir, MetadataExt as _, PermissionsExt as _};
+use coracle_types::Ids;
 
 use super::{Error, Limits, MAX_DEPTH, Moved, io_error, stays_inside};
 use crate::fs::HostPath;
-use coracle_types::Ids;
 
 /// Writes a tar whose every entry belongs to one user.
 #[derive(Debug)]

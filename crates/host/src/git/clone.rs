@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use coracle_types::{Error, Excerpt};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -16,7 +17,6 @@ use crate::address::addresses_public;
 use crate::git_url::GitUrl;
 use crate::hardened::{self, Side};
 use crate::process::{Finished, Invocation, Stdin, run};
-use coracle_types::{Error, Excerpt};
 
 /// Beside those of every git.
 const SETTINGS: &[&str] = &[

@@ -9,6 +9,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
+use coracle_types::{Error, Input, Result, Secret};
 use tempfile::TempDir;
 use zeroize::Zeroizing;
 
@@ -16,7 +17,6 @@ use super::own::Login;
 use crate::gh::beginning;
 use crate::git_url::GitUrl;
 use crate::process::{Invocation, Stdin, exit_of, spawn};
-use coracle_types::{Error, Input, Result, Secret};
 
 /// A helper may ask a key ring, and nobody.
 const DEADLINE: Duration = Duration::from_secs(20);

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use coracle_types::{Error, Excerpt};
 use tokio_util::sync::CancellationToken;
 
 pub use self::own::{Asked, Login, OwnGit, Peer, Running};
@@ -21,7 +22,6 @@ use crate::address::Unresolved;
 use crate::branch::BranchName;
 use crate::find_program::find_program;
 use crate::git_url::GitUrl;
-use coracle_types::{Error, Excerpt};
 
 /// What is asked of git on this host. A trait, because a host may have no git, or one that fails.
 #[async_trait]

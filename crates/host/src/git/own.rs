@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use coracle_types::{Error, ExecLimits, Result, Secret};
 use tokio::process::{Child, ChildStdout};
 
 use super::clone::{IMPATIENT, pin, wants_credential};
@@ -18,7 +19,6 @@ use crate::find_program::find_program;
 use crate::git_url::GitUrl;
 use crate::hardened::{self, Side};
 use crate::process::{Finished, Invocation, Stdin, spawn};
-use coracle_types::{Error, ExecLimits, Result, Secret};
 
 /// Beside those of every git.
 const SETTINGS: &[&str] = &["pack.threads=0", "push.followTags=false"];

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use coracle_types::{ExecLimits, Result};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Child;
 use tokio::time::{Instant, sleep};
@@ -10,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::drain::{Drain, End};
 use crate::process::{Finished, Invocation, Stdin, spawn};
-use coracle_types::{ExecLimits, Result};
 
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 

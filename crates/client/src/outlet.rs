@@ -10,15 +10,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use coracle_protocol::{Answer, Ask, Say};
+use coracle_types::{Input, Result};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf, ReadHalf, WriteHalf, duplex, split};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::channels::Talk;
-use super::connection::Channel;
-use super::feed::Feed;
-use super::{Link, not_understood, refused};
-use crate::{Input, Result};
+use crate::call::{not_understood, refused};
+use crate::channels::Talk;
+use crate::connection::Channel;
+use crate::feed::Feed;
+use crate::link::Link;
 
 /// Bytes of a connection that wait for who reads it.
 const WAITING: usize = 64 << 10;
@@ -65,7 +66,7 @@ impl Link {
     /// ends with the link. `None` when there is no link now; none is made for it.
     ///
     /// # Errors
-    /// [`Error::Refused`](crate::Error::Refused); the link broke.
+    /// [`Error::Refused`](coracle_types::Error::Refused); the link broke.
     pub async fn outlet(&self, port: u16) -> Result<Option<Outlet>> {
         let Some(connection) = self.current() else { return Ok(None) };
         let opened = connection.open(Ask::Outlet(port), Vec::new(), Talk::Outlet { heard: false }).await;

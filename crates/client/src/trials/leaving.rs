@@ -16,7 +16,10 @@ async fn a_cancel_waits_for_the_end_of_the_tree_and_takes_the_output_along() {
     });
     // Nobody takes what the watcher gets, and that must not hold up the cancel.
     let (sender, watched) = mpsc::channel(1);
-    sender.send(crate::Chunk { stream: crate::Stream::Stdout, bytes: vec![], offset: 0 }).await.unwrap();
+    sender
+        .send(coracle_types::Chunk { stream: coracle_types::Stream::Stdout, bytes: vec![], offset: 0 })
+        .await
+        .unwrap();
     let exec = Exec { live: Some(sender), ..command() };
     let cancel = exec.cancel.clone();
     tokio::spawn(async move {

@@ -3,11 +3,11 @@
 use coracle_protocol as wire;
 use tokio::sync::mpsc;
 
-use crate::{Capture, Chunk, Stream};
+use coracle_types::{Capture, Chunk, Stream};
 
 /// Both outputs of a command.
 #[derive(Debug)]
-pub(super) struct Outputs {
+pub(crate) struct Outputs {
     stdout: Capture,
     stderr: Capture,
     live: Option<mpsc::Sender<Chunk>>,
@@ -16,17 +16,17 @@ pub(super) struct Outputs {
 }
 
 impl Outputs {
-    pub(super) fn new(keep_bytes: usize, live: Option<mpsc::Sender<Chunk>>) -> Self {
+    pub(crate) fn new(keep_bytes: usize, live: Option<mpsc::Sender<Chunk>>) -> Self {
         Self { stdout: Capture::new(keep_bytes), stderr: Capture::new(keep_bytes), live, pending: None }
     }
 
     /// Where each stream goes on.
-    pub(super) fn at(&self) -> [u64; 2] {
+    pub(crate) fn at(&self) -> [u64; 2] {
         [self.stdout.total_bytes(), self.stderr.total_bytes()]
     }
 
     /// Takes a piece. How much room is free again: none when somebody has to take it first.
-    pub(super) fn take(&mut self, stream: wire::Stream, offset: u64, bytes: Vec<u8>) -> usize {
+    pub(crate) fn take(&mut self, stream: wire::Stream, offset: u64, bytes: Vec<u8>) -> usize {
         let (stream, capture) = match stream {
             wire::Stream::Stdout => (Stream::Stdout, &mut self.stdout),
             wire::Stream::Stderr => (Stream::Stderr, &mut self.stderr),
@@ -42,17 +42,17 @@ impl Outputs {
     }
 
     /// A piece waits for who watches.
-    pub(super) fn pending(&self) -> bool {
+    pub(crate) fn pending(&self) -> bool {
         self.pending.is_some()
     }
 
     /// Somebody watches.
-    pub(super) fn watched(&self) -> bool {
+    pub(crate) fn watched(&self) -> bool {
         self.live.is_some()
     }
 
     /// Passes on what waits. How much room is free again. Safe to abandon.
-    pub(super) async fn pass_on(&mut self) -> usize {
+    pub(crate) async fn pass_on(&mut self) -> usize {
         let live = self.live.clone();
         let place = match &live {
             None => None,
@@ -68,19 +68,19 @@ impl Outputs {
     }
 
     /// Nobody is told any more: who withdrew may not take it.
-    pub(super) fn unwatch(&mut self) {
+    pub(crate) fn unwatch(&mut self) {
         self.live = None;
     }
 
     /// The channel is gone, and with it the room that a waiting piece held.
-    pub(super) fn forget_room(&mut self) {
+    pub(crate) fn forget_room(&mut self) {
         if let Some((_, room)) = &mut self.pending {
             *room = 0;
         }
     }
 
     /// Both captures, of streams of that length.
-    pub(super) fn finish(&mut self, [stdout, stderr]: [u64; 2]) -> (Capture, Capture) {
+    pub(crate) fn finish(&mut self, [stdout, stderr]: [u64; 2]) -> (Capture, Capture) {
         self.stdout.skip(stdout.saturating_sub(self.stdout.total_bytes()));
         self.stderr.skip(stderr.saturating_sub(self.stderr.total_bytes()));
         (std::mem::take(&mut self.stdout), std::mem::take(&mut self.stderr))

@@ -12,7 +12,7 @@ use coracle_protocol::codec::Frame;
 use coracle_protocol::{Answer, Ask, MAX_UNKNOWN, Say, Stream, WINDOW};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::inbox::{Inbox, Tell, inbox};
+use crate::inbox::{Inbox, Tell, inbox};
 
 /// Room is given back in pieces of at least that size, so that a flood of single bytes is not answered byte by byte.
 const GIVE_BACK: u64 = WINDOW / 4;
@@ -22,7 +22,7 @@ const BATCH: usize = 256 << 10;
 
 /// Why a guest is not listened to any longer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Breach {
+pub(crate) enum Breach {
     #[error("the guest spoke on channel {0}, which is not open")]
     NoChannel(u32),
     #[error("the guest said something on channel {0} that nobody asked for")]
@@ -43,7 +43,7 @@ pub(super) enum Breach {
 
 /// What the guest may say on a channel.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Talk {
+pub(crate) enum Talk {
     /// [`Say::Begun`] and output, from these offsets on, then [`Say::End`].
     Command([u64; 2]),
     /// One answer of a kind.
@@ -62,19 +62,19 @@ pub(super) enum Talk {
 }
 
 /// Something that was said, with its payload.
-pub(super) type Heard = (Say, Vec<u8>);
+pub(crate) type Heard = (Say, Vec<u8>);
 
 /// One channel, as its caller sees it.
 #[derive(Debug)]
-pub(super) struct Opened {
-    pub(super) number: u32,
-    pub(super) heard: Inbox,
+pub(crate) struct Opened {
+    pub(crate) number: u32,
+    pub(crate) heard: Inbox,
     /// Bytes that may be sent.
-    pub(super) room: Arc<Semaphore>,
+    pub(crate) room: Arc<Semaphore>,
     /// The opening words, or a part of them, went out.
-    pub(super) sent: Arc<AtomicBool>,
+    pub(crate) sent: Arc<AtomicBool>,
     /// The last word came.
-    pub(super) ended: Arc<AtomicBool>,
+    pub(crate) ended: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -104,22 +104,22 @@ struct Waiting {
 
 /// What one write takes with it.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
+pub(crate) struct Batch {
     /// Places of the queue that are free again.
-    pub(super) places: usize,
+    pub(crate) places: usize,
     opens: Vec<Arc<AtomicBool>>,
 }
 
 impl Batch {
     /// The guest may have read it from now on.
-    pub(super) fn went_out(&self) {
+    pub(crate) fn went_out(&self) {
         self.opens.iter().for_each(|it| it.store(true, Ordering::Relaxed));
     }
 }
 
 /// All channels of a connection, and what waits to be written.
 #[derive(Debug, Default)]
-pub(super) struct Channels {
+pub(crate) struct Channels {
     slots: HashMap<u32, Slot>,
     last: u32,
     queue: VecDeque<Waiting>,
@@ -127,12 +127,12 @@ pub(super) struct Channels {
     owing: BTreeSet<u32>,
     unknown: usize,
     /// Why the connection is over.
-    pub(super) over: Option<String>,
+    pub(crate) over: Option<String>,
 }
 
 impl Channels {
     /// Opens a channel with a first frame, which holds a place of the queue.
-    pub(super) fn open(&mut self, ask: Ask, payload: Vec<u8>, talk: Talk, permit: OwnedSemaphorePermit) -> Opened {
+    pub(crate) fn open(&mut self, ask: Ask, payload: Vec<u8>, talk: Talk, permit: OwnedSemaphorePermit) -> Opened {
         let number = self.free_number();
         let (tell, heard) = inbox();
         let give = Arc::new(Semaphore::new(usize::try_from(WINDOW).expect("a window fits")));
@@ -164,7 +164,7 @@ impl Channels {
     }
 
     /// Queues a frame; `false` when the guest has said the channel's last word.
-    pub(super) fn push(&mut self, channel: u32, head: Ask, payload: Vec<u8>, counted: bool) -> bool {
+    pub(crate) fn push(&mut self, channel: u32, head: Ask, payload: Vec<u8>, counted: bool) -> bool {
         let open = self.slots.contains_key(&channel);
         if open {
             self.queue.push_back(Waiting { frame: Frame { channel, head, payload }, counted, opens: None });
@@ -173,7 +173,7 @@ impl Channels {
     }
 
     /// Gives back room for bytes that were taken. Whether there is enough of it to be written.
-    pub(super) fn took(&mut self, channel: u32, bytes: u64) -> bool {
+    pub(crate) fn took(&mut self, channel: u32, bytes: u64) -> bool {
         let Some(slot) = self.slots.get_mut(&channel) else { return false };
         slot.owed = (slot.owed + bytes).min(WINDOW - slot.room);
         slot.owed >= GIVE_BACK && self.owing.insert(channel)
@@ -181,7 +181,7 @@ impl Channels {
 
     /// Nobody waits for a channel any more. What still comes is let go, and its room given back, so that it can end.
     /// Whether there is something to write.
-    pub(super) fn leave(&mut self, channel: u32) -> bool {
+    pub(crate) fn leave(&mut self, channel: u32) -> bool {
         let Some(slot) = self.slots.get_mut(&channel) else { return false };
         slot.heard = None;
         slot.owed = WINDOW - slot.room;
@@ -192,7 +192,7 @@ impl Channels {
     }
 
     /// Takes what the guest said. Whether there is something to write.
-    pub(super) fn hear(&mut self, frame: Frame<Say>) -> Result<bool, Breach> {
+    pub(crate) fn hear(&mut self, frame: Frame<Say>) -> Result<bool, Breach> {
         let Frame { channel, head, payload } = frame;
         if head == Say::Unknown {
             self.unknown += 1;
@@ -228,7 +228,7 @@ impl Channels {
     }
 
     /// Appends what waits to the bytes to write, as far as one write takes it.
-    pub(super) fn batch(&mut self, bytes: &mut Vec<u8>) -> Batch {
+    pub(crate) fn batch(&mut self, bytes: &mut Vec<u8>) -> Batch {
         for channel in mem::take(&mut self.owing) {
             if let Some(slot) = self.slots.get_mut(&channel) {
                 // The guest has the room from now on and not before: one that does not read gets none.
@@ -249,7 +249,7 @@ impl Channels {
     }
 
     /// The connection is over, and everybody who waits on a channel is woken.
-    pub(super) fn end(&mut self, reason: &str) {
+    pub(crate) fn end(&mut self, reason: &str) {
         self.over.get_or_insert_with(|| reason.to_owned());
         self.queue.clear();
         for (_, slot) in self.slots.drain() {

@@ -6,18 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use coracle_protocol::{Ask, CHUNK, Hello, Keep, MAX_CHANNELS, Say, VERSION};
+use coracle_types::{Error, ProcessId, Result, random_hex};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::channels::{Channels, Heard, Opened, Talk};
-use super::codec::{self, Frame};
-use super::dial::{Dialled, There, Transport};
-use super::inbox::Inbox;
-use super::writer::{Outgoing, write};
-use crate::{Error, ProcessId, Result, random_hex};
+use crate::channels::{Channels, Heard, Opened, Talk};
+use crate::codec::{self, Frame};
+use crate::dial::{Dialled, There, Transport};
+use crate::inbox::Inbox;
+use crate::writer::{Outgoing, write};
 
 /// A guest that runs answers within a moment.
 const HELLO: Duration = Duration::from_secs(5);
@@ -32,16 +32,16 @@ const LISTS: usize = 8;
 const TURN: Duration = Duration::from_secs(10);
 
 /// How long the last words to a guest may take.
-pub(super) const PARTING: Duration = Duration::from_secs(1);
+pub(crate) const PARTING: Duration = Duration::from_secs(1);
 
 /// A call whose connection is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Broken {
-    pub(super) reason: String,
+pub(crate) struct Broken {
+    pub(crate) reason: String,
     /// The guest may have got what was asked.
-    pub(super) sent: bool,
+    pub(crate) sent: bool,
     /// The connection stands, and takes no more calls.
-    pub(super) full: bool,
+    pub(crate) full: bool,
 }
 
 impl Broken {
@@ -51,7 +51,7 @@ impl Broken {
     }
 
     /// What it is to who asked for `verb`.
-    pub(super) fn of(self, verb: &'static str) -> Error {
+    pub(crate) fn of(self, verb: &'static str) -> Error {
         if self.full {
             return Error::TimedOut { verb, after: TURN };
         }
@@ -66,28 +66,28 @@ impl From<Broken> for Error {
 }
 
 /// A connection whose guest said hello.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     shared: Arc<Shared>,
     reader: AbortHandle,
-    pub(super) run: String,
-    pub(super) transport: Transport,
-    pub(super) peer: Option<ProcessId>,
+    pub(crate) run: String,
+    pub(crate) transport: Transport,
+    pub(crate) peer: Option<ProcessId>,
     there: Option<There>,
 }
 
-pub(super) struct Shared {
-    pub(super) outgoing: tokio::sync::Mutex<Outgoing>,
+pub(crate) struct Shared {
+    pub(crate) outgoing: tokio::sync::Mutex<Outgoing>,
     /// When the guest last said something.
     heard: Mutex<Instant>,
     channels: Mutex<Channels>,
     /// Something waits to be written.
-    pub(super) wake: Notify,
-    pub(super) places: Semaphore,
+    pub(crate) wake: Notify,
+    pub(crate) places: Semaphore,
     numbers: Arc<Semaphore>,
     lists: Semaphore,
-    pub(super) over: CancellationToken,
+    pub(crate) over: CancellationToken,
     /// Nobody will ask anything any more.
-    pub(super) parting: CancellationToken,
+    pub(crate) parting: CancellationToken,
 }
 
 impl fmt::Debug for Connection {
@@ -101,7 +101,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`Error::GuestVersion`]; [`Error::GuestFailed`] when no proper hello comes back in time.
-    pub(super) async fn greet(mut dialled: Dialled, keep: Keep) -> Result<Self> {
+    pub(crate) async fn greet(mut dialled: Dialled, keep: Keep) -> Result<Self> {
         let mut reader = BufReader::with_capacity(CHUNK, dialled.reader);
         let greeted = timeout(HELLO, hello(&mut reader, &mut dialled.writer, keep)).await;
         let too_late = |_| Err(NoHello::Reason(format!("no hello within {} s", HELLO.as_secs())));
@@ -134,18 +134,18 @@ impl Connection {
     }
 
     /// Whether it still stands, as far as is known.
-    pub(super) fn alive(&self) -> bool {
+    pub(crate) fn alive(&self) -> bool {
         !self.shared.over.is_cancelled()
     }
 
     /// Whether the guest said something within that time and its end of the connection is still there.
-    pub(super) fn was_heard(&self, within: Duration) -> bool {
+    pub(crate) fn was_heard(&self, within: Duration) -> bool {
         let heard = *self.shared.heard.lock().unwrap_or_else(PoisonError::into_inner);
         heard.elapsed() < within && self.there.as_ref().is_some_and(|there| there())
     }
 
     /// Opens a channel; waits a while when as many are open as may.
-    pub(super) async fn open(self: &Arc<Self>, ask: Ask, payload: Vec<u8>, talk: Talk) -> Result<Channel, Broken> {
+    pub(crate) async fn open(self: &Arc<Self>, ask: Ask, payload: Vec<u8>, talk: Talk) -> Result<Channel, Broken> {
         let unsent = |_| self.shared.broken(false);
         let turn = async {
             let permit = Arc::clone(&self.shared.numbers).acquire_owned().await.map_err(unsent)?;
@@ -167,7 +167,7 @@ impl Connection {
     }
 
     /// One of the lists that may be read at once.
-    pub(super) async fn list_place(&self) -> Result<tokio::sync::SemaphorePermit<'_>, Broken> {
+    pub(crate) async fn list_place(&self) -> Result<tokio::sync::SemaphorePermit<'_>, Broken> {
         self.shared.lists.acquire().await.map_err(|_| self.shared.broken(false))
     }
 }
@@ -182,7 +182,7 @@ impl Drop for Connection {
 
 /// A channel, open until its last word. To drop it is to leave it.
 #[derive(Debug)]
-pub(super) struct Channel {
+pub(crate) struct Channel {
     to: Sender,
     heard: Inbox,
     sent: Arc<AtomicBool>,
@@ -191,14 +191,14 @@ pub(super) struct Channel {
 
 impl Channel {
     /// What the guest says next. Safe to abandon.
-    pub(super) async fn next(&mut self) -> Result<Heard, Broken> {
+    pub(crate) async fn next(&mut self) -> Result<Heard, Broken> {
         let broken = |sent: &AtomicBool| self.to.connection.shared.broken(sent.load(Ordering::Relaxed));
         self.heard.next().await.ok_or_else(|| broken(&self.sent))
     }
 
     /// As [`next`](Self::next); when something else has to be done first, only that the connection broke before the last
     /// word came: what waits to be taken can be asked for again, but a command that nobody is connected to is ended.
-    pub(super) async fn next_unless(&mut self, busy: bool) -> Result<Heard, Broken> {
+    pub(crate) async fn next_unless(&mut self, busy: bool) -> Result<Heard, Broken> {
         if !busy {
             return self.next().await;
         }
@@ -211,7 +211,7 @@ impl Channel {
     }
 
     /// Output or data was taken: so much more may come.
-    pub(super) fn took(&self, bytes: usize) {
+    pub(crate) fn took(&self, bytes: usize) {
         let shared = &self.to.connection.shared;
         // Who writes is not woken for nothing: that takes as long as a small answer.
         if shared.lock().took(self.to.number, bytes as u64) {
@@ -220,14 +220,14 @@ impl Channel {
     }
 
     /// Asks for the end of the command.
-    pub(super) fn cancel(&self) {
+    pub(crate) fn cancel(&self) {
         let shared = &self.to.connection.shared;
         shared.lock().push(self.to.number, Ask::Cancel, Vec::new(), false);
         shared.wake.notify_one();
     }
 
     /// The way to the guest, for a second hand.
-    pub(super) fn sender(&self) -> Sender {
+    pub(crate) fn sender(&self) -> Sender {
         self.to.clone()
     }
 }
@@ -243,7 +243,7 @@ impl Drop for Channel {
 
 /// The way to the guest on a channel.
 #[derive(Clone, Debug)]
-pub(super) struct Sender {
+pub(crate) struct Sender {
     connection: Arc<Connection>,
     number: u32,
     room: Arc<Semaphore>,
@@ -251,7 +251,7 @@ pub(super) struct Sender {
 
 impl Sender {
     /// Sends a frame that opens no channel; `false` when nobody listens any more.
-    pub(super) async fn send(&self, ask: Ask, payload: Vec<u8>) -> bool {
+    pub(crate) async fn send(&self, ask: Ask, payload: Vec<u8>) -> bool {
         let shared = &self.connection.shared;
         let Ok(place) = shared.places.acquire().await else { return false };
         let open = shared.lock().push(self.number, ask, payload, true);
@@ -264,7 +264,7 @@ impl Sender {
 
     /// Waits for room for data, at most a piece; 0 when nobody listens any more. What is not used has to be
     /// [given back](Self::spare).
-    pub(super) async fn reserve(&self) -> usize {
+    pub(crate) async fn reserve(&self) -> usize {
         let Ok(first) = self.room.acquire().await else { return 0 };
         first.forget();
         let more = self.room.available_permits().min(CHUNK - 1);
@@ -278,18 +278,18 @@ impl Sender {
     }
 
     /// Room that was reserved and is not needed.
-    pub(super) fn spare(&self, bytes: usize) {
+    pub(crate) fn spare(&self, bytes: usize) {
         self.room.add_permits(bytes);
     }
 
     /// Everything that was sent has been taken by the guest.
-    pub(super) fn all_taken(&self) -> bool {
+    pub(crate) fn all_taken(&self) -> bool {
         self.room.available_permits() as u64 == coracle_protocol::WINDOW
     }
 }
 
 impl Shared {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Channels> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Channels> {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -298,7 +298,7 @@ impl Shared {
         Broken { reason, sent, full: false }
     }
 
-    pub(super) fn end(&self, reason: &str) {
+    pub(crate) fn end(&self, reason: &str) {
         tracing::debug!(reason, "the link is over");
         self.lock().end(reason);
         self.places.close();
@@ -348,7 +348,7 @@ async fn hello(
     }
 }
 
-pub(super) fn told(err: &codec::Error) -> String {
+pub(crate) fn told(err: &codec::Error) -> String {
     match std::error::Error::source(err) {
         Some(source) => format!("{err}: {source}"),
         None => err.to_string(),

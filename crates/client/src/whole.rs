@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use coracle_protocol::{Answer, Ask, CHUNK, Say};
+use coracle_types::Result;
 
-use super::channels::Talk;
-use super::connection::{Broken, Channel, Connection};
-use super::{not_understood, refused};
-use crate::Result;
+use crate::call::{not_understood, refused};
+use crate::channels::Talk;
+use crate::connection::{Broken, Channel, Connection};
 
 impl Connection {
     /// Opens a channel and brings a payload of any length.
-    pub(super) async fn bring(self: &Arc<Self>, ask: Ask, payload: &[u8], talk: Talk) -> Result<Channel, Broken> {
+    pub(crate) async fn bring(self: &Arc<Self>, ask: Ask, payload: &[u8], talk: Talk) -> Result<Channel, Broken> {
         let mut pieces = payload.chunks(CHUNK).map(<[u8]>::to_vec);
         let channel = self.open(ask, pieces.next().unwrap_or_default(), talk).await?;
         let to = channel.sender();
@@ -28,7 +28,7 @@ impl Connection {
 impl Channel {
     /// The content that follows an answer, to its end, and the answer. How much it may be, and which answer fits, is
     /// said when the channel is opened.
-    pub(super) async fn content(&mut self) -> Result<Result<(Option<Answer>, Vec<u8>), Broken>> {
+    pub(crate) async fn content(&mut self) -> Result<Result<(Option<Answer>, Vec<u8>), Broken>> {
         let (mut answer, mut content) = (None, Vec::new());
         loop {
             match self.next().await {

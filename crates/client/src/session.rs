@@ -1,13 +1,14 @@
 //! What all commands of a container share: variables, and files that are kept nowhere.
 
 use coracle_protocol::{self as wire, Answer, Ask, Fault, FaultCode, MAX_SESSION, Say};
+use coracle_types::{ContainerPath, Error, Ids, Result, Secret};
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use super::channels::{Heard, Talk};
-use super::connection::Broken;
-use super::{Link, SOON, answer, not_understood, refused, sendable};
-use crate::{ContainerPath, Error, Ids, Result, Secret};
+use crate::call::{SOON, answer, not_understood, refused, sendable};
+use crate::channels::{Heard, Talk};
+use crate::connection::Broken;
+use crate::link::Link;
 
 /// A file on the container's own tmpfs, out of reach of file calls and gone with the guest.
 #[derive(Debug)]
@@ -47,7 +48,7 @@ impl Link {
         self.place(file, false).await
     }
 
-    /// The same for a command to come, which has it among its [`files`](crate::Exec::files) and takes it away with it.
+    /// The same for a command to come, which has it among its [`files`](coracle_types::Exec::files) and takes it away with it.
     /// Should the connection break before that begins, the guest takes it away. It lies in no directory of its own.
     ///
     /// # Errors
@@ -78,7 +79,7 @@ impl Link {
     }
 
     /// Says something with bytes that may be more than a frame. It may be said again: it means the same then.
-    pub(super) async fn tell(&self, verb: &'static str, bytes: &[u8], ask: impl Fn(u32) -> Ask) -> Result<()> {
+    pub(crate) async fn tell(&self, verb: &'static str, bytes: &[u8], ask: impl Fn(u32) -> Ask) -> Result<()> {
         let count = u32::try_from(bytes.len()).ok().filter(|it| *it as usize <= MAX_SESSION);
         let too_long = || refused(Fault::new(FaultCode::TooLong, format!("more than {} MiB", MAX_SESSION >> 20)));
         let ask = sendable(ask(count.ok_or_else(too_long)?))?;
@@ -131,8 +132,8 @@ mod tests {
 
     use coracle_protocol::codec::Frame;
 
-    use super::super::script::link;
     use super::*;
+    use crate::script::link;
 
     fn variable(name: &str, value: &[u8]) -> (String, Secret) {
         (name.into(), Secret::new(value.to_vec()))

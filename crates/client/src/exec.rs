@@ -5,16 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_protocol::{self as wire, Ask, End, FaultCode, Life, Say, State};
+use coracle_types::{ContainerPath, Error, Exec, ExecLimits, ExecOutput, Exit, LimitKind, Result, Status};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::channels::Talk;
-use super::command::{Order, end_bytes};
-use super::connection::{Broken, Channel, Sender};
-use super::feed::Feed;
-use super::output::Outputs;
-use super::{Link, SOON, refused};
-use crate::{ContainerPath, Error, Exec, ExecLimits, ExecOutput, Exit, LimitKind, Result, Status};
+use crate::call::{SOON, refused};
+use crate::channels::Talk;
+use crate::command::{Order, end_bytes};
+use crate::connection::{Broken, Channel, Sender};
+use crate::feed::Feed;
+use crate::link::Link;
+use crate::output::Outputs;
 
 /// How much longer than its limits say a command may take to end, until nobody believes in it.
 const SLACK: Duration = Duration::from_secs(30);

@@ -16,13 +16,14 @@ use coracle_protocol::{
     Answer, Ask, At, End, Entry, Fault, FaultCode, Hello, Kind, MAX_CHANNELS, Say, State, Stream, WINDOW, Wait, Waited,
     Who,
 };
+use coracle_types::{AtLimit, Command, ContainerPath, Error, Exec, ExecLimits, Exit, Ids, Input, JobId, LimitKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
-use super::script::{COMPLAINED, Cut, Guest, PRINTED, World, begun, cut_link, ended, link, out, play};
-use super::{Link, Put};
-use crate::{AtLimit, Command, ContainerPath, Error, Exec, ExecLimits, Exit, Ids, Input, JobId, LimitKind};
+use crate::files::Put;
+use crate::link::Link;
+use crate::script::{COMPLAINED, Cut, Guest, PRINTED, World, begun, cut_link, ended, link, out, play};
 
 fn command() -> Exec {
     Exec::new(Command::Argv(vec!["say".into(), "it".into()]), Ids::ROOT, ContainerPath::root())

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use coracle_protocol::space::{Act, Done, MAX_TOLD, Space};
 use coracle_protocol::{self as wire, Answer, Ask, Who};
+use coracle_types::{ContainerPath, Error, Ids, Result};
 use tokio::time::timeout;
 
-use super::channels::Talk;
-use super::connection::Broken;
-use super::{Link, refused, sendable};
-use crate::{ContainerPath, Error, Ids, Result};
+use crate::call::{refused, sendable};
+use crate::channels::Talk;
+use crate::connection::Broken;
+use crate::link::Link;
 
 /// What a guest may take altogether: a walk or a removal ends itself long before.
 const LONG: Duration = Duration::from_secs(180);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-async fn exec_cut_at(cut: Cut, stdin: Option<&[u8]>) -> (Result<crate::ExecOutput, Error>, usize) {
+async fn exec_cut_at(cut: Cut, stdin: Option<&[u8]>) -> (Result<coracle_types::ExecOutput, Error>, usize) {
     let world = Arc::new(Mutex::new(World::default()));
     let link = cut_link(cut, {
         let world = Arc::clone(&world);
@@ -14,7 +14,7 @@ async fn exec_cut_at(cut: Cut, stdin: Option<&[u8]>) -> (Result<crate::ExecOutpu
     if let Ok(output) = &outcome {
         let mut seen: [Vec<u8>; 2] = Default::default();
         while let Some(chunk) = watched.recv().await {
-            let seen = &mut seen[usize::from(chunk.stream == crate::Stream::Stderr)];
+            let seen = &mut seen[usize::from(chunk.stream == coracle_types::Stream::Stderr)];
             assert_eq!(chunk.offset, seen.len() as u64, "nothing twice, nothing missing");
             seen.extend(chunk.bytes);
         }

@@ -1,6 +1,6 @@
 //! Frames from a byte stream.
 
-pub(super) use coracle_protocol::codec::{Error, Frame};
+pub(crate) use coracle_protocol::codec::{Error, Frame};
 use coracle_protocol::codec::{PRELUDE, Prelude};
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 ///
 /// # Errors
 /// [`Error`]; nothing that comes after it can be read.
-pub(super) async fn read<T: DeserializeOwned + Default>(
+pub(crate) async fn read<T: DeserializeOwned + Default>(
     from: &mut (impl AsyncRead + Unpin),
 ) -> Result<Option<Frame<T>>, Error> {
     let mut prelude = [0; PRELUDE];

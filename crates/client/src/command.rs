@@ -6,12 +6,12 @@ use std::time::Duration;
 use coracle_protocol::{self as wire, CHUNK, Fault, FaultCode, Life, MAX_COMMAND, MAX_SECRET, Show, Who};
 use zeroize::Zeroizing;
 
-use crate::{AtLimit, Command, Error, Exec, Ids, JobId, Result};
+use coracle_types::{AtLimit, Command, Error, Exec, Ids, JobId, Result};
 
 /// A command, ready to be sent.
-pub(super) struct Order {
-    pub(super) job: JobId,
-    pub(super) head: wire::Exec,
+pub(crate) struct Order {
+    pub(crate) job: JobId,
+    pub(crate) head: wire::Exec,
     /// Words, then environment, each ended by a NUL, then the secret.
     bytes: Zeroizing<Vec<u8>>,
 }
@@ -27,7 +27,7 @@ impl Order {
     ///
     /// # Errors
     /// [`Error::Refused`] for what no kernel takes.
-    pub(super) fn foreground(exec: &Exec, stdin: bool) -> Result<Self> {
+    pub(crate) fn foreground(exec: &Exec, stdin: bool) -> Result<Self> {
         let life = if exec.at_limit == AtLimit::Keep { Life::Keep } else { Life::Foreground };
         let ends = Show::Ends { bytes: end_bytes(exec.keep_bytes) as u64 };
         Self::new(exec, stdin, life, if exec.live.is_some() { Show::All } else { ends })
@@ -37,7 +37,7 @@ impl Order {
     ///
     /// # Errors
     /// [`Error::Refused`] for what no kernel takes.
-    pub(super) fn job(exec: &Exec, stdin: bool, most: Option<u32>) -> Result<Self> {
+    pub(crate) fn job(exec: &Exec, stdin: bool, most: Option<u32>) -> Result<Self> {
         let mut order = Self::new(exec, stdin, Life::Job, Show::Nothing)?;
         order.head.most = most;
         Ok(order)
@@ -76,13 +76,13 @@ impl Order {
     }
 
     /// What goes with the first frame, and what with each that follows.
-    pub(super) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         self.bytes.chunks(CHUNK)
     }
 }
 
 /// Bytes kept of each end of a stream. The guest knows one number for both ends, so an odd limit is rounded up.
-pub(super) fn end_bytes(keep_bytes: usize) -> usize {
+pub(crate) fn end_bytes(keep_bytes: usize) -> usize {
     keep_bytes.div_ceil(2).min(usize::MAX / 2)
 }
 
@@ -138,12 +138,12 @@ fn invalid(message: &str) -> Error {
 }
 
 /// A user by its numbers.
-pub(super) fn who(user: Ids) -> Who {
+pub(crate) fn who(user: Ids) -> Who {
     Who::Ids { uid: user.uid, gid: Some(user.gid) }
 }
 
 /// Whole milliseconds.
-pub(super) fn ms(time: Duration) -> u64 {
+pub(crate) fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -154,10 +154,10 @@ fn at_least_one_ms(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use coracle_types::ContainerPath;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ContainerPath;
 
     fn exec(command: Command, env: &[(String, String)]) -> Exec {
         let mut exec = Exec::new(command, Ids { uid: 7, gid: 8 }, ContainerPath::root());

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use coracle_protocol::relay::{MAX_TOKEN, Probe, Probed, Relay};
 use coracle_protocol::{Answer, Ask, Fault, FaultCode};
+use coracle_types::{Result, Secret};
 use zeroize::Zeroizing;
 
-use super::jobs::holding;
-use super::{Kind, Link, Request, SOON, refused};
-use crate::{Result, Secret};
+use crate::call::{Kind, Request, SOON, refused};
+use crate::jobs::holding;
+use crate::link::Link;
 
 /// How a connection gets from a relay to the host's proxy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,7 +37,7 @@ impl Link {
     /// empty. Gone with the guest.
     ///
     /// # Errors
-    /// [`Error::Refused`](crate::Error::Refused) for what is no token, and when somebody else listens there inside.
+    /// [`Error::Refused`](coracle_types::Error::Refused) for what is no token, and when somebody else listens there inside.
     pub async fn relay(&self, way: Way, token: &Secret, git_config: &str) -> Result<()> {
         let token = token.reveal();
         if token.is_empty() || token.len() > MAX_TOKEN {

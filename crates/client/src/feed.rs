@@ -3,13 +3,13 @@
 use std::io;
 
 use coracle_protocol::{Ask, CHUNK};
+use coracle_types::Input;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::connection::Sender;
-use crate::Input;
+use crate::connection::Sender;
 
 /// Input of a command or content of a file, and how far it got.
-pub(super) struct Feed {
+pub(crate) struct Feed {
     source: Source,
     /// Something of it was given to the connection.
     begun: bool,
@@ -25,7 +25,7 @@ enum Source {
 
 impl Feed {
     /// Input of a command: none at all when there is none.
-    pub(super) fn input(input: Option<Input>) -> Self {
+    pub(crate) fn input(input: Option<Input>) -> Self {
         match input {
             None => Self::nothing(),
             Some(Input::Bytes(bytes)) if bytes.is_empty() => Self::nothing(),
@@ -38,7 +38,7 @@ impl Feed {
     }
 
     /// Content of a file, which may be empty.
-    pub(super) fn content(input: Input) -> Self {
+    pub(crate) fn content(input: Input) -> Self {
         let source = match input {
             Input::Bytes(bytes) => Source::Bytes { bytes, at: 0 },
             Input::Stream(stream) => Source::Stream(stream),
@@ -50,7 +50,7 @@ impl Feed {
     ///
     /// # Errors
     /// When the stream cannot be read.
-    pub(super) async fn run(&mut self, to: &Sender) -> io::Result<()> {
+    pub(crate) async fn run(&mut self, to: &Sender) -> io::Result<()> {
         while !self.done {
             let room = to.reserve().await;
             if room == 0 {
@@ -74,13 +74,13 @@ impl Feed {
     }
 
     /// All of it was given to the connection.
-    pub(super) fn done(&self) -> bool {
+    pub(crate) fn done(&self) -> bool {
         self.done
     }
 
     /// The guest certainly has all of it. The end of a stream follows its bytes in a frame of its own, for which nothing
     /// comes back, so of a stream that is never certain.
-    pub(super) fn settled(&self, to: &Sender) -> bool {
+    pub(crate) fn settled(&self, to: &Sender) -> bool {
         match &self.source {
             Source::Nothing => true,
             Source::Bytes { bytes, .. } => self.done && !bytes.is_empty() && to.all_taken(),
@@ -89,7 +89,7 @@ impl Feed {
     }
 
     /// Begins again; `false` when that cannot be.
-    pub(super) fn rewind(&mut self) -> bool {
+    pub(crate) fn rewind(&mut self) -> bool {
         match &mut self.source {
             Source::Nothing => return true,
             Source::Bytes { at, .. } => *at = 0,

@@ -11,11 +11,11 @@ use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
 
-use super::channels::Batch;
-use super::connection::{PARTING, Shared, told};
+use crate::channels::Batch;
+use crate::connection::{PARTING, Shared, told};
 
 /// The way out of a connection, with what is under way on it. Who has it writes.
-pub(super) struct Outgoing {
+pub(crate) struct Outgoing {
     writer: Box<dyn AsyncWrite + Send + Unpin>,
     /// Whole frames, of which the first bytes were written.
     bytes: Vec<u8>,
@@ -30,7 +30,7 @@ impl fmt::Debug for Outgoing {
 }
 
 impl Outgoing {
-    pub(super) fn new(writer: Box<dyn AsyncWrite + Send + Unpin>) -> Self {
+    pub(crate) fn new(writer: Box<dyn AsyncWrite + Send + Unpin>) -> Self {
         Self { writer, bytes: Vec::new(), written: 0, batch: Batch::default() }
     }
 
@@ -63,7 +63,7 @@ impl Outgoing {
 
 impl Shared {
     /// Writes what waits as far as that goes without waiting; the rest, and what becomes of a failure, is the task's.
-    pub(super) fn write_now(&self) {
+    pub(crate) fn write_now(&self) {
         let Ok(mut outgoing) = self.outgoing.try_lock() else { return self.wake.notify_one() };
         let mut nobody = Context::from_waker(Waker::noop());
         while outgoing.take(self) {
@@ -76,7 +76,7 @@ impl Shared {
 }
 
 /// Holds what the connection hangs on, and lets it go with it.
-pub(super) async fn write(shared: Arc<Shared>, hold: Box<dyn Any + Send>) {
+pub(crate) async fn write(shared: Arc<Shared>, hold: Box<dyn Any + Send>) {
     loop {
         tokio::select! {
             biased;

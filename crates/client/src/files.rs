@@ -4,14 +4,15 @@ use std::fmt;
 use std::time::Duration;
 
 use coracle_protocol::{Answer, Ask, At, Entry, MAX_PAYLOAD, Say};
+use coracle_types::{Error, Input, Result};
 use tokio::time::timeout;
 
-use super::channels::Talk;
-use super::connection::{Broken, Channel};
-use super::feed::Feed;
-use super::jobs::holding;
-use super::{Again, Kind, Link, Request, not_understood, refused, sendable};
-use crate::{Error, Input, Result};
+use crate::call::{Again, Kind, Request, not_understood, refused, sendable};
+use crate::channels::Talk;
+use crate::connection::{Broken, Channel};
+use crate::feed::Feed;
+use crate::jobs::holding;
+use crate::link::Link;
 
 /// A large tree, or a slow disk.
 const LONG: Duration = Duration::from_secs(600);

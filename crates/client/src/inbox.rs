@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use coracle_protocol::Say;
 use tokio::sync::Notify;
 
-use super::channels::Heard;
+use crate::channels::Heard;
 
 /// Things that wait on a channel, at most. Output leaves out a part now and then, and never thousands of times.
 const MAX_WAITING: usize = 4096;
@@ -37,21 +37,21 @@ impl Shared {
 
 /// Puts things in. To drop it is to say that nothing more comes.
 #[derive(Debug)]
-pub(super) struct Tell(Arc<Shared>);
+pub(crate) struct Tell(Arc<Shared>);
 
 /// Takes things out.
 #[derive(Debug)]
-pub(super) struct Inbox(Arc<Shared>);
+pub(crate) struct Inbox(Arc<Shared>);
 
 /// An empty inbox.
-pub(super) fn inbox() -> (Tell, Inbox) {
+pub(crate) fn inbox() -> (Tell, Inbox) {
     let shared = Arc::new(Shared::default());
     (Tell(Arc::clone(&shared)), Inbox(shared))
 }
 
 impl Tell {
     /// `false` when too much waits.
-    pub(super) fn put(&self, say: Say, payload: Vec<u8>) -> bool {
+    pub(crate) fn put(&self, say: Say, payload: Vec<u8>) -> bool {
         let mut state = self.0.lock();
         let Some((say, payload)) = join(&mut state.waiting, say, payload) else { return true };
         let fits = state.waiting.len() < MAX_WAITING;
@@ -72,7 +72,7 @@ impl Drop for Tell {
 
 impl Inbox {
     /// The next thing; `None` when nothing more comes. Safe to abandon.
-    pub(super) async fn next(&mut self) -> Option<Heard> {
+    pub(crate) async fn next(&mut self) -> Option<Heard> {
         loop {
             {
                 let mut state = self.0.lock();

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
-use crate::{Error, ProcessId, Result};
+use coracle_types::{Error, ProcessId, Result};
 
 /// Its name in the directory of a guest's socket.
 const SOCKET: &str = "sock";
@@ -100,7 +100,8 @@ pub struct SocketAt {
 
 impl SocketAt {
     /// Whether there is no socket in the directory.
-    pub(crate) fn is_empty(&self) -> bool {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.dir.is_dir() && self.dir.join(SOCKET).symlink_metadata().is_err()
     }
 
@@ -108,7 +109,7 @@ impl SocketAt {
     ///
     /// The socket lies where code of the container can write: it may be a link to any socket of the host. So nothing may
     /// be said before the peer is known to be the container's PID 1.
-    pub(crate) async fn connect(&self) -> Option<(UnixStream, ProcessId)> {
+    pub async fn connect(&self) -> Option<(UnixStream, ProcessId)> {
         // A descriptor instead of the path: a socket's path has no more than 107 bytes.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let dir = rustix::fs::open(&self.dir, flags, Mode::empty()).ok()?;
@@ -133,7 +134,7 @@ impl SocketAt {
 }
 
 /// A connection by a socket whose peer is known.
-pub(crate) fn by_socket(stream: UnixStream, peer: ProcessId) -> Dialled {
+pub fn by_socket(stream: UnixStream, peer: ProcessId) -> Dialled {
     let there = rustix::io::dup(&stream).ok().map(|it| Box::new(move || !hung_up(&it)) as There);
     let (reader, writer) = stream.into_split();
     Dialled { peer: Some(peer), there, ..Dialled::plain(reader, writer, Transport::Socket) }
@@ -150,7 +151,7 @@ fn hung_up(socket: &OwnedFd) -> bool {
 
 /// Dials a socket and asks no engine.
 #[derive(Debug)]
-pub(super) struct SocketDial(pub(super) SocketAt);
+pub(crate) struct SocketDial(pub(crate) SocketAt);
 
 #[async_trait]
 impl Dial for SocketDial {
@@ -171,9 +172,9 @@ mod tests {
     use coracle_protocol::{Ask, Hello, Say, VERSION};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    use super::super::codec::{Frame, read};
     use super::*;
-    use crate::{Link, LinkSettings};
+    use crate::codec::{Frame, read};
+    use crate::link::{Link, LinkSettings};
 
     fn listen(dir: &Path) -> tokio::net::UnixListener {
         // Bound by a short name, as a guest does it: the directory's own path may be longer than a socket's can be.

@@ -10,26 +10,27 @@ use std::task::{Context, Poll};
 
 use async_trait::async_trait;
 use coracle_protocol::{Ask, Begun, End, Exec, Fault, FaultCode, Hello, Say, State, Stream, VERSION};
+use coracle_types::Result;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, ReadHalf, WriteHalf};
 
-use super::codec::{self, Frame};
-use super::{Dial, Dialled, Link, LinkSettings, Transport};
-use crate::Result;
+use crate::codec::{self, Frame};
+use crate::dial::{Dial, Dialled, Transport};
+use crate::link::{Link, LinkSettings};
 
 /// The guest's end of one connection.
-pub(super) struct Guest {
+pub(crate) struct Guest {
     reader: ReadHalf<DuplexStream>,
-    pub(super) writer: WriteHalf<DuplexStream>,
+    pub(crate) writer: WriteHalf<DuplexStream>,
 }
 
 impl Guest {
     /// What the host says next; `None` when it is gone.
-    pub(super) async fn hear(&mut self) -> Option<Frame<Ask>> {
+    pub(crate) async fn hear(&mut self) -> Option<Frame<Ask>> {
         codec::read(&mut self.reader).await.ok().flatten()
     }
 
     /// As [`hear`](Self::hear), without credit.
-    pub(super) async fn asked(&mut self) -> Option<Frame<Ask>> {
+    pub(crate) async fn asked(&mut self) -> Option<Frame<Ask>> {
         loop {
             let frame = self.hear().await?;
             if !matches!(frame.head, Ask::Credit(_)) {
@@ -38,34 +39,34 @@ impl Guest {
         }
     }
 
-    pub(super) async fn say(&mut self, channel: u32, head: Say, payload: &[u8]) {
+    pub(crate) async fn say(&mut self, channel: u32, head: Say, payload: &[u8]) {
         let mut bytes = Vec::new();
         Frame { channel, head, payload: payload.to_vec() }.write_to(&mut bytes);
         let _ = self.writer.write_all(&bytes).await;
     }
 
     /// Says a proper hello.
-    pub(super) async fn greet(&mut self, run: &str) {
+    pub(crate) async fn greet(&mut self, run: &str) {
         let Some(Frame { head: Ask::Hello(hello), .. }) = self.hear().await else { return };
         let ours = Hello { version: VERSION, nonce: hello.nonce, run: run.into(), keep: None };
         self.say(0, Say::Hello(ours), b"").await;
     }
 
     /// Reads until the host is gone.
-    pub(super) async fn idle(&mut self) {
+    pub(crate) async fn idle(&mut self) {
         while self.hear().await.is_some() {}
     }
 }
 
-pub(super) fn begun(job: &str) -> Say {
+pub(crate) fn begun(job: &str) -> Say {
     Say::Begun(Begun { job: job.into(), pid: 7, at_ms: 0 })
 }
 
-pub(super) fn out(stream: Stream, offset: u64) -> Say {
+pub(crate) fn out(stream: Stream, offset: u64) -> Say {
     Say::Out { stream, offset }
 }
 
-pub(super) fn ended(code: u8, stdout: u64, stderr: u64) -> End {
+pub(crate) fn ended(code: u8, stdout: u64, stderr: u64) -> End {
     End {
         state: State::Exited,
         code: Some(code),
@@ -90,13 +91,13 @@ struct Scripted<S> {
 
 /// Bytes after which the first connection breaks, to and from the host.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cut {
-    pub(super) heard: usize,
-    pub(super) said: usize,
+pub(crate) struct Cut {
+    pub(crate) heard: usize,
+    pub(crate) said: usize,
 }
 
 impl Cut {
-    pub(super) const NEVER: Self = Self { heard: usize::MAX, said: usize::MAX };
+    pub(crate) const NEVER: Self = Self { heard: usize::MAX, said: usize::MAX };
 }
 
 impl<S> fmt::Debug for Scripted<S> {
@@ -123,7 +124,7 @@ where
 }
 
 /// A link to a guest that follows a script, which is given the number of the connection.
-pub(super) fn link<F>(script: impl Fn(usize, Guest) -> F + Send + Sync + 'static) -> Link
+pub(crate) fn link<F>(script: impl Fn(usize, Guest) -> F + Send + Sync + 'static) -> Link
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -131,7 +132,7 @@ where
 }
 
 /// As [`link`], with a first connection that breaks.
-pub(super) fn cut_link<F>(cut: Cut, script: impl Fn(usize, Guest) -> F + Send + Sync + 'static) -> Link
+pub(crate) fn cut_link<F>(cut: Cut, script: impl Fn(usize, Guest) -> F + Send + Sync + 'static) -> Link
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -186,9 +187,9 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Limited<T> {
 
 /// What a played guest keeps over all connections.
 #[derive(Debug, Default)]
-pub(super) struct World {
+pub(crate) struct World {
     /// How often anything was started.
-    pub(super) started: usize,
+    pub(crate) started: usize,
     jobs: HashMap<String, Played>,
 }
 
@@ -200,13 +201,13 @@ struct Played {
 }
 
 /// What a played command prints to standard output, in pieces of three bytes; with input, the input.
-pub(super) const PRINTED: &[u8] = b"one two three";
+pub(crate) const PRINTED: &[u8] = b"one two three";
 /// And to standard error.
-pub(super) const COMPLAINED: &[u8] = b"oh";
+pub(crate) const COMPLAINED: &[u8] = b"oh";
 
 /// Plays a guest on one connection. It knows one command, which takes all of its input and then prints. As with a real
 /// guest, input ends with its connection.
-pub(super) async fn play(world: Arc<Mutex<World>>, mut guest: Guest) {
+pub(crate) async fn play(world: Arc<Mutex<World>>, mut guest: Guest) {
     guest.greet("a run").await;
     let mut channels: HashMap<u32, String> = HashMap::new();
     while let Some(Frame { channel, head, payload }) = guest.hear().await {

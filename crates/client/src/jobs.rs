@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use coracle_protocol::{self as wire, Answer, Ask, FaultCode, MAX_PAYLOAD};
+use coracle_types::{Error, JobId, Result};
 use tokio::time::Instant;
 
-use super::command::ms;
-use super::{Again, Kind, Link, Request, SOON};
-use crate::{Error, JobId, Result};
+use crate::call::{Again, Kind, Request, SOON};
+use crate::command::ms;
+use crate::link::Link;
 
 /// The kind of answer that holds one thing.
 macro_rules! holding {
@@ -21,7 +22,7 @@ macro_rules! holding {
         }
     };
 }
-pub(super) use holding;
+pub(crate) use holding;
 
 impl Link {
     /// Whether the guest answers. It does without its files, so acts on them that hang do not hold it up.

@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use coracle_protocol::{self as wire, Answer, Ask, Holding, MAX_SESSION, MAX_WALKED};
+use coracle_types::{ContainerPath, Error, Result, Secret};
 use jiff::Timestamp;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use super::channels::Talk;
-use super::command::ms;
-use super::connection::Broken;
-use super::{Link, refused, sendable};
-use crate::{ContainerPath, Error, Result, Secret};
+use crate::call::{refused, sendable};
+use crate::channels::Talk;
+use crate::command::ms;
+use crate::connection::Broken;
+use crate::link::Link;
 
 /// What a guest may take beyond the time that it was given: it is to tell what it met.
 const GRACE: Duration = Duration::from_secs(15);

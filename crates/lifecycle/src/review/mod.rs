@@ -13,12 +13,11 @@ mod walk;
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::{Access, Mount, git_files};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Serialize, Serializer};
 
 use self::bounds::Bounds;
-use self::print::Print;
 pub(crate) use self::sweep::{Swept, take_off};
-use crate::Record;
+use crate::record::{Print, Record, Watched};
 
 /// Places that are told.
 pub(crate) const MOST: usize = 200;
@@ -86,17 +85,6 @@ impl Review {
 
 fn as_text<S: Serializer>(path: &Path, into: S) -> Result<S::Ok, S::Error> {
     into.serialize_str(&path.to_string_lossy())
-}
-
-/// A protected path of a bind as it was when its container was made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Watched {
-    /// The directory that is bound.
-    root: PathBuf,
-    /// Its path in there.
-    path: String,
-    /// Nothing, if it was not there.
-    was: Option<Print>,
 }
 
 /// Remembers what is protected beneath writable binds. What that would read too much of is known by its place alone.

@@ -40,11 +40,11 @@ use serde::{Deserialize, Serialize};
 pub use self::ask::{Blueprint, Fill, Filling, Ready, RoomAsk};
 pub use self::end::{EndedRooms, Ending};
 pub use self::error::RoomError;
-pub use self::event::{EndReason, RoomDeed, RoomEvent, RoomTag, Tell};
+pub use self::event::{EndReason, RoomDeed, RoomEvent, Tell};
 pub(crate) use self::record::RoomRecord;
 pub use self::record::RoomView;
-use crate::lease::Moment;
-use crate::record::Role;
+use crate::clock::Moment;
+use crate::slot::RoomRole;
 use crate::{Links, Store};
 
 /// Whoever wants a room waits so long for somebody who is at it.
@@ -52,52 +52,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// An error that only the caller understands.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// What a room is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RoomRole {
-    /// Files and commands.
-    Workspace,
-    /// Snippets of code.
-    Run,
-    /// The workflows of a sandbox, which is no agent's session: it has a key for a name, and outlives every process.
-    /// What was installed in its container is kept as well as its volume, so one that ended is started again.
-    Sandbox,
-}
-
-impl RoomRole {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Workspace, Self::Run, Self::Sandbox];
-
-    /// The word of files and labels.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.role().as_str()
-    }
-
-    pub(crate) fn role(self) -> Role {
-        match self {
-            Self::Workspace => Role::Workspace,
-            Self::Run => Role::Run,
-            Self::Sandbox => Role::Sandbox,
-        }
-    }
-
-    /// The part of names.
-    fn short(self) -> &'static str {
-        match self {
-            Self::Workspace => "ws",
-            Self::Run => "run",
-            Self::Sandbox => "sbx",
-        }
-    }
-
-    /// Its container is used again when it ended.
-    fn is_started_again(self) -> bool {
-        self == Self::Sandbox
-    }
-}
 
 /// Why a container of a room was replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

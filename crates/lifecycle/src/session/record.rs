@@ -12,9 +12,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Reason, Recreated, RoomRole};
-use crate::lease::Moment;
+use super::{Reason, Recreated};
+use crate::clock::Moment;
 use crate::record::{summed_bytes, summed_value};
+use crate::slot::RoomRole;
 use crate::store::{own_directory, read_own, write_whole};
 use crate::{Lock, Result, Store, StoreError};
 

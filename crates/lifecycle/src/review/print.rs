@@ -8,8 +8,8 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
 use sha2::{Digest, Sha256};
 
-use super::Change;
 use super::bounds::Bounds;
+use super::finding::Change;
 use crate::record::{Print, PrintKind};
 
 /// A file is read so far; of a longer one its times are taken for its content.

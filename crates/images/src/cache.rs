@@ -22,10 +22,11 @@ use serde::Serialize;
 
 pub use self::clear::{Clear, Cleared, Kept, Listed};
 pub use self::keep::Built;
-use crate::key::{KeyOf, Sum, sum_of};
+use crate::digest::{Sum, sum_of};
+use crate::key::KeyOf;
 use crate::profile::Purpose;
 use crate::stand_in::Contents;
-use crate::{Base, Error, Progress, Recipe, Source, ensure, lock};
+use crate::{Base, Error, Progress, Recipe, Source, base_image, lock};
 
 /// The word of our cached images, in the label `<ns>.kind`.
 const KIND: &str = "cache";
@@ -149,7 +150,7 @@ impl Cache {
     pub async fn find(&self, runtime: &dyn ContainerRuntime, wanted: &Wanted) -> Result<Found, Error> {
         let engine = runtime.kind();
         let slot = wanted.slot(engine);
-        let (mut names, known) = (ensure::names(engine, &wanted.image), self.recall(&slot));
+        let (mut names, known) = (base_image::names(engine, &wanted.image), self.recall(&slot));
         let bases = names.clone();
         names.extend(known.clone().map(ImageRef::from));
         let here = runtime.image(ImageAct::Find(names)).await?;
@@ -190,7 +191,7 @@ impl Cache {
     }
 
     async fn by_key(&self, runtime: &dyn ContainerRuntime, wanted: &Wanted, key: &Sum) -> Result<Found, Error> {
-        let names = ensure::names(runtime.kind(), &self.tag(wanted.purpose.as_ref(), key));
+        let names = base_image::names(runtime.kind(), &self.tag(wanted.purpose.as_ref(), key));
         let here = runtime.image(ImageAct::Find(names)).await?;
         let all = here.iter().map(|it| self.judge(runtime.kind(), wanted, (it, Some(key))));
         Ok(best(all))

@@ -1,40 +1,15 @@
 //! What tells one cached image from another (containers.md 8.3). Pure.
 
-use std::fmt;
-
 use coracle_runtime::EngineKind;
 use serde::Serialize;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
+pub use crate::digest::Sum;
+use crate::digest::{canonical, hashed};
 use crate::recipe::Recipe;
 
 /// Goes up when a key of before must not be found any longer.
 const SCHEMA: u32 = 1;
-
-/// A SHA-256 in hex.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Sum(String);
-
-impl Sum {
-    /// All of it.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// The sixteen digits that names have room for.
-    #[must_use]
-    pub fn short(&self) -> &str {
-        &self.0[..16]
-    }
-}
-
-impl fmt::Display for Sum {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// Everything that decides what a cached image holds.
 #[derive(Clone, Debug, Serialize)]
@@ -64,20 +39,6 @@ impl KeyOf<'_> {
         }
         hashed(&parts)
     }
-}
-
-/// The sum of anything that can be written as JSON.
-pub(crate) fn sum_of(it: &impl Serialize) -> Sum {
-    hashed(&canonical(it))
-}
-
-/// Keys in order, no blanks: a JSON object of a sorted map is canonical.
-fn canonical(it: &impl Serialize) -> Value {
-    serde_json::to_value(it).expect("text and lists of text can be written as JSON")
-}
-
-fn hashed(value: &Value) -> Sum {
-    Sum(hex::encode(Sha256::digest(value.to_string())))
 }
 
 #[cfg(test)]

@@ -15,9 +15,11 @@
 #![warn(missing_docs)]
 
 mod base;
+mod base_image;
 pub mod cache;
 pub mod cook;
 pub mod detect;
+mod digest;
 mod ensure;
 mod error;
 mod fit;
@@ -26,12 +28,15 @@ mod lock;
 pub mod packages;
 pub mod pin;
 pub mod profile;
+mod progress;
 mod recipe;
 mod registry;
 pub mod snapshot;
 pub mod stand_in;
 
 pub use base::Bootstrap;
-pub use ensure::{Base, Fallback, Progress, Pull, Source, Want, ensure, find};
+pub use base_image::{Base, Source, find};
+pub use ensure::{Fallback, Pull, Want, ensure};
 pub use error::{BuildError, Error, Stage};
+pub use progress::Progress;
 pub use recipe::{Owned, Recipe, Setup};

@@ -1,5 +1,6 @@
 //! Names of packages for the manager that an image has, and the words that install them. Pure, but for the look inside.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use coracle_runtime::link::Link;
@@ -36,6 +37,11 @@ impl PackageName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// The packages of a text that has blanks between them.
+pub(crate) fn listed(packages: &str) -> BTreeSet<PackageName> {
+    packages.split_whitespace().filter_map(|it| PackageName::parse(it).ok()).collect()
 }
 
 impl TryFrom<String> for PackageName {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use coracle_runtime::{EngineKind, ImageId, ImageRef};
 
 use crate::Error;
-use crate::key::sum_of;
+use crate::digest::sum_of;
 use crate::lock::make_private_dir;
 
 /// No file of ours is larger.

@@ -14,8 +14,6 @@ use crate::packages::PackageName;
 use crate::recipe::{Recipe, Setup};
 use crate::stand_in;
 
-pub(crate) use self::table::listed;
-
 /// The name of a profile.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::key::{Sum, sum_of};
+use crate::digest::{Sum, sum_of};
 use crate::packages::{self, PackageName};
 
 /// What is put on a base: packages, then commands. Serialised it is what makes two recipes the same.

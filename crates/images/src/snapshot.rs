@@ -25,7 +25,7 @@ use jiff::Timestamp;
 
 pub use self::error::Error;
 pub use self::take::{Of, Place};
-use crate::ensure;
+use crate::base_image;
 use crate::profile::Purpose;
 
 /// What snapshots are kept with. Everything that comes from configuration or host is given.
@@ -117,7 +117,7 @@ impl Snapshots {
 
     /// The image that has the name, whoever made it.
     async fn image(&self, runtime: &dyn ContainerRuntime, name: &SnapshotName) -> Result<Option<Image>, Error> {
-        let names = ensure::names(runtime.kind(), &self.reference(name));
+        let names = base_image::names(runtime.kind(), &self.reference(name));
         let mut here = runtime.image(ImageAct::Find(names)).await?;
         // A name without a registry means more than one image: one of ours comes first.
         here.sort_by_key(|it| self.read(runtime.kind(), it, Some(name)).is_none());

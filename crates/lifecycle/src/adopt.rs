@@ -56,6 +56,6 @@ fn record(
         user_name: Some(container.user.clone()),
         exec_user: numbers(&container.user),
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
-        ..Record::intent(Origin::of(runtime, store), name, session).shown(container)
+        ..Record::intent(Origin::of(runtime, store.signer().namespace()), name, session).shown(container)
     }
 }

@@ -3,54 +3,18 @@
 mod guided;
 mod meter;
 mod place;
+mod request;
 
 use std::fs::File;
-use std::path::PathBuf;
 
-use coracle_runtime::archive::{self, Limits, Moved, Writer};
-use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::archive::{self, Writer};
 use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids, Input};
 
 pub use self::guided::{copy_in_by, copy_out_by};
 pub use self::meter::{CopyAmount, CopyMeter};
+pub use self::request::{Copied, CopyLimits, CopyRequest};
+use self::request::{blocking, cannot_spool, pack, temporary};
 use crate::{Error, Found, Result, session};
-
-/// Bounds of one copy.
-pub type CopyLimits = Limits;
-
-/// One copy, in either direction. Paths are checked against the policy by the caller.
-#[derive(Debug)]
-pub struct CopyRequest {
-    /// The host's side: what is copied in, or the existing directory that is copied out into.
-    pub host: HostPath,
-    /// The name on the host that is copied out to; `None` to keep its own.
-    pub host_name: Option<String>,
-    /// The container's side.
-    pub container: ContainerPath,
-    /// The container's side was written with a slash at its end: it is a directory.
-    pub into_directory: bool,
-    /// Files that exist are replaced.
-    pub overwrite: bool,
-    /// Bounds.
-    pub limits: CopyLimits,
-    /// Paths that are never written on the host, relative to any directory.
-    pub protected: Vec<String>,
-    /// Where temporary files go.
-    pub scratch: PathBuf,
-    /// Tells how far it is.
-    pub meter: CopyMeter,
-}
-
-/// What was copied, and where it is now.
-#[derive(Debug)]
-pub struct Copied {
-    /// Counts, and what did not travel.
-    pub moved: Moved,
-    /// Real path on the host.
-    pub host_path: PathBuf,
-    /// Path inside.
-    pub container_path: ContainerPath,
-}
 
 /// Says what stands at a target. `$1` is the path, `$2` the source's name, `$3` is 1 when the path is a directory.
 /// Answers what stands at the final path, the deepest directory above it, and the final path. It runs at the root and
@@ -132,18 +96,6 @@ async fn ask(found: &Found, program: &str, arguments: &[&str], stdin: Option<Vec
     Ok(output.stdout.text())
 }
 
-/// Missing parents first, then the tree; all of it the exec user's.
-fn pack(host: &HostPath, inside: &str, mut writer: Writer) -> Result<(File, Moved)> {
-    let parents: Vec<_> = inside.match_indices('/').map(|(at, _)| &inside[..at]).collect();
-    for parent in &parents {
-        writer.dir(parent, 0o755).map_err(Error::Copy)?;
-    }
-    writer.host(host, inside).map_err(Error::Copy)?;
-    let (file, mut moved) = writer.finish().map_err(Error::Copy)?;
-    moved.dirs -= parents.len() as u64;
-    Ok((file, moved))
-}
-
 async fn nothing_exists(found: &Found, target: &Target, tar: &File) -> Result<()> {
     use std::io::Seek;
     let again = |source| coracle_runtime::Error::Host { what: "cannot read the archive".into(), source };
@@ -199,17 +151,4 @@ async fn blame(found: &Found, path: &ContainerPath, failure: coracle_runtime::Er
         Ok(_) => failure.into(),
         Err(err) => err,
     }
-}
-
-fn temporary(scratch: &std::path::Path) -> Result<File> {
-    tempfile::tempfile_in(scratch).map_err(cannot_spool)
-}
-
-fn cannot_spool(source: std::io::Error) -> Error {
-    Error::Copy(archive::Error::Io { path: "files on the host".into(), source })
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|err| cannot_spool(std::io::Error::other(err)))?
 }

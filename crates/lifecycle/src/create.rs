@@ -1,5 +1,7 @@
 //! The making of a container: intent, engine, record; or undone.
 
+mod volume;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,14 +14,15 @@ use coracle_runtime::{
 };
 use serde_json::{Map, Value};
 
-use crate::destroy::remove_all;
+use crate::clock::now;
 use crate::guest::{GuestProgram, Links};
 use crate::lock::Lock;
-use crate::network::{now, place};
+use crate::network::place;
 use crate::record::{Held, MadeFrom, MainProgram, Origin, OwnVolume, Record, RecordedMount, Role, State};
+use crate::remove::remove_all;
 use crate::shares::shared_problem;
 use crate::store::Loaded;
-use crate::{Error, Result, Review, Store, protect, review, volume};
+use crate::{Error, Result, Review, Store, protect, review};
 
 /// What a record holds before the container is made. Every default is decided.
 #[derive(Clone, Debug)]
@@ -152,7 +155,7 @@ fn record_of(runtime: &dyn ContainerRuntime, store: &Store, draft: Draft) -> Rec
         owner: draft.owner,
         asked: draft.asked,
         tool_version: draft.tool_version,
-        ..Record::intent(Origin::of(runtime, store), draft.name, &draft.session)
+        ..Record::intent(Origin::of(runtime, store.signer().namespace()), draft.name, &draft.session)
     }
 }
 
@@ -317,8 +320,9 @@ impl Making<'_> {
         ]
         .map(|(name, value)| (signer.key(name), value));
         labels.extend(own);
-        labels
-            .extend(volume::labels(record.volume.as_ref()).into_iter().map(|(name, value)| (signer.key(name), value)));
+        labels.extend(
+            crate::volume::labels(record.volume.as_ref()).into_iter().map(|(name, value)| (signer.key(name), value)),
+        );
         labels.extend(self.more_labels.clone());
         signer.sign(self.runtime.kind(), &mut labels);
         Ok(labels)

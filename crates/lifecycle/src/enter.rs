@@ -4,8 +4,7 @@ use coracle_runtime::link::Link;
 use coracle_runtime::{Error as Engine, Handle};
 
 use crate::find::recorded;
-use crate::guest::GuestRecord;
-use crate::record::{Record, Role, State};
+use crate::record::{GuestRecord, Record, Role, State};
 use crate::{Engines, Links, Result, Store};
 
 /// A recorded container and a link to its guest: one that is held, its socket, or the engine's exec. That exec names the

@@ -1,10 +1,9 @@
 //! What can go wrong with a container, by what a caller can do about it.
 
-use std::fmt;
+use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 use coracle_runtime::{ContainerName, ContainerPath, NetworkName, Refused, archive};
-
-use crate::StoreError;
 
 /// The result of an act on a container.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -149,4 +148,40 @@ pub enum Error {
     /// Several acts failed; each has its own reason.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Several(Vec<Error>),
+}
+
+/// A state directory that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// It, or a file in it, belongs to somebody else.
+    #[error("`{}` belongs to another user", .0.display())]
+    Owner(PathBuf),
+    /// A link lies where a directory or file of ours should be.
+    #[error("`{}` is a link or no plain file", .0.display())]
+    Link(PathBuf),
+    /// The key is damaged: what it signed cannot be told from what others sign.
+    #[error("`{}` is damaged", .0.display())]
+    Key(PathBuf),
+    /// The file system keeps no locks.
+    #[error("`{}` is on a file system without locks", .0.display())]
+    NoLocks(PathBuf),
+    /// The system refused.
+    #[error("cannot use `{}`", path.display())]
+    Io {
+        /// Which path.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl StoreError {
+    pub(crate) fn io(path: &Path) -> impl Fn(io::Error) -> Self + '_ {
+        move |source| Self::Io { path: path.to_owned(), source }
+    }
+}
+
+pub(crate) fn one_or_several(mut failed: Vec<Error>) -> Error {
+    if failed.len() == 1 { failed.remove(0) } else { Error::Several(failed) }
 }

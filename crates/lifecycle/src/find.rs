@@ -10,11 +10,10 @@ use coracle_runtime::{
     RecordId,
 };
 
-use crate::guest::GuestRecord;
-use crate::record::{Origin, Record, RecordedMount, Role};
+use crate::record::{GuestRecord, Origin, Record, RecordedMount, Role};
 use crate::stack::service;
 use crate::store::Loaded;
-use crate::{Error, Kind, Links, Result, RoomTag, Store, volume};
+use crate::{Error, Found, Kind, Links, Result, RoomTag, Store, volume};
 
 /// The engines that records name.
 #[async_trait]
@@ -28,28 +27,6 @@ pub trait Engines: Send + Sync {
     /// The same engine for what is done to a container of that room. Whoever keeps a log of it hears of each call.
     fn heard(&self, runtime: Arc<dyn ContainerRuntime>, _room: RoomTag<'_>) -> Arc<dyn ContainerRuntime> {
         runtime
-    }
-}
-
-/// A container of ours, as far as it is there.
-#[derive(Debug)]
-pub struct Found {
-    /// Its engine.
-    pub runtime: Arc<dyn ContainerRuntime>,
-    /// What we remember. Its exec user is that of the signed label, if there is one.
-    pub record: Record,
-    /// What the engine knows; missing when it is gone.
-    pub container: Option<Container>,
-}
-
-impl Found {
-    /// The container, which must be there.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`].
-    pub fn present(&self) -> Result<&Container> {
-        let name = || self.record.name.to_string();
-        self.container.as_ref().ok_or_else(|| Error::NotFound { kind: Kind::Container, name: name(), near: Vec::new() })
     }
 }
 
@@ -194,7 +171,7 @@ pub(crate) fn read_labels(
         compose_project: it("compose_project").and_then(|it| ProjectName::parse(it).ok()),
         compose_joined: it("compose_joined") == Some("true"),
         tool_version: it("version").unwrap_or_default().to_owned(),
-        ..Record::intent(Origin::of(runtime, store), name, it("session")?).shown(container)
+        ..Record::intent(Origin::of(runtime, store.signer().namespace()), name, it("session")?).shown(container)
     })
 }
 

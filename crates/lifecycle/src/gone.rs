@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use coracle_runtime::{ContainerId, ContainerName, Handle, NetworkName};
 use serde::{Deserialize, Serialize};
 
-use crate::store::{Store, StoreError, key_of, read_own, write_whole};
+use crate::StoreError;
+use crate::store::{Store, key_of, read_own, write_whole};
 
 /// A destroyed container.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use serde::{Deserialize, Serialize};
 
-use crate::record::{Record, State};
+use crate::clock::Moment;
+use crate::record::{Lease, Record, State};
 use crate::store::Loaded;
 use crate::{Result, Store};
 
@@ -22,51 +22,6 @@ pub struct Terms {
     pub orphan_grace: Duration,
     /// What is remembered of a container that is gone.
     pub gone_for: Duration,
-}
-
-/// A moment by both clocks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Moment {
-    /// By the wall clock, which anybody may set.
-    pub wall: Timestamp,
-    /// The run of the machine; empty where it is not told.
-    pub boot: String,
-    /// Seconds that this run had lasted.
-    pub up_s: u64,
-}
-
-impl Moment {
-    /// This one.
-    #[must_use]
-    pub fn now() -> Self {
-        let up = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        let up_s = u64::try_from(up.tv_sec).unwrap_or(0);
-        Self { wall: Timestamp::now(), boot: coracle_runtime::boot_id().to_owned(), up_s }
-    }
-
-    /// Whether so much time has passed for certain. Within one run of the machine both clocks have to say so. In a later
-    /// run the wall clock alone can; it is believed once the machine has been up for `settling`.
-    pub(crate) fn is_past(&self, earlier: &Self, time: Duration, settling: Duration) -> bool {
-        let by_wall = Duration::try_from(self.wall.duration_since(earlier.wall)).unwrap_or_default() >= time;
-        let up = match (self.boot.is_empty(), self.boot == earlier.boot) {
-            (true, _) => true,
-            (false, true) => Duration::from_secs(self.up_s.saturating_sub(earlier.up_s)) >= time,
-            (false, false) => Duration::from_secs(self.up_s) >= settling,
-        };
-        by_wall && up
-    }
-}
-
-/// What is noted in a record to end it in time.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Lease {
-    /// When a call last used the container.
-    pub used: Option<Moment>,
-    /// When the process that it belongs to was first seen dead.
-    pub orphaned: Option<Moment>,
-    /// When the container was first seen to be gone.
-    pub missing: Option<Moment>,
 }
 
 /// What is to be done with a container.

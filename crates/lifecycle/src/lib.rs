@@ -16,6 +16,7 @@
 #![warn(missing_docs)]
 
 mod adopt;
+mod clock;
 mod copy;
 mod create;
 mod destroy;
@@ -29,6 +30,7 @@ mod health;
 mod lease;
 mod list;
 mod lock;
+mod managed_container;
 mod network;
 mod networks;
 mod packages;
@@ -38,29 +40,33 @@ mod reap;
 mod reconcile;
 mod record;
 mod record_cache;
+mod remove;
 mod restart;
 mod review;
 mod save;
 mod session;
 mod shares;
+mod slot;
 mod stack;
 mod store;
 mod volume;
 
 pub use adopt::adopt;
+pub use clock::Moment;
 pub use copy::{Copied, CopyAmount, CopyLimits, CopyMeter, CopyRequest, copy_in, copy_in_by, copy_out, copy_out_by};
 pub use create::{Draft, Making, begin, fresh_name};
 pub use destroy::{Destroyed, Removing, Saving, destroy};
 pub use enter::enter;
-pub use error::{Error, Kind, Result};
+pub use error::{Error, Kind, Result, StoreError};
 pub use exec::{Hint, OnTerminal, Session, guest_shell, guided_session, hint, may_be_root, on_terminal, session};
-pub use find::{Engines, Found, at_hand, find};
-pub use guest::{GuestProgram, GuestRecord, Links};
+pub use find::{Engines, at_hand, find};
+pub use guest::{GuestProgram, Links};
 pub use health::{Check, Patience, Probe, Tried, Waited, wait_healthy};
-pub use lease::{Lease, Moment, Terms, expires_at};
+pub use lease::{Terms, expires_at};
 pub(crate) use list::asked;
 pub use list::{Listed, Listing, list, list_recent};
 pub use lock::Lock;
+pub use managed_container::Found;
 pub use networks::{
     NewNetwork, OwnNetwork, RoomNetwork, create_network, destroy_network, drop_networks, ensure_room_network,
     find_network, find_room_network, networks,
@@ -70,16 +76,20 @@ pub use protect::DEFAULT_PROTECTED;
 pub use prune::{Prunable, Prune, Thing, prunable, prune};
 pub use reap::reap;
 pub use reconcile::reconcile;
-pub use record::{Held, MadeFrom, MainProgram, OwnVolume, Record, RecordedJob, RecordedMount, Role, State};
+pub use record::{
+    GuestRecord, Held, Lease, MadeFrom, MainProgram, OwnVolume, Record, RecordedJob, RecordedMount, Role, State,
+    Watched,
+};
 pub use restart::restart;
-pub use review::{Change, Finding, Review, Watched, compared, read_only_paths};
+pub use review::{Change, Finding, Review, compared, read_only_paths};
 pub use save::{
     Bundle, Commits, Item, LeftOut, Manifest, Names, Omission, Part, Restored, SAVE_TIME, SAVED_REFS, Save, SaveLimits,
     Saved, SavedKind, Target, What,
 };
 pub use session::{
     Blueprint, BoxError, EndReason, EndedRooms, Ending, Fill, Filling, Ready, Reason, Recreated, RoomAsk, RoomDeed,
-    RoomError, RoomEvent, RoomRole, RoomTag, RoomTerms, RoomView, Rooms, Tell,
+    RoomError, RoomEvent, RoomTerms, RoomView, Rooms, Tell,
 };
+pub use slot::{RoomRole, RoomTag};
 pub use stack::StackPart;
-pub use store::{Store, StoreError};
+pub use store::Store;

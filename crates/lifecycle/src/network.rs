@@ -7,9 +7,12 @@ use coracle_runtime::{
     ContainerRuntime, EngineKind, Error as Engine, NetworkAct, NetworkAsk, NetworkName, NetworkOn, random_hex,
 };
 
-use crate::networks::LONE;
+use crate::clock::now;
 use crate::record::{Record, State};
 use crate::{Error, Kind, Result, Store};
+
+/// The value of the label `kind` on the network that lone containers share, which nobody asked for.
+pub(crate) const LONE: &str = "lone";
 
 /// The network that all of our containers share on an engine that keeps its members apart. Podman parts networks and
 /// not their members, and its firewall forgets even that whenever some container leaves (netavark 1.4): there each
@@ -101,12 +104,6 @@ pub(crate) async fn drop_shared(runtime: &dyn ContainerRuntime, store: &Store, l
         Err(Error::NotFound { .. } | Error::NotManaged { .. }) => Ok(()),
         Err(err) => Err(err),
     }
-}
-
-/// The time, as answers and labels tell it.
-pub(crate) fn now() -> jiff::Timestamp {
-    let now = jiff::Timestamp::now();
-    now.round(jiff::Unit::Millisecond).unwrap_or(now)
 }
 
 #[cfg(test)]

@@ -8,14 +8,12 @@ use coracle_runtime::{
     ProjectName, random_hex,
 };
 
-use crate::network::now;
+use crate::clock::now;
+use crate::network::LONE;
 use crate::{Engines, Error, Kind, Result, Store, asked};
 
 /// The value of the label `kind` on a network that somebody asked for by name.
 const NAMED: &str = "network";
-
-/// The same on the network that lone containers share, which nobody asked for.
-pub(crate) const LONE: &str = "lone";
 
 /// The same on the network of a room alone, which is made and removed with the room's container.
 const OF_ROOM: &str = "room";

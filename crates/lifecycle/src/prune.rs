@@ -13,12 +13,13 @@ use coracle_runtime::{
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::destroy::clear_directory;
-use crate::lease::{Moment, Terms, Verdict, verdict};
+use crate::clock::Moment;
+use crate::lease::{Terms, Verdict, verdict};
 use crate::networks::{OwnNetwork, networks_on};
 use crate::packages;
 use crate::reap::in_use;
 use crate::record::{Record, Role, State};
+use crate::remove::clear_directory;
 use crate::{
     EndReason, Ending, Engines, Error, Found, Links, Listed, Removing, Result, RoomRole, RoomTerms, Rooms, SAVE_TIME,
     Store, StoreError, Tell, asked, destroy, destroy_network, list, reconcile,

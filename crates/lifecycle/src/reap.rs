@@ -7,7 +7,8 @@ use std::time::Duration;
 use coracle_runtime::{Inside, JobId};
 use tokio::time::timeout;
 
-use crate::lease::{Moment, Terms, Verdict, verdict};
+use crate::clock::Moment;
+use crate::lease::{Terms, Verdict, verdict};
 use crate::{Engines, Found, Links, Listed, Removing, Result, Store, destroy, drop_networks, list};
 
 /// Nobody looks more often.

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use coracle_runtime::ContainerRuntime;
 
-use crate::destroy::{destroy_locked, remove_all, sweep};
+use crate::destroy::destroy_locked;
 use crate::record::{Record, State};
+use crate::remove::{remove_all, sweep};
 use crate::store::Loaded;
 use crate::{Engines, Result, Store};
 

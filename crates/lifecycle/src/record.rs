@@ -1,5 +1,9 @@
 //! What we remember of a container (containers.md 2.12).
 
+mod guest;
+mod lease;
+mod watched;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -12,11 +16,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use crate::Store;
-use crate::guest::GuestRecord;
-use crate::lease::{Lease, Moment};
-use crate::network::now;
-use crate::review::Watched;
+pub use self::guest::GuestRecord;
+pub use self::lease::Lease;
+pub use self::watched::Watched;
+pub(crate) use self::watched::{Print, PrintKind};
+use crate::clock::{Moment, now};
 
 /// The version of the format.
 const SCHEMA: u32 = 1;
@@ -287,9 +291,9 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    pub(crate) fn of(runtime: &dyn ContainerRuntime, store: &Store) -> Self {
+    pub(crate) fn of(runtime: &dyn ContainerRuntime, namespace: &LabelNamespace) -> Self {
         let (engine, endpoint) = (runtime.kind(), runtime.endpoint().address);
-        Self { engine, endpoint, namespace: store.signer().namespace().clone() }
+        Self { engine, endpoint, namespace: namespace.clone() }
     }
 }
 

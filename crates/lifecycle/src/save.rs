@@ -7,8 +7,10 @@
 //! program of the host reads a repository.
 //! **Invariant:** a save without a manifest was never finished, and is nothing.
 
+mod error;
 mod git;
 mod inside;
+mod limits;
 mod manifest;
 mod outside;
 mod restore;
@@ -23,8 +25,11 @@ use coracle_runtime::{Baseline, Container, ContainerName, ContainerPath, Contain
 use serde::Serialize;
 use tokio::time::Instant;
 
+use self::error::{Failed, Trouble};
 use self::inside::Inside;
 pub(crate) use self::inside::end_commands;
+use self::limits::PRUNED;
+pub use self::limits::{SAVE_TIME, SaveLimits};
 pub use self::manifest::{Bundle, Item, Kind as SavedKind, LeftOut, Manifest, Names, Omission, Part, What};
 use self::outside::Outside;
 pub use self::restore::{Commits, Restored, SAVED_REFS, Target};
@@ -32,21 +37,6 @@ pub use self::shelf::Save;
 use self::shelf::Shelf;
 use crate::record::{Record, Role};
 use crate::{Error, Links, Result, Store, volume};
-
-/// Names of directories whose files can be had again.
-const PRUNED: &[&str] = &["node_modules", "target", ".venv", "__pycache__", ".cache"];
-
-/// For all that saving one container takes.
-pub const SAVE_TIME: Duration = Duration::from_secs(60);
-
-/// Bounds of one save.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SaveLimits {
-    /// Bytes together.
-    pub max_bytes: u64,
-    /// For all of it.
-    pub time: Duration,
-}
 
 /// What was saved of one place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -63,34 +53,6 @@ pub struct Saved {
     pub location: PathBuf,
     /// How much was left out; the manifest names it.
     pub left_out: u64,
-}
-
-/// Why something could not be saved.
-#[derive(Debug)]
-enum Trouble {
-    /// There is more than may be kept.
-    TooLarge,
-    /// It takes longer than it may.
-    TooSlow,
-    /// The state directory.
-    Disk(std::io::Error),
-    /// The container.
-    Inside(Engine),
-    /// Something else.
-    Odd(&'static str),
-}
-
-impl From<Engine> for Trouble {
-    fn from(err: Engine) -> Self {
-        Self::Inside(err)
-    }
-}
-
-/// What could not be saved, and why.
-#[derive(Debug)]
-struct Failed {
-    path: String,
-    trouble: Trouble,
 }
 
 /// What is saved, and how.

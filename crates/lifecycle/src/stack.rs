@@ -8,8 +8,8 @@ use coracle_runtime::{
     NetworkAct, Problem, ProjectName, RecordId, Refused, VolumeAct, random_hex,
 };
 
-use crate::destroy::one_or_several;
-use crate::network::now;
+use crate::clock::now;
+use crate::error::one_or_several;
 use crate::record::{Record, Role};
 use crate::{Error, Result, Store};
 

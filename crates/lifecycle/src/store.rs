@@ -11,45 +11,13 @@ use coracle_runtime::{ContainerName, EngineKind, JobId, LabelNamespace, Secret};
 
 use crate::record::Record;
 use crate::record_cache::{FileStamp, RecordCache};
-use crate::{Lock, Result};
+use crate::{Lock, Result, StoreError};
 
 /// Length of the key that signs labels.
 const KEY_BYTES: usize = 32;
 
 /// Larger files are no records.
 const MAX_RECORD: u64 = 4 << 20;
-
-/// A state directory that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// It, or a file in it, belongs to somebody else.
-    #[error("`{}` belongs to another user", .0.display())]
-    Owner(PathBuf),
-    /// A link lies where a directory or file of ours should be.
-    #[error("`{}` is a link or no plain file", .0.display())]
-    Link(PathBuf),
-    /// The key is damaged: what it signed cannot be told from what others sign.
-    #[error("`{}` is damaged", .0.display())]
-    Key(PathBuf),
-    /// The file system keeps no locks.
-    #[error("`{}` is on a file system without locks", .0.display())]
-    NoLocks(PathBuf),
-    /// The system refused.
-    #[error("cannot use `{}`", path.display())]
-    Io {
-        /// Which path.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-}
-
-impl StoreError {
-    pub(crate) fn io(path: &Path) -> impl Fn(io::Error) -> Self + '_ {
-        move |source| Self::Io { path: path.to_owned(), source }
-    }
-}
 
 /// Where records are kept. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -5,13 +5,11 @@ use std::time::{Duration, Instant};
 
 use coracle_runtime::{Command, Exit, Secret};
 
+pub use crate::env::token::NAMES;
 use crate::env::{Session, Source};
 use crate::{Place, Status, Step};
 
 const STEP: &str = "forward_gh";
-
-/// The variables that hold it.
-pub const NAMES: &[&str] = &["GH_TOKEN", "GITHUB_TOKEN"];
 
 /// Longer is no token.
 const MAX_TOKEN: usize = 4096;
@@ -56,11 +54,6 @@ pub fn token(printed: &[u8]) -> Option<Secret> {
 pub fn is_host(text: &str) -> bool {
     let plain = |it: u8| it.is_ascii_alphanumeric() || b".-:".contains(&it);
     (1..=255).contains(&text.len()) && !text.starts_with(['-', '.', ':']) && text.bytes().all(plain)
-}
-
-/// What the session gets.
-pub(crate) fn variables(token: &Secret) -> impl Iterator<Item = (String, Secret)> {
-    NAMES.iter().map(|name| ((*name).to_owned(), token.clone()))
 }
 
 /// Says which of the two are not empty, and never what they are.

@@ -19,15 +19,18 @@ mod export;
 mod files;
 pub mod fs;
 mod gate;
+mod language;
 mod mounts;
 mod output;
 mod paths;
 mod prompt;
 mod python;
+mod replacement;
 mod run_code;
 pub mod schema;
 mod search;
 mod sessions;
+mod settings;
 mod shell;
 mod snapshot;
 mod time_limit;
@@ -44,16 +47,19 @@ pub use export::{
 pub use files::{DeleteEntry, EditFile, FileInfo, Ls, ReadFile, ReadFileResult, Rm, WriteFile, Written};
 pub use fs::{FsError, GuestFs, WorkspaceFs};
 pub use gate::Gate;
+pub use language::Language;
 pub use mounts::{Filter, HostMount, MountError, Survey, copy_in, survey};
 pub use prompt::{Told, ToldMount, prompt, unavailable};
 pub use python::{EvaluatePython, Evaluated};
-pub use run_code::{Language, Mode, Preload, Ran, RunCode, RunSettings};
+pub use replacement::{Reason, Recreated};
+pub use run_code::{Ran, RunCode};
 pub use search::{Glob, GlobMatch, Grep, GrepMatch};
-pub use sessions::{Reason, Recreated, Role, Session, Sessions};
+pub use sessions::{Role, Session, Sessions};
+pub use settings::{EnvKeys, Mode, PathCharset, Preload, RunSettings, Settings};
 pub use shell::{Changed, Shell, ShellResult};
 pub use snapshot::{Snapshot, Touched};
 pub use tool::{Alias, Effect, Tool, told};
-pub use workspace::{EnvKeys, PathCharset, Settings, Workspace};
+pub use workspace::Workspace;
 
 /// The example of the book.
 #[cfg(doctest)]

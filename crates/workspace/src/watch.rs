@@ -6,17 +6,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use coracle_runtime::ByteSize;
-use coracle_runtime::link::wire::space::{Act, Bounds, Done};
+use coracle_runtime::link::wire::space::Bounds;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::{Session, Warning, Workspace};
+use crate::Warning;
 
 /// A look goes so far. What it did not meet does not count.
-const BOUNDS: Bounds = Bounds { most: 0, entries: 1_000_000, within_ms: 2000 };
+pub(crate) const BOUNDS: Bounds = Bounds { most: 0, entries: 1_000_000, within_ms: 2000 };
 
 /// Between two looks at least.
-const PAUSE: Duration = Duration::from_millis(200);
+pub(crate) const PAUSE: Duration = Duration::from_millis(200);
 
 /// And so many times as long as a look takes, so that looking stays cheap.
 const TIMES: u32 = 20;
@@ -38,14 +38,14 @@ impl Watch {
     }
 
     /// Whether to look now. Nobody else does until it [`ended`](Self::ended).
-    fn begins(&self) -> bool {
+    pub(crate) fn begins(&self) -> bool {
         let mut seen = self.seen();
         let rests = seen.looking || seen.rests_until.is_some_and(|it| Instant::now() < it);
         seen.looking |= !rests;
         !rests
     }
 
-    fn ended(&self, bytes: Option<u64>, took: Duration) {
+    pub(crate) fn ended(&self, bytes: Option<u64>, took: Duration) {
         let mut seen = self.seen();
         seen.looking = false;
         seen.rests_until = Some(Instant::now() + (took * TIMES).max(PAUSE));
@@ -74,25 +74,6 @@ fn full(bytes: u64, most: ByteSize) -> Warning {
     let details = json!({ "bytes": bytes, "max_bytes": most });
     let details = details.as_object().cloned().unwrap_or_default();
     Warning { details, ..Warning::new("disk_full", message) }
-}
-
-impl Workspace {
-    /// Looks how much there is, after something that may have written. What is found is told with the next result.
-    pub(crate) fn watch(&self, session: &Session) {
-        if self.settings.max_bytes.is_none() || !self.watched().begins() {
-            return;
-        }
-        let (workspace, session) = (self.clone(), session.clone());
-        tokio::spawn(async move {
-            // Small changes come one after the other, and none of them should wait for the look.
-            tokio::time::sleep(PAUSE).await;
-            let begun = Instant::now();
-            let act = Act::Measure { bounds: BOUNDS };
-            let done = session.link.space(session.user, &session.workdir, act, &[]).await;
-            let bytes = if let Ok(Done::Measured { bytes, .. }) = done { Some(bytes) } else { None };
-            workspace.watched().ended(bytes, begun.elapsed());
-        });
-    }
 }
 
 #[cfg(test)]

@@ -3,46 +3,18 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coracle_runtime::link::wire::space::{Act, Done, Touch};
-use coracle_runtime::{ByteSize, Chunk, Error, Exec, ExecOutput};
+use coracle_runtime::link::wire::space::{Act, Bounds, Done, Touch};
+use coracle_runtime::{Chunk, Error, Exec, ExecOutput};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::Result;
-use crate::paths::PathCharset as Charset;
-use crate::watch::Watch;
-use crate::{Answer, Code, Failure, Gate, Place, Role, RunSettings, Session, Sessions, Warning};
+use crate::watch::{self, Watch};
+use crate::{Answer, Code, Failure, Gate, Place, Role, Session, Sessions, Settings, Warning};
 
-pub use crate::paths::PathCharset;
-
-/// How the keys of a command's environment are taken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EnvKeys {
-    /// In upper case.
-    #[default]
-    Upper,
-    /// As they are.
-    Preserve,
-}
-
-/// What the person decided about the tools.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Which characters paths and patterns may have.
-    pub path_charset: Charset,
-    /// How the keys of a command's environment are taken.
-    pub env_keys: EnvKeys,
-    /// A file that is there must have been read before it is changed.
-    pub read_before_write: bool,
-    /// Names of directories in which nobody looks for what a command changed.
-    pub scan_exclude: Vec<String>,
-    /// As much as a workspace should hold; more is told.
-    pub max_bytes: Option<ByteSize>,
-    /// There is a tool for what has to go on after a command.
-    pub has_jobs: bool,
-    /// How snippets run.
-    pub run: RunSettings,
-}
+/// A look at what commands changed takes no longer, and tells no more.
+pub(crate) const SCAN: Bounds = Bounds { most: 50, entries: 50_000, within_ms: 500 };
 
 /// One session's place to work in. A clone is the same.
 #[derive(Clone)]
@@ -199,6 +171,23 @@ impl Workspace {
         &self.shared.watch
     }
 
+    /// Looks how much there is, after something that may have written. What is found is told with the next result.
+    pub(crate) fn watch(&self, session: &Session) {
+        if self.settings.max_bytes.is_none() || !self.watched().begins() {
+            return;
+        }
+        let (workspace, session) = (self.clone(), session.clone());
+        tokio::spawn(async move {
+            // Small changes come one after the other, and none of them should wait for the look.
+            tokio::time::sleep(watch::PAUSE).await;
+            let begun = Instant::now();
+            let act = Act::Measure { bounds: watch::BOUNDS };
+            let done = session.link.space(session.user, &session.workdir, act, &[]).await;
+            let bytes = if let Ok(Done::Measured { bytes, .. }) = done { Some(bytes) } else { None };
+            workspace.watched().ended(bytes, begun.elapsed());
+        });
+    }
+
     async fn recall(&self, session: &Session) {
         let known = {
             let mut known = self.shared.touched.lock().unwrap_or_else(PoisonError::into_inner);
@@ -224,7 +213,7 @@ impl Workspace {
         };
         if is_new {
             let (exclude, tool) = (self.settings.scan_exclude.clone(), String::new());
-            let act = Act::Changed { hints: Vec::new(), exclude, bounds: crate::shell::SCAN, tool };
+            let act = Act::Changed { hints: Vec::new(), exclude, bounds: SCAN, tool };
             // Without it the first command's changes are not told, which no command depends on.
             let _ = self.act(session, act).await;
         }

@@ -8,7 +8,7 @@ use coracle_runtime::ImageId;
 use jiff::Timestamp;
 
 use super::Cache;
-use crate::key::Sum;
+use crate::digest::Sum;
 use crate::lock::make_private_dir;
 
 /// No file of ours is larger.

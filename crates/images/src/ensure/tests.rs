@@ -3,12 +3,13 @@ use std::sync::Mutex;
 
 use coracle_runtime::fake::Verb;
 use coracle_runtime::labels::Signer;
-use coracle_runtime::{FakeRuntime, LabelFilter, LabelNamespace, Secret};
+use coracle_runtime::{EngineKind, FakeRuntime, LabelFilter, LabelNamespace, Secret};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
 use super::*;
 use crate::base::fixture;
+use crate::base_image::names;
 use crate::error::Stage;
 
 /// A fake engine, a host whose packages make a base, and a registry that accepts connections while `_listener` is there.

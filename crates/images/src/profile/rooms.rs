@@ -3,6 +3,7 @@
 use coracle_runtime::ImageRef;
 
 use super::{Profile, table};
+use crate::packages::listed;
 use crate::recipe::{Recipe, Setup};
 use crate::stand_in::{self, open_python};
 
@@ -77,7 +78,7 @@ const COPY_ALL: &str = r#"exec cp -a "$1/." "$2/""#;
 #[must_use]
 pub fn workspace(base: ImageRef, stands_for: &ImageRef) -> Profile {
     let mut profile = table::blank(base);
-    profile.recipe.packages = table::listed("python3 python3-venv git curl ca-certificates build-essential");
+    profile.recipe.packages = listed("python3 python3-venv git curl ca-certificates build-essential");
     if let Some(brings) = stand_in::bootstrap(stands_for) {
         profile.recipe = profile.recipe.after(&brings);
     }
@@ -90,7 +91,7 @@ pub fn sandbox(base: ImageRef) -> Profile {
     let mut profile = table::blank(base);
     let packages = "ca-certificates git openssh-client ripgrep jq less procps python3 python3-pip python3-venv nodejs \
                     build-essential";
-    profile.recipe.packages = table::listed(packages);
+    profile.recipe.packages = listed(packages);
     profile.recipe.setup = vec![open_python()];
     profile
 }
@@ -99,7 +100,7 @@ pub fn sandbox(base: ImageRef) -> Profile {
 #[must_use]
 pub fn snippets(base: ImageRef) -> Profile {
     let mut profile = table::blank(base);
-    profile.recipe.packages = table::listed("python3 ca-certificates bash");
+    profile.recipe.packages = listed("python3 ca-certificates bash");
     let [version, x64, x64_sum, arm, arm_sum] = BUN;
     let args = [FETCH_BUN, version, x64, x64_sum, arm, arm_sum];
     let bun = Setup::fixed("installing bun", RUN_PYTHON, &args, &["bun", "python3", "bash"]);

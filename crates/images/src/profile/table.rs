@@ -3,7 +3,7 @@
 use coracle_runtime::ImageRef;
 
 use super::{Passthrough, Profile, ProfileError, Purpose};
-use crate::packages::PackageName;
+use crate::packages::listed;
 use crate::recipe::{Recipe, Setup};
 use crate::stand_in::{bootstrap, uv};
 
@@ -79,10 +79,6 @@ fn amplifier(version: Option<&str>) -> Result<Setup, ProfileError> {
         Some(bad) => return Err(ProfileError::Version(bad.to_owned())),
     };
     Ok(Setup::fixed("installing amplifier", UV_TOOL, &[&what], &["amplifier"]))
-}
-
-pub(crate) fn listed(packages: &str) -> std::collections::BTreeSet<PackageName> {
-    packages.split_whitespace().filter_map(|it| PackageName::parse(it).ok()).collect()
 }
 
 fn known(image: &str) -> ImageRef {

@@ -4,7 +4,7 @@
 //! answer. What it got in the end is for [`probe`](super::probe()) to find out.
 
 use super::expected::{Toolchain, Version};
-use crate::profile::listed;
+use crate::packages::listed;
 use crate::recipe::{Recipe, Setup};
 
 /// Installs Debian's packages once the lists of packages are gone.

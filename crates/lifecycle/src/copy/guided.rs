@@ -11,7 +11,8 @@ use coracle_runtime::link::{Link, Put};
 use coracle_runtime::{ContainerPath, Error as Engine, Ids, Input};
 use tokio::io::AsyncReadExt;
 
-use super::{Copied, CopyRequest, blocking, cannot_spool, pack, place, temporary};
+use super::place;
+use super::request::{Copied, CopyRequest, blocking, cannot_spool, pack, temporary};
 use crate::record::Record;
 use crate::{Error, Result, guided_session};
 

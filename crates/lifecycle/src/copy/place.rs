@@ -9,7 +9,7 @@ use cap_std::fs::Dir;
 use coracle_runtime::archive::{self, Moved};
 use coracle_runtime::{Problem, Refused, random_hex};
 
-use super::{CopyRequest, cannot_spool};
+use super::request::{CopyRequest, cannot_spool};
 use crate::{Error, Result};
 
 /// Unpacks beside the target, checks that nothing is in the way, and moves into place.

@@ -6,6 +6,7 @@
 //! in open directories, and no link is followed.
 
 mod bounds;
+mod finding;
 mod print;
 mod sweep;
 mod walk;
@@ -13,91 +14,12 @@ mod walk;
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::{Access, Mount, git_files};
-use serde::{Deserialize, Serialize, Serializer};
 
 use self::bounds::Bounds;
-use self::print::Print;
+pub(crate) use self::finding::MOST;
+pub use self::finding::{Change, Finding, Review};
 pub(crate) use self::sweep::{Swept, take_off};
-use crate::Record;
-
-/// Places that are told.
-pub(crate) const MOST: usize = 200;
-
-/// A place that is to be looked at.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Finding {
-    /// Where it is on the host.
-    #[serde(serialize_with = "as_text")]
-    pub path: PathBuf,
-    /// Why.
-    pub change: Change,
-}
-
-/// What is to be looked at about a place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Change {
-    /// A protected path that was not there.
-    New,
-    /// One that has another content.
-    Changed,
-    /// One that something else stands in the place of.
-    Replaced,
-    /// A repository in the repository.
-    Repository,
-    /// What the index calls a submodule.
-    Submodule,
-    /// A file that says which programs git runs on content.
-    Gitattributes,
-    /// A file that names submodules.
-    Gitmodules,
-    /// A device.
-    Device,
-    /// A pipe.
-    Fifo,
-    /// A socket.
-    Socket,
-    /// A link that leads out of the directory.
-    Link,
-    /// A file of root's in a directory of somebody else's.
-    Root,
-    /// A file of root's that had a set-id bit, or has one.
-    Setuid,
-}
-
-/// All that is to be looked at.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Review {
-    /// The places, in their order.
-    pub findings: Vec<Finding>,
-    /// There are more, or not all could be looked through.
-    pub more: bool,
-}
-
-impl Review {
-    fn of(mut findings: Vec<Finding>, more: bool) -> Self {
-        findings.sort();
-        findings.dedup();
-        let more = more || findings.len() > MOST;
-        findings.truncate(MOST);
-        Self { findings, more }
-    }
-}
-
-fn as_text<S: Serializer>(path: &Path, into: S) -> Result<S::Ok, S::Error> {
-    into.serialize_str(&path.to_string_lossy())
-}
-
-/// A protected path of a bind as it was when its container was made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Watched {
-    /// The directory that is bound.
-    root: PathBuf,
-    /// Its path in there.
-    path: String,
-    /// Nothing, if it was not there.
-    was: Option<Print>,
-}
+use crate::record::{Print, Record, Watched};
 
 /// Remembers what is protected beneath writable binds. What that would read too much of is known by its place alone.
 pub(crate) fn watch(mounts: &[Mount], protected: &[String]) -> Vec<Watched> {

@@ -6,11 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::Change;
 use super::bounds::Bounds;
+use super::finding::Change;
+use crate::record::{Print, PrintKind};
 
 /// A file is read so far; of a longer one its times are taken for its content.
 const MAX_FILE: u64 = 1 << 20;
@@ -21,24 +21,6 @@ const MAX_ENTRIES: usize = 20_000;
 /// Directories open at once.
 const MAX_DEPTH: usize = 32;
 
-/// A file, a directory, a link or something else.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Print {
-    kind: Kind,
-    inode: u64,
-    /// Of its content; nothing when it is too much, or may not be read.
-    sum: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Kind {
-    File,
-    Dir,
-    Link,
-    Other,
-}
-
 impl Print {
     /// Nothing is there, or something that has no such path any more. Whether the bounds were reached before all was read.
     pub(super) fn of(root: &Path, path: &str, bounds: &mut Bounds) -> (Option<Self>, bool) {
@@ -48,19 +30,19 @@ impl Print {
         let mut sum = Sum { hash: Sha256::new(), left: MAX_ENTRIES, bounds, cut: false };
         let summed = if whole { sum.add(above.as_fd(), &name, &seen, MAX_DEPTH) } else { Some(()) };
         let kind = match FileType::from_raw_mode(seen.st_mode) {
-            FileType::RegularFile => Kind::File,
-            FileType::Directory => Kind::Dir,
-            FileType::Symlink => Kind::Link,
-            _ => Kind::Other,
+            FileType::RegularFile => PrintKind::File,
+            FileType::Directory => PrintKind::Dir,
+            FileType::Symlink => PrintKind::Link,
+            _ => PrintKind::Other,
         };
         let cut = sum.cut;
-        let sum = summed.filter(|()| kind != Kind::Other).map(|()| hex::encode(sum.hash.finalize()));
+        let sum = summed.filter(|()| kind != PrintKind::Other).map(|()| hex::encode(sum.hash.finalize()));
         (Some(Self { kind, inode: seen.st_ino, sum }), cut)
     }
 
     /// Whether there is something that its content can be compared with.
     pub(super) fn was_read(&self) -> bool {
-        self.sum.is_some() || self.kind == Kind::Other
+        self.sum.is_some() || self.kind == PrintKind::Other
     }
 
     /// Whether something is there. Nothing of it is read.
@@ -220,9 +202,9 @@ mod tests {
         let file = print(dir.path(), "file").unwrap();
         std::os::unix::fs::symlink("file", dir.path().join("link")).unwrap();
         let link = print(dir.path(), "link").unwrap();
-        assert_eq!((link.kind, file.change_to((&link, false))), (Kind::Link, Some(Change::Replaced)));
+        assert_eq!((link.kind, file.change_to((&link, false))), (PrintKind::Link, Some(Change::Replaced)));
         rustix::fs::mknodat(CWD, dir.path().join("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        assert_eq!(print(dir.path(), "pipe").map(|it| (it.kind, it.sum)), Some((Kind::Other, None)));
+        assert_eq!(print(dir.path(), "pipe").map(|it| (it.kind, it.sum)), Some((PrintKind::Other, None)));
         assert_eq!(print(dir.path(), "link/below"), None);
     }
 

@@ -15,7 +15,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::bounds::Bounds;
-use super::{Change, Finding};
+use super::finding::{Change, Finding};
 
 /// Directories open at once.
 const DEPTH: usize = 128;

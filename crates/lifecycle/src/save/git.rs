@@ -14,7 +14,7 @@ use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids, Stream};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::Trouble;
+use super::error::Trouble;
 use super::shelf::Draft;
 
 /// For one command.

@@ -15,10 +15,11 @@ use coracle_runtime::{Baseline, ContainerPath, Error as Engine, Ids, JobId};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
+use super::error::{Failed, Trouble};
+use super::limits::PRUNED;
 use super::manifest::Kind;
 use super::roots::Roots;
 use super::shelf::Shelf;
-use super::{Failed, PRUNED, Trouble};
 use crate::record::Record;
 
 /// Work trees are looked for so deep below a root.

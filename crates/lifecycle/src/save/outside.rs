@@ -13,10 +13,11 @@ use coracle_runtime::archive::{Writer, plain_name};
 use coracle_runtime::{ContainerPath, ContainerRuntime, Error as Engine};
 use tokio::time::{Instant, timeout_at};
 
+use super::error::{Failed, Trouble};
+use super::limits::{PRUNED, SaveLimits};
 use super::manifest::{Item, Kind};
 use super::roots::Roots;
 use super::shelf::Shelf;
-use super::{Failed, PRUNED, SaveLimits, Trouble};
 use crate::Store;
 use crate::record::Record;
 

@@ -11,8 +11,8 @@ use coracle_runtime::{Ids, archive};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
+use super::error::{Trouble, Trouble::Disk};
 use super::manifest::{Item, Manifest, Part, What};
-use super::{Trouble, Trouble::Disk};
 use crate::record::Record;
 use crate::store::{key_of, own_directory, read_own, write_whole};
 use crate::{Result, Store, StoreError};

@@ -12,9 +12,10 @@ use jiff::Timestamp;
 
 use super::look::{is_of, record_of};
 use super::record::{Loss, RoomFile};
-use super::{Reason, RoomError, RoomRecord, RoomRole, Rooms};
-use crate::lease::Moment;
+use super::{Reason, RoomError, RoomRecord, Rooms};
+use crate::clock::Moment;
 use crate::record::State;
+use crate::slot::RoomRole;
 use crate::store::Loaded;
 use crate::{Engines, asked};
 

@@ -7,8 +7,9 @@ use std::pin::Pin;
 use coracle_runtime::link::Link;
 use coracle_runtime::{ByteSize, ContainerName, ContainerPath, CreateSpec, Ids, Image, Policy, ProcessId};
 
-use super::{BoxError, Recreated, RoomRole, RoomView, Tell, Using};
+use super::{BoxError, Recreated, RoomView, Tell, Using};
 use crate::GuestProgram;
+use crate::slot::RoomRole;
 
 /// Who wants which room.
 #[derive(Clone, Copy)]

@@ -11,7 +11,8 @@ use tokio::time::{Instant, timeout_at};
 use super::look::Look;
 use super::make::Parts;
 use super::record::RoomFile;
-use super::{Blueprint, EndReason, Room, RoomAsk, RoomDeed, RoomError, RoomRecord, RoomRole, Rooms, Tell};
+use super::{Blueprint, EndReason, Room, RoomAsk, RoomDeed, RoomError, RoomRecord, Rooms, Tell};
+use crate::slot::RoomRole;
 use crate::{Engines, Error, GuestProgram, Removing, Result, Saved, Saving, destroy};
 
 /// How a session is ended.

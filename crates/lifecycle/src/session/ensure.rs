@@ -11,11 +11,12 @@ use tokio::time::timeout;
 use super::look::{Look, is_of, record_of};
 use super::record::{Loss, RoomFile};
 use super::{
-    Blueprint, BoxError, PATIENCE, Ready, Reason, Recreated, Room, RoomAsk, RoomError, RoomRecord, RoomRole, RoomTag,
-    Rooms, Tell, There, Using, lease_from,
+    Blueprint, BoxError, PATIENCE, Ready, Reason, Recreated, Room, RoomAsk, RoomError, RoomRecord, Rooms, Tell, There,
+    Using, lease_from,
 };
+use crate::clock::Moment;
 use crate::guest::answers;
-use crate::lease::Moment;
+use crate::slot::{RoomRole, RoomTag};
 use crate::{Engines, Error, Kind, Removing, Saving, destroy};
 
 /// Failures are counted for so long.

@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use coracle_runtime::{ContainerName, Ids};
 
-use super::{BoxError, Reason};
+use super::Reason;
 use crate::Error;
+
+/// An error that only the caller understands.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why there is no room.
 #[non_exhaustive]

@@ -5,19 +5,9 @@ use std::path::PathBuf;
 use coracle_runtime::{ContainerId, ContainerName, ContainerPath, ImageId};
 use serde::Serialize;
 
-use super::{Reason, RoomRecord, RoomRole};
+use super::{Reason, RoomRecord};
 use crate::Saved;
-
-/// Which container of which room.
-#[derive(Clone, Copy, Debug)]
-pub struct RoomTag<'a> {
-    /// The session.
-    pub session: &'a ContainerName,
-    /// Which of its rooms.
-    pub role: RoomRole,
-    /// The how manieth container of that.
-    pub generation: u32,
-}
+use crate::slot::{RoomRole, RoomTag};
 
 /// What hears of events.
 pub type Tell<'a> = dyn Fn(RoomEvent) + Send + Sync + 'a;

@@ -8,10 +8,11 @@ use coracle_runtime::{ContainerName, ContainerRuntime, ProcessId};
 
 use super::end::Ending;
 use super::record::{PutOff, RoomFile};
-use super::{EndReason, Reason, Recreated, Room, RoomDeed, RoomError, RoomRecord, RoomRole, Rooms};
+use super::{EndReason, Reason, Recreated, Room, RoomDeed, RoomError, RoomRecord, Rooms};
+use crate::clock::Moment;
 use crate::find::proven;
-use crate::lease::Moment;
 use crate::reap::in_use;
+use crate::slot::RoomRole;
 use crate::{Engines, Found, Saved};
 
 /// Longer than it takes until a call is written down.

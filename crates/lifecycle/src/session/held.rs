@@ -3,8 +3,9 @@
 use coracle_runtime::ContainerName;
 use coracle_runtime::link::Link;
 
+use super::Rooms;
 use super::record::RoomFile;
-use super::{RoomRole, Rooms};
+use crate::slot::RoomRole;
 use crate::store::Loaded;
 
 impl Rooms {

@@ -8,10 +8,11 @@ use coracle_runtime::{Container, ContainerName, ContainerRuntime, Error as Engin
 use tokio::time::timeout;
 
 use super::record::{Loss, RoomFile};
-use super::{Reason, RoomError, RoomRecord, RoomRole, Rooms};
+use super::{Reason, RoomError, RoomRecord, Rooms};
 use crate::find::read_labels;
 use crate::guest::pinged;
 use crate::record::Record;
+use crate::slot::RoomRole;
 use crate::store::Loaded;
 use crate::{Engines, Result, Store};
 
@@ -170,7 +171,7 @@ pub(super) fn is_of(store: &Store, runtime: &dyn ContainerRuntime, room: &RoomRe
 /// What is remembered of a container of ours, else what its labels say.
 pub(super) fn record_of(store: &Store, runtime: &dyn ContainerRuntime, container: &Container) -> Option<Record> {
     let label = |name: &str| container.labels.get(&store.signer().key(name));
-    let role = super::RoomRole::ALL.into_iter().find(|it| label("role").is_some_and(|role| role == it.as_str()))?;
+    let role = RoomRole::ALL.into_iter().find(|it| label("role").is_some_and(|role| role == it.as_str()))?;
     let signed = read_labels(runtime, store, container, role.role())?;
     match store.load(&signed.name) {
         Ok(Loaded::Record(record)) if record.record_id == signed.record_id => Some(Arc::unwrap_or_clone(record)),

@@ -18,7 +18,7 @@ use super::record::Loss;
 use super::{
     Blueprint, BoxError, Fill, Ready, Reason, Room, RoomAsk, RoomDeed, RoomError, RoomRecord, Rooms, lease_from, millis,
 };
-use crate::lease::Moment;
+use crate::clock::Moment;
 use crate::{Draft, Error, Making, begin};
 
 /// A guest that was just started answers by then.

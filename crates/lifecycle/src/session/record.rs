@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::DirEntry;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use coracle_runtime::{
     ContainerId, ContainerName, ContainerPath, ContainerRuntime, EngineKind, Ids, ImageId, ProcessId, VolumeName,
@@ -12,11 +13,15 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Reason, Recreated, RoomRole};
-use crate::lease::Moment;
+use super::{Reason, Recreated};
+use crate::clock::Moment;
 use crate::record::{summed_bytes, summed_value};
+use crate::slot::RoomRole;
 use crate::store::{own_directory, read_own, write_whole};
 use crate::{Lock, Result, Store, StoreError};
+
+/// Whoever wants a room waits so long for somebody who is at it.
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The version of the format.
 const SCHEMA: u32 = 1;
@@ -208,7 +213,7 @@ impl RoomRecord {
 impl Store {
     /// Waits for the lock of a room. To make a container takes its time, so whoever comes meanwhile has patience.
     pub(super) async fn lock_room(&self, (session, role): (&ContainerName, RoomRole)) -> Result<Lock> {
-        Lock::take_within(&self.room_lock(session, role), session.as_str(), super::PATIENCE).await
+        Lock::take_within(&self.room_lock(session, role), session.as_str(), PATIENCE).await
     }
 
     /// The lock of a room, unless somebody holds it.

@@ -3,21 +3,27 @@ mod ending;
 mod expiring;
 mod replacing;
 
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use coracle_runtime::fake::{LOCAL_IMAGE, Verb};
-use coracle_runtime::link::LinkSettings;
+use coracle_runtime::link::{Link, LinkSettings};
 use coracle_runtime::{
-    ByteSize, Capabilities, ContainerPath, ContainerRuntime, CreateSpec, EngineKind, FakeRuntime, Handle, Ids,
-    ImageAct, ImageRef, LabelFilter, LabelNamespace, NetworkAsk, Policy, ProcessId, Stacks, Status, Tmpfs, VolumeAct,
+    ByteSize, Capabilities, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, EngineKind,
+    FakeRuntime, Handle, Ids, ImageAct, ImageRef, LabelFilter, LabelNamespace, NetworkAsk, Policy, ProcessId, Stacks,
+    Status, Tmpfs, VolumeAct,
 };
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{Engines, Error, GuestProgram, Result as Done, SaveLimits, Saving, find, list, reconcile};
+use crate::clock::Moment;
+use crate::slot::RoomRole;
+use crate::{Engines, Error, GuestProgram, Links, Result as Done, SaveLimits, Saving, Store, find, list, reconcile};
 
 /// One engine for all.
 struct One(FakeRuntime);

@@ -7,10 +7,11 @@ use coracle_runtime::{ContainerName, ProcessId};
 use tokio::time::Instant;
 
 use super::record::{Loss, RoomFile};
-use super::{Reason, Room, RoomDeed, RoomError, RoomRecord, RoomRole, Rooms, Tell, lease_from};
+use super::{Reason, Room, RoomDeed, RoomError, RoomRecord, Rooms, Tell, lease_from};
+use crate::clock::Moment;
 use crate::find::proven;
-use crate::lease::Moment;
 use crate::reap::in_use;
+use crate::slot::RoomRole;
 use crate::{Engines, Found};
 
 /// What runs in a sandbox that nobody uses has so long to end.

@@ -3,6 +3,7 @@
 mod recall;
 mod select;
 mod session;
+pub(crate) mod token;
 
 pub use recall::{Again, Remembered};
 pub use select::{BadPattern, DEFAULT_PATTERNS, EnvAsk, EnvRules, Excess, NEVER, Selected, is_name, select};

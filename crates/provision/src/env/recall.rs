@@ -6,8 +6,7 @@ use coracle_runtime::Secret;
 use serde::{Deserialize, Serialize};
 
 use super::session::is_plain;
-use super::{EnvRules, Selected, Session, Source, Sources};
-use crate::gh;
+use super::{EnvRules, Selected, Session, Source, Sources, token};
 
 /// What a record keeps of a session: names, and the values that are no secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,7 +53,7 @@ impl Remembered {
     /// Names whose values came from the host, or may be secrets of the caller's.
     #[must_use]
     pub fn secret_names(&self) -> Vec<String> {
-        let tokens = gh::NAMES.iter().filter(|_| self.token).map(|it| (*it).to_owned());
+        let tokens = token::NAMES.iter().filter(|_| self.token).map(|it| (*it).to_owned());
         let all: BTreeSet<String> = self.passthrough.iter().chain(&self.hidden).cloned().chain(tokens).collect();
         all.into_iter().collect()
     }
@@ -77,7 +76,7 @@ impl Remembered {
         });
         // A value of the host in place of one that the caller had given would be another value, not the same again.
         session.forget(&self.hidden);
-        let tokens = gh::NAMES.iter().filter(|_| self.token).map(|it| (*it).to_owned());
+        let tokens = token::NAMES.iter().filter(|_| self.token).map(|it| (*it).to_owned());
         let had: BTreeSet<String> = self.passthrough.iter().chain(&self.hidden).cloned().chain(tokens).collect();
         let has: BTreeSet<&str> = session.names().map(|it| it.0).collect();
         let missing = had.into_iter().filter(|it| !has.contains(it.as_str())).collect();

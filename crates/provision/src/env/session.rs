@@ -6,8 +6,8 @@ use std::time::Instant;
 use coracle_runtime::{Link, Secret};
 use serde::Serialize;
 
-use super::{Excess, Selected};
-use crate::{Item, Status, Step, gh};
+use super::{Excess, Selected, token};
+use crate::{Item, Status, Step};
 
 /// All variables together, at most (containers.md 6.1).
 const MAX_ALL: usize = 1 << 20;
@@ -90,7 +90,7 @@ impl Session {
         let profile = profile.into_iter().map(|(name, value)| (name, expanded(&value, &before)));
         session.set(Source::CaCertificates, certificates.into_iter().map(plain));
         session.set(Source::Profile, profile.map(plain));
-        session.set(Source::Gh, token.iter().flat_map(gh::variables));
+        session.set(Source::Gh, token.iter().flat_map(token::variables));
         session.set(Source::Env, asked.into_iter().map(plain));
         session.add(passthrough.values);
         session

@@ -6,9 +6,9 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use super::{Language, Snippet};
+use super::snippet::Snippet;
 use crate::answer::Result;
-use crate::{Code, Failure};
+use crate::{Code, Failure, Language};
 
 /// A new file each time, and whole when it appears: whoever has the last one open sees nothing of this one.
 pub(super) fn put(dir: &Path, run_id: &str, snippet: &Snippet) -> Result<()> {

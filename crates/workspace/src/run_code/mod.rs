@@ -2,17 +2,18 @@
 
 mod here;
 mod preload;
+mod snippet;
 mod told;
 
 use std::time::Duration;
 
 use coracle_runtime::link::Put;
 use coracle_runtime::link::wire::{At, Who};
-use coracle_runtime::{ByteSize, Command, ContainerPath, Exec, ExecLimits, ExecOutput, Input, random_hex};
+use coracle_runtime::{Command, ContainerPath, Exec, ExecLimits, ExecOutput, Input, random_hex};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-pub use self::preload::Preload;
+use self::snippet::{GRACE, Snippet};
 use self::told::Place;
 pub use self::told::Ran;
 use crate::answer::Result;
@@ -20,7 +21,7 @@ use crate::output::{INLINE, KEEP};
 use crate::shell::check::MAX_STDIN;
 use crate::shell::{Termination, ended, millis};
 use crate::time_limit::{TimeBounds, TimeLimit, given_twice};
-use crate::{Alias, Code, Failure, Reason, Role, Session, Workspace};
+use crate::{Alias, Code, Failure, Language, Mode, Reason, Role, RunSettings, Session, Workspace};
 
 /// Run a snippet of TypeScript, JavaScript, Python or bash in an isolated container and give back what it prints. Files in
 /// `/packages` stay for the session.
@@ -43,48 +44,6 @@ pub struct RunCode {
     pub stdin: Option<String>,
 }
 
-/// Where snippets run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// In a container of the session.
-    Container,
-    /// In a program that the person gave.
-    Preload(Preload),
-    /// The person's word for it means nothing; this is what they wrote.
-    Invalid(String),
-    /// A program was asked for and none was given.
-    Unavailable,
-}
-
-/// How snippets run.
-#[derive(Clone, Debug)]
-pub struct RunSettings {
-    /// Where.
-    pub mode: Mode,
-    /// Nobody's snippet takes longer.
-    pub max_timeout: Duration,
-    /// What a snippet's container may use.
-    pub memory: ByteSize,
-    /// A container whose snippet took too long is taken away.
-    pub discard_at_timeout: bool,
-    /// Packages may be fetched while a snippet runs.
-    pub has_network: bool,
-}
-
-/// A language that snippets are written in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Language {
-    /// TypeScript. Types are not checked.
-    TypeScript,
-    /// JavaScript.
-    JavaScript,
-    /// Python.
-    Python,
-    /// Bash.
-    Bash,
-}
-
 /// Bytes of a snippet.
 const MAX_CODE: usize = 1 << 20;
 
@@ -94,58 +53,8 @@ const SECONDS: (f64, f64) = (30.0, 0.1);
 /// Its `timeout` was in milliseconds once.
 const UNIT: &str = "A number is seconds: write 30 or \"30s\" for half a minute, or give milliseconds as timeout_ms.";
 
-/// Between TERM and KILL.
-const GRACE: Duration = Duration::from_secs(2);
-
 /// What a snippet left behind gets so long after TERM.
 const LEFT_GRACE: Duration = Duration::from_millis(100);
-
-impl Language {
-    fn parse(word: &str) -> Option<Self> {
-        [Self::TypeScript, Self::JavaScript, Self::Python, Self::Bash].into_iter().find(|it| it.word() == word)
-    }
-
-    fn word(self) -> &'static str {
-        match self {
-            Self::TypeScript => "typescript",
-            Self::JavaScript => "javascript",
-            Self::Python => "python",
-            Self::Bash => "bash",
-        }
-    }
-
-    fn file_name(self) -> &'static str {
-        match self {
-            Self::TypeScript => "main.ts",
-            Self::JavaScript => "main.js",
-            Self::Python => "main.py",
-            Self::Bash => "main.sh",
-        }
-    }
-
-    fn file(self) -> String {
-        format!("/code/{}", self.file_name())
-    }
-
-    fn command(self, has_network: bool) -> Vec<String> {
-        let words: &[&str] = match (self, has_network) {
-            (Self::TypeScript | Self::JavaScript, false) => &["bun", "run", "--no-install"],
-            (Self::TypeScript | Self::JavaScript, true) => &["bun", "run"],
-            (Self::Python, _) => &["python3"],
-            (Self::Bash, _) => &["bash"],
-        };
-        words.iter().map(|it| (*it).to_owned()).chain([self.file()]).collect()
-    }
-}
-
-/// A snippet that may run.
-#[derive(Debug)]
-struct Snippet {
-    code: String,
-    language: Language,
-    timeout: Duration,
-    stdin: Option<String>,
-}
 
 impl RunCode {
     /// The tool's name.
@@ -305,7 +214,8 @@ mod tests {
 
     use coracle_runtime::ByteSize;
 
-    use super::{Language, Mode, RunCode, RunSettings, mode};
+    use super::{Language, Mode, RunCode, mode};
+    use crate::RunSettings;
 
     fn settings() -> RunSettings {
         RunSettings {

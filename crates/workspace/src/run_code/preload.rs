@@ -5,33 +5,19 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use coracle_runtime::host::process::Invocation;
 use coracle_runtime::host::program::HostProgram;
 use coracle_runtime::{Error, ExecLimits, ExecOutput, Input};
 
+use super::Ran;
+use super::snippet::{GRACE, Snippet};
 use super::told::{self, Place};
-use super::{GRACE, Language, Ran, Snippet};
 use crate::answer::Result;
 use crate::output::KEEP;
 use crate::shell::ended;
-use crate::{Code, Failure, Warning, Workspace};
-
-/// A program of the person's that runs snippets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Preload {
-    /// The program: an absolute path, or the name of one that is not installed.
-    pub program: PathBuf,
-    /// Its arguments. The snippet's file comes last.
-    pub words: Vec<String>,
-    /// What it runs.
-    pub languages: Vec<Language>,
-    /// What it finds as `PATH`.
-    pub path: OsString,
-    /// Where a directory for each snippet is made.
-    pub temp_dir: PathBuf,
-}
+use crate::{Code, Failure, Language, Preload, Warning, Workspace};
 
 /// Its directories begin so, and `prune` knows them by it.
 const PREFIX: &str = "coracle-run-";

@@ -5,9 +5,8 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Mode, Preload, RunSettings};
 use crate::shell::{Ended, Termination, millis, rest_text, stream_text};
-use crate::{Code, Failure, Reason, Session, Warning};
+use crate::{Code, Failure, Mode, Preload, Reason, RunSettings, Session, Warning};
 
 /// The result of a snippet (workspace.md 6.1).
 #[derive(Clone, Debug, Serialize, JsonSchema)]

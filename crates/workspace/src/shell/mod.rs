@@ -7,7 +7,7 @@ mod told;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use coracle_runtime::link::wire::space::{Act, Bounds, Done, ItemKind, TroubleCode};
+use coracle_runtime::link::wire::space::{Act, Done, ItemKind, TroubleCode};
 use coracle_runtime::{Command, ContainerPath, Exec, ExecLimits, ExecOutput, Input};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -19,6 +19,7 @@ pub(crate) use self::told::{Ended, Termination, ended, millis, rest_text, stream
 use crate::answer::Result;
 use crate::output::{INLINE, KEEP};
 use crate::time_limit::TimeLimit;
+use crate::workspace::SCAN;
 use crate::{Alias, Answer, Code, Effect, Failure, Role, Session, Tool, Warning, Workspace};
 
 /// Run one program with its arguments in the workspace, for at most two minutes; nothing keeps running after it. No shell is
@@ -184,6 +185,3 @@ pub(crate) async fn look(workspace: &Workspace, session: &Session, output: &Exec
         _ => None,
     }
 }
-
-/// A look takes no longer, and tells no more.
-pub(crate) const SCAN: Bounds = Bounds { most: 50, entries: 50_000, within_ms: 500 };

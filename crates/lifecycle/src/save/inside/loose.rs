@@ -7,7 +7,7 @@ use coracle_runtime::link::wire::space::{Act, Bounds, Done};
 use tokio::time::{Instant, timeout_at};
 
 use super::{Inside, Sight, relative};
-use crate::save::Trouble;
+use crate::save::error::Trouble;
 use crate::save::manifest::{Item, Kind};
 use crate::save::shelf::Shelf;
 

@@ -7,8 +7,9 @@ use coracle_runtime::{ContainerPath, Error as Engine};
 use tokio::time::{Instant, timeout_at};
 
 use super::{Inside, relative};
+use crate::save::error::Trouble;
+use crate::save::limits::PRUNED;
 use crate::save::manifest::Item;
-use crate::save::{PRUNED, Trouble};
 
 impl Inside<'_> {
     /// Everything below a directory of the item.

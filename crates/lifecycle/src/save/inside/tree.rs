@@ -8,7 +8,7 @@ use coracle_runtime::{ContainerPath, Error as Engine};
 use tokio::time::Instant;
 
 use super::Inside;
-use crate::save::Trouble;
+use crate::save::error::Trouble;
 use crate::save::git::{Git, Standing};
 use crate::save::manifest::{Bundle, Item, Kind, What};
 use crate::save::roots::Roots;

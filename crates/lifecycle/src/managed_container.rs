@@ -1,0 +1,30 @@
+//! A container that is proven ours.
+
+use std::sync::Arc;
+
+use coracle_runtime::{Container, ContainerRuntime};
+
+use crate::record::Record;
+use crate::{Error, Kind, Result};
+
+/// A container of ours, as far as it is there.
+#[derive(Debug)]
+pub struct Found {
+    /// Its engine.
+    pub runtime: Arc<dyn ContainerRuntime>,
+    /// What we remember. Its exec user is that of the signed label, if there is one.
+    pub record: Record,
+    /// What the engine knows; missing when it is gone.
+    pub container: Option<Container>,
+}
+
+impl Found {
+    /// The container, which must be there.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub fn present(&self) -> Result<&Container> {
+        let name = || self.record.name.to_string();
+        self.container.as_ref().ok_or_else(|| Error::NotFound { kind: Kind::Container, name: name(), near: Vec::new() })
+    }
+}

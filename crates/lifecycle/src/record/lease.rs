@@ -1,0 +1,17 @@
+//! What is noted to end a container in time.
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Moment;
+
+/// What is noted in a record to end it in time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Lease {
+    /// When a call last used the container.
+    pub used: Option<Moment>,
+    /// When the process that it belongs to was first seen dead.
+    pub orphaned: Option<Moment>,
+    /// When the container was first seen to be gone.
+    pub missing: Option<Moment>,
+}

@@ -1,0 +1,144 @@
+//! Removes by id all that was made for a record, whatever it holds.
+
+mod link;
+
+use std::path::PathBuf;
+
+use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME};
+use coracle_runtime::{ContainerRuntime, ImageAct, LabelFilter, ProjectName, Removed};
+
+use crate::network::drop_shared;
+use crate::record::{MadeFrom, Record};
+use crate::stack::remove_stack;
+use crate::volume::drop_volume;
+use crate::{Error, Result, Store, StoreError, protect};
+
+/// What became of all that was made for a record.
+#[derive(Debug, Default)]
+pub(crate) struct Removal {
+    /// The engine had the container.
+    pub(crate) found: bool,
+    /// Every step that failed.
+    pub(crate) failed: Vec<Error>,
+}
+
+/// Removes by id all that was made for a record: also a container whose id never reached it, found by our own id in its
+/// labels.
+pub(crate) async fn remove_all(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Removal {
+    let mut removal = Removal::default();
+    match remove_containers(runtime, store, record).await {
+        Ok(found) => removal.found = found,
+        Err(err) => {
+            // The files beneath its binds are still in use.
+            removal.failed.push(err);
+            return removal;
+        }
+    }
+    if let Err(err) = drop_volume(runtime, store, record).await {
+        removal.failed.push(err);
+    }
+    if let Some(project) = own_stack(record) {
+        match remove_stack(runtime, store, project).await {
+            Ok(found) => removal.found |= found,
+            Err(err) => removal.failed.push(err),
+        }
+    }
+    // Its maker may have died before the record said that it has a guest.
+    if record.guest.is_some() || store.root().join("link").join(record.record_id.as_str()).exists() {
+        clear_link(store, record).await;
+    }
+    if let Err(err) = clear_placeholders(store, record).await {
+        removal.failed.push(err);
+    }
+    if let Err(err) = drop_own_snapshot(runtime, store, record).await {
+        // Something was made of it meanwhile, say: then it is listed like any other, and can be deleted later.
+        tracing::warn!(%err, "the snapshot of the container stays");
+    }
+    if let Err(err) = drop_shared(runtime, store, record).await {
+        // The container is gone; a network that somebody else put a container on is no reason to say otherwise.
+        tracing::warn!(%err, "the shared network stays");
+    }
+    removal
+}
+
+/// The stack that was made with it and goes with it.
+fn own_stack(record: &Record) -> Option<&ProjectName> {
+    record.compose_project.as_ref().filter(|_| !record.compose_joined)
+}
+
+/// Removes the snapshot that was made for this container alone, found by its labels: a call that died before it knew the
+/// image's id may have made it.
+async fn drop_own_snapshot(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<()> {
+    let Some(MadeFrom { name, own: true }) = &record.snapshot else { return Ok(()) };
+    let label = |key: &str, value: &str| (store.signer().key(key), Some(value.to_owned()));
+    let its = LabelFilter(vec![label("kind", SNAPSHOT), label(SNAPSHOT_NAME, name.as_str())]);
+    for image in runtime.image(ImageAct::List(its)).await? {
+        if store.signed(runtime.kind(), &image.labels) {
+            runtime.image(ImageAct::Remove(image.id)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// What the container left in it is its own business: that some of it stays is no reason to keep the record.
+async fn clear_link(store: &Store, record: &Record) {
+    let (above, name) = (store.root().join("link"), record.record_id.to_string());
+    let cleared = tokio::task::spawn_blocking(move || link::clear(&above, &name, link::MAX_ENTRIES)).await;
+    if let Err(err) = cleared {
+        tracing::warn!(%err, "the link of the container stays");
+    }
+}
+
+/// Removes a directory of ours with all that is in it.
+pub(crate) async fn clear_directory(above: PathBuf, name: String) -> Result<()> {
+    let path = above.join(&name);
+    let cleared = tokio::task::spawn_blocking(move || link::remove(&above, &name, link::MAX_ENTRIES)).await;
+    let cleared = cleared.map_err(std::io::Error::from).and_then(|it| it.map_err(std::io::Error::from));
+    Ok(cleared.map_err(StoreError::io(&path))?)
+}
+
+/// Takes away what only this container needed beneath its binds. Another container that has the same directory may be
+/// protected by the same file: then that one takes it away at its own end.
+async fn clear_placeholders(store: &Store, record: &Record) -> Result<()> {
+    if record.placeholders.is_empty() {
+        return Ok(());
+    }
+    let _lock = store.common_lock("placeholders").await?;
+    let others: Vec<_> = store.records()?.into_iter().filter(|it| it.record_id != record.record_id).collect();
+    let needed = |path: &&std::path::PathBuf| others.iter().any(|it| it.placeholders.contains(path));
+    let mine: Vec<_> = record.placeholders.iter().filter(|it| !needed(it)).cloned().collect();
+    protect::clear(&mine);
+    Ok(())
+}
+
+/// Removes what a call that was given up may have made since.
+pub(crate) async fn sweep(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<()> {
+    remove_containers(runtime, store, record).await?;
+    drop_volume(runtime, store, record).await?;
+    if let Some(project) = own_stack(record) {
+        remove_stack(runtime, store, project).await?;
+    }
+    Ok(())
+}
+
+/// Whether there were any.
+async fn remove_containers(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<bool> {
+    let mut found = false;
+    for id in containers_of(runtime, store, record).await? {
+        found |= runtime.remove(&id).await? == Removed::Now;
+    }
+    Ok(found)
+}
+
+async fn containers_of(
+    runtime: &dyn ContainerRuntime,
+    store: &Store,
+    record: &Record,
+) -> Result<Vec<coracle_runtime::ContainerId>> {
+    if let Some(id) = &record.id {
+        return Ok(vec![id.clone()]);
+    }
+    let ours = LabelFilter(vec![(store.signer().key("id"), Some(record.record_id.to_string()))]);
+    let found = runtime.list(&ours).await?;
+    Ok(found.into_iter().filter(|it| store.signed(runtime.kind(), &it.labels)).map(|it| it.id).collect())
+}

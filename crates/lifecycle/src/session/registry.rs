@@ -1,0 +1,84 @@
+//! The rooms of all sessions.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use coracle_runtime::{ContainerId, ContainerName, VolumeName};
+use jiff::Timestamp;
+
+use super::error::RoomError;
+use super::limits::RoomTerms;
+use super::record::{RoomRecord, RoomView};
+use super::slot_state::Room;
+use crate::slot::RoomRole;
+use crate::{Links, Store};
+
+/// Which room.
+pub(super) type Key = (ContainerName, RoomRole);
+
+/// The rooms of all sessions, as far as this process uses them. Clones are handles to the same.
+#[derive(Clone, Debug)]
+pub struct Rooms {
+    pub(super) store: Store,
+    pub(super) links: Links,
+    pub(super) terms: RoomTerms,
+    pub(super) held: Arc<Mutex<BTreeMap<Key, Arc<Room>>>>,
+    pub(super) ended: Arc<Mutex<BTreeSet<ContainerName>>>,
+}
+
+impl Rooms {
+    /// None yet.
+    #[must_use]
+    pub fn new(store: Store, links: Links, terms: RoomTerms) -> Self {
+        Self { store, links, terms, held: Arc::default(), ended: Arc::default() }
+    }
+
+    /// What is remembered of all rooms of all sessions.
+    ///
+    /// # Errors
+    /// When the state directory cannot be read.
+    pub fn all(&self) -> Result<Vec<RoomView>, RoomError> {
+        Ok(self.store.rooms()?.iter().map(RoomRecord::view).collect())
+    }
+
+    pub(super) fn room(&self, session: &ContainerName, role: RoomRole) -> Arc<Room> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.entry((session.clone(), role)).or_default().clone()
+    }
+
+    pub(super) fn held(&self) -> Vec<(Key, Arc<Room>)> {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.iter().map(|(key, room)| (key.clone(), room.clone())).collect()
+    }
+
+    pub(super) fn forget(&self, room: &Room, id: Option<&ContainerId>) {
+        room.seen().there = None;
+        if let Some(id) = id {
+            self.links.forget(id);
+        }
+    }
+
+    pub(super) fn has_ended(&self, session: &ContainerName) -> bool {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).contains(session)
+    }
+
+    pub(super) fn fresh_name(&self, role: RoomRole) -> ContainerName {
+        let namespace = self.store.signer().namespace();
+        let name = format!("{namespace}-{}-{}", role.short(), coracle_runtime::random_hex::<8>());
+        ContainerName::parse(name).expect("a namespace and hex digits are a name")
+    }
+
+    pub(super) fn fresh_volume(&self, role: RoomRole) -> VolumeName {
+        VolumeName::parse(self.fresh_name(role).as_str()).expect("both have one grammar")
+    }
+}
+
+pub(super) fn millis(it: Duration) -> u64 {
+    u64::try_from(it.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(super) fn lease_from(now: Timestamp, lease: Duration) -> (Timestamp, Timestamp) {
+    let lasts = jiff::SignedDuration::try_from(lease).unwrap_or(jiff::SignedDuration::MAX);
+    (now, now.checked_add(lasts).unwrap_or(Timestamp::MAX))
+}

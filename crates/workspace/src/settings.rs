@@ -1,0 +1,82 @@
+//! What the person decided about the tools.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use coracle_runtime::ByteSize;
+
+use crate::language::Language;
+pub use crate::paths::PathCharset;
+
+/// What the person decided about the tools.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Which characters paths and patterns may have.
+    pub path_charset: PathCharset,
+    /// How the keys of a command's environment are taken.
+    pub env_keys: EnvKeys,
+    /// A file that is there must have been read before it is changed.
+    pub read_before_write: bool,
+    /// Names of directories in which nobody looks for what a command changed.
+    pub scan_exclude: Vec<String>,
+    /// As much as a workspace should hold; more is told.
+    pub max_bytes: Option<ByteSize>,
+    /// There is a tool for what has to go on after a command.
+    pub has_jobs: bool,
+    /// How snippets run.
+    pub run: RunSettings,
+}
+
+/// How the keys of a command's environment are taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EnvKeys {
+    /// In upper case.
+    #[default]
+    Upper,
+    /// As they are.
+    Preserve,
+}
+
+/// How snippets run.
+#[derive(Clone, Debug)]
+pub struct RunSettings {
+    /// Where.
+    pub mode: Mode,
+    /// Nobody's snippet takes longer.
+    pub max_timeout: Duration,
+    /// What a snippet's container may use.
+    pub memory: ByteSize,
+    /// A container whose snippet took too long is taken away.
+    pub discard_at_timeout: bool,
+    /// Packages may be fetched while a snippet runs.
+    pub has_network: bool,
+}
+
+/// Where snippets run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// In a container of the session.
+    Container,
+    /// In a program that the person gave.
+    Preload(Preload),
+    /// The person's word for it means nothing; this is what they wrote.
+    Invalid(String),
+    /// A program was asked for and none was given.
+    Unavailable,
+}
+
+/// A program of the person's that runs snippets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preload {
+    /// The program: an absolute path, or the name of one that is not installed.
+    pub program: PathBuf,
+    /// Its arguments. The snippet's file comes last.
+    pub words: Vec<String>,
+    /// What it runs.
+    pub languages: Vec<Language>,
+    /// What it finds as `PATH`.
+    pub path: OsString,
+    /// Where a directory for each snippet is made.
+    pub temp_dir: PathBuf,
+}

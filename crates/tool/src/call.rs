@@ -10,9 +10,9 @@ use tokio_util::sync::CancellationToken;
 use crate::context::{Context, Mouth, Options};
 use crate::failure::Failure;
 use crate::host::Host;
-use crate::op::{Input, MAX_BYTES};
+use crate::op::{Input, MAX_BYTES, tool_schema};
 use crate::progress::Event;
-use crate::{mouth, ops, render, schema};
+use crate::{frontend, ops, render};
 
 /// What the command line of a call says.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub(crate) async fn run(call: Call, host: Host, options: &Options) -> ExitCode {
 
 /// Prints what the tool looks like to a model.
 pub(crate) fn print_schema() -> ExitCode {
-    match print(&schema::tool(ops::ALL)) {
+    match print(&tool_schema::tool(ops::ALL)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
@@ -48,8 +48,8 @@ pub(crate) fn print_schema() -> ExitCode {
 
 fn open(host: Host, options: &Options) -> Result<Context, Failure> {
     let cx = Context::open(host, options, Mouth::Call)?;
-    mouth::log(&cx);
-    mouth::cancel_on_signals(cx.cancel.clone()).map_err(Failure::internal)?;
+    frontend::log(&cx);
+    frontend::cancel_on_signals(cx.cancel.clone()).map_err(Failure::internal)?;
     cancel_on_closed_stdout(cx.cancel.clone());
     Ok(cx)
 }
@@ -67,7 +67,7 @@ async fn answer(call: Call, cx: &Context) -> Map<String, Value> {
         Err(err) => return Failure::internal(format!("cannot read standard input: {err}")).answer(None),
     };
     if !call.stream {
-        return mouth::drive(cx, Input::Text(text), None).await;
+        return frontend::drive(cx, Input::Text(text), None).await;
     }
     let cancel = cx.cancel.clone();
     let mut hear = move |event: Event| {
@@ -75,7 +75,7 @@ async fn answer(call: Call, cx: &Context) -> Map<String, Value> {
             cancel.cancel();
         }
     };
-    result(mouth::drive(cx, Input::Text(text), Some(&mut hear)).await)
+    result(frontend::drive(cx, Input::Text(text), Some(&mut hear)).await)
 }
 
 /// The last line of a stream.

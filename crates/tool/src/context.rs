@@ -13,14 +13,15 @@ use coracle_runtime::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{self, Config, CrossSession, Engine, Exec};
+use crate::config::{Config, CrossSession, Engine, Exec, Toolset};
 use crate::engines::{self, Choice, Engines};
 use crate::failure::{Failure, Reader};
 use crate::host::Host;
+use crate::policy;
 use crate::progress::Progress;
 use crate::sandbox::Homes;
+use crate::session_tools::SessionTools;
 use crate::state::StateDir;
-use crate::tools::{SessionTools, Toolset};
 
 /// Everything around a call. Cheap to clone: all that is large is shared by the calls of a process.
 #[derive(Clone, Debug)]
@@ -167,7 +168,7 @@ impl Context {
     /// # Errors
     /// Those of [`Context::state`].
     pub fn policy(&self) -> Result<Policy, Failure> {
-        let mut policy = config::policy(&self.config, &self.host, self.state()?);
+        let mut policy = policy::from_config(&self.config, &self.host, self.state()?);
         policy.allow_roots.extend(self.consented.iter().map(|it| it.to_path_buf()));
         Ok(policy)
     }
@@ -210,7 +211,7 @@ impl Context {
     /// # Errors
     /// `engine_unavailable`, which says of each engine why it was not taken.
     pub async fn runtime(&self) -> Result<Arc<dyn ContainerRuntime>, Failure> {
-        let kept = || crate::ops::kept_engine(self);
+        let kept = || crate::preflight::kept_engine(self);
         self.engines.chosen(kept, (&self.config, &self.host, self.state()?)).await
     }
 
@@ -347,7 +348,7 @@ impl coracle_lifecycle::Engines for Context {
     }
 
     fn heard(&self, runtime: Arc<dyn ContainerRuntime>, room: RoomTag<'_>) -> Arc<dyn ContainerRuntime> {
-        crate::tools::heard(self, runtime, room)
+        crate::event_log::heard(self, runtime, room)
     }
 }
 

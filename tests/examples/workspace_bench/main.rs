@@ -64,7 +64,7 @@ async fn main() {
         for (case, way, times) in agent.rounds(rounds, &mut load).await {
             series.push(json!({ "case": case, "way": way, "engine": engine, "ns": times }));
         }
-        coracle::tools::end(&agent.cx).await.unwrap();
+        coracle::session_tools::end(&agent.cx).await.unwrap();
         let memory = agent.serves(program);
         sizes.push(json!({ "name": "mcp", "engine": engine, "kib": [memory.now] }));
         sizes.push(json!({ "name": "mcp at most", "engine": engine, "kib": [memory.most] }));
@@ -233,8 +233,9 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         // A session that has ended has nothing more; one of a measurement that failed has its container.
-        let ended =
-            tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(coracle::tools::end(&self.cx)));
+        let ended = tokio::task::block_in_place(|| {
+            tokio::runtime::Handle::current().block_on(coracle::session_tools::end(&self.cx))
+        });
         if let Err(failure) = ended {
             eprintln!("the session did not end: {failure:?}");
         }

@@ -85,7 +85,7 @@ impl<'a> Agent<'a> {
     }
 
     pub(super) async fn end(&self) -> Map<String, Value> {
-        coracle::tools::end(&self.cx).await.unwrap()
+        coracle::session_tools::end(&self.cx).await.unwrap()
     }
 
     pub(super) async fn call(&self, name: &str, arguments: Value) -> Value {

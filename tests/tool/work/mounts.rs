@@ -27,15 +27,15 @@ impl Agent<'_> {
     }
 
     async fn apply(&self, protected: bool) -> Value {
-        answer(coracle::tools::apply(&self.cx, protected).await)
+        answer(coracle::session_tools::apply(&self.cx, protected).await)
     }
 
     async fn diff(&self) -> Value {
-        answer(coracle::tools::diff(&self.cx).await)
+        answer(coracle::session_tools::diff(&self.cx).await)
     }
 
     async fn export(&self, file: &str) -> Value {
-        answer(coracle::tools::export(&self.cx, file).await)
+        answer(coracle::session_tools::export(&self.cx, file).await)
     }
 
     /// The call that makes the workspace, which has to fail: its answer. Nothing is left then.

@@ -17,7 +17,7 @@ use crate::context::{Context, Options};
 use crate::failure::{Code, Failure};
 use crate::host::Host;
 use crate::op::{Input, answer};
-use crate::{mouth, ops, render};
+use crate::{frontend, ops, render};
 
 /// The subcommand.
 pub(super) fn command() -> Command {
@@ -79,7 +79,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
 
 fn failed(operation: &str, answer: &Map<String, Value>, follow: bool) -> ExitCode {
     if answer.get("code").is_some_and(|it| *it == *Code::Cancelled.word()) {
-        return ExitCode::from(mouth::interrupted_code());
+        return ExitCode::from(frontend::interrupted_code());
     }
     match ops::ALL.iter().find(|it| it.name == operation) {
         Some(entry) => render::complain(&phrase::for_people(entry, answer)),

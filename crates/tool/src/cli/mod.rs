@@ -37,12 +37,11 @@ use serde_json::{Map, Value};
 
 use self::operation::operation;
 use crate::call::{self, Call};
-use crate::config::{Config, Engine};
+use crate::config::{Config, Engine, Toolset};
 use crate::context::{Context, Mouth, Options};
 use crate::failure::{Code, Failure};
 use crate::host::Host;
-use crate::tools::Toolset;
-use crate::{mcp, mouth, ops, render, setup};
+use crate::{frontend, mcp, ops, render, setup};
 
 /// Exit code of a command line that says nothing we know.
 const NOT_UNDERSTOOD: u8 = 2;
@@ -174,8 +173,8 @@ fn options(matches: &ArgMatches) -> Options {
 /// A process of the person's, with its log and its signals.
 fn open(host: Host, options: &Options) -> Result<Context, Failure> {
     let cx = Context::open(host, options, Mouth::Cli)?;
-    mouth::log(&cx);
-    mouth::cancel_on_signals(cx.cancel.clone()).map_err(Failure::internal)?;
+    frontend::log(&cx);
+    frontend::cancel_on_signals(cx.cancel.clone()).map_err(Failure::internal)?;
     Ok(cx)
 }
 
@@ -200,5 +199,5 @@ fn code(result: Result<(), Failure>) -> ExitCode {
 
 fn told(failure: &Failure) -> ExitCode {
     phrase::complain(failure);
-    if failure.code == Code::Cancelled { ExitCode::from(mouth::interrupted_code()) } else { ExitCode::FAILURE }
+    if failure.code == Code::Cancelled { ExitCode::from(frontend::interrupted_code()) } else { ExitCode::FAILURE }
 }

@@ -11,7 +11,7 @@ use crate::context::{Context, Options};
 use crate::failure::Failure;
 use crate::host::Host;
 use crate::op::{Entry, Input};
-use crate::{mouth, render};
+use crate::{frontend, render};
 
 /// `exec -t`: the command gets the person's terminal.
 pub(super) const TERMINAL: &str = "tty";
@@ -129,10 +129,10 @@ impl OperationCall {
     pub(super) async fn answer(&self, cx: &Context, present: Option<&mut Present>) -> Map<String, Value> {
         let input = Input::Object(self.object.clone());
         match present {
-            None => mouth::drive_one_of(self.table, cx, input, None).await,
+            None => frontend::drive_one_of(self.table, cx, input, None).await,
             Some(present) => {
                 let mut hear = |event| present.hear(event, &cx.cancel);
-                mouth::drive_one_of(self.table, cx, input, Some(&mut hear)).await
+                frontend::drive_one_of(self.table, cx, input, Some(&mut hear)).await
             }
         }
     }

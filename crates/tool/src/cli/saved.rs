@@ -8,12 +8,11 @@ use coracle_lifecycle::{Restored, Save, Session, Target, guided_session, session
 use coracle_runtime::{Handle, Inside};
 use serde_json::{Map, Value, json};
 
-use crate::audit;
 use crate::context::{Context, Options};
 use crate::failure::Failure;
 use crate::host::Host;
-use crate::reach::reach_running;
-use crate::{near, render};
+use crate::target::reach_running;
+use crate::{audit, near, render};
 
 /// Lists or restores, and prints what came of it.
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {

@@ -10,12 +10,11 @@ use serde_json::{Map, Value, json};
 use super::collect;
 use super::command::COMMAND;
 use crate::args::Script;
-use crate::audit;
 use crate::context::{Context, Options};
 use crate::failure::{Code, Failure};
 use crate::host::Host;
-use crate::ops;
-use crate::reach::{Act, shaped, stopped};
+use crate::target::{Act, shaped, stopped};
+use crate::{audit, ops};
 
 /// What is run on the terminal, and what the trail is told.
 #[derive(Debug, Default)]

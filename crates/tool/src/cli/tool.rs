@@ -15,7 +15,7 @@ use crate::context::{Context, Options};
 use crate::failure::{Code, Failure};
 use crate::host::Host;
 use crate::tools::{self, Said, ToolEntry};
-use crate::{mouth, render};
+use crate::{frontend, render, session_tools};
 
 /// Bytes of a snippet that are read; the tool takes fewer.
 const MAX_SNIPPET: u64 = (1 << 20) + 1;
@@ -39,7 +39,7 @@ pub(super) async fn workspace(matches: &ArgMatches, host: Host, options: &Option
         };
     }
     if name == "prompt" {
-        let answer = tools::prompt(&cx).await;
+        let answer = session_tools::prompt(&cx).await;
         if json {
             return finish(&answer);
         }
@@ -48,22 +48,22 @@ pub(super) async fn workspace(matches: &ArgMatches, host: Host, options: &Option
     }
     let mut reporter = Reporter::new(&cx.host);
     let answer = match name {
-        "show" => tools::show(&cx),
+        "show" => session_tools::show(&cx),
         "diff" => {
             reporter.message("comparing the workspace with what was copied in");
-            tools::diff(&cx).await
+            session_tools::diff(&cx).await
         }
         "export" => {
             reporter.message("packing the workspace");
-            tools::export(&cx, matches.get_one::<String>("file").map_or("", String::as_str)).await
+            session_tools::export(&cx, matches.get_one::<String>("file").map_or("", String::as_str)).await
         }
         "apply" => {
             reporter.message("writing the changes to this host");
-            tools::apply(&cx, matches.get_flag("protected")).await
+            session_tools::apply(&cx, matches.get_flag("protected")).await
         }
         _ => {
             reporter.message("saving and removing the containers of the session");
-            tools::end(&cx).await
+            session_tools::end(&cx).await
         }
     };
     reporter.clear();
@@ -113,13 +113,13 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
 
 async fn call(cx: &Context, entry: &ToolEntry, arguments: Map<String, Value>, json: bool) -> ExitCode {
     if json {
-        return finish(&mouth::drive_tool(cx, *entry, arguments, None).await.answer);
+        return finish(&frontend::drive_tool(cx, *entry, arguments, None).await.answer);
     }
     let begun = Instant::now();
     let mut reporter = Reporter::new(&cx.host);
     // What a program prints is in its answer, whole.
     let mut hear = |event| reporter.tell(&event);
-    let said = mouth::drive_tool(cx, *entry, arguments, Some(&mut hear)).await;
+    let said = frontend::drive_tool(cx, *entry, arguments, Some(&mut hear)).await;
     reporter.clear();
     let code = show(entry, &said);
     let both = cx.host.stdout_is_terminal && cx.host.stderr_is_terminal;

@@ -5,11 +5,10 @@ use std::process::ExitCode;
 use clap::ArgMatches;
 use serde_json::{Map, Value};
 
-use crate::audit;
 use crate::context::Options;
 use crate::failure::Failure;
 use crate::host::Host;
-use crate::{render, tools};
+use crate::{audit, image_build, render};
 
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
     let json = matches.get_flag("json");
@@ -29,7 +28,7 @@ async fn trust(matches: &ArgMatches, host: Host, options: &Options) -> Result<Ma
     let cx = super::open_configured(host, options)?;
     let intent =
         audit::intent(&cx, "images_trust", &Map::from_iter([("image".to_owned(), name.clone().into())])).await?;
-    let result = tools::trust(&cx, &name).await;
+    let result = image_build::trust(&cx, &name).await;
     intent.result(&result).await;
     result
 }

@@ -16,13 +16,13 @@ use tokio::sync::mpsc;
 use super::command::{callable, option, word};
 use super::present::{NOT_RUN, out};
 use super::reporter::watched;
-use crate::audit;
 use crate::context::{Context, Options};
 use crate::failure::{Code, Failure};
 use crate::host::Host;
 use crate::op::Entry;
-use crate::sandbox::{self, Home, Open, worktree};
-use crate::{mouth, render};
+use crate::ops::worktree;
+use crate::sandbox::{self, Home, Open};
+use crate::{audit, frontend, render};
 
 /// Id of the words behind `--`.
 const WORDS: &str = "words";
@@ -78,7 +78,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
     match verb {
         "exec" => match Box::pin(exec(matches, host, options)).await {
             Ok(code) => code,
-            Err(failure) if failure.code == Code::Cancelled => ExitCode::from(mouth::interrupted_code()),
+            Err(failure) if failure.code == Code::Cancelled => ExitCode::from(frontend::interrupted_code()),
             Err(failure) => {
                 super::told(&failure);
                 ExitCode::from(NOT_RUN)
@@ -152,7 +152,7 @@ async fn exec(matches: &ArgMatches, host: Host, options: &Options) -> Result<Exi
 fn exit_code(exit: Exit) -> u8 {
     match exit {
         Exit::Code(code) => code,
-        Exit::Cancelled => mouth::interrupted_code(),
+        Exit::Cancelled => frontend::interrupted_code(),
         Exit::TimedOut(_) | Exit::Running(_) => 124,
     }
 }

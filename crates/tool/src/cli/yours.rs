@@ -9,13 +9,13 @@ use coracle_runtime::Handle;
 use serde_json::{Map, Value, json};
 
 use crate::args::Seconds;
-use crate::audit;
 use crate::context::{Context, Options};
 use crate::failure::Failure;
 use crate::host::Host;
 use crate::ops::jobs_running;
-use crate::reach::{Act, Warning, shaped, start_again};
-use crate::render;
+use crate::target::{Act, shaped, start_again};
+use crate::warning::Warning;
+use crate::{audit, render};
 
 pub(super) async fn run(verb: &str, matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
     let json = matches.get_flag("json");

@@ -28,7 +28,7 @@ use crate::context::{Context, Mouth, Options};
 use crate::failure::Failure;
 use crate::host::Host;
 use crate::progress::Progress;
-use crate::{mouth, ops, tools as sessions, upkeep};
+use crate::{frontend, maintenance, ops, session_tools};
 
 /// What a session still does when its connection ends has this long to end.
 const LEAVING: Duration = Duration::from_secs(30);
@@ -39,12 +39,12 @@ pub(crate) async fn run(host: Host, options: &Options, http: Option<&Http>) -> R
         http.check(options)?;
     }
     let cx = Context::open(host, options, Mouth::Mcp)?;
-    mouth::log(&cx);
-    mouth::cancel_on_signals(cx.cancel.clone()).map_err(Failure::internal)?;
+    frontend::log(&cx);
+    frontend::cancel_on_signals(cx.cancel.clone()).map_err(Failure::internal)?;
     let upkeep = TaskTracker::new();
     // Preflight has found no engine yet, and nobody waits for this.
-    upkeep.spawn(upkeep::keep_up(cx.clone()));
-    upkeep.spawn(sessions::keep_up(cx.clone()));
+    upkeep.spawn(maintenance::keep_up(cx.clone()));
+    upkeep.spawn(session_tools::keep_up(cx.clone()));
     upkeep.close();
     match http {
         Some(http) => http.serve(&cx, upkeep.wait()).await,
@@ -95,7 +95,7 @@ async fn converse(server: Server, cx: &Context) -> Result<(), Failure> {
 async fn on_session_end(cx: &Context) {
     // The token of the session has fired, and this work goes on all the same.
     let cx = cx.for_call(CancellationToken::new(), Progress::none());
-    let (_, rooms) = tokio::join!(ops::end_session(&cx), sessions::end(&cx));
+    let (_, rooms) = tokio::join!(ops::end_session(&cx), session_tools::end(&cx));
     if let Err(failure) = rooms {
         tracing::warn!(session = %cx.session, "the session left something: {}", failure.message);
     }

@@ -16,7 +16,7 @@ use super::session::{Held, Session};
 use super::tools::{Called, Tools};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::mouth;
+use crate::frontend;
 use crate::op::Input;
 use crate::progress::{Event, Progress};
 
@@ -142,9 +142,9 @@ async fn drive(
     hear: Option<&mut (dyn FnMut(Event) + Send)>,
 ) -> ToolResponse {
     match called {
-        Called::Containers => ToolResponse::of_containers(mouth::drive(cx, Input::Object(arguments), hear).await),
+        Called::Containers => ToolResponse::of_containers(frontend::drive(cx, Input::Object(arguments), hear).await),
         Called::Tool(entry) => {
-            let said = mouth::drive_tool(cx, entry, arguments, hear).await;
+            let said = frontend::drive_tool(cx, entry, arguments, hear).await;
             ToolResponse { is_error: said.is_error(), answer: said.answer, text: Some(said.text) }
         }
     }

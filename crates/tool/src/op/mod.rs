@@ -6,6 +6,7 @@
 mod dispatch;
 mod fields;
 mod read;
+pub mod tool_schema;
 mod typed;
 mod value_error;
 
@@ -18,10 +19,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::audit;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::schema;
+use crate::{audit, schema};
 
 pub use self::dispatch::{Input, answer};
 pub(crate) use self::fields::alone;

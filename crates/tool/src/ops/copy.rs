@@ -18,8 +18,9 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
 use crate::progress::Amount;
-use crate::reach::{Warning, reach_running};
 use crate::resolve::{copyable, host_path};
+use crate::target::reach_running;
+use crate::warning::Warning;
 
 /// How often a copy tells how far it is.
 const TOLD_EVERY: Duration = Duration::from_millis(500);

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::Name;
 use crate::context::Context;
+use crate::egress;
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
-use crate::proxied;
-use crate::reach::{Act, allowed};
+use crate::target::{Act, allowed};
 
 /// Make a network on which containers find each other by name. Put them on it with `network` of `create`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -44,7 +44,7 @@ impl Operation for CreateNetwork {
         if !internal {
             leads_out(cx)?;
         }
-        let ready = super::preflight::ensure_ready(cx).await?;
+        let ready = crate::preflight::ensure_ready(cx).await?;
         let new = NewNetwork { name: self.name, session, internal };
         let (network, created) = coracle_lifecycle::create_network(&*ready.runtime, &cx.store()?, &new).await?;
         allowed(cx, network.session.as_deref().unwrap_or_default(), &network.name, Act::Use)?;
@@ -73,7 +73,7 @@ fn leads_out(cx: &Context) -> Result<(), Failure> {
             .detail("setting", "policy")
             .hint("say `internal: true`"));
     }
-    proxied::open(cx, "and this network would be one").map_err(|failure| failure.hint("say `internal: true`"))
+    egress::open(cx, "and this network would be one").map_err(|failure| failure.hint("say `internal: true`"))
 }
 
 #[cfg(test)]

@@ -11,8 +11,9 @@ use crate::args::Name;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
-use crate::ops::removing;
-use crate::reach::{Act, Warning, allowed, reach};
+use crate::removal::removing;
+use crate::target::{Act, allowed, reach};
+use crate::warning::Warning;
 
 /// Remove a container with all that only it used. Work that only it has is saved on the host first. A second time
 /// succeeds quietly.
@@ -149,7 +150,7 @@ pub(crate) fn to_review(review: &Review) -> Option<Warning> {
         return None;
     }
     let more = if review.more { "; not everything could be checked, or there are more" } else { "" };
-    let what = crate::render::amounts::count(places as u64, "place", "places");
+    let what = crate::humanize::count(places as u64, "place", "places");
     let message = format!(
         "{what} in host directories changed that host programs act on, such as git's hooks: review before you use the \
          directories{more}"

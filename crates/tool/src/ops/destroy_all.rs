@@ -11,8 +11,8 @@ use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
 use crate::ops::destroy::{FORGOTTEN, to_review};
-use crate::ops::removing;
-use crate::reach::Warning;
+use crate::removal::removing;
+use crate::warning::Warning;
 
 /// Remove all containers of this session. Work that only they have is saved on the host first.
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::near;
 use crate::op::Operation;
-use crate::reach::{Act, allowed};
+use crate::target::{Act, allowed};
 
 /// Remove a network that no container is on. A second time succeeds quietly.
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -16,10 +16,9 @@ use crate::args::{Name, Seconds};
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
-use crate::near;
 use crate::op::Operation;
-use crate::reach::Warning;
-use crate::redacted;
+use crate::warning::Warning;
+use crate::{near, redaction};
 
 /// Wait until a job ends, or until what `until` says, in one call: no polling. That `timeout` is over is a successful
 /// call too, and does not end the job: see `reason`.
@@ -190,9 +189,9 @@ impl Operation for JobWait {
             r#match: found.map(|it| Line {
                 offset: it.offset,
                 line: it.line,
-                text: redacted::clean_text(&redactor, it.text.as_bytes()),
+                text: redaction::clean_text(&redactor, it.text.as_bytes()),
             }),
-            output: redacted::clean_text(&redactor, &tail.bytes),
+            output: redaction::clean_text(&redactor, &tail.bytes),
             next_offset: tail.next,
             waited_ms: millis(waited),
             job_id: job.id,

@@ -17,7 +17,7 @@ use crate::config::CrossSession;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
-use crate::reach::Warning;
+use crate::warning::Warning;
 
 /// List jobs and running commands: of one container, or of all that this session may see.
 #[derive(Debug, Deserialize, JsonSchema)]

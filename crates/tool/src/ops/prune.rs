@@ -7,13 +7,13 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::create::cache;
 use crate::args::Seconds;
 use crate::config::CrossSession;
 use crate::context::Context;
+use crate::event_log;
 use crate::failure::Failure;
+use crate::image_build::cache;
 use crate::op::Operation;
-use crate::tools;
 
 /// Remove unused resources of Coracle: containers whose session has ended or whose time is over, half-made ones, and unused
 /// networks, volumes and images. Without `dry_run: false` they are only listed.
@@ -134,7 +134,7 @@ impl Pruning<'_> {
         let wanted = |it: Prunable| self.wants(kind(it));
         let temp_dirs = [cx.host.temp_dir.clone(), cx.state()?.scratch()];
         let lease = (&terms, &Moment::now());
-        let (removing, tell) = (super::removing(cx, false, false)?, tools::teller(cx));
+        let (removing, tell) = (super::removing(cx, false, false)?, event_log::teller(cx));
         let found = prunable(cx, &store, cx.links(), lease, (wanted, &temp_dirs)).await?;
         let kept: Vec<_> = found.kept.into_iter().filter(|it| self.sees(it)).collect();
         for it in kept {

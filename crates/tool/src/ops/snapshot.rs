@@ -15,8 +15,9 @@ use crate::args::Name;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
-use crate::reach::{Act, Reached, Warning, allowed, reach_inside};
 use crate::strict;
+use crate::target::{Act, Reached, allowed, reach_inside};
+use crate::warning::Warning;
 
 /// Keep the files of a container as they are now, to make others from with `restore`. What is mounted, what lies in memory
 /// and what runs is not kept. Refused while a secret of the person's lies in a file.
@@ -136,7 +137,7 @@ impl Source {
         let (store, runtime, record) = (cx.store()?, &*self.runtime, &self.record);
         let progress = cx.progress.clone();
         let snapshots = snapshots(cx, &store)?;
-        crate::tools::not_for_snippets(cx, &snapshots.reference(&name.0))?;
+        crate::image_build::not_for_snippets(cx, &snapshots.reference(&name.0))?;
         let place = snapshots.place(runtime, name, &move |text: &str| progress.note(text)).await?;
         let _alone = store.lock(&record.name).await?;
         let id = record.id.as_ref().ok_or_else(|| Failure::not_found("container", record.name.as_str(), &[]))?;

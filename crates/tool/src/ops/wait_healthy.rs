@@ -14,7 +14,8 @@ use crate::args::{Name, Script, Seconds};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
-use crate::reach::{Reached, Warning, reach_inside, reach_running};
+use crate::target::{Reached, reach_inside, reach_running};
+use crate::warning::Warning;
 
 /// Wait until a container is ready: a command in it ends with 0, a port takes connections, or the image's own health check
 /// passes. One that does not become ready is a failed call, `unhealthy`, with what the last attempt said.

@@ -15,8 +15,8 @@ use coracle_sandbox::{Because, Containers, Held, Look, SandboxDir, SandboxKey};
 use super::own_network::OwnNetwork;
 use super::plan::Plan;
 use crate::context::Context;
-use crate::failure::Failure;
-use crate::tools::{self, room_failure};
+use crate::event_log;
+use crate::failure::{Failure, room_failure};
 
 /// To stop and remove one takes no longer.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -59,7 +59,7 @@ impl SandboxContainers {
     }
 
     async fn ready(&self) -> Result<Held, Failure> {
-        let tell = tools::teller(&self.cx);
+        let tell = event_log::teller(&self.cx);
         // Before anything is made: files of the host are allowed, and there.
         self.plan.allow(&self.cx)?;
         let shared = match &self.shared {
@@ -127,7 +127,7 @@ impl SandboxContainers {
 
     /// Takes container and volume away.
     async fn take_away(&self, because: Because) -> Result<(), Failure> {
-        let tell = tools::teller(&self.cx);
+        let tell = event_log::teller(&self.cx);
         let reason = match because {
             Because::Asked => EndReason::Command,
             Because::Old => EndReason::Lifetime,

@@ -17,8 +17,8 @@ use super::home::{Home, Open};
 use super::runs::{Run, RunState, Runs, failed};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
+use crate::humanize::count;
 use crate::near;
-use crate::render::amounts::count;
 
 /// How often it is looked whether somebody else wants the end of a run.
 const LOOKS: Duration = Duration::from_millis(300);

@@ -29,10 +29,9 @@ use super::sandboxes;
 use super::teardown::SAVING;
 use crate::config::{SandboxNetwork, SandboxProfile};
 use crate::context::Context;
-use crate::failure::{Code, Failure};
-use crate::ops::preflight::ensure_ready;
-use crate::proxied::{self, HostCertificates};
-use crate::tools::room_failure;
+use crate::egress::{self, HostCertificates};
+use crate::failure::{Code, Failure, room_failure};
+use crate::preflight::ensure_ready;
 
 /// The sandboxes that this process uses. Clones are handles to the same.
 #[derive(Clone, Debug, Default)]
@@ -64,7 +63,7 @@ pub(crate) struct Home {
     /// What its repository says that it is made of.
     pub(super) worn: Option<Arc<Worn>>,
     /// Who commits inside.
-    pub(super) git_identity: GitIdentity,
+    pub(crate) git_identity: GitIdentity,
 }
 
 /// What a sandbox takes from the host that it is made on.
@@ -94,7 +93,7 @@ pub(crate) struct Open {
 
 impl Open {
     /// What else there is to tell of the container.
-    pub(super) fn warnings(&self) -> Vec<Warning> {
+    pub(crate) fn warnings(&self) -> Vec<Warning> {
         self.held.warnings()
     }
 
@@ -123,7 +122,7 @@ impl Homes {
         if let Some(home) = homes.get(&key) {
             return Ok(home.clone());
         }
-        let transport = proxied::transport_of_sandboxes(cx).await?;
+        let transport = egress::transport_of_sandboxes(cx).await?;
         let git_identity = GitIdentity::of_host(cx).await;
         let home = Arc::new(Home::new(cx, key.clone(), profile, Surroundings { transport, git_identity })?);
         homes.insert(key, home.clone());

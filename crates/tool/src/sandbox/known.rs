@@ -11,10 +11,9 @@ use serde::Serialize;
 use super::containers::{key_of, session_of};
 use super::home::worktrees;
 use super::sandboxes;
-use super::worktree::usual_profile;
 use crate::context::Context;
-use crate::failure::Failure;
-use crate::tools::room_failure;
+use crate::failure::{Failure, room_failure};
+use crate::sandbox::usual_profile;
 
 /// A sandbox of which something is left.
 #[derive(Clone, Debug)]

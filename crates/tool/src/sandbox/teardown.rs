@@ -15,8 +15,7 @@ use super::home::{Home, Open};
 use super::known::{Known, known};
 use super::runs::Runs;
 use crate::context::Context;
-use crate::failure::Failure;
-use crate::tools::room_failure;
+use crate::failure::{Failure, room_failure};
 
 /// So many at once.
 const AT_ONCE: usize = 4;

@@ -7,14 +7,13 @@ use coracle_workspace::{Alias, Answer, Effect, Mode, Ran, RunCode, Shell, Tool, 
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
-use super::Toolset;
-use super::sessions::of_failure;
 use super::shell_output::ShellOutput;
+use crate::config::Toolset;
 use crate::context::Context;
-use crate::failure::Failure;
-use crate::op::Operation;
+use crate::failure::{self, Failure};
+use crate::op::{self, Operation};
 use crate::schema::{self, Arguments};
-use crate::{failure, op};
+use crate::session_tools::of_failure;
 
 /// What a tool said: the object for programs, and the text for a model.
 #[derive(Clone, Debug)]

@@ -9,10 +9,10 @@ use serde_json::{Map, Value};
 
 use crate::args::{Name, Size};
 use crate::context::Context;
-use crate::failure::{Code, Failure};
+use crate::failure::{Code, Failure, room_failure};
 use crate::ops::{Encoding, JobPage};
-use crate::reach::root_is_inside;
-use crate::tools::sessions::{room_failure, room_role};
+use crate::session_tools::room_role;
+use crate::target::root_is_inside;
 
 /// Read all that a command or snippet printed, when its answer was cut: a page from `offset` or `line` on, or with `pattern`
 /// the lines that match. `next_offset` goes on where an answer ends.

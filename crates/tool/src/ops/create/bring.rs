@@ -6,11 +6,12 @@ use coracle_provision::{
 };
 use coracle_runtime::{Command, ContainerPath, Inside};
 
-use super::content::Content;
 use super::provision::Filling;
 use super::{local_repo, try_repo};
 use crate::failure::Failure;
-use crate::resolve::{CloneSource, PathInside, Repo, Wanted};
+use crate::requested::Wanted;
+use crate::requests::Content;
+use crate::resolve::{CloneSource, PathInside, Repo};
 
 impl Filling<'_> {
     pub(super) async fn dotfiles(&mut self) -> Result<(), Failure> {

@@ -15,9 +15,9 @@ use coracle_runtime::{
 use crate::config::CrossSession;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
-use crate::ops::preflight::Ready;
-use crate::reach::Warning;
+use crate::preflight::Ready;
 use crate::resolve::{NewStack, Request, StackAsk};
+use crate::warning::Warning;
 
 /// A stack that may be brought up, or that the container joins.
 pub(super) enum Stack {
@@ -69,7 +69,7 @@ pub(super) async fn prepare(
 /// What a service is built as, by the names that Compose gives: it may not be those of an image that is not the stack's.
 fn built(cx: &Context, project: &ProjectName, service: &str) -> Result<(), Failure> {
     let names = ["-", "_"].map(|between| ImageRef::parse(format!("{project}{between}{service}")));
-    names.iter().flatten().try_for_each(|it| crate::tools::not_for_snippets(cx, it))
+    names.iter().flatten().try_for_each(|it| crate::image_build::not_for_snippets(cx, it))
 }
 
 /// Compose's own words about a file are worth telling; that it is missing is another matter.
@@ -98,7 +98,7 @@ fn join(cx: &Context, store: &Store, project: &ProjectName) -> Result<Stack, Fai
     let owner = store.stack_owner(project)?;
     let missing = || Failure::not_found("compose project", project.as_str(), &[]);
     let owner = owner.ok_or_else(missing)?;
-    crate::reach::allowed(cx, &owner.session, project.as_str(), crate::reach::Act::Use)?;
+    crate::target::allowed(cx, &owner.session, project.as_str(), crate::target::Act::Use)?;
     let network = owner.compose_network.as_deref().ok_or_else(missing)?;
     Ok(Stack::Joined(project.clone(), named(network)?))
 }

@@ -10,7 +10,8 @@ use super::provision::PutIn;
 use super::report::Reporting;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::resolve::{Request, Wanted};
+use crate::requested::Wanted;
+use crate::resolve::Request;
 
 /// What can be done there is done; for the rest the report says that it takes a guest.
 pub(super) async fn unguided(

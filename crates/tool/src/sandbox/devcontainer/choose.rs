@@ -19,8 +19,8 @@ use super::record::{Agent, Record, alone, forget, is_remembered, remember, setti
 use crate::config::{Config, DevcontainerFile, SandboxProfile};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
-use crate::ops::create::draft;
-use crate::ops::preflight::{Ready, ensure_ready};
+use crate::image_build::draft;
+use crate::preflight::{Ready, ensure_ready};
 use crate::resolve::{self, protected};
 use crate::sandbox::home::Home;
 use crate::sandbox::plan::{Bind, bind};

@@ -11,8 +11,8 @@ use coracle_lifecycle::{EndReason, RoomDeed, RoomEvent, RoomRole, RoomTag, Tell}
 use coracle_runtime::{ContainerName, ContainerRuntime, EngineCall, Error, Heard};
 use serde_json::{Map, Value, json};
 
-use crate::context::Context;
 use crate::failure;
+use crate::state::StateDir;
 
 /// A file of more bytes is put aside.
 const MAX_BYTES: u64 = 16 << 20;
@@ -28,9 +28,8 @@ static NEXT: LazyLock<AtomicU64> =
     LazyLock::new(|| AtomicU64::new(u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or_default()));
 
 /// What hears of what is done to the session's containers.
-pub(crate) fn teller(cx: &Context) -> Box<Tell<'static>> {
-    let own = cx.clone();
-    let state = cx.state().ok().cloned();
+pub(crate) fn teller(state: Option<&StateDir>, own: &ContainerName) -> Box<Tell<'static>> {
+    let (state, own) = (state.cloned(), own.clone());
     Box::new(move |event: RoomEvent| {
         if let (RoomDeed::Ended { reason }, Some(state)) = (&event.what, &state)
             // The session goes on, and its next container has the same way out.
@@ -39,17 +38,21 @@ pub(crate) fn teller(cx: &Context) -> Box<Tell<'static>> {
             state.forget_session_proxy(&event.session, event.role);
         }
         // Whoever looks for rooms that nobody uses meets those of other sessions. A sandbox is no session.
-        let session = if event.role == RoomRole::Sandbox { &own.session } else { &event.session };
-        if let Some(log) = Log::of(&own, session) {
+        let session = if event.role == RoomRole::Sandbox { &own } else { &event.session };
+        if let Some(log) = Log::of(state.as_ref(), session) {
             log.room(&event);
         }
     })
 }
 
 /// The engine, with each call for a container of a session in the log of that session.
-pub(crate) fn heard(cx: &Context, runtime: Arc<dyn ContainerRuntime>, room: RoomTag<'_>) -> Arc<dyn ContainerRuntime> {
+pub(crate) fn heard(
+    state: Option<&StateDir>,
+    runtime: Arc<dyn ContainerRuntime>,
+    room: RoomTag<'_>,
+) -> Arc<dyn ContainerRuntime> {
     let RoomTag { role, generation, session } = room;
-    match Log::of(cx, session).filter(|_| role != RoomRole::Sandbox) {
+    match Log::of(state, session).filter(|_| role != RoomRole::Sandbox) {
         Some(log) => Arc::new(Heard::new(runtime, Arc::new(move |call| log.engine(call, (role, generation))))),
         None => runtime,
     }
@@ -61,8 +64,8 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub(crate) fn of(cx: &Context, session: &ContainerName) -> Option<Self> {
-        let dir = cx.state().ok()?.session(session);
+    pub(crate) fn of(state: Option<&StateDir>, session: &ContainerName) -> Option<Self> {
+        let dir = state?.session(session);
         Some(Self { file: dir.join("events.jsonl"), session: session.to_string() })
     }
 

@@ -12,6 +12,7 @@ use crate::context::{Context, Mouth};
 use crate::failure::Failure;
 use crate::op::{self, Entry, Input};
 use crate::ops;
+use crate::process::Process;
 use crate::progress::{Event, Progress};
 use crate::tools::{self, Said, ToolEntry};
 
@@ -20,48 +21,48 @@ const LATE: Duration = Duration::from_millis(200);
 
 /// Runs a call beside its listener, who hears everything before the answer is given.
 pub(crate) async fn drive(
-    cx: &Context,
+    process: &Process,
     input: Input,
     hear: Option<&mut (dyn FnMut(Event) + Send)>,
 ) -> Map<String, Value> {
-    drive_one_of(ops::ALL, cx, input, hear).await
+    drive_one_of(ops::ALL, process, input, hear).await
 }
 
 /// The same for another table of operations.
 pub(crate) async fn drive_one_of(
     table: &'static [Entry],
-    cx: &Context,
+    process: &Process,
     input: Input,
     hear: Option<&mut (dyn FnMut(Event) + Send)>,
 ) -> Map<String, Value> {
-    let work = |cx: Context| async move { op::answer(table, &cx, input).await };
-    beside(cx, work, hear).await.unwrap_or_else(|failure| failure.answer(None))
+    let work = |process: Process| async move { op::answer(table, &process, input).await };
+    beside(process, work, hear).await.unwrap_or_else(|failure| failure.answer(None))
 }
 
 /// The same for one of the other tools.
 pub(crate) async fn drive_tool(
-    cx: &Context,
+    process: &Process,
     entry: ToolEntry,
     arguments: Map<String, Value>,
     hear: Option<&mut (dyn FnMut(Event) + Send)>,
 ) -> Said {
-    let work = |cx: Context| async move { tools::call(&entry, &cx, arguments).await };
-    beside(cx, work, hear).await.unwrap_or_else(|failure| entry.refused(&failure))
+    let work = |process: Process| async move { tools::call(&entry, &process, arguments).await };
+    beside(process, work, hear).await.unwrap_or_else(|failure| entry.refused(&failure))
 }
 
 /// A panic in the work is a fault of ours, and an answer all the same.
 async fn beside<T, F>(
-    cx: &Context,
-    work: impl FnOnce(Context) -> F,
+    process: &Process,
+    work: impl FnOnce(Process) -> F,
     hear: Option<&mut (dyn FnMut(Event) + Send)>,
 ) -> Result<T, Failure>
 where
     T: Send + 'static,
     F: Future<Output = T> + Send + 'static,
 {
-    let Some(hear) = hear else { return tokio::spawn(work(cx.clone())).await.map_err(Failure::internal) };
+    let Some(hear) = hear else { return tokio::spawn(work(process.clone())).await.map_err(Failure::internal) };
     let (progress, mut events) = Progress::channel();
-    let mut work = tokio::spawn(work(cx.for_call(cx.cancel.clone(), progress)));
+    let mut work = tokio::spawn(work(process.for_call(process.context.call.cancel.clone(), progress)));
     let answer = loop {
         tokio::select! {
             biased;
@@ -118,7 +119,7 @@ pub(crate) fn log(cx: &Context) {
 
     use crate::config::Level;
 
-    let level = match (cx.config.log.level, cx.mouth) {
+    let level = match (cx.config.log.level, cx.call.mouth) {
         (Level::Off, _) => LevelFilter::OFF,
         (Level::Error, _) => LevelFilter::ERROR,
         (Level::Warn, _) | (Level::Info, Mouth::Cli) => LevelFilter::WARN,
@@ -137,13 +138,14 @@ pub(crate) fn log(cx: &Context) {
 mod tests {
     use super::beside;
     use crate::context::Context;
+    use crate::process::Process;
 
     #[tokio::test]
     async fn a_panic_is_answered() {
         let dir = tempfile::tempdir().unwrap();
-        let cx = Context::for_tests(dir.path());
-        let work = |_: Context| async { assert_eq!(1, 2, "as planned") };
-        let failure = beside(&cx, work, None).await.unwrap_err();
+        let process = Process::of(Context::for_tests(dir.path()));
+        let work = |_: Process| async { assert_eq!(1, 2, "as planned") };
+        let failure = beside(&process, work, None).await.unwrap_err();
         assert_eq!(failure.code.word(), "internal");
     }
 }

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use coracle_provision::certs::Additions;
 use coracle_provision::ssh::SecretFiles;
-use coracle_provision::{amplifier, ssh};
+use coracle_provision::{amplifier, env, ssh};
 use coracle_runtime::cli::detect::find_program_in;
 use coracle_runtime::host::gh::gh_token;
 use coracle_runtime::host::git::{Git, HostGit};
-use coracle_runtime::{PatternSet, Secret};
+use coracle_runtime::{PatternSet, Redactor, Secret};
 
 use crate::context::Context;
 use crate::host::Host;
@@ -90,6 +90,12 @@ async fn token(cx: &Context, wanted: &Wanted) -> Wanted<Secret> {
         Ok(token) => Wanted::Yes(token),
         Err(why) => Wanted::No(why.to_string()),
     }
+}
+
+/// Variables of this process with the names of secrets: what prints them is not written down.
+pub(crate) fn secrets_of(host: &Host) -> Redactor {
+    let secrets = host.env.iter().filter(|(name, _)| !env::is_plain(name, "", std::iter::empty()));
+    Redactor::new(secrets.map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
 /// The person's `PATH`.

@@ -33,7 +33,9 @@ mod op;
 pub mod ops;
 mod policy;
 mod preflight;
+mod process;
 mod progress;
+mod records;
 mod redaction;
 mod removal;
 mod render;
@@ -55,12 +57,13 @@ mod workspace_mounts;
 
 pub use args::{Script, Seconds};
 pub use cli::main;
-pub use context::{Context, Mouth, Options};
+pub use context::{Call, Context, Mouth, Options, Settings};
 pub use engines::Choice;
 pub use failure::{Code, Failure};
 pub use host::{Host, NoHost};
 pub use op::{Entry, Input, Operation, answer, tool_schema};
 /// The operations on worktrees, for [`answer`]: those of `coracle worktree`.
 pub use ops::worktree::ALL as WORKTREES;
+pub use process::Process;
 pub use progress::{Amount, Event, Progress};
 pub use state::StateDir;

@@ -17,8 +17,8 @@ const EVERY: Duration = Duration::from_secs(600);
 /// When records cannot be read. That an engine which holds some of ours does not answer is for another time.
 pub(crate) async fn upkeep(cx: &Context) -> Result<(), Failure> {
     let (store, terms) = (cx.store()?, cx.config.lifecycle.terms());
-    reconcile(cx, &store, terms.gone_for).await?;
-    match Box::pin(reap(cx, &store, &removing(cx, false, false)?, (&terms, &Moment::now()))).await {
+    reconcile(cx.engines(), &store, terms.gone_for).await?;
+    match Box::pin(reap(cx.engines(), &store, &removing(cx, false, false)?, (&terms, &Moment::now()))).await {
         Ok(reaped) if !reaped.is_empty() => tracing::info!("let go of {}", reaped.join(", ")),
         Ok(_) => {}
         Err(err) => tracing::warn!(%err, "containers could not be looked at"),
@@ -34,7 +34,7 @@ pub(crate) async fn upkeep(cx: &Context) -> Result<(), Failure> {
 pub(crate) async fn keep_up(cx: Context) {
     let mut turns = tokio::time::interval(EVERY);
     turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    while cx.cancel.run_until_cancelled(turns.tick()).await.is_some() {
+    while cx.call.cancel.run_until_cancelled(turns.tick()).await.is_some() {
         // An act that has begun is finished: the process waits for it at its end.
         if let Err(failure) = upkeep(&cx).await {
             tracing::warn!("upkeep: {}", failure.message);

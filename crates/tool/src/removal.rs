@@ -13,7 +13,7 @@ use crate::failure::Failure;
 /// # Errors
 /// `policy_denied` when what is unsaved may not be discarded.
 pub(crate) fn removing<'a>(cx: &'a Context, discard: bool, force: bool) -> Result<Removing<'a>, Failure> {
-    if discard && !cx.config.security.allow_discard && cx.mouth != Mouth::Cli {
+    if discard && !cx.config.security.allow_discard && cx.call.mouth != Mouth::Cli {
         let message = "unsaved work may not be discarded".to_owned();
         let setting = Some("security.allow_discard");
         let problems = vec![Problem { rule: "discard", setting, value: "true".into(), message }];
@@ -22,5 +22,5 @@ pub(crate) fn removing<'a>(cx: &'a Context, discard: bool, force: bool) -> Resul
     let limits = SaveLimits { max_bytes: cx.config.lifecycle.save_max.0, time: SAVE_TIME };
     let saving = if discard { Saving::Discard } else { Saving::Keep(limits) };
     let grace = if force { Duration::ZERO } else { cx.config.exec.grace.0 };
-    Ok(Removing { links: cx.links(), saving, grace, adopted_too: force && cx.mouth == Mouth::Cli })
+    Ok(Removing { links: cx.links(), saving, grace, adopted_too: force && cx.call.mouth == Mouth::Cli })
 }

@@ -142,7 +142,7 @@ pub(crate) fn create(args: &Create, basis: Basis, cx: &Context) -> Result<Reques
     let draft = Draft {
         name,
         role: Role::Primary,
-        session: cx.session.to_string(),
+        session: cx.call.session.to_string(),
         purpose: chosen.purpose.as_ref().map(ToString::to_string),
         persistent: args.persistent.unwrap_or(false),
         workdir,

@@ -157,7 +157,7 @@ pub(crate) fn place(cx: &Context, record: &Record, link: &Link) -> Result<Place,
         timeout: cx.config.setup.timeout.0,
         deadline: Instant::now() + cx.config.setup.total.0,
         grace: cx.config.exec.grace.0,
-        cancel: cx.cancel.clone(),
+        cancel: cx.call.cancel.clone(),
     })
 }
 

@@ -13,9 +13,9 @@ use coracle_runtime::{
 };
 
 use crate::context::Context;
+use crate::engines::Ready;
 use crate::failure::{Code, Failure};
 use crate::guest;
-use crate::preflight::Ready;
 
 /// Who runs everything inside.
 pub(crate) const USER: Ids = Ids { uid: 1000, gid: 1000 };
@@ -118,7 +118,7 @@ pub(crate) fn code_dir(cx: &Context, session: &ContainerName) -> Result<PathBuf,
 
 /// That directory, made, as the container sees it.
 pub(crate) fn code(cx: &Context) -> Result<Mount, Failure> {
-    let dir = code_dir(cx, &cx.session)?;
+    let dir = code_dir(cx, &cx.call.session)?;
     readable(&dir).map_err(|err| Failure::internal(format!("{}: {err}", dir.display())))?;
     let host = HostPath::open(&dir).map_err(coracle_lifecycle::Error::from)?;
     Ok(Mount { host, at: ContainerPath::parse(CODE)?, access: Access::ReadOnly })
@@ -147,8 +147,8 @@ mod tests {
     use super::{check, unmapped};
     use crate::Context;
     use crate::config::{Config, Preset};
+    use crate::engines::Ready;
     use crate::failure::Code;
-    use crate::preflight::Ready;
 
     #[test]
     fn that_nobody_is_mapped_away_is_told_of_the_engine_and_not_of_the_person() {

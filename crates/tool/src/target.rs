@@ -28,7 +28,7 @@ pub(crate) enum Act {
 
 /// Finds a container of ours that this session may act on.
 pub(crate) async fn reach(cx: &Context, handle: &Handle, act: Act) -> Result<Found, Failure> {
-    let found = find(cx, &cx.store()?, handle).await?;
+    let found = find(cx.engines(), &cx.store()?, handle).await?;
     allowed(cx, &found.record.session, found.record.name.as_str(), act)?;
     shaped(cx, &found.record, act)?;
     touched(cx, &found.record);
@@ -110,7 +110,7 @@ pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -
         return Err(crate::failure::root_refused("root.exec", "commands as root are not granted"));
     }
     let store = cx.store()?;
-    if let Some((mut record, link)) = enter(cx, &store, cx.links(), handle).await? {
+    if let Some((mut record, link)) = enter(cx.engines(), &store, cx.links(), handle).await? {
         allowed(cx, &record.session, record.name.as_str(), Act::Use)?;
         shaped(cx, &record, Act::Use)?;
         if as_root {
@@ -141,7 +141,7 @@ pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -
 /// unless sessions are to see nothing of each other. A snapshot is there for later sessions.
 pub(crate) fn may_use_snapshot(cx: &Context, snapshot: &Snapshot) -> Result<(), Failure> {
     let session = snapshot.of.session.as_str();
-    if session == cx.session.as_str() || cx.cross_session() != CrossSession::None {
+    if session == cx.call.session.as_str() || cx.cross_session() != CrossSession::None {
         return Ok(());
     }
     Err(other_session(session, snapshot.name.as_str()))
@@ -163,7 +163,7 @@ fn touched(cx: &Context, record: &Record) {
 /// Whether this session may do that to a container of that session.
 pub(crate) fn allowed(cx: &Context, session: &str, name: &str, act: Act) -> Result<(), Failure> {
     let may = match cx.cross_session() {
-        _ if session == cx.session.as_str() => true,
+        _ if session == cx.call.session.as_str() => true,
         CrossSession::All => true,
         CrossSession::Use => matches!(act, Act::Look | Act::Use),
         CrossSession::None => false,
@@ -210,12 +210,13 @@ mod tests {
     use coracle_runtime::{ContainerId, FakeRuntime};
 
     use crate::config::{Config, Preset};
+    use crate::process::Process;
     use crate::{Context, Host, Input, Mouth, Options, answer, ops};
 
     async fn call(cx: &Context, operation: &str, more: Value) -> Map<String, Value> {
         let mut call = json!({ "operation": operation, "container": "usual" });
         call.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
-        answer(ops::ALL, cx, Input::Text(call.to_string().into())).await
+        answer(ops::ALL, &Process::of(cx.clone()), Input::Text(call.to_string().into())).await
     }
 
     #[tokio::test]
@@ -229,7 +230,7 @@ mod tests {
         let create = json!({
             "operation": "create", "name": "usual", "image": coracle_runtime::fake::LOCAL_IMAGE, "mount_cwd": false,
         });
-        let made = answer(ops::ALL, &open(), Input::Text(create.to_string().into())).await;
+        let made = answer(ops::ALL, &Process::of(open()), Input::Text(create.to_string().into())).await;
         let id = ContainerId::parse(made["id"].as_str().unwrap()).unwrap();
         let inspected = || fake.calls().iter().filter(|it| **it == Verb::Inspect).count();
         let before = inspected();
@@ -255,7 +256,7 @@ mod tests {
         let create = json!({
             "operation": "create", "name": "usual", "image": coracle_runtime::fake::LOCAL_IMAGE, "mount_cwd": false,
         });
-        let made = answer(ops::ALL, &usual, Input::Text(create.to_string().into())).await;
+        let made = answer(ops::ALL, &Process::of(usual.clone()), Input::Text(create.to_string().into())).await;
         assert_eq!(made["success"], true, "{made:#?}");
         let config = Arc::new(Config { policy: Preset::Strict, ..(*usual.config).clone() });
         // Its link is held by the one, and asked for by the other.

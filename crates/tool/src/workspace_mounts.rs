@@ -30,7 +30,7 @@ async fn filled(cx: &Context, user: Ids, link: &Link) -> Result<(), Failure> {
     let copied = cx.config.workspace.mounts.iter().filter(|it| it.mode == MountMode::Copy);
     let mounts = copied.map(|it| copied_from(it, cx)).collect::<Result<Vec<_>, _>>()?;
     let baseline = copy_in(link, (user, &ContainerPath::parse(ROOT)?), mounts).await?;
-    Ok(cx.rooms()?.keep_baseline(&cx.session, &baseline).map_err(coracle_lifecycle::Error::from)?)
+    Ok(cx.rooms()?.keep_baseline(&cx.call.session, &baseline).map_err(coracle_lifecycle::Error::from)?)
 }
 
 /// Directories that are there themselves.

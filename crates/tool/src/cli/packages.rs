@@ -26,7 +26,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
 }
 
 async fn done(verb: &str, matches: &ArgMatches, host: Host, options: &Options) -> Result<Map<String, Value>, Failure> {
-    let cx = super::open_configured(host, options)?;
+    let cx = super::open_configured(host, options)?.context;
     match verb {
         "list" => session_tools::packages::list(&cx),
         "add" => {

@@ -18,7 +18,7 @@ use crate::{audit, near, render};
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
     let Some((verb, matches)) = matches.subcommand() else { return ExitCode::from(super::NOT_UNDERSTOOD) };
     let done = async {
-        let cx = super::open_configured(host, options)?;
+        let cx = super::open_configured(host, options)?.context;
         match verb {
             "list" => list(&cx, matches),
             _ => Box::pin(restore(&cx, matches)).await,

@@ -25,7 +25,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
 
 async fn trust(matches: &ArgMatches, host: Host, options: &Options) -> Result<Map<String, Value>, Failure> {
     let name = matches.get_one::<String>("name").cloned().unwrap_or_default();
-    let cx = super::open_configured(host, options)?;
+    let cx = super::open_configured(host, options)?.context;
     let intent =
         audit::intent(&cx, "images_trust", &Map::from_iter([("image".to_owned(), name.clone().into())])).await?;
     let result = image_build::trust(&cx, &name).await;

@@ -19,9 +19,9 @@ use coracle_runtime::{
 use super::{Imaged, Kitchen};
 use crate::config::NetworkGrant;
 use crate::context::Context;
+use crate::engines::Ready;
 use crate::failure::{Code, Failure};
 use crate::host_identity::trusted_certificates;
-use crate::preflight::Ready;
 use crate::requested::Wanted;
 use crate::resolve::{Chosen, Request};
 use crate::{guest, session_env};
@@ -60,7 +60,7 @@ pub(super) async fn cook<'a>(
         let why = "this container has no guest, and recipes are cooked by one".to_owned();
         return Ok(Cooked::Spoiled(why.into()));
     };
-    cx.progress.message(format!("making the image of `{}`", purpose(kitchen.dish.chosen))).await;
+    cx.call.progress.message(format!("making the image of `{}`", purpose(kitchen.dish.chosen))).await;
     let plain = spec(cx, base, &wanted.recipe_on(base));
     let (container, place) = at_work((cx, runtime, kitchen.store), bench, (base, plain), &program).await?;
     let (cooked, contents) = on_the_bench(kitchen, &place, (base, wanted)).await?;
@@ -123,7 +123,7 @@ pub(crate) async fn cook_into(
             Wanted::No(_) => BTreeMap::new(),
         };
         let cooking = cooking(cx, environment(cx, base, trusted, BTreeMap::new()));
-        let progress = cx.progress.clone();
+        let progress = cx.call.progress.clone();
         let cooked = cook_recipe(&place.link, recipe, &cooking, &move |text: &str| progress.note(text)).await;
         cx.links().forget(&container);
         Ok(cooked?)
@@ -138,7 +138,7 @@ pub(crate) async fn cook_into(
 }
 
 fn cooking(cx: &Context, env: BTreeMap<String, String>) -> Cooking {
-    let (limit, cancel) = (cx.config.images.build_timeout.0, cx.cancel.clone());
+    let (limit, cancel) = (cx.config.images.build_timeout.0, cx.call.cancel.clone());
     Cooking { env, limit, on_failure: OnFailure::Stop, cancel }
 }
 
@@ -173,7 +173,7 @@ fn built<'b>(
 }
 
 async fn keep(kitchen: &Kitchen<'_, '_>, built: &Built<'_>) -> Result<Cooked, Failure> {
-    kitchen.cx.progress.message("keeping the image").await;
+    kitchen.cx.call.progress.message("keeping the image").await;
     match kitchen.cache.keep(&*kitchen.ready.runtime, built).await {
         Ok(cached) => Ok(Cooked::Kept(Box::new(cached))),
         Err(ImageError::Unfit { what }) => Ok(Cooked::Spoiled(what.into())),
@@ -192,16 +192,16 @@ pub(crate) async fn cook_here(
         return Step::flawed("packages", Status::Failed, "not installed", "root is not granted here")
             .code("policy_denied");
     }
-    cx.progress.message("no image could be made; installing in the container itself").await;
+    cx.call.progress.message("no image could be made; installing in the container itself").await;
     let sources =
         Sources { certificates: certificates.clone(), profile: imaged.recipe.env.clone(), ..Sources::default() };
     let cooking = Cooking {
         env: plain(&Session::of(sources)),
         limit: place.left(),
         on_failure: OnFailure::GoOn,
-        cancel: cx.cancel.clone(),
+        cancel: cx.call.cancel.clone(),
     };
-    let progress = cx.progress.clone();
+    let progress = cx.call.progress.clone();
     let cooked = match cook_recipe(&place.link, &imaged.recipe, &cooking, &move |text: &str| progress.note(text)).await
     {
         Ok(cooked) => cooked,

@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use super::build_container::{self, Cooked, Spoiled};
 use crate::context::Context;
+use crate::engines::Ready;
 use crate::failure::Failure;
-use crate::preflight::Ready;
 use crate::requested::Wanted;
 use crate::resolve::{Chosen, Request};
 use crate::warning::Warning;
@@ -271,7 +271,7 @@ impl<'c, 'a> Kitchen<'c, 'a> {
 
     /// News from where nothing can wait.
     pub(super) fn progress(&self) -> impl Fn(&str) + Send + Sync + use<> {
-        let progress = self.cx.progress.clone();
+        let progress = self.cx.call.progress.clone();
         move |text: &str| progress.note(text)
     }
 }

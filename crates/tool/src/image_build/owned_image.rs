@@ -7,8 +7,8 @@ use coracle_runtime::{Ids, Image, ImageRef};
 
 use super::session_image::{NamedImage, cook};
 use crate::context::Context;
+use crate::engines::Ready;
 use crate::failure::{Code, Failure};
-use crate::preflight::Ready;
 use crate::strict::USER;
 
 /// The same image under the same name, where these directories are the user's, and the user is known.

@@ -10,10 +10,11 @@ use serde_json::{Map, Value, json};
 
 use crate::config::Config;
 use crate::context::Context;
+use crate::engines::Ready;
 use crate::failure::{Code, Failure};
 use crate::host_identity::trusted_certificates;
 use crate::image_build::{Dish, Kitchen, Packages, Spoiled};
-use crate::preflight::{Ready, ensure_ready};
+use crate::preflight::ensure_ready;
 use crate::requested::Wanted;
 use crate::resolve::Chosen;
 use crate::strict;
@@ -143,7 +144,7 @@ async fn workspace(cx: &Context, (ready, store): (&Ready, &Store), image: &Image
     let is_default = *image == crate::config::Workspace::default().image;
     match fetched(cx, (ready, store), image).await {
         Err(failure) if is_default && unreachable(&failure) => {
-            cx.progress.message(format!("no registry gives {image}; making an image that stands in for it")).await;
+            cx.call.progress.message(format!("no registry gives {image}; making an image that stands in for it")).await;
             let profile = stand_in(Role::Workspace, &cx.config, image);
             let base = profile.image.clone();
             let chosen = chosen(profile);

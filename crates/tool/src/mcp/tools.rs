@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::config::Toolset;
 use crate::context::Context;
 use crate::op::tool_schema;
+use crate::process::Process;
 use crate::tools::{ToolEntry, given, reaches_out};
 use crate::{ops, schema};
 
@@ -33,9 +34,10 @@ pub(super) struct Tools {
 }
 
 impl Tools {
-    pub(super) fn of(cx: &Context) -> Self {
-        let has_containers = cx.toolsets.contains(&Toolset::Containers);
-        let others = given(cx);
+    pub(super) fn of(process: &Process) -> Self {
+        let has_containers = process.toolsets.contains(&Toolset::Containers);
+        let others = given(process);
+        let cx = &process.context;
         let told = has_containers.then(containers).into_iter().chain(others.iter().map(|it| told(it, cx))).collect();
         Self { told, has_containers, on_host: crate::session_tools::runs_on_host(cx), others }
     }

@@ -130,7 +130,7 @@ async fn metered<T>(cx: &Context, meter: &CopyMeter, copy: impl Future<Output = 
             done = &mut copy => return done,
             _ = ticks.tick() => if let Some(CopyAmount { bytes, total }) = meter.read() {
                 let done_what = if total.is_some() { "copied" } else { "read" };
-                cx.progress.amount(Amount { done_what, done: bytes, total });
+                cx.call.progress.amount(Amount { done_what, done: bytes, total });
             },
         }
     }

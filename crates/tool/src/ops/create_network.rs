@@ -39,7 +39,7 @@ impl Operation for CreateNetwork {
     type Answer = Made;
 
     async fn run(self, cx: &Context) -> Result<Made, Failure> {
-        let (session, internal) = (cx.session.to_string(), self.internal.unwrap_or(false));
+        let (session, internal) = (cx.call.session.to_string(), self.internal.unwrap_or(false));
         nobodys(cx, &self.name)?;
         if !internal {
             leads_out(cx)?;
@@ -84,6 +84,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use crate::config::{Config, NetworkGrant, Preset};
+    use crate::process::Process;
     use crate::{Context, Input, answer, ops};
 
     #[tokio::test]
@@ -92,7 +93,7 @@ mod tests {
         let mut cx = Context::for_tests(dir.path());
         let make = async |cx: &Context, name: &str| {
             let call = json!({ "operation": "create_network", "name": name, "internal": true });
-            answer(ops::ALL, cx, Input::Text(call.to_string().into())).await
+            answer(ops::ALL, &Process::of(cx.clone()), Input::Text(call.to_string().into())).await
         };
         for name in ["coracle-sbx-0123456789abcdef", "coracle-lone-0a", "coracle-mine"] {
             let refused = make(&cx, name).await;
@@ -115,7 +116,7 @@ mod tests {
             let mut cx = usual.clone();
             cx.config = Arc::new(config);
             let call = json!({ "operation": "create_network", "name": "n", "internal": internal });
-            let answer = answer(ops::ALL, &cx, Input::Text(call.to_string().into())).await;
+            let answer = answer(ops::ALL, &Process::of(cx.clone()), Input::Text(call.to_string().into())).await;
             answer.get("details").map_or(Value::Null, |it| it["rule"].clone())
         };
         let closed: fn(&mut Config) = |it| it.security.network = NetworkGrant::Proxy;

@@ -59,7 +59,7 @@ impl Operation for Destroy {
     async fn run(self, cx: &Context) -> Result<Destroyed, Failure> {
         let store = cx.store()?;
         let removing = removing(cx, self.discard.unwrap_or(false), self.force.unwrap_or(false))?;
-        reconcile(cx, &store, cx.config.lifecycle.gone_for.0).await?;
+        reconcile(cx.engines(), &store, cx.config.lifecycle.gone_for.0).await?;
         let (runtime, record) = match reach_to_destroy(cx, &self.container).await {
             Ok(found) => found,
             Err(failure) => {
@@ -79,7 +79,7 @@ impl Operation for Destroy {
         } else {
             format!("saving the work of {name}, then removing it")
         };
-        cx.progress.message(what).await;
+        cx.call.progress.message(what).await;
         let done = coracle_lifecycle::destroy(&*runtime, &store, &record, &removing).await;
         let done = done.map_err(|err| Failure::from(err).known("container", &record.name))?;
         let stays = (done.forgotten && self.force == Some(true)).then(|| adopted_stays(&record.name));
@@ -166,6 +166,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::op::{Input, answer};
+    use crate::process::Process;
 
     /// A container that runs and was adopted.
     pub(in crate::ops) async fn adopted(cx: &Context, fake: &FakeRuntime) -> Handle {
@@ -176,7 +177,7 @@ pub(super) mod tests {
         let id = fake.create(&spec).await.unwrap();
         fake.start(&id).await.unwrap();
         let handle = Handle::parse("theirs").unwrap();
-        coracle_lifecycle::adopt(cx, &cx.store().unwrap(), &handle, cx.session.as_str()).await.unwrap();
+        coracle_lifecycle::adopt(cx.engines(), &cx.store().unwrap(), &handle, cx.call.session.as_str()).await.unwrap();
         handle
     }
 
@@ -188,7 +189,7 @@ pub(super) mod tests {
         let Value::Object(call) = json!({ "operation": "destroy", "container": "theirs", "force": true }) else {
             panic!()
         };
-        let gone = Value::Object(answer(crate::ops::ALL, &cx, Input::Object(call)).await);
+        let gone = Value::Object(answer(crate::ops::ALL, &Process::of(cx.clone()), Input::Object(call)).await);
         assert_eq!(gone["warnings"][0]["code"], "adopted_stays", "{gone:#}");
         assert!(fake.inspect(&handle).await.unwrap().running());
     }

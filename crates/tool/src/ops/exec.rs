@@ -128,10 +128,10 @@ impl Operation for Exec {
         exec.limits = self.limits(&cx.config);
         exec.at_limit = if self.on_timeout == Some(OnTimeout::Keep) { AtLimit::Keep } else { AtLimit::End };
         exec.keep_bytes = usize::try_from(self.max_output(cx).0).unwrap_or(usize::MAX);
-        exec.cancel = cx.cancel.clone();
-        exec.live = redaction::live(cx.progress.live(), &redactor);
+        exec.cancel = cx.call.cancel.clone();
+        exec.live = redaction::live(cx.call.progress.live(), &redactor);
         let workdir = exec.workdir.clone();
-        let _place = cx.place().await?;
+        let _place = cx.engines().place().await?;
         let output = match inside.exec(exec).await {
             Ok(output) => output,
             Err(err) => {
@@ -246,7 +246,7 @@ impl Exec {
     }
 
     fn max_output(&self, cx: &Context) -> ByteSize {
-        let default = if cx.mouth == Mouth::Mcp { cx.config.exec.inline_mcp } else { cx.config.exec.inline };
+        let default = if cx.call.mouth == Mouth::Mcp { cx.config.exec.inline_mcp } else { cx.config.exec.inline };
         self.max_output.unwrap_or(default)
     }
 }

@@ -82,7 +82,7 @@ impl Operation for ExecBackground {
         exec.stdin = stdin.map(Input::Bytes);
         exec.limits = limits;
         // Input may take a while to go in. Who withdraws until then wants no job.
-        exec.cancel = cx.cancel.clone();
+        exec.cancel = cx.call.cancel.clone();
         let started = coracle_jobs::start(&link, exec, cx.config.jobs.max_running).await;
         let Started { id, pid, began_ms } =
             started.map_err(|err| Failure::from(err).known("container", &record.name))?;

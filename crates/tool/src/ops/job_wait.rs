@@ -174,7 +174,7 @@ impl Operation for JobWait {
         let wait = self.resolve(&cx.config)?;
         let guided = guided(cx, &self.container, false).await?;
         let redactor = guided.redactor(cx).await?;
-        cx.progress.message(format!("waiting for job {}", self.job_id)).await;
+        cx.call.progress.message(format!("waiting for job {}", self.job_id)).await;
         let waiting = async {
             let asked = coracle_jobs::wait(&guided.link, wait).await;
             guided.or_lost(&self.job_id, asked, long_gone).await

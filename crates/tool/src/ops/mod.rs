@@ -83,16 +83,16 @@ pub const ALL: &[Entry] = &[
 pub(crate) async fn end_session(cx: &Context) {
     let busy = if cx.config.lifecycle.keep_jobs { busy(cx).await } else { Vec::new() };
     let mine = |it: &coracle_lifecycle::Listed| {
-        it.record.session == cx.session.as_str() && !busy.contains(&it.record.record_id)
+        it.record.session == cx.call.session.as_str() && !busy.contains(&it.record.record_id)
     };
-    let unused = |it: &coracle_lifecycle::OwnNetwork| it.session.as_deref() == Some(cx.session.as_str());
+    let unused = |it: &coracle_lifecycle::OwnNetwork| it.session.as_deref() == Some(cx.call.session.as_str());
     let ended = async {
         let removing = removing(cx, false, false)?;
         destroy_all::all(cx, mine, unused, (false, &removing)).await
     };
     match ended.await {
-        Ok(_) => tracing::debug!(session = %cx.session, "the session ended"),
-        Err(failure) => tracing::warn!(session = %cx.session, "the session left something: {}", failure.message),
+        Ok(_) => tracing::debug!(session = %cx.call.session, "the session ended"),
+        Err(failure) => tracing::warn!(session = %cx.call.session, "the session left something: {}", failure.message),
     }
 }
 
@@ -100,7 +100,7 @@ pub(crate) async fn end_session(cx: &Context) {
 async fn busy(cx: &Context) -> Vec<RecordId> {
     let Ok(store) = cx.store() else { return Vec::new() };
     let mut busy = Vec::new();
-    for record in store.records().unwrap_or_default().into_iter().filter(|it| it.session == cx.session.as_str()) {
+    for record in store.records().unwrap_or_default().into_iter().filter(|it| it.session == cx.call.session.as_str()) {
         if job::running(cx, &record).await > 0 {
             tracing::info!(container = %record.name, "it outlives its session: jobs run in it");
             busy.push(record.record_id);

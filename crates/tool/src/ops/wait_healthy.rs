@@ -109,9 +109,10 @@ impl WaitHealthy {
                 Check::Image(found.runtime.clone(), found.present()?.id.clone())
             }
         };
-        let probe = Probe { inside, session, check, cancel: cx.cancel.clone() };
+        let probe = Probe { inside, session, check, cancel: cx.call.cancel.clone() };
         let name = record.name.to_string();
-        cx.progress
+        cx.call
+            .progress
             .message(format!("waiting until {name} is healthy, for at most {} attempts", patience.attempts))
             .await;
         match coracle_lifecycle::wait_healthy(&probe, patience).await {

@@ -85,7 +85,7 @@ impl Facts {
         Self {
             system,
             wanted: cx.config.engine,
-            config: cx.config_fault.as_deref().cloned(),
+            config: cx.settings.fault.clone(),
             state: cx.state().err(),
             endpoint: detected.as_ref().err().cloned(),
             free_bytes: engine.as_ref().and_then(free),

@@ -2,16 +2,13 @@
 
 mod checks;
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use coracle_runtime::{Capability, ContainerRuntime, EngineInfo, EngineKind};
-use serde::{Deserialize, Serialize};
+use coracle_runtime::{Capability, EngineInfo, EngineKind};
+use serde::Serialize;
 
 use self::checks::{Check, Facts, Status};
 use crate::config::{Engine, Preset};
 use crate::context::Context;
-use crate::engines::Choice;
+use crate::engines::{Choice, Ready};
 use crate::failure::{Code, Failure};
 use crate::host_system;
 
@@ -46,49 +43,26 @@ struct Capabilities {
     keep_id: bool,
 }
 
-/// An engine that is ready to make containers.
-#[derive(Clone, Debug)]
-pub(crate) struct Ready {
-    pub(crate) runtime: Arc<dyn ContainerRuntime>,
-    pub(crate) ignored_limits: Vec<String>,
-    pub(crate) gpu: bool,
-}
-
-/// A good verdict, kept for the next calls.
-#[derive(Debug, Serialize, Deserialize)]
-struct Kept {
-    engine: EngineKind,
-    endpoint: String,
-    ignored_limits: Vec<String>,
-    gpu: bool,
-    /// What it was made under: another configuration asks again.
-    config: String,
-    at: jiff::Timestamp,
-}
-
-/// A good verdict holds this long; a bad one is never kept.
-const HOLDS: Duration = Duration::from_secs(600);
-
 /// The engine for a `create`, from a kept verdict or a new look.
 ///
 /// # Errors
 /// `not_ready`, with the whole answer of preflight in `details`.
 pub(crate) async fn ensure_ready(cx: &Context) -> Result<Ready, Failure> {
-    if let Some(ready) = kept(cx) {
+    if let Some(ready) = cx.engines().kept() {
         return Ok(ready);
     }
-    let _alone = cx.look_alone().await;
-    if let Some(ready) = kept(cx) {
+    let _alone = cx.engines().look_alone().await;
+    if let Some(ready) = cx.engines().kept() {
         return Ok(ready);
     }
     let (verdict, ready) = look(cx, false).await;
     match ready {
         Some(ready) if verdict.ready => {
-            keep(cx, &ready);
+            cx.engines().keep(&ready);
             Ok(ready)
         }
         _ => {
-            forget(cx);
+            cx.engines().forget_kept();
             Err(Failure::new(Code::NotReady, format!("not ready: {}", verdict.summary))
                 .detail("preflight", &verdict)
                 .hint("`details.preflight.checks` say what to do; `coracle setup` prepares an engine"))
@@ -100,15 +74,15 @@ pub(crate) async fn ensure_ready(cx: &Context) -> Result<Ready, Failure> {
 pub(crate) async fn renewed(cx: &Context) -> Verdict {
     let (verdict, ready) = look(cx, true).await;
     match ready {
-        Some(ready) if verdict.ready => keep(cx, &ready),
-        _ => forget(cx),
+        Some(ready) if verdict.ready => cx.engines().keep(&ready),
+        _ => cx.engines().forget_kept(),
     }
     verdict
 }
 
 /// `containers`: also those that exist are looked at, which says nothing about making new ones.
 async fn look(cx: &Context, containers: bool) -> (Verdict, Option<Ready>) {
-    let detected = cx.detect().await;
+    let detected = cx.engines().detect().await;
     let unverified = if containers { unverified(cx, detected.as_ref().ok()).await } else { Vec::new() };
     let facts = Facts::gather(cx, &detected, unverified, host_system::system());
     let checks = checks::checks(&facts);
@@ -124,7 +98,7 @@ async fn unverified(cx: &Context, choice: Option<&Choice>) -> Vec<String> {
         return Vec::new();
     }
     let Ok(store) = cx.store() else { return Vec::new() };
-    coracle_lifecycle::list(cx, &store).await.map(|it| it.unverified).unwrap_or_default()
+    coracle_lifecycle::list(cx.engines(), &store).await.map(|it| it.unverified).unwrap_or_default()
 }
 
 fn verdict(cx: &Context, checks: Vec<Check>, engine: Option<EngineInfo>) -> Verdict {
@@ -167,54 +141,4 @@ fn capabilities(engine: Option<&EngineInfo>) -> Capabilities {
         publish: can(Capability::Publish),
         keep_id: engine.is_some_and(|it| it.kind == EngineKind::Podman && it.rootless),
     }
-}
-
-/// The engine of a verdict that still holds, without asking it.
-pub(crate) fn kept(cx: &Context) -> Option<Ready> {
-    let bytes = std::fs::read(cx.state().ok()?.preflight()).ok()?;
-    let kept: Kept = serde_json::from_slice(&bytes).ok()?;
-    let age = jiff::Timestamp::now().duration_since(kept.at);
-    let fresh = !age.is_negative() && age.unsigned_abs() < HOLDS;
-    if !fresh || kept.config != config_digest(cx) {
-        return None;
-    }
-    let runtime = cx.runtime_for(kept.engine, &kept.endpoint).ok()?;
-    Some(Ready { runtime, ignored_limits: kept.ignored_limits, gpu: kept.gpu })
-}
-
-/// A verdict that cannot be kept is looked for again: no harm but time.
-fn keep(cx: &Context, ready: &Ready) {
-    let kept = Kept {
-        engine: ready.runtime.kind(),
-        endpoint: ready.runtime.endpoint().address,
-        ignored_limits: ready.ignored_limits.clone(),
-        gpu: ready.gpu,
-        config: config_digest(cx),
-        at: jiff::Timestamp::now(),
-    };
-    let Ok(state) = cx.state() else { return };
-    let written = || -> std::io::Result<()> {
-        let mut file = tempfile::NamedTempFile::new_in(state.root())?;
-        serde_json::to_writer(&mut file, &kept)?;
-        file.persist(state.preflight()).map(|_| ()).map_err(|err| err.error)
-    };
-    if let Err(err) = written() {
-        tracing::debug!(%err, "the verdict of preflight is not kept");
-    }
-}
-
-fn forget(cx: &Context) {
-    if let Ok(state) = cx.state() {
-        let _ = std::fs::remove_file(state.preflight());
-    }
-}
-
-fn config_digest(cx: &Context) -> String {
-    use sha2::{Digest, Sha256};
-    hex::encode(Sha256::digest(format!("{:?}", cx.config)))
-}
-
-/// The engine of a verdict of preflight that still holds.
-pub(crate) fn kept_engine(cx: &Context) -> Option<Arc<dyn ContainerRuntime>> {
-    kept(cx).map(|it| it.runtime)
 }

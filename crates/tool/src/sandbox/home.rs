@@ -176,7 +176,7 @@ impl Home {
     fn new(cx: &Context, key: SandboxKey, profile: &ProfileName, host: Surroundings) -> Result<Self, Failure> {
         let Surroundings { transport, git_identity } = host;
         // It outlives the call that it is made for.
-        let cx = &cx.for_home();
+        let cx = &cx.outliving_the_call();
         let settings: SandboxProfile = cx.config.sandbox.profile(profile);
         let dir = SandboxDir::open(&sandboxes(cx)?, &key)?;
         let person = Ids { uid: cx.host.uid, gid: cx.host.gid };
@@ -334,7 +334,7 @@ impl Home {
     /// Neither this host nor an engine has a container of it.
     pub(crate) async fn is_gone(&self, cx: &Context) -> Result<bool, Failure> {
         let key = (&session_of(&self.key)?, RoomRole::Sandbox);
-        Ok(!cx.rooms()?.recall(cx, key).await.map_err(room_failure)?)
+        Ok(!cx.rooms()?.recall(cx.engines(), key).await.map_err(room_failure)?)
     }
 
     /// The next one of its key works on whatever it is asked to.
@@ -348,9 +348,9 @@ impl Home {
     }
 
     /// What was begun here failed. Where nobody has a workflow, nobody could remove the sandbox: it goes.
-    pub(crate) async fn give_up(&self, cx: &Context) {
+    pub(crate) async fn give_up(&self, homes: &Homes) {
         match self.leave(None).await {
-            Ok(left) if left.removed => cx.homes().forget(&self.key).await,
+            Ok(left) if left.removed => homes.forget(&self.key).await,
             Ok(_) => {}
             Err(err) => tracing::warn!(%err.message, "a sandbox that was not used stays"),
         }
@@ -381,7 +381,7 @@ impl Home {
         if self.sandbox.look().await? == Look::Missing {
             let ready = ensure_ready(cx).await?;
             self.plan.image(cx, &ready).await?;
-            cx.progress.message("starting the sandbox".to_owned()).await;
+            cx.call.progress.message("starting the sandbox".to_owned()).await;
         }
         let way_out = self.keep_open()?;
         let held = cx.unless_cancelled(async { Ok(Box::pin(self.sandbox.ensure()).await?) }).await?;

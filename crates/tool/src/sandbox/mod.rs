@@ -34,3 +34,10 @@ pub(crate) fn sandboxes(cx: &Context) -> Result<PathBuf, Failure> {
 pub(crate) fn usual_profile() -> ProfileName {
     ProfileName::parse("default").expect("the word follows the grammar")
 }
+
+/// The sandboxes of a process, for what is done to several of them in one call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sandboxes<'a> {
+    pub(crate) cx: &'a Context,
+    pub(crate) homes: &'a Homes,
+}

@@ -19,9 +19,10 @@ use sha2::{Digest as _, Sha256};
 use super::devcontainer::{self, Worn};
 use crate::config::{Config, SandboxNetwork, SandboxProfile};
 use crate::context::Context;
+use crate::engines::Ready;
 use crate::failure::{Code, Failure};
 use crate::image_build::{NamedImage, owned, sandbox_image};
-use crate::preflight::{Ready, ensure_ready};
+use crate::preflight::ensure_ready;
 use crate::{egress, guest, resolve, strict};
 
 /// Where files lie inside.

@@ -16,9 +16,10 @@ use sha2::{Digest, Sha256};
 use super::{packages, session_egress};
 use crate::config::{Config, ProxyNetwork, ProxyTransport};
 use crate::context::Context;
+use crate::engines::Ready;
 use crate::failure::{Code, Failure};
 use crate::image_build::{NamedImage, cache, imaged, owned};
-use crate::preflight::{Ready, ensure_ready};
+use crate::preflight::ensure_ready;
 use crate::{egress, guest, strict, workspace_mounts};
 
 /// What a role's container is, as the person's settings have it.

@@ -26,20 +26,18 @@ struct Seen {
 impl Seen {
     /// The container of the session, made anew if it is not there; its volume has to be.
     async fn of(cx: &Context) -> Result<Self, Failure> {
-        if let Some(fault) = cx.config_fault.as_deref() {
-            return Err(fault.clone());
-        }
+        cx.configured()?;
         let rooms = cx.rooms()?;
         let all = rooms.all().map_err(room_failure)?;
-        if !all.iter().any(|it| it.session == cx.session && it.role == RoomRole::Workspace) {
-            return Err(Failure::new(Code::NotFound, format!("the session `{}` has no workspace", cx.session))
+        if !all.iter().any(|it| it.session == cx.call.session && it.role == RoomRole::Workspace) {
+            return Err(Failure::new(Code::NotFound, format!("the session `{}` has no workspace", cx.call.session))
                 .detail("kind", "workspace")
-                .detail("name", &cx.session)
+                .detail("name", &cx.call.session)
                 .hint("the first call of a tool makes it; `--session` names another session"));
         }
         let session = Box::pin(SessionContainers::new(cx)?.ready(Role::Workspace)).await?;
         let root = ContainerPath::parse(ROOT)?;
-        let baseline = rooms.baseline(&cx.session).map_err(coracle_lifecycle::Error::from)?.unwrap_or_default();
+        let baseline = rooms.baseline(&cx.call.session).map_err(coracle_lifecycle::Error::from)?.unwrap_or_default();
         let sums = coracle_workspace::sums(&session.link, (session.user, &root)).await;
         let sums = sums.map_err(coracle_lifecycle::Error::from)?;
         Ok(Self { rooms, session, root, baseline, sums })
@@ -50,7 +48,7 @@ impl Seen {
     }
 
     fn keep(&self, cx: &Context, baseline: &Baseline) -> Result<(), Failure> {
-        Ok(self.rooms.keep_baseline(&cx.session, baseline).map_err(coracle_lifecycle::Error::from)?)
+        Ok(self.rooms.keep_baseline(&cx.call.session, baseline).map_err(coracle_lifecycle::Error::from)?)
     }
 }
 

@@ -3,57 +3,35 @@
 use std::time::Duration;
 
 use coracle_lifecycle::{EndReason, EndedRooms, Ending, GuestProgram, Moment, Rooms, SAVE_TIME, SaveLimits, Saving};
-use coracle_runtime::{Policy, ProcessId};
+use coracle_runtime::Policy;
 use serde_json::{Map, Value, json};
 
 use crate::context::{Context, Mouth};
 use crate::failure::{Failure, room_failure};
-use crate::{event_log, guest};
-
-/// How often a server says that it lives, and every second time looks for what nobody uses.
-const EVERY: Duration = Duration::from_secs(30);
+use crate::guest;
 
 /// An end takes no longer; the next process goes on with it.
 const WITHIN: Duration = Duration::from_secs(20);
 
 /// Ends what dead processes left. Whoever makes a container does this first, and a server at its start.
-pub(super) async fn recover(cx: &Context, rooms: &Rooms) {
-    let (tell, reader) = (event_log::teller(cx), reader(cx, rooms).await);
+pub(crate) async fn recover(cx: &Context, rooms: &Rooms) {
+    let (tell, reader) = (cx.teller(), reader(cx, rooms).await);
     let ending = ending(cx, reader.as_ref(), (&*tell, EndReason::LeaseExpired));
-    match rooms.recover(cx, jiff::Timestamp::now(), &ending).await {
+    match rooms.recover(cx.engines(), jiff::Timestamp::now(), &ending).await {
         Ok(ended) => told(&ended),
         Err(err) => tracing::warn!(%err, "containers of sessions that ended cannot be looked for"),
     }
-    if let Err(err) = rooms.expire(cx, &Moment::now(), &ending).await {
+    if let Err(err) = rooms.expire(cx.engines(), &Moment::now(), &ending).await {
         tracing::warn!(%err, "containers that are old cannot be looked for");
     }
 }
 
-/// Keeps the session's containers for as long as a server runs.
-pub(crate) async fn keep_up(cx: Context) {
-    let Ok(rooms) = cx.rooms() else { return };
-    let owner = ProcessId::current();
-    recover(&cx, &rooms).await;
-    let mut turns = tokio::time::interval(EVERY);
-    turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut turn = 0_u64;
-    while cx.cancel.run_until_cancelled(turns.tick()).await.is_some() {
-        if let Err(err) = rooms.renew(&owner) {
-            tracing::warn!(%err, "that the session is used cannot be written down");
-        }
-        if turn.is_multiple_of(2) {
-            let (tell, reader) = (event_log::teller(&cx), reader(&cx, &rooms).await);
-            let ending = ending(&cx, reader.as_ref(), (&*tell, EndReason::Lifetime));
-            if let Err(err) = rooms.expire(&cx, &Moment::now(), &ending).await {
-                tracing::warn!(%err, "containers that are old cannot be looked for");
-            }
-            // Rare and large: what is in a sandbox is looked at, and saved.
-            Box::pin(crate::sandbox::expire(&cx)).await;
-            if let Err(err) = rooms.sweep(&cx, &Moment::now(), &*tell).await {
-                tracing::warn!(%err, "containers that nobody uses cannot be looked for");
-            }
-        }
-        turn += 1;
+/// Ends those that are too old.
+pub(crate) async fn expire(cx: &Context, rooms: &Rooms) {
+    let (tell, reader) = (cx.teller(), reader(cx, rooms).await);
+    let ending = ending(cx, reader.as_ref(), (&*tell, EndReason::Lifetime));
+    if let Err(err) = rooms.expire(cx.engines(), &Moment::now(), &ending).await {
+        tracing::warn!(%err, "containers that are old cannot be looked for");
     }
 }
 
@@ -63,10 +41,10 @@ pub(crate) async fn keep_up(cx: Context) {
 /// When the state directory cannot be read.
 pub async fn end(cx: &Context) -> Result<Map<String, Value>, Failure> {
     let rooms = cx.rooms()?;
-    let (tell, reader) = (event_log::teller(cx), reader(cx, &rooms).await);
-    let reason = if cx.mouth == Mouth::Mcp { EndReason::Disconnect } else { EndReason::Command };
+    let (tell, reader) = (cx.teller(), reader(cx, &rooms).await);
+    let reason = if cx.call.mouth == Mouth::Mcp { EndReason::Disconnect } else { EndReason::Command };
     let ending = ending(cx, reader.as_ref(), (&*tell, reason));
-    let ended = rooms.end(cx, &cx.session, &ending).await.map_err(room_failure)?;
+    let ended = rooms.end(cx.engines(), &cx.call.session, &ending).await.map_err(room_failure)?;
     told(&ended);
     let roles: Vec<&str> = ended.ended.iter().map(|it| it.1.as_str()).collect();
     let failed: Vec<Value> =
@@ -78,8 +56,8 @@ pub async fn end(cx: &Context) -> Result<Map<String, Value>, Failure> {
 /// The session's containers as they are remembered.
 pub(crate) fn show(cx: &Context) -> Result<Map<String, Value>, Failure> {
     let all = cx.rooms()?.all().map_err(room_failure)?;
-    let mine: Vec<_> = all.into_iter().filter(|it| it.session == cx.session).collect();
-    let answer = json!({ "success": true, "session": cx.session, "containers": mine });
+    let mine: Vec<_> = all.into_iter().filter(|it| it.session == cx.call.session).collect();
+    let answer = json!({ "success": true, "session": cx.call.session, "containers": mine });
     Ok(answer.as_object().cloned().unwrap_or_default())
 }
 

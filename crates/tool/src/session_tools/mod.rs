@@ -15,7 +15,7 @@ mod settings;
 
 pub use self::export::{apply, diff, export};
 pub use self::maintenance::end;
-pub(crate) use self::maintenance::{keep_up, show};
+pub(crate) use self::maintenance::{expire, recover, show};
 pub use self::prompt::prompt;
 pub(crate) use self::session_egress::is_open;
 pub(crate) use self::sessions::{of_failure, room_role};

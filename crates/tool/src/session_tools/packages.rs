@@ -8,9 +8,10 @@ use coracle_workspace::Role;
 use serde_json::{Map, Value, json};
 
 use crate::context::Context;
+use crate::engines::Ready;
 use crate::failure::{Code, Failure};
 use crate::image_build::{NamedImage, cook_into, imaged};
-use crate::preflight::{Ready, ensure_ready};
+use crate::preflight::ensure_ready;
 
 /// Where snippets find them.
 const AT: &str = "/packages-base";

@@ -40,8 +40,8 @@ impl WayOut {
         let (network, egress) = asked(&cx.config, role);
         let Some(policy) = egress::policy(cx, network, egress)? else { return Ok(None) };
         let profile = ProfileName::parse(room_role(role).as_str())?;
-        let key = SandboxKey::of(&profile, &Domain::Named(cx.session.to_string()), "");
-        let dir = SandboxDir::open(&cx.state()?.session_proxy(&cx.session, room_role(role)), &key)?;
+        let key = SandboxKey::of(&profile, &Domain::Named(cx.call.session.to_string()), "");
+        let dir = SandboxDir::open(&cx.state()?.session_proxy(&cx.call.session, room_role(role)), &key)?;
         let grants = Grants { egress: Some(policy), ..Grants::new(profile.clone(), Tokens::default()) };
         let transport = egress::transport(cx).await?;
         let gate = Arc::new(Gate::new(dir.clone(), grants, None).by(transport));

@@ -60,7 +60,7 @@ impl SessionContainers {
             Planned { hash: plan.hash(), user: plan.user, rootless: plan.strict, memory, way_out: OnceCell::new() }
         };
         let plans = [planned(Role::Workspace), planned(Role::Run)];
-        let owner = (cx.mouth == Mouth::Mcp).then(ProcessId::current);
+        let owner = (cx.call.mouth == Mouth::Mcp).then(ProcessId::current);
         let (backoff, without, untold, unheard) = Default::default();
         let kept = Kept { rooms: cx.rooms()?, owner, plans, backoff, without, untold, unheard };
         Ok(Self { cx: cx.clone(), kept: Arc::new(kept) })
@@ -129,20 +129,20 @@ fn place(role: RoomRole) -> usize {
 
 impl fmt::Debug for SessionContainers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SessionContainers").field("session", &self.cx.session).finish_non_exhaustive()
+        f.debug_struct("SessionContainers").field("session", &self.cx.call.session).finish_non_exhaustive()
     }
 }
 
 impl SessionContainers {
     pub(super) async fn ready(&self, role: Role) -> Result<Session, Failure> {
         let (room, cx, kept) = (room_role(role), &self.cx, &*self.kept);
-        let tell = crate::event_log::teller(cx);
+        let tell = cx.teller();
         let planned = kept.planned(room);
         let way_out = planned.way_out.get_or_try_init(|| WayOut::of(cx, role, planned.user)).await?;
         let plan = |_| async move {
             kept.backoff.check()?;
             let what = if role == Role::Run { "snippets" } else { "the session" };
-            cx.progress.message(format!("making the container for {what}")).await;
+            cx.call.progress.message(format!("making the container for {what}")).await;
             // Rare and large: not in every call's future.
             Box::pin(super::maintenance::recover(cx, &kept.rooms)).await;
             let sockets = way_out.as_ref().map(WayOut::sockets).transpose()?.flatten();
@@ -153,13 +153,13 @@ impl SessionContainers {
             Ok(plan)
         };
         let spec_hash = kept.spec_hash(cx, role);
-        let ask = kept.ask(&cx.session, (room, &spec_hash), &*tell);
+        let ask = kept.ask(&cx.call.session, (room, &spec_hash), &*tell);
         if let Err(failure) = kept.without.check()
-            && kept.rooms.held_link(&cx.session, room).await.is_none()
+            && kept.rooms.held_link(&cx.call.session, room).await.is_none()
         {
             return Err(failure);
         }
-        let ready = kept.rooms.ensure(cx, ask, plan).await.map_err(room_failure);
+        let ready = kept.rooms.ensure(cx.engines(), ask, plan).await.map_err(room_failure);
         let ready = ready.map_err(|failure| kept.without.note(failure))?;
         if let Some(way_out) = way_out {
             Box::pin(self.lead_out(way_out, &ready, room)).await?;
@@ -173,7 +173,7 @@ impl SessionContainers {
             env: ready.room.env.clone(),
             memory: planned.memory,
             code: (ready.room.rootless && role == Role::Run)
-                .then(|| crate::strict::code_dir(cx, &cx.session))
+                .then(|| crate::strict::code_dir(cx, &cx.call.session))
                 .transpose()?,
             news: kept.news(&ready, room).as_ref().map(recreated),
             warnings: std::mem::take(&mut kept.untold()[place(room)]),
@@ -191,7 +191,7 @@ impl SessionContainers {
         let news = self.kept.news(ready, role);
         self.kept.unheard()[place(role)] = news;
         let only = (Some(id), Why::NotReady);
-        if let Err(err) = self.kept.rooms.discard(&self.cx, (&self.cx.session, role), only).await {
+        if let Err(err) = self.kept.rooms.discard(self.cx.engines(), (&self.cx.call.session, role), only).await {
             tracing::warn!(%err, "a container that is not ready stays");
         }
         Err(failure)
@@ -213,16 +213,16 @@ impl Sessions for SessionContainers {
     }
 
     async fn held(&self, role: Role) -> Option<Link> {
-        self.kept.rooms.held_link(&self.cx.session, room_role(role)).await
+        self.kept.rooms.held_link(&self.cx.call.session, room_role(role)).await
     }
 
     async fn touch(&self, role: Role) {
-        self.kept.rooms.touch(&self.cx.session, room_role(role));
+        self.kept.rooms.touch(&self.cx.call.session, room_role(role));
     }
 
     async fn discard(&self, role: Role, reason: Reason) -> Result<(), Box<workspace::Failure>> {
-        let (cx, room) = (&self.cx, (&self.cx.session, room_role(role)));
-        let discarded = self.kept.rooms.discard(cx, room, (None, lifecycle_reason(reason))).await;
+        let (cx, room) = (&self.cx, (&self.cx.call.session, room_role(role)));
+        let discarded = self.kept.rooms.discard(cx.engines(), room, (None, lifecycle_reason(reason))).await;
         discarded.map_err(|err| Box::new(of_failure(room_failure(err).told_to(&self.cx.reader()))))
     }
 }

@@ -7,7 +7,7 @@ use coracle_runtime::cli::detect::find_program_in;
 use coracle_workspace::{EnvKeys, Mode, PathCharset, Preload, RunSettings, Settings, Workspace};
 
 use super::sessions::SessionContainers;
-use crate::config::{self, EnvKeyCase, TimeoutAction, Toolset};
+use crate::config::{self, EnvKeyCase, TimeoutAction};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::host_identity::{search_path, trusted_path};
@@ -20,8 +20,8 @@ pub(crate) struct SessionTools {
 }
 
 impl SessionTools {
-    pub(crate) fn new(cx: &Context) -> Result<Self, Failure> {
-        let settings = settings(cx);
+    pub(crate) fn new(cx: &Context, has_jobs: bool) -> Result<Self, Failure> {
+        let settings = settings(cx, has_jobs);
         let containers = SessionContainers::new(cx)?;
         Ok(Self { workspace: Workspace::new(Arc::new(containers.clone()), settings), containers })
     }
@@ -29,11 +29,11 @@ impl SessionTools {
     /// The place to work in, for one call.
     pub(crate) fn for_call(&self, cx: &Context) -> Workspace {
         let containers = Arc::new(self.containers.for_call(cx));
-        self.workspace.for_call(cx.cancel.clone(), cx.progress.live(), containers)
+        self.workspace.for_call(cx.call.cancel.clone(), cx.call.progress.live(), containers)
     }
 }
 
-fn settings(cx: &Context) -> Settings {
+fn settings(cx: &Context, has_jobs: bool) -> Settings {
     let (workspace, run) = (&cx.config.workspace, &cx.config.run_code);
     Settings {
         path_charset: match workspace.path_charset {
@@ -47,7 +47,7 @@ fn settings(cx: &Context) -> Settings {
         read_before_write: workspace.read_before_write,
         scan_exclude: workspace.scan_exclude.clone(),
         max_bytes: Some(workspace.max_bytes),
-        has_jobs: cx.toolsets.contains(&Toolset::Containers),
+        has_jobs,
         run: RunSettings {
             mode: mode(cx.host.execution_mode.as_deref(), run.preload.as_ref().map(|it| preload(it, cx))),
             max_timeout: Duration::from_millis(run.max_timeout_ms),

@@ -10,19 +10,21 @@ use super::{Said, ToolEntry};
 use crate::context::Context;
 use crate::event_log::Log;
 use crate::humanize::is_bidirectional;
+use crate::process::Process;
 
 /// Characters of a preview.
 const PREVIEW: usize = 200;
 
 /// Notes that a tool was called. A log that cannot be written fails no call.
-pub(super) fn called(cx: &Context, entry: &ToolEntry, args: &Map<String, Value>, (said, took): (&Said, Duration)) {
-    if let Some(log) = Log::of(cx, &cx.session) {
-        log.add(tool(cx, entry, args, (said, took)));
+pub(super) fn called(process: &Process, entry: &ToolEntry, args: &Map<String, Value>, (said, took): (&Said, Duration)) {
+    let cx = &process.context;
+    if let Some(log) = Log::of(cx.state().ok(), &cx.call.session) {
+        log.add(tool(process, entry, args, (said, took)));
     }
 }
 
 fn tool(
-    cx: &Context,
+    process: &Process,
     entry: &ToolEntry,
     args: &Map<String, Value>,
     (said, took): (&Said, Duration),
@@ -30,7 +32,7 @@ fn tool(
     let answer = &said.answer;
     let value = answer.get("value").and_then(Value::as_object).unwrap_or(answer);
     let place = answer.get("workspace");
-    let redactor = cx.own_secrets();
+    let redactor = process.own_secrets();
     let path = ["file_path", "path", "cwd"].iter().find_map(|it| args.get(*it)).and_then(Value::as_str);
     let path = path.map(|it| shown(redactor, it));
     let exit = value.get("exit_code").or_else(|| value.get("exitCode")).cloned().unwrap_or_default();
@@ -55,8 +57,8 @@ fn tool(
     }
     if let Some(stdout) = value.get("stdout").or_else(|| value.get("output")).and_then(Value::as_str) {
         let stderr = value.get("stderr").and_then(Value::as_str).unwrap_or_default();
-        event["stdout_preview"] = preview(cx, redactor, stdout);
-        event["stderr_preview"] = preview(cx, redactor, stderr);
+        event["stdout_preview"] = preview(&process.context, redactor, stdout);
+        event["stderr_preview"] = preview(&process.context, redactor, stderr);
     }
     if args.contains_key("stdin") || args.contains_key("command") {
         let stdin = args.get("stdin").and_then(Value::as_str);
@@ -96,6 +98,7 @@ fn is_harmless(c: char) -> bool {
 mod tests {
     use super::preview;
     use crate::context::Context;
+    use crate::host_identity::secrets_of;
 
     #[test]
     fn w41_previews_are_short_escaped_and_without_secrets() {
@@ -104,7 +107,7 @@ mod tests {
         let mut host = (*cx.host).clone();
         host.env.insert("API_TOKEN".into(), "hunter2hunter2".to_owned().into());
         cx.host = host.into();
-        let redactor = &cx.own_secrets().clone();
+        let redactor = &secrets_of(&cx.host);
         let shown = preview(&cx, redactor, "a\u{1b}]52;c;x\u{7}\u{202e} hunter2hunter2");
         assert_eq!(shown, "a\\u{1b}]52;c;x\\u{7}\\u{202e} [redacted:API_TOKEN]");
         assert!(preview(&cx, redactor, &"x".repeat(1000)).as_str().unwrap().len() == 200);

@@ -18,6 +18,7 @@ use crate::config::Toolset;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::ops::workflow::{WorkflowCancel, WorkflowEvents, WorkflowStart, WorkflowStatus};
+use crate::process::Process;
 use crate::session_tools::{is_open, runs_on_host};
 
 /// All tools but `containers`, in the order of their sets.
@@ -46,9 +47,9 @@ pub(crate) const SNAPSHOT: ToolEntry = ToolEntry::of::<Snapshot>();
 const PODMAN_SHELL: ToolEntry = ToolEntry::shell("podman_shell");
 
 /// The tools that the person's configuration gives.
-pub(crate) fn given(cx: &Context) -> Vec<ToolEntry> {
-    let sets = &cx.toolsets;
-    let names = &cx.config.workspace.shell_names;
+pub(crate) fn given(process: &Process) -> Vec<ToolEntry> {
+    let sets = &process.toolsets;
+    let names = &process.context.config.workspace.shell_names;
     let mut tools: Vec<ToolEntry> =
         ALL.iter().copied().filter(|it| it.sets.iter().any(|set| sets.contains(set))).collect();
     tools.retain(|it| !it.is_shell() || names.iter().any(|name| name == it.name));
@@ -59,35 +60,33 @@ pub(crate) fn given(cx: &Context) -> Vec<ToolEntry> {
 }
 
 /// Does what a call of one of the tools asks.
-pub(crate) async fn call(entry: &ToolEntry, cx: &Context, object: Map<String, Value>) -> Said {
+pub(crate) async fn call(entry: &ToolEntry, process: &Process, object: Map<String, Value>) -> Said {
     let begun = Instant::now();
-    let said = match ready(entry, cx, &object) {
-        Ok((args, workspace)) => (entry.call)(entry.name, args, workspace, cx.clone()).await,
-        Err(failure) => entry.refused(&failure.told_to(&cx.reader())),
+    let said = match ready(entry, process, &object) {
+        Ok((args, workspace)) => (entry.call)(entry.name, args, workspace, process.clone()).await,
+        Err(failure) => entry.refused(&failure.told_to(&process.context.reader())),
     };
-    call_log::called(cx, entry, &object, (&said, begun.elapsed()));
+    call_log::called(process, entry, &object, (&said, begun.elapsed()));
     said
 }
 
 fn ready(
     entry: &ToolEntry,
-    cx: &Context,
+    process: &Process,
     object: &Map<String, Value>,
 ) -> Result<(Map<String, Value>, coracle_workspace::Workspace), Failure> {
-    if let Some(fault) = cx.config_fault.as_deref() {
-        return Err(fault.clone());
-    }
+    process.context.configured()?;
     let (args, problems) = crate::op::alone(entry.name, &entry.arguments(), entry.aliases, object.clone());
     if !problems.is_empty() {
         return Err(crate::op::refusal(&problems));
     }
-    Ok((args, cx.session_tools()?.for_call(cx)))
+    Ok((args, process.session_tools()?.for_call(&process.context)))
 }
 
 /// A call of a tool by its name; nothing when the configuration gives no such tool.
-pub async fn by_name(cx: &Context, name: &str, arguments: Map<String, Value>) -> Option<Map<String, Value>> {
-    let entry = given(cx).into_iter().find(|it| it.name == name)?;
-    Some(call(&entry, cx, arguments).await.answer)
+pub async fn by_name(process: &Process, name: &str, arguments: Map<String, Value>) -> Option<Map<String, Value>> {
+    let entry = given(process).into_iter().find(|it| it.name == name)?;
+    Some(call(&entry, process, arguments).await.answer)
 }
 
 /// Whether what a tool runs reaches anything outside: one that only handles files runs nothing.

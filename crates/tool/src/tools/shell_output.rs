@@ -84,7 +84,7 @@ fn shaped(cx: &Context, role: Role) -> Result<(), Failure> {
     if !cx.config.is_strict() {
         return Ok(());
     }
-    let mine = |it: &RoomView| it.session == cx.session && it.role == room_role(role) && !it.rootless;
+    let mine = |it: &RoomView| it.session == cx.call.session && it.role == room_role(role) && !it.rootless;
     match cx.rooms()?.all().map_err(room_failure)?.into_iter().find(mine) {
         Some(room) => {
             Err(root_is_inside(room.session.as_str()).hint("the next command makes another container, with its files"))

@@ -12,11 +12,11 @@ use serde::Serialize;
 use super::origin::Forked;
 use super::provision::PutIn;
 use super::stack::Stacked;
+use crate::engines::Ready;
 use crate::failure::Failure;
 use crate::image_build::{ImageSource, Imaged};
 use crate::ops::destroy::to_review;
 use crate::ops::words::connect_command;
-use crate::preflight::Ready;
 use crate::resolve::Request;
 use crate::warning::Warning;
 

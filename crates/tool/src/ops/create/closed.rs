@@ -10,9 +10,9 @@ use coracle_runtime::{
 };
 
 use crate::context::Context;
+use crate::engines::Ready;
 use crate::failure::{Code, Failure};
 use crate::image_build::{Imaged, NamedImage, Packages, Spoiled, owned};
-use crate::preflight::Ready;
 use crate::requested::Wanted;
 use crate::resolve::{self, Request};
 use crate::strict::{self, TMP, USER, WORKSPACE};

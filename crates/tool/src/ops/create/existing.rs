@@ -24,7 +24,7 @@ pub(super) async fn reused(
     cx: &Context,
 ) -> Result<Option<Reused>, Failure> {
     let (Some(IfExists::Reuse), Some(name)) = (args.if_exists, &args.name) else { return Ok(None) };
-    let found = match find(cx, &cx.store()?, &Handle::Name(name.clone())).await {
+    let found = match find(cx.engines(), &cx.store()?, &Handle::Name(name.clone())).await {
         Ok(found) => found,
         Err(coracle_lifecycle::Error::NotFound { .. } | coracle_lifecycle::Error::NotManaged { .. }) => {
             return Ok(None);

@@ -47,7 +47,7 @@ impl Filling<'_> {
     /// Starts it; whether it did. A program that cannot be started is for the report.
     pub(super) async fn main(&mut self, making: &mut Making<'_>) -> bool {
         let Some(asked) = &self.request.main else { return false };
-        self.cx.progress.message("starting the main program").await;
+        self.cx.call.progress.message("starting the main program").await;
         let (started, step) = match self.started(asked, making).await {
             Ok(step) => (true, step),
             Err(failure) => {
@@ -159,6 +159,7 @@ mod tests {
 
     use super::*;
     use crate::op::{Input, answer};
+    use crate::process::Process;
 
     #[test]
     fn no_secret_of_a_main_program_is_remembered() {
@@ -185,7 +186,7 @@ mod tests {
         let cx = Context::for_tests(dir.path());
         let call = async |call: Value| {
             let Value::Object(call) = call else { panic!("a call is an object") };
-            Value::Object(answer(crate::ops::ALL, &cx, Input::Object(call)).await)
+            Value::Object(answer(crate::ops::ALL, &Process::of(cx.clone()), Input::Object(call)).await)
         };
         let begun = std::time::Instant::now();
         let made = call(json!({ "operation": "create", "name": "web", "image": LOCAL_IMAGE, "mount_cwd": false,

@@ -14,11 +14,11 @@ use super::stack::{self, Stack, Stacked};
 use super::unguided::unguided;
 use super::{closed, main_program};
 use crate::context::Context;
+use crate::engines::Ready;
 use crate::failure::{Code, Failure};
 use crate::host_identity::{Asked, Person};
 use crate::image_build::{self, Imaged};
 use crate::ops::protected_paths;
-use crate::preflight::Ready;
 use crate::resolve::{self, MainAsk, Request};
 use crate::{guest, session_env, workspace_mounts};
 
@@ -46,7 +46,7 @@ pub(super) async fn make<'a>(
     let (imaged, person) = tokio::join!(image, Person::look(cx, asked));
     let imaged = if cx.config.is_strict() { Box::pin(closed::image(cx, ready, imaged?)).await? } else { imaged? };
     main_program::allowed(cx, request.main.as_ref(), &imaged.image)?;
-    let mut reporting = Reporting::new(cx.progress.clone());
+    let mut reporting = Reporting::new(cx.call.progress.clone());
     reporting.add(image_step(&imaged, request)).await;
     let stacked = stack::bring_up(cx, (ready, store), making, stack).await?;
     reporting.add(stacked.step.clone()).await;
@@ -100,7 +100,7 @@ pub(super) async fn make<'a>(
 
 /// The files of the working directory, at the work directory.
 async fn copied(cx: &Context, link: &Link, making: &Making<'_>) -> Result<Step, Failure> {
-    cx.progress.message("copying the working directory in").await;
+    cx.call.progress.message("copying the working directory in").await;
     let (user, workdir) = (guided_session(making.record(), false)?.user, &making.record().workdir);
     let mount = workspace_mounts::working_dir(cx)?;
     Ok(match coracle_workspace::copy_in(link, (user, workdir), vec![mount]).await {
@@ -166,7 +166,7 @@ async fn start(
         resolve::no_secret(&request.env, "leave it out: this container has no guest, so it would be seen on the host")?;
     }
     let exec_user = exec_user(cx, runtime, making, (request, imaged)).await?;
-    cx.progress.message(format!("making {}", request.draft.name)).await;
+    cx.call.progress.message(format!("making {}", request.draft.name)).await;
     let network = stacked.network.clone().unwrap_or_else(|| request.spec.network.clone());
     let image = imaged.reference.clone();
     let image_health = request.main == Some(MainAsk::Image)

@@ -27,10 +27,10 @@ use self::existing::Reused;
 use self::origin::Had;
 pub(crate) use self::origin::Origin;
 use crate::context::Context;
+use crate::engines::Ready;
 use crate::failure::{Failure, root_refused};
 use crate::maintenance::upkeep;
 use crate::op::Operation;
-use crate::preflight::Ready;
 use crate::requests::Create;
 use crate::resolve::{self, Basis, Request};
 use crate::strict;
@@ -109,7 +109,7 @@ pub(super) async fn create(args: &Create, origin: Option<Origin>, cx: &Context) 
             Ok(Answered::Created(Box::new(created)))
         }
         Err(failure) => {
-            cx.progress.message("undoing what was made").await;
+            cx.call.progress.message("undoing what was made").await;
             let left: Vec<_> = left.into_iter().chain(making.undo().await).collect();
             Err(not_undone(failure, &left))
         }

@@ -57,7 +57,7 @@ pub(super) async fn unguided(
         timeout: cx.config.setup.timeout.0,
         deadline: Instant::now() + cx.config.setup.total.0,
         grace: cx.config.exec.grace.0,
-        cancel: cx.cancel.clone(),
+        cancel: cx.call.cancel.clone(),
         live: Some(reporting.live()),
     };
     reporting.add(setup(inside, &how).await).await;

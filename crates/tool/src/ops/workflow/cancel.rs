@@ -4,10 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::find;
-use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
 use crate::ops::worktree::Workflow;
+use crate::process::Process;
 use crate::sandbox::runs::RunState;
 
 /// Stop the agent of a workflow. What it did stays in its worktree.
@@ -25,12 +25,13 @@ pub(crate) struct Cancelled {
     was: RunState,
 }
 
-impl Operation for WorkflowCancel {
+impl Operation<Process> for WorkflowCancel {
     const NAME: &'static str = "workflow_cancel";
     type Answer = Cancelled;
 
-    async fn run(self, cx: &Context) -> Result<Cancelled, Failure> {
-        let (_, runs, run) = find(cx, &self.workflow).await?;
+    async fn run(self, process: &Process) -> Result<Cancelled, Failure> {
+        let _cx = &process.context;
+        let (_, runs, run) = find(process, &self.workflow).await?;
         if run.state == RunState::Running {
             runs.ask_to_cancel()?;
         }

@@ -10,10 +10,10 @@ use tokio::time::{Instant, sleep};
 
 use super::find;
 use crate::args::Seconds;
-use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
 use crate::ops::worktree::Workflow;
+use crate::process::Process;
 use crate::sandbox::runs::RunState;
 
 /// Events of one answer.
@@ -49,16 +49,17 @@ pub(crate) struct Happened {
     state: RunState,
 }
 
-impl Operation for WorkflowEvents {
+impl Operation<Process> for WorkflowEvents {
     const NAME: &'static str = "workflow_events";
     const ACTS: bool = false;
     const ALIASES: &'static [Alias] = &[Alias { name: "wait_seconds", of: "timeout" }];
     type Answer = Happened;
 
-    async fn run(self, cx: &Context) -> Result<Happened, Failure> {
+    async fn run(self, process: &Process) -> Result<Happened, Failure> {
+        let cx = &process.context;
         let after = self.after.unwrap_or(0);
         let until = Instant::now() + self.timeout.map_or(Duration::ZERO, |it| it.0.min(LONGEST));
-        let (_, runs, _) = find(cx, &self.workflow).await?;
+        let (_, runs, _) = find(process, &self.workflow).await?;
         loop {
             // First how it stands: an event that comes meanwhile is then in the list.
             let state = runs.last()?.map_or(RunState::Lost, |it| it.state);

@@ -11,6 +11,7 @@ use crate::context::{Context, Mouth};
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
 use crate::ops::worktree::{Profile, uncommitted};
+use crate::process::Process;
 use crate::progress::Progress;
 use crate::sandbox::devcontainer::{Beginning, Told, afresh, chosen};
 use crate::sandbox::drive::{Task, begin, drive, model};
@@ -51,11 +52,12 @@ pub(crate) struct Started {
     devcontainer: Option<Told>,
 }
 
-impl Operation for WorkflowStart {
+impl Operation<Process> for WorkflowStart {
     const NAME: &'static str = "workflow_start";
     type Answer = Started;
 
-    async fn run(self, cx: &Context) -> Result<Started, Failure> {
+    async fn run(self, process: &Process) -> Result<Started, Failure> {
+        let cx = &process.context;
         let profile = self.profile.map_or_else(usual_profile, |it| it.0);
         may_name(cx, &profile)?;
         if self.prompt.trim().is_empty() {
@@ -63,20 +65,20 @@ impl Operation for WorkflowStart {
         }
         let model = Some(model(cx, &profile, self.model)?);
         let id = WorkflowId::parse(format!("w-{}", random_hex::<4>()))?;
-        let home = cx.homes().of(cx, &profile, &id).await?;
+        let home = process.homes().of(cx, &profile, &id).await?;
         let ask = SetupAsk { source: source(cx, self.source), replace: false };
         home.worktrees.expect_source(&ask.source)?;
         let uncommitted = uncommitted(cx, None, (&ask.source, self.base.as_deref()))?;
         let beginning = Beginning { profile: &profile, workflow: &id, source: &ask.source, base: self.base.as_deref() };
-        let home = afresh(cx, home, &profile).await?;
+        let home = afresh(cx, process.homes(), home, &profile).await?;
         let claim = home.begin().await?;
-        let home = cx.homes().with_repository(cx, home, (&profile, &ask.source)).await?;
-        let home = chosen(cx, home, beginning).await?;
+        let home = process.homes().with_repository(cx, home, (&profile, &ask.source)).await?;
+        let home = chosen(cx, process.homes(), home, beginning).await?;
         let create = CreateAsk { base: self.base, uncommitted, ..CreateAsk::new(id.clone()) };
         let made = ready(cx, &home, ask, create).await;
         drop(claim);
         if made.is_err() {
-            home.give_up(cx).await;
+            home.give_up(process.homes()).await;
         }
         let (open, worktree, devcontainer) = made?;
         let Self { prompt, instructions, schema, .. } = self;
@@ -84,7 +86,7 @@ impl Operation for WorkflowStart {
         let answer = Started { workflow: id, run_id: begun.run.run_id.clone(), branch: worktree.branch, devcontainer };
         // It outlives the call, and ends with the process.
         let cx = cx.clone();
-        cx.homes().clone().go_on(|cancel| async move {
+        process.homes().clone().go_on(|cancel| async move {
             let cx = cx.for_call(cancel, Progress::none());
             if let Err(err) = drive(&cx, (&home, &open), begun, |_| {}).await {
                 tracing::info!(%err.message, "a workflow ended without a result");
@@ -111,7 +113,7 @@ async fn ready(
 
 /// The person names any profile; an agent those that it was given.
 fn may_name(cx: &Context, profile: &ProfileName) -> Result<(), Failure> {
-    if cx.mouth == Mouth::Cli || cx.config.sandbox.agent_profiles.contains(profile) {
+    if cx.call.mouth == Mouth::Cli || cx.config.sandbox.agent_profiles.contains(profile) {
         return Ok(());
     }
     let message = format!("the profile `{profile}` is not for agents");

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::find;
-use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
 use crate::ops::worktree::Workflow;
+use crate::process::Process;
 use crate::sandbox::runs::RunState;
 
 /// How a workflow stands: whether its agent works, and what it used.
@@ -38,13 +38,14 @@ pub(crate) struct Status {
     message: Option<String>,
 }
 
-impl Operation for WorkflowStatus {
+impl Operation<Process> for WorkflowStatus {
     const NAME: &'static str = "workflow_status";
     const ACTS: bool = false;
     type Answer = Status;
 
-    async fn run(self, cx: &Context) -> Result<Status, Failure> {
-        let (home, _, run) = find(cx, &self.workflow).await?;
+    async fn run(self, process: &Process) -> Result<Status, Failure> {
+        let cx = &process.context;
+        let (home, _, run) = find(process, &self.workflow).await?;
         let mut dirty = None;
         if home.sandbox.look().await? == Look::Answers {
             let open = home.open(cx).await?;

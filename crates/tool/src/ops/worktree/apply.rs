@@ -7,9 +7,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{Profile, Workflow, open};
-use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
+use crate::process::Process;
 
 /// Bring what a workflow changed into a directory of this host: all of it, or nothing where something conflicts.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -30,12 +30,13 @@ pub(crate) struct Apply {
     profile: Option<Profile>,
 }
 
-impl Operation for Apply {
+impl Operation<Process> for Apply {
     const NAME: &'static str = "worktree_apply";
     type Answer = Applied;
 
-    async fn run(self, cx: &Context) -> Result<Applied, Failure> {
-        let (home, open) = open(cx, self.profile, &self.workflow).await?;
+    async fn run(self, process: &Process) -> Result<Applied, Failure> {
+        let cx = &process.context;
+        let (home, open) = open(process, self.profile, &self.workflow).await?;
         let begun_from = || home.repository().map(PathBuf::from).filter(|it| it.is_absolute());
         let to = self.to.map(|it| cx.host.path(&it)).or_else(begun_from);
         let to = to.unwrap_or_else(|| cx.config.working_dir(&cx.host));

@@ -10,6 +10,7 @@ use super::{Profile, Workflow};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
+use crate::process::Process;
 use crate::sandbox::devcontainer::{Beginning, Told, afresh, chosen};
 use crate::sandbox::home::Home;
 use crate::sandbox::{expire, usual_profile};
@@ -47,29 +48,30 @@ pub(crate) struct Created {
     devcontainer: Option<Told>,
 }
 
-impl Operation for Create {
+impl Operation<Process> for Create {
     const NAME: &'static str = "worktree_create";
     type Answer = Created;
 
-    async fn run(self, cx: &Context) -> Result<Created, Failure> {
+    async fn run(self, process: &Process) -> Result<Created, Failure> {
+        let cx = &process.context;
         let made_up = || WorkflowId::parse(format!("w-{}", random_hex::<4>())).map(Workflow);
         let workflow = self.workflow.map_or_else(made_up, Ok)?;
         let profile = self.profile.map_or_else(usual_profile, |it| it.0);
         let said = crate::sandbox::source::source(cx, self.source);
         let (source, base) = (said.as_str(), self.base.as_deref());
         let uncommitted = crate::ops::worktree::uncommitted(cx, self.include_uncommitted, (source, base))?;
-        let home = cx.homes().of(cx, &profile, &workflow.0).await?;
+        let home = process.homes().of(cx, &profile, &workflow.0).await?;
         home.worktrees.expect_source(source)?;
         let beginning = Beginning { profile: &profile, workflow: &workflow.0, source, base };
-        let home = afresh(cx, home, &profile).await?;
+        let home = afresh(cx, process.homes(), home, &profile).await?;
         let claim = home.begin().await?;
-        let home = cx.homes().with_repository(cx, home, (&profile, source)).await?;
-        let home = chosen(cx, home, beginning).await?;
+        let home = process.homes().with_repository(cx, home, (&profile, source)).await?;
+        let home = chosen(cx, process.homes(), home, beginning).await?;
         // One that was there before may hold what nobody saved yet.
         let new = home.sandbox.look().await? == Look::Missing;
         if new {
             // What is too old makes room for it.
-            Box::pin(expire(cx)).await;
+            Box::pin(expire(process.sandboxes())).await;
         }
         let setup = SetupAsk { source: said, replace: false };
         let (base, branch) = (self.base, self.branch);
@@ -77,7 +79,7 @@ impl Operation for Create {
         let made = ready(cx, &home, setup, ask).await;
         drop(claim);
         if made.is_err() && new {
-            home.give_up(cx).await;
+            home.give_up(process.homes()).await;
         }
         let (repository, worktree, devcontainer) = made?;
         Ok(Created { workflow: workflow.0, worktree, repository, devcontainer })
@@ -92,10 +94,10 @@ async fn ready(
     ask: CreateAsk,
 ) -> Result<(Repo, Worktree, Option<Told>), Failure> {
     let open = home.open(cx).await?;
-    cx.progress.message("bringing the repository into the sandbox").await;
+    cx.call.progress.message("bringing the repository into the sandbox").await;
     let repository =
         cx.unless_cancelled(async { Ok(Box::pin(home.worktrees.setup_repo(&open.inside, &setup)).await?) }).await?;
-    cx.progress.message("making the worktree").await;
+    cx.call.progress.message("making the worktree").await;
     let mut worktree = Box::pin(home.worktrees.create(&open.inside, &ask)).await?;
     worktree.warnings.extend(open.warnings());
     worktree.warnings.extend(home.git_identity.warning());

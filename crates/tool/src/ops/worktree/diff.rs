@@ -7,9 +7,9 @@ use serde::Deserialize;
 
 use super::{Profile, Workflow, open};
 use crate::args::Size;
-use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
+use crate::process::Process;
 
 /// Show everything that a workflow changed, committed or not: files that are new are in it, ignored ones are not.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -29,13 +29,14 @@ pub(crate) struct Diff {
     profile: Option<Profile>,
 }
 
-impl Operation for Diff {
+impl Operation<Process> for Diff {
     const NAME: &'static str = "worktree_diff";
     const ACTS: bool = false;
     type Answer = coracle_sandbox::worktree::Diff;
 
-    async fn run(self, cx: &Context) -> Result<Self::Answer, Failure> {
-        let (home, open) = open(cx, self.profile, &self.workflow).await?;
+    async fn run(self, process: &Process) -> Result<Self::Answer, Failure> {
+        let _cx = &process.context;
+        let (home, open) = open(process, self.profile, &self.workflow).await?;
         let usual = DiffAsk::default();
         let ask = DiffAsk {
             against: self.against,

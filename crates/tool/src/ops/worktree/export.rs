@@ -7,9 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Profile, Workflow, open};
-use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
+use crate::process::Process;
 
 /// Write what a workflow did to a file of this host.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -35,12 +35,13 @@ pub(crate) struct Written {
     exported: Exported,
 }
 
-impl Operation for Export {
+impl Operation<Process> for Export {
     const NAME: &'static str = "worktree_export";
     type Answer = Written;
 
-    async fn run(self, cx: &Context) -> Result<Written, Failure> {
-        let (home, open) = open(cx, self.profile, &self.workflow).await?;
+    async fn run(self, process: &Process) -> Result<Written, Failure> {
+        let cx = &process.context;
+        let (home, open) = open(process, self.profile, &self.workflow).await?;
         let path = cx.host.path(&self.file);
         let dir = path.parent().unwrap_or(&path).to_owned();
         let failed = |err: std::io::Error| {

@@ -5,9 +5,9 @@ use coracle_sandbox::{Look, ProfileName, SandboxDir, Warning};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
+use crate::process::Process;
 use crate::sandbox::sandboxes;
 
 /// List the worktrees of all workflows: what each began from, and what was done since. Sandboxes that do not run are only
@@ -44,16 +44,17 @@ struct Stopped {
     id: String,
 }
 
-impl Operation for List {
+impl Operation<Process> for List {
     const NAME: &'static str = "worktree_list";
     const ACTS: bool = false;
     type Answer = Listing;
 
-    async fn run(self, cx: &Context) -> Result<Listing, Failure> {
+    async fn run(self, process: &Process) -> Result<Listing, Failure> {
+        let cx = &process.context;
         let (mut worktrees, mut stopped, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
         for record in SandboxDir::all(&sandboxes(cx)?)? {
             let (key, profile) = (record.key, record.profile);
-            let home = cx.homes().of_key(cx, key, &profile).await?;
+            let home = process.homes().of_key(cx, key, &profile).await?;
             if home.sandbox.look().await? == Look::Answers || self.start.unwrap_or(false) {
                 let open = home.open(cx).await?;
                 let looks = (home.worktrees.list(&open.inside), home.worktrees.review(&open.inside));

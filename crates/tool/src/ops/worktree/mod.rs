@@ -19,18 +19,19 @@ use serde::Deserialize;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::op::Entry;
+use crate::process::Process;
 use crate::sandbox::home::{Home, Open};
 use crate::sandbox::{opened, usual_profile};
 
 /// The operations, in the order in which a workflow meets them.
 pub const ALL: &[Entry] = &[
-    Entry::of::<create::Create>(),
-    Entry::of::<list::List>(),
-    Entry::of::<diff::Diff>(),
-    Entry::of::<export::Export>(),
-    Entry::of::<apply::Apply>(),
-    Entry::of::<push::Push>(),
-    Entry::of::<remove::Remove>(),
+    Entry::of_process::<create::Create>(),
+    Entry::of_process::<list::List>(),
+    Entry::of_process::<diff::Diff>(),
+    Entry::of_process::<export::Export>(),
+    Entry::of_process::<apply::Apply>(),
+    Entry::of_process::<push::Push>(),
+    Entry::of_process::<remove::Remove>(),
 ];
 
 /// What every name of an operation begins with, which the command line leaves out.
@@ -48,12 +49,13 @@ pub(super) struct Workflow(#[schemars(with = "String")] pub(super) WorkflowId);
 
 /// The sandbox of a workflow that is there, ready. For a name that is nobody's none is made.
 pub(super) async fn open(
-    cx: &Context,
+    process: &Process,
     profile: Option<Profile>,
     workflow: &Workflow,
 ) -> Result<(Arc<Home>, Open), Failure> {
     let profile = profile.map_or_else(usual_profile, |it| it.0);
-    let home = cx.homes().of(cx, &profile, &workflow.0).await?;
+    let cx = &process.context;
+    let home = process.homes().of(cx, &profile, &workflow.0).await?;
     let open = opened(cx, &home, &workflow.0).await?;
     Ok((home, open))
 }

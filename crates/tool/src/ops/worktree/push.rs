@@ -5,9 +5,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{Profile, Workflow, open};
-use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
+use crate::process::Process;
 
 /// Push a workflow's branch to the repository that it came from, from this host and with the person's credential, which
 /// does not go in. Only its own branch, and only forwards.
@@ -23,13 +23,14 @@ pub(crate) struct Push {
     profile: Option<Profile>,
 }
 
-impl Operation for Push {
+impl Operation<Process> for Push {
     const NAME: &'static str = "worktree_push";
     type Answer = Pushed;
 
-    async fn run(self, cx: &Context) -> Result<Pushed, Failure> {
-        let (home, open) = open(cx, self.profile, &self.workflow).await?;
-        cx.progress.message("pushing the branch from this host").await;
+    async fn run(self, process: &Process) -> Result<Pushed, Failure> {
+        let cx = &process.context;
+        let (home, open) = open(process, self.profile, &self.workflow).await?;
+        cx.call.progress.message("pushing the branch from this host").await;
         let ask = PushAsk { branch: None, force_with_lease: self.force_with_lease.unwrap_or(false) };
         cx.unless_cancelled(async { Ok(Box::pin(home.worktrees.push(&open.inside, &self.workflow.0, &ask)).await?) })
             .await

@@ -9,9 +9,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Profile, Workflow};
-use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
+use crate::process::Process;
 use crate::sandbox::home::Left;
 use crate::sandbox::runs::Runs;
 use crate::sandbox::usual_profile;
@@ -50,13 +50,14 @@ pub(crate) struct Gone {
     kept: Vec<PathBuf>,
 }
 
-impl Operation for Remove {
+impl Operation<Process> for Remove {
     const NAME: &'static str = "worktree_remove";
     type Answer = Gone;
 
-    async fn run(self, cx: &Context) -> Result<Gone, Failure> {
+    async fn run(self, process: &Process) -> Result<Gone, Failure> {
+        let cx = &process.context;
         let (profile, id) = (self.profile.map_or_else(usual_profile, |it| it.0), self.workflow.0);
-        let home = cx.homes().of(cx, &profile, &id).await?;
+        let home = process.homes().of(cx, &profile, &id).await?;
         let runs = Runs::of(home.sandbox.dir(), &id);
         let _alone = runs.without_agent(cx, PATIENCE).await?;
         let known = home.worktrees.remembered(home.key.as_str())?.contains(&id);
@@ -77,7 +78,7 @@ impl Operation for Remove {
         drop(inside);
         let Left { removed: sandbox_removed, saved: also_saved, kept } = left;
         if sandbox_removed {
-            cx.homes().forget(&home.key).await;
+            process.homes().forget(&home.key).await;
         }
         Ok(Gone { workflow: id, removed, sandbox_removed, also_saved, kept })
     }

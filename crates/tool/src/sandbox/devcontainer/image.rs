@@ -21,9 +21,9 @@ use super::features::{Files, Tool, of_registry, tool, with_features};
 use super::record::{Worn, alone};
 use crate::config::BuildNetwork;
 use crate::context::Context;
+use crate::engines::Ready;
 use crate::failure::{Code, Failure};
 use crate::image_build::{NamedImage, sandbox_image};
-use crate::preflight::Ready;
 
 /// Of a Dockerfile, and of what a feature says of itself.
 const MAX_TEXT: usize = 1 << 20;
@@ -311,7 +311,7 @@ pub(super) async fn by_key(it: Looking<'_>, ready: &Ready, asked: Asked<'_>) -> 
     if let Some((image, reference)) = found(cx, ready, &tag).await? {
         return Ok(Made { image, reference, built: true });
     }
-    cx.progress.message("building the image of devcontainer.json".to_owned()).await;
+    cx.call.progress.message("building the image of devcontainer.json".to_owned()).await;
     let dir = tempfile::Builder::new()
         .prefix("devcontainer-")
         .tempdir_in(cx.state()?.scratch())

@@ -31,8 +31,8 @@ const REVEALING: &[(&str, usize)] = &[
     // The lines of a key, to look for them in files.
     ("crates/provision/src/ssh.rs", 1),
     // The search path, and the address of a proxy.
-    ("crates/tool/src/ops/create/person.rs", 1),
-    ("crates/tool/src/ops/create/bench.rs", 1),
+    ("crates/tool/src/host_identity.rs", 1),
+    ("crates/tool/src/image_build/build_container.rs", 1),
     // What the person's own git is started with, and what is remembered of a token.
     ("crates/tool/src/sandbox/home.rs", 1),
     ("crates/tool/src/sandbox/devcontainer/record.rs", 1),

@@ -1,5 +1,9 @@
 //! PID 1 of a container: listens, reaps, and leaves when it is told to.
 
+mod idle_timeout;
+mod peer_origin;
+mod shell_socket;
+
 use std::fs::Permissions;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -11,17 +15,11 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 
-use crate::container::Container;
-use crate::lifeline::{Present, left_alone};
-use crate::outside;
-use crate::serve::{Caller, serve_socket};
-use crate::shell;
-use crate::supervisor::Supervisor;
-use crate::wire::SOCKET_GONE;
-use crate::wire::paths::{DIR, LINK, RUN};
-
-/// Name of a socket that takes calls.
-const SOCKET: &str = "sock";
+use self::idle_timeout::{Present, left_alone};
+use crate::os::container::Container;
+use crate::server::connection::{Caller, serve_socket};
+use crate::server::services::Supervisor;
+use crate::wire::paths::{DIR, LINK, RUN, SHELL_SOCKET, SOCKET};
 
 /// Connections from inside at once.
 const MOST_INSIDE: usize = 16;
@@ -55,7 +53,7 @@ pub enum Left {
 pub async fn init(environment: Vec<Vec<u8>>, lifeline: Option<Duration>) -> io::Result<Left> {
     // Nobody inside reads our memory, and no debugger gets hold of us.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
-    outside::watch()?;
+    peer_origin::watch()?;
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let (container, reaper) = Container::new("/", environment)?;
     tokio::spawn(reaper.run());
@@ -68,8 +66,8 @@ pub async fn init(environment: Vec<Vec<u8>>, lifeline: Option<Duration>) -> io::
     if listeners.is_empty() {
         return Err(io::Error::other("no socket can be made, in /.coracle/link or /.coracle/run"));
     }
-    if let Ok(listener) = listen(&Path::new(RUN).join(shell::SOCKET), 0o666) {
-        tokio::spawn(shell::attend(listener, container, supervisor.clone()));
+    if let Ok(listener) = listen(&Path::new(RUN).join(SHELL_SOCKET), 0o666) {
+        tokio::spawn(shell_socket::attend(listener, container, supervisor.clone()));
     }
     let present = Present::default();
     for (listener, callers) in listeners {
@@ -88,7 +86,7 @@ pub async fn init(environment: Vec<Vec<u8>>, lifeline: Option<Duration>) -> io::
                 _ = int.recv() => {}
             }
             // Root inside may end it, and nobody else there.
-            if rustix::process::geteuid().is_root() || outside::told() {
+            if rustix::process::geteuid().is_root() || peer_origin::told() {
                 return;
             }
         }
@@ -148,30 +146,7 @@ fn may_call(stream: &UnixStream, callers: Callers) -> bool {
         Callers::Host => peer.pid().is_none_or(|pid| pid == 0),
         Callers::Own => {
             let own = rustix::process::geteuid();
-            peer.uid() == own.as_raw() && (own.is_root() || peer.pid().is_some_and(outside::is_the_engines))
+            peer.uid() == own.as_raw() && (own.is_root() || peer.pid().is_some_and(peer_origin::is_the_engines))
         }
     }
-}
-
-/// Bridges standard input and output to the guest, for a host that has no other way in.
-///
-/// # Errors
-/// When who listens is not PID 1, or the connection fails.
-pub async fn connect() -> io::Result<()> {
-    // What the host says passes through this memory.
-    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
-    let mut stream = match UnixStream::connect(Path::new(RUN).join(SOCKET)).await {
-        Err(err) if err.kind() == io::ErrorKind::NotFound => return Err(io::Error::other(SOCKET_GONE)),
-        connected => connected?,
-    };
-    if stream.peer_cred()?.pid() != Some(1) {
-        return Err(io::Error::other("who listens on the socket is not the guest"));
-    }
-    let (mut from, mut to) = stream.split();
-    let (mut stdin, mut stdout) = (tokio::io::stdin(), tokio::io::stdout());
-    tokio::select! {
-        copied = tokio::io::copy(&mut stdin, &mut to) => copied?,
-        copied = tokio::io::copy(&mut from, &mut stdout) => copied?,
-    };
-    Ok(())
 }

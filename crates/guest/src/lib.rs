@@ -13,49 +13,30 @@
 //! **Invariant:** words, environment and input of a command are bytes from frame to `execve`; no shell but the one asked for.
 //! **Invariant:** what lets a container out is a token in this memory, and no file, variable or word.
 //! **Invariant:** nothing here knows an engine.
+//!
+//! Modules know only what stands above them here: `os` what Linux is asked for, then services that see no channel (`jobs`,
+//! `workspace`, `net`, `secrets`), then `server` with connections and what they may ask, then `init`. `applets` are commands
+//! of their own.
 
 #![warn(missing_docs)]
 
-mod answer;
-mod channel;
-pub mod codec;
-mod command;
-mod container;
-mod content;
-mod door;
-mod files;
-mod filter;
-pub mod git_credential;
-pub mod inherit;
-pub mod init;
-mod job;
-mod lifeline;
-pub mod machine;
-mod oom;
-mod outlet;
-mod output;
-mod outside;
-pub mod pipe;
-pub mod port;
-mod probe;
-mod quota;
-mod reap;
-mod relay;
-mod secrets;
-mod serve;
-mod session;
-mod setid;
-pub mod shell;
-mod space;
-mod start;
-mod supervisor;
-pub mod sweep;
-mod tree;
-mod user;
-mod wait;
-mod walk;
+mod os;
 
-pub use container::Container;
+mod jobs;
+mod net;
+mod secrets;
+mod workspace;
+
+mod server;
+
+pub mod init;
+
+pub mod applets;
+
+pub use applets::secret_fd as inherit;
 pub use coracle_protocol as wire;
-pub use serve::serve;
-pub use supervisor::Supervisor;
+pub use os::container::Container;
+pub use os::machine;
+pub use server::codec;
+pub use server::connection::serve;
+pub use server::services::Supervisor;

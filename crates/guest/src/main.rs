@@ -22,17 +22,19 @@ fn main() -> ExitCode {
             },
             None => Err(std::io::Error::other(USAGE)),
         },
-        ["connect"] => run(coracle_guest::init::connect()),
+        ["connect"] => run(coracle_guest::applets::connect::connect()),
         ["shell", program, more @ ..] => {
-            coracle_guest::shell::shell(program, more, &environment()).map(|never| match never {})
+            coracle_guest::applets::login_shell::shell(program, more, &environment()).map(|never| match never {})
         }
-        ["port", port] => run(coracle_guest::port::port(port)),
-        ["pipe", port] => run(coracle_guest::pipe::pipe(port)),
-        ["sweep", since_ms, within_ms, roots @ ..] => match coracle_guest::sweep::sweep(since_ms, within_ms, roots) {
-            Ok(false) => return ExitCode::from(coracle_guest::sweep::CUT),
-            done => done.map(drop),
-        },
-        ["git-credential", act] => run(coracle_guest::git_credential::helper(act)),
+        ["port", port] => run(coracle_guest::applets::check_port::port(port)),
+        ["pipe", port] => run(coracle_guest::applets::tcp_stdio::pipe(port)),
+        ["sweep", since_ms, within_ms, roots @ ..] => {
+            match coracle_guest::applets::clear_suid::sweep(since_ms, within_ms, roots) {
+                Ok(false) => return ExitCode::from(coracle_guest::applets::clear_suid::CUT),
+                done => done.map(drop),
+            }
+        }
+        ["git-credential", act] => run(coracle_guest::applets::git_credential::helper(act)),
         ["env"] => print(&environment()),
         ["version"] => {
             eprintln!("coracle-guest {}, protocol {}", env!("CARGO_PKG_VERSION"), coracle_guest::wire::VERSION);

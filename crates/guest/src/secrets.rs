@@ -3,6 +3,8 @@
 //! **Invariant:** every directory on the way is opened in the one above it, and no link is followed: whoever swaps names
 //! in a directory of its own gets its own files, and nobody else's.
 
+pub(crate) mod session_env;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write as _;
@@ -15,7 +17,7 @@ use rustix::fs::{CWD, mkdirat, openat, openat2, renameat, unlinkat};
 use rustix::io::{Errno, Result as Done};
 use rustix::process::{getegid, geteuid};
 
-use crate::files::temporary_name;
+use crate::os::files::temporary_name;
 use crate::wire::{Fault, FaultCode, Secret};
 
 /// Magic number of a tmpfs.

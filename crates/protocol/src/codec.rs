@@ -151,6 +151,18 @@ pub fn take<T: DeserializeOwned + Default>(bytes: &mut &[u8]) -> Result<Option<F
     Ok(Some(frame))
 }
 
+/// The parts of a list, each ended by a NUL.
+///
+/// # Errors
+/// [`FaultCode::Invalid`] when the last one has no end.
+pub fn split_nul(bytes: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
+    match bytes.split_last() {
+        None => Ok(Vec::new()),
+        Some((0, bytes)) => Ok(bytes.split(|it| *it == 0).map(<[u8]>::to_vec).collect()),
+        Some(_) => Err(Fault::new(FaultCode::Invalid, "the last word has no end")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -14,3 +14,9 @@ pub const LINK: &str = "/.coracle/link";
 
 /// A tmpfs: the sockets by which programs inside reach the guest, and secret files.
 pub const RUN: &str = "/.coracle/run";
+
+/// Name of the socket that takes calls, in [`LINK`] and in [`RUN`].
+pub const SOCKET: &str = "sock";
+
+/// Name of the socket that tells a shell its environment, in [`RUN`].
+pub const SHELL_SOCKET: &str = "shell";

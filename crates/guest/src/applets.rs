@@ -1,0 +1,9 @@
+//! The guest's program under other words: small commands that run inside beside PID 1.
+
+pub mod check_port;
+pub mod clear_suid;
+pub mod connect;
+pub mod git_credential;
+pub mod login_shell;
+pub mod secret_fd;
+pub mod tcp_stdio;

@@ -1,0 +1,30 @@
+//! One try whether a port takes connections, by a command of its own: so it has a command's time and user.
+
+use std::io;
+
+use tokio::net::TcpStream;
+
+use crate::net::address::address;
+
+/// Connects to a port, given as `8080` or `address:port`, and hangs up. Waits as long as the network does.
+///
+/// # Errors
+/// When the text is no port; when nobody takes the connection.
+pub async fn port(text: &str) -> io::Result<()> {
+    let (host, port) = address(text).map_err(|fault| io::Error::other(fault.message))?;
+    let connected = TcpStream::connect((host.as_str(), port)).await;
+    connected.map(drop).map_err(|err| io::Error::new(err.kind(), format!("{host}:{port}: {err}")))
+}
+
+#[cfg(test)]
+mod tests {
+    #[tokio::test]
+    async fn a_port_is_open_only_where_somebody_listens() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port().to_string();
+        super::port(&port).await.unwrap();
+        drop(listener);
+        assert!(super::port(&port).await.unwrap_err().to_string().starts_with("127.0.0.1:"));
+        assert!(super::port("db:80").await.is_err());
+    }
+}

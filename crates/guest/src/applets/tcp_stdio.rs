@@ -1,0 +1,31 @@
+//! One connection to a port inside, by standard input and output: so that a program of the host can have it.
+
+use std::io;
+
+use tokio::io::{AsyncWriteExt as _, copy, stdin, stdout};
+use tokio::net::TcpStream;
+
+use crate::net::address::address;
+
+/// Connects to a port, given as `8080` or `address:port`, and copies both ways until that end is closed. The end of the
+/// input is told to it.
+///
+/// # Errors
+/// When the text is no port; when nobody takes the connection, or it breaks.
+pub async fn pipe(text: &str) -> io::Result<()> {
+    let (host, port) = address(text).map_err(|fault| io::Error::other(fault.message))?;
+    let connected = TcpStream::connect((host.as_str(), port)).await;
+    let stream = connected.map_err(|err| io::Error::new(err.kind(), format!("{host}:{port}: {err}")))?;
+    let (mut from, mut to) = stream.into_split();
+    let sending = async move {
+        copy(&mut stdin(), &mut to).await?;
+        to.shutdown().await
+    };
+    let sending = tokio::spawn(sending);
+    let mut out = stdout();
+    let received = copy(&mut from, &mut out).await;
+    // Who closed its end may still be sent to by a program that does not care; nobody waits for that.
+    sending.abort();
+    out.flush().await?;
+    received.map(drop)
+}

@@ -1,0 +1,79 @@
+//! A guest that nobody asks for leaves, so that an abandoned container costs no memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::server::services::Supervisor;
+
+/// Looks in the time that a guest waits.
+const LOOKS: u32 = 8;
+
+/// And no less often.
+const EVERY: Duration = Duration::from_secs(15);
+
+/// Who is connected.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Present(Arc<AtomicUsize>);
+
+/// Somebody who is.
+#[derive(Debug)]
+pub(crate) struct Here(Present);
+
+impl Present {
+    pub(crate) fn one_more(&self) -> Here {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Here(self.clone())
+    }
+
+    fn is_nobody(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Returns when nobody was connected and no command ran for so long.
+pub(crate) async fn left_alone(supervisor: &Supervisor, present: &Present, lifeline: Duration) {
+    let mut since = Instant::now();
+    while since.elapsed() < lifeline {
+        sleep(EVERY.min(lifeline / LOOKS)).await;
+        if !present.is_nobody() || supervisor.jobs.is_busy() {
+            since = Instant::now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio::time::{Instant, timeout};
+
+    use super::{Present, left_alone};
+    use crate::Container;
+    use crate::server::services::Supervisor;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_guest_leaves_only_after_its_time_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (container, _) = Container::new(dir.path(), Vec::new()).unwrap();
+        let supervisor = Supervisor::new(Arc::new(container), dir.path());
+        let (present, lifeline) = (Present::default(), Duration::from_secs(1800));
+        let alone = left_alone(&supervisor, &present, lifeline);
+        tokio::pin!(alone);
+        let here = present.one_more();
+        assert!(timeout(10 * lifeline, alone.as_mut()).await.is_err(), "somebody is connected");
+        drop(here);
+        let begun = Instant::now();
+        alone.await;
+        assert!(begun.elapsed() >= lifeline - super::EVERY && begun.elapsed() <= lifeline + super::EVERY);
+    }
+}

@@ -1,0 +1,59 @@
+//! Tells a person's shell the environment that a command of its user would have.
+//!
+//! **Invariant:** PID 1 hears nothing on this socket. It says an environment once, and closes.
+//! **Invariant:** the session's variables go to root and to the user that was settled, and the kernel says who asks.
+//! Others get what the image and the passwd file say, which is no secret of anybody's.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+
+use crate::os::container::Container;
+use crate::server::services::Supervisor;
+use crate::wire::Who;
+
+/// Who asks at once. More are told nothing, and say so.
+const MOST: usize = 16;
+
+/// What is said fits into no buffer: who does not read it gives up its place after this time.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Says to each that connects which environment a command of its user would have.
+pub(crate) async fn attend(listener: UnixListener, container: Arc<Container>, supervisor: Arc<Supervisor>) {
+    let places = Arc::new(Semaphore::new(MOST));
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            // Out of descriptors, for one: there may be some in a moment.
+            sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let Ok(place) = places.clone().try_acquire_owned() else { continue };
+        let Some(said) = said(&stream, &container, &supervisor) else { continue };
+        tokio::spawn(async move {
+            let _place = place;
+            let _ = timeout(PATIENCE, say(stream, &said)).await;
+        });
+    }
+}
+
+async fn say(mut stream: UnixStream, said: &[u8]) -> io::Result<()> {
+    stream.write_all(said).await?;
+    stream.shutdown().await
+}
+
+/// Bytes that follow, as four bytes, then `NAME=value`, each ended by a NUL.
+fn said(stream: &UnixStream, container: &Container, supervisor: &Supervisor) -> Option<Vec<u8>> {
+    let peer = stream.peer_cred().ok()?;
+    let session = supervisor.session.seen_by(peer.uid());
+    let who = Who::Ids { uid: peer.uid(), gid: Some(peer.gid()) };
+    let environment = container.environment_of(&who, &session).ok()?;
+    let variables = environment.iter().flat_map(|it| it.iter().copied().chain([0])).collect::<Vec<u8>>();
+    let mut said = u32::try_from(variables.len()).ok()?.to_be_bytes().to_vec();
+    said.extend(variables);
+    Some(said)
+}

@@ -1,0 +1,6 @@
+//! Commands, and what they printed.
+
+pub(crate) mod job;
+pub(crate) mod log;
+pub(crate) mod table;
+pub(crate) mod wait;

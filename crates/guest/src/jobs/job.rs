@@ -1,0 +1,293 @@
+//! One command: its process, its output, its limits and its end.
+
+mod attend;
+mod pipe;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::Instant;
+
+use self::attend::Attendant;
+use crate::jobs::log::Log;
+use crate::os::machine::{Exit, Machine, Mark, Process};
+use crate::secrets::Lent;
+use crate::wire::{self, Life, Part, State, Stream, WINDOW};
+
+/// What a job is told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Order {
+    /// End, with that much time between TERM and KILL.
+    Cancel(Duration),
+    /// The connection of that follower is gone.
+    Orphan(u64),
+}
+
+/// A command that was started.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) id: String,
+    pub(crate) pid: u32,
+    pub(crate) mark: Mark,
+    pub(crate) grace: Duration,
+    command: String,
+    root: bool,
+    foreground: bool,
+    /// A caller inside asked for it.
+    pub(crate) inside: bool,
+    began: Instant,
+    began_ms: u64,
+    /// Bytes of a stream that who waits for it passes on.
+    cut: u64,
+    inner: Mutex<Inner>,
+    /// The newest of those who waited for it. Only what that one does counts: an earlier connection may end late.
+    follower: AtomicU64,
+    /// Its pipes are read.
+    attended: AtomicBool,
+    orders: mpsc::UnboundedSender<Order>,
+    changed: watch::Sender<()>,
+    /// Who follows everything took some of it.
+    taken: Notify,
+}
+
+#[derive(Debug)]
+struct Inner {
+    log: Log,
+    life: Life,
+    /// The limit at which it was left to run.
+    kept_at: Option<State>,
+    ended: Option<Ended>,
+    printed: Instant,
+    /// Bytes that who follows everything was sent.
+    sent: Option<u64>,
+    /// Who waited for it was told all of it.
+    told: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Ended {
+    state: State,
+    exit: Option<Exit>,
+    left: u32,
+    tree_ended: Option<bool>,
+    oom: bool,
+    at: Instant,
+    at_ms: u64,
+}
+
+impl Job {
+    /// A job and what attends it, which the caller runs beside everything else.
+    pub(crate) fn new(
+        ask: &wire::Exec,
+        words: &[Vec<u8>],
+        (process, mark, lent): (Process, Mark, Lent),
+        log: Log,
+        machine: Arc<dyn Machine>,
+    ) -> (Arc<Self>, impl Future<Output = ()> + Send + use<>) {
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let now = Instant::now();
+        let inner = Inner { log, life: ask.life, kept_at: None, ended: None, printed: now, sent: None, told: false };
+        let job = Arc::new(Self {
+            id: ask.job.clone(),
+            pid: process.pid,
+            mark,
+            grace: Duration::from_millis(ask.limits.grace_ms),
+            command: shown(words),
+            root: process.root,
+            foreground: ask.life != Life::Job,
+            inside: ask.inside,
+            began: now,
+            began_ms: now_ms(),
+            cut: ask.cut,
+            inner: Mutex::new(inner),
+            follower: AtomicU64::new(0),
+            attended: AtomicBool::new(true),
+            orders,
+            changed: watch::Sender::new(()),
+            taken: Notify::new(),
+        });
+        let attendant = Attendant::new(job.clone(), (process, lent), machine, &ask.limits);
+        (job, attendant.attend(inbox))
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn order(&self, order: Order) {
+        // One that ended takes no orders any more.
+        let _ = self.orders.send(order);
+    }
+
+    /// Wakes at every change of output or state.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    pub(crate) fn log<T>(&self, look: impl FnOnce(&Log) -> T) -> T {
+        look(&self.inner().log)
+    }
+
+    pub(crate) fn shed(&self) {
+        self.inner().log.shed();
+    }
+
+    pub(crate) fn ended(&self) -> bool {
+        self.inner().ended.is_some()
+    }
+
+    pub(crate) fn ended_at(&self) -> Option<Instant> {
+        self.inner().ended.as_ref().map(|it| it.at)
+    }
+
+    pub(crate) fn is_background(&self) -> bool {
+        self.inner().life == Life::Job
+    }
+
+    /// It goes on when nobody waits for it.
+    pub(crate) fn is_to_be_kept(&self) -> bool {
+        self.inner().life != Life::Foreground
+    }
+
+    pub(crate) fn told(&self) -> bool {
+        self.inner().told
+    }
+
+    /// Something of it may still run, or print.
+    pub(crate) fn lingers(&self) -> bool {
+        let left = self.inner().ended.as_ref().is_none_or(|it| it.left > 0);
+        left || self.attended.load(Ordering::Relaxed)
+    }
+
+    /// It printed more than who waits for it passes on.
+    pub(crate) fn is_cut(&self) -> bool {
+        let inner = self.inner();
+        inner.log.total(Part::Stdout).max(inner.log.total(Part::Stderr)) > self.cut
+    }
+
+    /// Who waited has all of it, and nothing is left of it: nobody will ask again.
+    pub(crate) fn is_told(&self) {
+        let cut = self.is_cut();
+        let mut inner = self.inner();
+        let over = inner.ended.as_ref().is_some_and(|it| it.left == 0);
+        inner.told = over && !cut && inner.life == Life::Foreground;
+    }
+
+    /// A new follower, in the place of all before it.
+    pub(crate) fn new_follower(&self) -> u64 {
+        let number = self.follower.fetch_add(1, Ordering::Relaxed) + 1;
+        self.follow(number, None);
+        number
+    }
+
+    /// The last moment at which it printed something, or began.
+    pub(crate) fn printed(&self) -> Instant {
+        self.inner().printed
+    }
+
+    /// From now on output waits for who follows it, who was sent that much.
+    pub(crate) fn follow(&self, follower: u64, sent: Option<u64>) {
+        if self.is_newest(follower) {
+            self.inner().sent = sent;
+            self.taken.notify_one();
+        }
+    }
+
+    fn is_newest(&self, follower: u64) -> bool {
+        self.follower.load(Ordering::Relaxed) == follower
+    }
+
+    /// Nobody is waited for any more.
+    fn run_free(&self) {
+        self.inner().sent = None;
+        self.taken.notify_one();
+    }
+
+    /// The end, when there is one to be told: it ended, or was left to run at a limit.
+    pub(crate) fn end(&self) -> Option<wire::End> {
+        let inner = self.inner();
+        (inner.ended.is_some() || inner.kept_at.is_some()).then(|| self.end_of(&inner))
+    }
+
+    fn end_of(&self, inner: &Inner) -> wire::End {
+        let log = &inner.log;
+        let ended = inner.ended.as_ref();
+        let (code, signal) = match ended.and_then(|it| it.exit) {
+            Some(Exit::Code(code)) => (Some(code), None),
+            Some(Exit::Signal(signal)) => (Some(u8::try_from(128 + signal).unwrap_or(u8::MAX)), Some(signal)),
+            // It had to be ended and nobody saw how: as if by KILL.
+            None => (ended.map(|_| 128 + 9), None),
+        };
+        let at = ended.map_or_else(Instant::now, |it| it.at);
+        wire::End {
+            state: ended.map(|it| it.state).or(inner.kept_at).unwrap_or(State::Running),
+            code,
+            signal,
+            stdout: log.total(Part::Stdout),
+            stderr: log.total(Part::Stderr),
+            dropped: log.dropped(),
+            left: ended.map_or(0, |it| it.left),
+            tree_ended: ended.and_then(|it| it.tree_ended),
+            oom: ended.is_some_and(|it| it.oom),
+            ms: u64::try_from((at - self.began).as_millis()).unwrap_or(u64::MAX),
+            kept: true,
+        }
+    }
+
+    /// The job as it is.
+    pub(crate) fn seen(&self) -> wire::Job {
+        let inner = self.inner();
+        let mut end = self.end_of(&inner);
+        if inner.ended.is_none() {
+            end.state = State::Running;
+        }
+        wire::Job {
+            job: self.id.clone(),
+            pid: self.pid,
+            command: self.command.clone(),
+            root: self.root,
+            foreground: self.foreground,
+            began_ms: self.began_ms,
+            ended_ms: inner.ended.as_ref().map(|it| it.at_ms),
+            end,
+        }
+    }
+
+    pub(crate) fn begun(&self) -> wire::Begun {
+        wire::Begun { job: self.id.clone(), pid: self.pid, at_ms: self.began_ms }
+    }
+
+    fn append(&self, stream: Stream, bytes: &[u8]) {
+        let mut inner = self.inner();
+        inner.log.append(stream, bytes);
+        inner.printed = Instant::now();
+        drop(inner);
+        self.changed.send_replace(());
+    }
+
+    /// Who follows everything is at most a window behind.
+    fn has_room(&self) -> bool {
+        let inner = self.inner();
+        inner.sent.is_none_or(|sent| inner.log.total(Part::All).saturating_sub(sent) < WINDOW)
+    }
+
+    fn finish(&self, ended: Ended) {
+        let mut inner = self.inner();
+        inner.log.finish();
+        inner.ended = Some(ended);
+        drop(inner);
+        self.changed.send_replace(());
+    }
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// The first 200 characters of a command, for lists.
+fn shown(words: &[Vec<u8>]) -> String {
+    let start: Vec<u8> = words.join(&b' ').into_iter().take(800).collect();
+    String::from_utf8_lossy(&start).chars().take(200).collect()
+}

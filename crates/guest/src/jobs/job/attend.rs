@@ -1,0 +1,233 @@
+//! Who attends a command from its start to its end: reads its pipes, keeps its limits, obeys.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until};
+
+use super::pipe::Pipe;
+use super::{Ended, Job, Order, now_ms};
+use crate::os::machine::{Exit, Machine, Process};
+use crate::secrets::Lent;
+use crate::wire::{Life, Limits, State, Stream};
+
+/// After a command ended, its pipes are given this long to fall silent: what it left behind may hold them.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// What a command left behind may go on printing, so no call waits for silence longer than this.
+const LAST_WORDS_AT_MOST: Duration = Duration::from_secs(2);
+
+/// A foreground command without a connection is ended after this time.
+const ORPHANED: Duration = Duration::from_secs(5);
+
+/// Attends a command from its start to its end.
+pub(super) struct Attendant {
+    job: Arc<Job>,
+    machine: Arc<dyn Machine>,
+    /// Processes that had been ended for memory when it began.
+    oom_before: u64,
+    stdout: Pipe,
+    stderr: Pipe,
+    exit: Option<oneshot::Receiver<Exit>>,
+    total: Option<Instant>,
+    silence: Option<Duration>,
+    /// Who waited last is gone, and when that ends the command.
+    orphaned: Option<(u64, Instant)>,
+    /// Files that it alone has.
+    lent: Option<Lent>,
+}
+
+/// Its own process ended, and its pipes are still open.
+#[derive(Clone, Copy)]
+struct Over {
+    exit: Option<Exit>,
+    since: Instant,
+    printed: Instant,
+}
+
+impl Over {
+    fn now(exit: Option<Exit>) -> Self {
+        let now = Instant::now();
+        Self { exit, since: now, printed: now }
+    }
+
+    fn printed(self) -> Self {
+        Self { printed: Instant::now(), ..self }
+    }
+
+    /// When nothing more is waited for.
+    fn until(self) -> Instant {
+        (self.printed + LAST_WORDS).min(self.since + LAST_WORDS_AT_MOST)
+    }
+}
+
+/// Why attending stopped.
+enum Why {
+    /// Its own process ended, and its pipes are closed or silent.
+    Over(Option<Exit>),
+    /// A limit, or the caller: the tree has to be ended.
+    Stop(State, Duration),
+}
+
+impl Attendant {
+    pub(super) fn new(
+        job: Arc<Job>,
+        (process, lent): (Process, Lent),
+        machine: Arc<dyn Machine>,
+        limits: &Limits,
+    ) -> Self {
+        Self {
+            total: limits.total_ms.map(|it| job.began + Duration::from_millis(it)),
+            silence: limits.silence_ms.map(Duration::from_millis),
+            stdout: Pipe::new(Some(process.stdout)),
+            stderr: Pipe::new(process.stderr),
+            exit: Some(process.exit),
+            orphaned: None,
+            lent: Some(lent),
+            job,
+            oom_before: machine.oom_kills(),
+            machine,
+        }
+    }
+
+    pub(super) async fn attend(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
+        let (state, exit, tree_ended) = match self.until_over(&mut orders).await {
+            Why::Over(exit) => (State::Exited, exit, None),
+            Why::Stop(state, grace) => {
+                let (exit, ended) = self.stop(grace).await;
+                (state, exit, Some(ended))
+            }
+        };
+        let left = if tree_ended == Some(true) { 0 } else { self.machine.count(self.job.mark).await };
+        let oom = exit != Some(Exit::Code(0)) && self.machine.oom_kills() > self.oom_before;
+        // Before anybody is told of its end.
+        drop(self.lent.take());
+        self.job.finish(Ended { state, exit, left, tree_ended, oom, at: Instant::now(), at_ms: now_ms() });
+        // What is left behind may go on printing.
+        while self.read_on().await {}
+        self.job.attended.store(false, Ordering::Relaxed);
+    }
+
+    async fn until_over(&mut self, orders: &mut mpsc::UnboundedReceiver<Order>) -> Why {
+        let mut over: Option<Over> = None;
+        let (job, mut had_room) = (self.job.clone(), true);
+        loop {
+            let open = self.stdout.is_open() || self.stderr.is_open();
+            if let Some(over) = over.filter(|_| !open) {
+                return Why::Over(over.exit);
+            }
+            let room = self.job.has_room();
+            if room && !had_room {
+                // Nobody read its pipes meanwhile, so it was not the command that was silent.
+                self.job.inner().printed = Instant::now();
+            }
+            had_room = room;
+            let (limit, state) = self.next_limit(room && over.is_none());
+            tokio::select! {
+                biased;
+                Some(order) = orders.recv() => match order {
+                    Order::Cancel(grace) => return Why::Stop(State::Cancelled, grace),
+                    Order::Orphan(follower) => self.orphaned = Some((follower, Instant::now() + ORPHANED)),
+                },
+                exit = exited(&mut self.exit) => over = Some(Over::now(exit)),
+                // Before the pipes: a flood must not keep a limit from being seen.
+                () = at(limit) => {
+                    if let Some(over) = over {
+                        return Why::Over(over.exit);
+                    }
+                    if let Some(why) = self.reach(state) {
+                        return why;
+                    }
+                }
+                () = at(over.map(Over::until)), if room => return Why::Over(over.and_then(|it| it.exit)),
+                more = self.stdout.read(), if room && self.stdout.is_open() => if more {
+                    self.job.append(Stream::Stdout, self.stdout.bytes());
+                    over = over.map(Over::printed);
+                },
+                more = self.stderr.read(), if room && self.stderr.is_open() => if more {
+                    self.job.append(Stream::Stderr, self.stderr.bytes());
+                    over = over.map(Over::printed);
+                },
+                () = job.taken.notified(), if !room => {}
+            }
+        }
+    }
+
+    /// The next limit, and what it is called.
+    fn next_limit(&self, can_be_silent: bool) -> (Option<Instant>, State) {
+        let silence = self.silence.filter(|_| can_be_silent).map(|it| self.job.printed() + it);
+        let orphaned = self.orphaned.filter(|it| self.job.is_newest(it.0)).map(|it| it.1);
+        let limits = [(self.total, State::TotalTime), (silence, State::Silence), (orphaned, State::Cancelled)];
+        let first = limits.into_iter().filter_map(|(limit, state)| Some((limit?, state))).min_by_key(|it| it.0);
+        first.map_or((None, State::Running), |(limit, state)| (Some(limit), state))
+    }
+
+    /// A limit is reached: the command is ended, or left to run from now on.
+    fn reach(&mut self, state: State) -> Option<Why> {
+        let mut inner = self.job.inner();
+        if inner.life == Life::Keep {
+            self.orphaned = None;
+            if state != State::Cancelled {
+                (self.total, self.silence) = (None, None);
+                inner.kept_at = Some(state);
+                inner.life = Life::Job;
+                inner.sent = None;
+            }
+            drop(inner);
+            self.job.changed.send_replace(());
+            return None;
+        }
+        Some(Why::Stop(state, self.job.grace))
+    }
+
+    /// Ends the tree, and reads what it still prints meanwhile.
+    async fn stop(&mut self, grace: Duration) -> (Option<Exit>, bool) {
+        self.job.run_free();
+        let (machine, mark) = (self.machine.clone(), self.job.mark);
+        let ending = machine.end(mark, grace);
+        tokio::pin!(ending);
+        let ended = loop {
+            tokio::select! {
+                ended = &mut ending => break ended,
+                more = self.read_on() => if !more {
+                    break ending.await;
+                },
+            }
+        };
+        let patience = Instant::now() + LAST_WORDS;
+        while tokio::time::timeout_at(patience, self.read_on()).await.unwrap_or(false) {}
+        let exit = tokio::time::timeout_at(patience, exited(&mut self.exit)).await;
+        (exit.ok().flatten(), ended)
+    }
+
+    /// Reads once from whichever pipe has something; `false` when both are at their end. Safe to abandon.
+    async fn read_on(&mut self) -> bool {
+        tokio::select! {
+            more = self.stdout.read(), if self.stdout.is_open() => if more {
+                self.job.append(Stream::Stdout, self.stdout.bytes());
+            },
+            more = self.stderr.read(), if self.stderr.is_open() => if more {
+                self.job.append(Stream::Stderr, self.stderr.bytes());
+            },
+            else => return false,
+        }
+        true
+    }
+}
+
+/// How it ended, once; then never again.
+async fn exited(exit: &mut Option<oneshot::Receiver<Exit>>) -> Option<Exit> {
+    let Some(receiver) = exit else { return std::future::pending().await };
+    let known = receiver.await.ok();
+    *exit = None;
+    known
+}
+
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

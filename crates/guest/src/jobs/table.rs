@@ -1,0 +1,234 @@
+//! The commands of a container: begun, remembered, forgotten.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::jobs::job::Job;
+use crate::jobs::log::{Log, Spill};
+use crate::os::machine::{Hidden, Machine, Mark, NotStarted, Plan, Process};
+use crate::secrets::session_env::SessionEnv;
+use crate::secrets::{Lent, Secrets};
+use crate::wire::{self, Fault, FaultCode, Keep, Life};
+
+/// Jobs that ended and are remembered, at most.
+const MAX_ENDED: usize = 1000;
+
+/// Foreground commands that ended well and were told, kept in case that the last word did not arrive.
+const MAX_TOLD: usize = 64;
+
+/// The commands of a container.
+#[derive(Debug)]
+pub(crate) struct Jobs {
+    machine: Arc<dyn Machine>,
+    secrets: Arc<Secrets>,
+    /// What every command that begins has in its environment.
+    session: Arc<SessionEnv>,
+    spill: Arc<Spill>,
+    marks: AtomicU64,
+    /// The container is being stopped: what ends now does not end by itself.
+    leaving: AtomicBool,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    keep: Keep,
+    jobs: BTreeMap<u64, Arc<Job>>,
+    /// Ids, also of what is being begun.
+    begun: BTreeMap<String, u64>,
+    /// When it is worth looking for what can be forgotten.
+    tidy: Option<(Instant, usize)>,
+}
+
+/// The table is looked through after so many more commands, or so much time.
+const TIDY: (usize, Duration) = (64, Duration::from_secs(1));
+
+/// A command that began, with what reads its input.
+pub(crate) struct Started {
+    pub(crate) job: Arc<Job>,
+    pub(crate) stdin: Option<Box<dyn tokio::io::AsyncWrite + Send + Unpin>>,
+    pub(crate) resize: Option<Box<dyn Fn(wire::Size) + Send + Sync>>,
+}
+
+/// What came with a command.
+#[derive(Debug)]
+pub(crate) struct Words {
+    pub(crate) words: Vec<Vec<u8>>,
+    pub(crate) env: Vec<Vec<u8>>,
+    pub(crate) secret: Option<Hidden>,
+}
+
+impl Jobs {
+    /// Of that machine. What is too much for memory goes to an unlinked file in `spill`.
+    pub(crate) fn new(
+        machine: Arc<dyn Machine>,
+        secrets: Arc<Secrets>,
+        session: Arc<SessionEnv>,
+        spill: &Path,
+    ) -> Self {
+        let spill = Arc::new(Spill::in_dir(spill));
+        let (marks, leaving, table) = (AtomicU64::new(1), AtomicBool::new(false), Mutex::default());
+        Self { machine, secrets, session, spill, marks, leaving, table }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn keep(&self, keep: Keep) {
+        self.spill.set_total(keep.total);
+        self.table().keep = keep;
+    }
+
+    /// Starts a command. The id is taken before anything runs, so that nothing runs twice.
+    ///
+    /// # Errors
+    /// `Ok(Err)` for a program that is missing or cannot be executed, which is a result of the command.
+    pub(crate) async fn begin(
+        &self,
+        ask: &wire::Exec,
+        Words { words, env, secret }: Words,
+    ) -> Result<Result<Started, NotStarted>, Fault> {
+        let lent = Lent::new(&self.secrets, &ask.files);
+        let (mark, log) = match self.admit(ask) {
+            Ok(admitted) => admitted,
+            Err(fault) => {
+                if fault.code == FaultCode::JobTaken {
+                    // They are those of the one that was begun already.
+                    lent.leave();
+                }
+                return Err(fault);
+            }
+        };
+        let plan = Plan {
+            words: words.clone(),
+            shell: ask.shell,
+            session: self.session.variables(),
+            env,
+            user: ask.user.clone(),
+            cwd: ask.cwd.clone(),
+            stdin: ask.stdin,
+            terminal: ask.terminal,
+            mark,
+            secret,
+            bare: ask.bare,
+        };
+        let mut process: Process = match self.machine.start(plan).await {
+            Ok(process) => process,
+            Err(why) => {
+                self.table().begun.remove(&ask.job);
+                return match why {
+                    NotStarted::Fault(fault) => Err(fault),
+                    why => Ok(Err(why)),
+                };
+            }
+        };
+        let (stdin, resize) = (process.stdin.take(), process.resize.take());
+        let (job, attending) = Job::new(ask, &words, (process, mark, lent), log, self.machine.clone());
+        self.table().jobs.insert(mark.0, job.clone());
+        tokio::spawn(attending);
+        Ok(Ok(Started { job, stdin, resize }))
+    }
+
+    pub(crate) fn admit(&self, ask: &wire::Exec) -> Result<(Mark, Log), Fault> {
+        self.tidy_sometimes();
+        let mut table = self.table();
+        if table.begun.contains_key(&ask.job) {
+            return Err(Fault::new(FaultCode::JobTaken, format!("there is a job `{}` already", ask.job)));
+        }
+        let running = table.jobs.values().filter(|it| it.is_background() && !it.ended()).count();
+        if ask.life == Life::Job && ask.most.is_some_and(|most| running >= most as usize) {
+            let mut fault = Fault::new(FaultCode::TooMany, format!("{running} jobs run already"));
+            fault.about.insert("current".into(), running.to_string());
+            return Err(fault);
+        }
+        let mark = Mark(self.marks.fetch_add(1, Ordering::Relaxed));
+        table.begun.insert(ask.job.clone(), mark.0);
+        Ok((mark, Log::new(self.spill.clone(), table.keep.bytes)))
+    }
+
+    /// A job by its id.
+    pub(crate) fn find(&self, id: &str) -> Result<Arc<Job>, Fault> {
+        let table = self.table();
+        let job = table.begun.get(id).and_then(|mark| table.jobs.get(mark)).cloned();
+        job.ok_or_else(|| Fault::new(FaultCode::NoJob, format!("no job `{id}`")))
+    }
+
+    /// Jobs that a caller may ask for, oldest first.
+    pub(crate) fn all(&self) -> Vec<Arc<Job>> {
+        self.tidy();
+        self.table().jobs.values().filter(|it| !it.told()).cloned().collect()
+    }
+
+    /// Whether a command runs.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.table().jobs.values().any(|it| !it.ended())
+    }
+
+    fn tidy_sometimes(&self) {
+        let (now, mut table) = (Instant::now(), self.table());
+        if table.tidy.is_some_and(|(at, len)| now < at && table.jobs.len() < len) {
+            return;
+        }
+        drop(table);
+        self.tidy();
+        table = self.table();
+        table.tidy = Some((now + TIDY.1, table.jobs.len() + TIDY.0));
+    }
+
+    /// Forgets what ended long ago, and the oldest of what is too much.
+    pub(crate) fn tidy(&self) {
+        let mut table = self.table();
+        let age = Duration::from_secs(table.keep.for_s);
+        // What a command left behind can be ended by its id, as long as that is known.
+        let old = |job: &Arc<Job>| !job.lingers() && job.ended_at().is_some_and(|it| it.elapsed() > age);
+        let ended = |told: bool| -> Vec<u64> {
+            table.jobs.iter().filter(|it| it.1.ended() && it.1.told() == told).map(|it| *it.0).collect()
+        };
+        let mut gone: Vec<u64> = table.jobs.iter().filter(|it| old(it.1)).map(|it| *it.0).collect();
+        for (ended, most) in [(ended(true), MAX_TOLD), (ended(false), MAX_ENDED)] {
+            gone.extend(&ended[..ended.len().saturating_sub(most)]);
+        }
+        for mark in gone {
+            if let Some(job) = table.jobs.remove(&mark) {
+                table.begun.remove(&job.id);
+            }
+        }
+        Self::make_room(&table);
+    }
+
+    /// Output of all jobs together stays within its total: the oldest that ended gives up its own first.
+    fn make_room(table: &Table) {
+        let mut kept: u64 = table.jobs.values().map(|it| it.log(Log::kept)).sum();
+        for job in table.jobs.values().filter(|it| it.ended()) {
+            if kept <= table.keep.total {
+                return;
+            }
+            kept -= job.log(Log::kept);
+            job.shed();
+        }
+    }
+
+    /// Whether the container is being stopped.
+    pub(crate) fn leaving(&self) -> bool {
+        self.leaving.load(Ordering::Relaxed)
+    }
+
+    /// Ends every command, and all that commands left: for the end of the container.
+    pub(crate) async fn end_all(&self, grace: Duration) {
+        self.leaving.store(true, Ordering::Relaxed);
+        let jobs: Vec<_> = self.table().jobs.values().cloned().collect();
+        let ending = jobs.into_iter().map(|job| {
+            let machine = self.machine.clone();
+            tokio::spawn(async move { machine.end(job.mark, grace).await })
+        });
+        for ended in ending.collect::<Vec<_>>() {
+            let _ = ended.await;
+        }
+    }
+}

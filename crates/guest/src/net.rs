@@ -1,0 +1,6 @@
+//! Ways out of the container.
+
+pub(crate) mod address;
+pub(crate) mod probe;
+pub(crate) mod proxy_ports;
+pub(crate) mod tunnel;

@@ -1,0 +1,236 @@
+//! Two ports of the container's loopback that lead to the host's proxy, and nowhere else.
+//!
+//! Programs inside need no secret for it: the token goes before each connection, from this memory.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::Semaphore;
+
+use crate::net::tunnel::Outlets;
+use crate::wire::relay::{API_PORT, API_SOCKET, EGRESS_PORT, EGRESS_SOCKET};
+
+/// Connections of each port at once; more wait to be accepted.
+const MOST: usize = 128;
+
+/// Between two tries to accept when there are no descriptors.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The relays of a container.
+#[derive(Debug, Default)]
+pub(crate) struct Relays {
+    state: Arc<Mutex<State>>,
+    /// Channels of the host that wait for a connection.
+    pub(crate) outlets: Arc<Outlets>,
+}
+
+/// No `Debug` shows the token.
+#[derive(Default)]
+struct State {
+    token: Option<Arc<[u8]>>,
+    leads: Leads,
+    listening: bool,
+}
+
+/// Where connections go.
+#[derive(Clone, Copy, Default)]
+pub(crate) enum Leads {
+    /// To the sockets of the proxy.
+    #[default]
+    Sockets,
+    /// To the host, by channels of its link.
+    Link,
+    /// To addresses of a network that host and container are on: for the port of models, then for that of names.
+    At([SocketAddr; 2]),
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").field("listening", &self.listening).finish_non_exhaustive()
+    }
+}
+
+impl Relays {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a token was given.
+    pub(crate) fn has_token(&self) -> bool {
+        self.state().token.is_some()
+    }
+
+    /// Takes a token from now on, and the way that connections go.
+    pub(crate) async fn take(&self, token: &[u8], leads: Leads) -> io::Result<()> {
+        let ways = [(API_PORT, Path::new(API_SOCKET)), (EGRESS_PORT, Path::new(EGRESS_SOCKET))];
+        // A guest that is played has the host's own loopback, which is not its to listen on.
+        if std::process::id() == 1 {
+            return self.set((token, leads), ways).await;
+        }
+        self.state().token = Some(token.into());
+        Ok(())
+    }
+
+    /// Takes a token, and listens unless it does already.
+    async fn set(&self, (token, leads): (&[u8], Leads), ways: [(u16, &'static Path); 2]) -> io::Result<()> {
+        if !self.state().listening {
+            let mut listeners = Vec::new();
+            for (port, sock) in ways {
+                listeners.push((TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?, (port, sock)));
+            }
+            self.state().listening = true;
+            for (listener, leads) in listeners {
+                tokio::spawn(accept(listener, leads, (self.state.clone(), self.outlets.clone())));
+            }
+        }
+        let mut state = self.state();
+        (state.token, state.leads) = (Some(token.into()), leads);
+        Ok(())
+    }
+}
+
+async fn accept(
+    listener: TcpListener,
+    (port, sock): (u16, &'static Path),
+    (state, outlets): (Arc<Mutex<State>>, Arc<Outlets>),
+) {
+    let places = Arc::new(Semaphore::new(MOST));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let (token, leads) = {
+                    let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                    (state.token.clone(), state.leads)
+                };
+                let Some(token) = token else { continue };
+                let _ = stream.set_nodelay(true);
+                let outlets = outlets.clone();
+                // Who cannot be reached closes the connection, which is all that a program inside is told.
+                tokio::spawn(async move {
+                    let _ = match leads {
+                        Leads::Link => return outlets.hand(port, (stream, preamble(&token), place)).await,
+                        Leads::Sockets => pass(stream, UnixStream::connect(sock).await, &token).await,
+                        Leads::At([api, egress]) => {
+                            let at = if port == API_PORT { api } else { egress };
+                            pass(stream, TcpStream::connect(at).await, &token).await
+                        }
+                    };
+                    drop(place);
+                });
+            }
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+/// One connection, made anew each time: the host's process may have been another one meanwhile.
+async fn pass(
+    mut inside: TcpStream,
+    host: io::Result<impl AsyncRead + AsyncWrite + Unpin>,
+    token: &[u8],
+) -> io::Result<()> {
+    let mut host = host?;
+    host.write_all(&preamble(token)).await?;
+    copy_bidirectional(&mut inside, &mut host).await.map(drop)
+}
+
+/// What the host reads before a connection's own bytes.
+fn preamble(token: &[u8]) -> Vec<u8> {
+    [b"CORACLE/1 ", token, b"\n"].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    /// A path that lives as long as the test's process, as a relay's does.
+    fn socket(dir: &tempfile::TempDir) -> &'static Path {
+        Box::leak(dir.path().join("api.sock").into_boxed_path())
+    }
+
+    async fn free_port() -> u16 {
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap().port()
+    }
+
+    /// Answers one connection with all that it heard, once the other side has ended.
+    async fn echo_once(listener: &UnixListener) {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut heard = Vec::new();
+        stream.read_to_end(&mut heard).await.unwrap();
+        stream.write_all(&heard).await.unwrap();
+    }
+
+    async fn says(port: u16, text: &str) -> io::Result<String> {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+        stream.write_all(text.as_bytes()).await?;
+        stream.shutdown().await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.map(|_| answer)
+    }
+
+    #[tokio::test]
+    async fn the_token_goes_before_what_is_said_and_half_a_close_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let (sock, port, other) = (socket(&dir), free_port().await, free_port().await);
+        let listener = UnixListener::bind(sock).unwrap();
+        let relays = Relays::default();
+        relays.set((b"one", Leads::Sockets), [(port, sock), (other, sock)]).await.unwrap();
+        let (answer, ()) = tokio::join!(says(port, "hello"), echo_once(&listener));
+        assert_eq!(answer.unwrap(), "CORACLE/1 one\nhello");
+        relays.set((b"two", Leads::Sockets), [(port, sock), (other, sock)]).await.unwrap();
+        let (answer, ()) = tokio::join!(says(other, "hello"), echo_once(&listener));
+        assert_eq!(answer.unwrap(), "CORACLE/1 two\nhello", "a second token takes the first one's place");
+        assert!(!format!("{relays:?}").contains("two"));
+    }
+
+    #[tokio::test]
+    async fn by_a_network_each_port_leads_to_its_own_address_behind_the_token() {
+        let dir = tempfile::tempdir().unwrap();
+        let (sock, api, egress) = (socket(&dir), API_PORT, free_port().await);
+        let (one, two) = tokio::join!(TcpListener::bind("127.0.0.1:0"), TcpListener::bind("127.0.0.1:0"));
+        let (one, two) = (one.unwrap(), two.unwrap());
+        let relays = Relays::default();
+        let at = [one.local_addr().unwrap(), two.local_addr().unwrap()];
+        // The number that it is told by is what parts the two, whatever is listened on.
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let listened = listener.local_addr().unwrap().port();
+        relays.set((b"one", Leads::At(at)), [(egress, sock), (free_port().await, sock)]).await.unwrap();
+        tokio::spawn(accept(listener, (api, sock), (relays.state.clone(), relays.outlets.clone())));
+        for (port, host) in [(listened, one), (egress, two)] {
+            let hears = async {
+                let (mut stream, _) = host.accept().await.unwrap();
+                let mut heard = Vec::new();
+                stream.read_to_end(&mut heard).await.unwrap();
+                stream.write_all(&heard).await.unwrap();
+            };
+            let (answer, ()) = tokio::join!(says(port, "hello"), hears);
+            assert_eq!(answer.unwrap(), "CORACLE/1 one\nhello");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_host_that_went_away_is_found_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (sock, port, other) = (socket(&dir), free_port().await, free_port().await);
+        let relays = Relays::default();
+        relays.set((b"one", Leads::Sockets), [(port, sock), (other, sock)]).await.unwrap();
+        assert_eq!(says(port, "").await.unwrap_or_default(), "", "nobody is there, so it is closed");
+        for _ in 0..2 {
+            let listener = UnixListener::bind(sock).unwrap();
+            let (answer, ()) = tokio::join!(says(port, "x"), echo_once(&listener));
+            assert_eq!(answer.unwrap(), "CORACLE/1 one\nx");
+            drop(listener);
+            assert_eq!(says(port, "x").await.unwrap_or_default(), "");
+            std::fs::remove_file(sock).unwrap();
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! What Linux is asked for: processes, users, files.
+
+pub(crate) mod blocking;
+pub(crate) mod container;
+pub(crate) mod files;
+pub(crate) mod filter;
+pub mod machine;
+pub(crate) mod oom;
+pub(crate) mod openat2;
+pub(crate) mod raw_syscall;
+pub(crate) mod reap;
+pub(crate) mod setid;
+pub(crate) mod start;
+pub(crate) mod tree;
+pub(crate) mod user;

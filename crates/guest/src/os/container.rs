@@ -1,0 +1,284 @@
+//! The container that this process is PID 1 of.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rustix::fs::{Mode, OFlags, open};
+use rustix::process::{Pid, Signal, getegid, geteuid, kill_process};
+use tokio::time::timeout;
+
+use crate::os::filter::Filter;
+use crate::os::machine::{Ids, Machine, Mark, NewUser, NotStarted, Plan, Process, Session};
+use crate::os::openat2;
+use crate::os::reap::{Children, Reaper};
+use crate::os::setid::{Attended, Rule};
+use crate::os::start::program::Program;
+use crate::os::start::{Launch, Status, env, not_forked, stdio};
+use crate::os::tree::{Marks, Tree};
+use crate::os::user::{Account, Users};
+use crate::wire::{Fault, FaultCode, Settle, Settled, Who};
+
+/// A child becomes its program in far less. It may be stopped before, or its file system may not answer.
+const TO_RUN: Duration = Duration::from_secs(10);
+
+/// Real processes, on the files beneath a root.
+///
+/// In a process that is not PID 1, as in tests, it takes leave of nothing but what it started, and looks for what a
+/// command left among all processes there are.
+#[derive(Debug)]
+pub struct Container {
+    root: PathBuf,
+    /// `NAME=value` of the guest itself.
+    environment: Vec<Vec<u8>>,
+    users: Users,
+    rule: Rule,
+    filter: Arc<Filter>,
+    children: Arc<Children>,
+    marks: Marks,
+    leaders: Mutex<HashMap<Mark, Leader>>,
+    /// Where the kernel says which children PID 1 has; none in another process.
+    kin: Option<File>,
+    /// The image has a shell.
+    had_shell: bool,
+}
+
+/// What is remembered of a command until all of it is gone.
+#[derive(Debug)]
+struct Leader {
+    pid: u32,
+    /// Who answers what its filter asks.
+    _attended: Option<Attended>,
+}
+
+impl Container {
+    /// Starts nothing. The reaper is to be run beside it; without it no command ever ends.
+    ///
+    /// # Errors
+    /// No such root, or no runtime with signals.
+    pub fn new(root: impl Into<PathBuf>, environment: Vec<Vec<u8>>) -> io::Result<(Self, Reaper)> {
+        let root = root.into();
+        let opened = open(&root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let (children, init) = (Arc::<Children>::default(), std::process::id() == 1);
+        let reaper = Reaper::new(Arc::clone(&children), init)?;
+        // Another process is in no container that anything could be bound into.
+        let rule = if init { Rule::find() } else { Rule::Needless };
+        let users = Users::new(opened);
+        let container = Self {
+            root,
+            environment,
+            had_shell: has_shell(&users),
+            users,
+            filter: Arc::new(rule.filter()),
+            rule,
+            children,
+            marks: Marks::new(),
+            leaders: Mutex::default(),
+            kin: if init { File::open("/proc/self/task/1/children").ok() } else { None },
+        };
+        Ok((container, reaper))
+    }
+
+    fn leaders(&self) -> MutexGuard<'_, HashMap<Mark, Leader>> {
+        self.leaders.lock().expect("nothing panics while it is held")
+    }
+
+    /// What a command of that user finds in its environment, but for what only a terminal or the command itself adds.
+    pub(crate) fn environment_of(&self, who: &Who, session: &Session) -> Result<Vec<Vec<u8>>, Fault> {
+        let (_, account) = self.users.find(who)?;
+        Ok(env::environment([&self.environment, session.variables(), &[]], &account, false))
+    }
+
+    fn program(&self, plan: &mut Plan, account: &Account) -> Result<Program, Fault> {
+        let (own, session) = (&self.environment, plan.session.variables());
+        let environment = match plan.bare {
+            true => plan.env.clone(),
+            false => env::environment([own, session, &plan.env], account, plan.terminal.is_some()),
+        };
+        let words = std::mem::take(&mut plan.words);
+        let made = match plan.shell {
+            true => Program::script(words.concat(), environment),
+            false => Program::words(words, environment).map_err(io::Error::from),
+        };
+        let made = made.and_then(|it| match &plan.secret {
+            Some(secret) => it.with_secret(secret.bytes()),
+            None => Ok(it),
+        });
+        made.map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => Fault::new(FaultCode::Invalid, "a NUL in an argument or a variable"),
+            _ => not_forked(&error),
+        })
+    }
+
+    /// Whom a child has to become. A guest without privileges runs commands as itself only.
+    fn change<'a>(&self, ids: &'a Ids) -> Result<Option<&'a Ids>, Fault> {
+        let own = (geteuid().as_raw(), getegid().as_raw());
+        match own {
+            (0, _) => Ok(Some(ids)),
+            _ if own == (ids.uid, ids.gid) => Ok(None),
+            (uid, gid) => Err(Fault::new(
+                FaultCode::CannotStart,
+                format!("the guest runs as {uid}:{gid} and can run nothing as {}:{}", ids.uid, ids.gid),
+            )),
+        }
+    }
+
+    /// Starts a process and attends to what its filter asks.
+    async fn launch(&self, mut plan: Plan) -> Result<Process, NotStarted> {
+        let (ids, account) = self.users.find(&plan.user).map_err(NotStarted::Fault)?;
+        let user = self.change(&ids).map_err(NotStarted::Fault)?;
+        self.rule.allows(ids.uid).map_err(NotStarted::Fault)?;
+        let program = self.program(&mut plan, &account).map_err(NotStarted::Fault)?;
+        let cwd = path(&plan.cwd).map_err(NotStarted::Fault)?;
+        let limit = self.marks.limit(plan.mark).ok_or_else(|| NotStarted::Fault(no_mark()))?;
+        let cannot = |error: io::Error| NotStarted::Fault(not_forked(&error));
+        let (ours, theirs) = stdio::make(plan.stdin, plan.terminal, ids.uid).map_err(cannot)?;
+        let launch = Launch {
+            stdio: theirs.each_ref().map(OwnedFd::as_fd),
+            terminal: plan.terminal.is_some(),
+            mark: Some(limit),
+            user,
+            root: self.users.root(),
+            cwd: &cwd,
+            filter: &self.filter,
+        };
+        let (pid, status, exit) = self.children.start(|| launch.execute(program)).map_err(cannot)?;
+        self.leaders().insert(plan.mark, Leader { pid, _attended: None });
+        drop(theirs);
+        let executed = self.in_time(pid, status.executed(plan.cwd)).await;
+        let listener = executed.unwrap_or_else(|fault| Err(NotStarted::Fault(fault)));
+        let listener = listener.inspect_err(|_| self.forget(plan.mark))?;
+        if let Some(leader) = self.leaders().get_mut(&plan.mark) {
+            leader._attended = self.rule.attend(listener);
+        }
+        let stdio::Ours { stdin, stdout, stderr, resize } = ours;
+        Ok(Process { pid, root: ids.uid == 0, stdin, stdout, stderr, resize, exit })
+    }
+
+    /// Why a program did not begin where nothing is left.
+    fn blame(&self, why: NotStarted) -> NotStarted {
+        let is_missing = match &why {
+            NotStarted::NoProgram => true,
+            NotStarted::NoPermission(_) => false,
+            // Its input is `/dev/null`, which may be gone as well.
+            NotStarted::Fault(fault) => {
+                matches!(fault.code, FaultCode::NoShell | FaultCode::NoDirectory | FaultCode::CannotStart)
+            }
+        };
+        if is_missing && self.had_shell && !has_shell(&self.users) {
+            return NotStarted::Fault(Fault::new(FaultCode::FilesRemoved, "`/bin/sh` was there and is gone"));
+        }
+        why
+    }
+
+    fn tree(&self, mark: Mark) -> Option<Tree<'_>> {
+        let leader = self.leaders().get(&mark).map(|it| it.pid);
+        Some(Tree { limit: self.marks.limit(mark)?, leader, children: &self.children, kin: self.kin.as_ref() })
+    }
+
+    /// What a child says of itself. One that does not get to it is killed.
+    async fn in_time<T: Send + 'static>(
+        &self,
+        pid: u32,
+        says: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Fault> {
+        let mut says = Box::pin(says);
+        if let Ok(said) = timeout(TO_RUN, &mut says).await {
+            return Ok(said);
+        }
+        let id = Pid::from_raw(pid.cast_signed());
+        // One that was taken leave of meanwhile needs no signal, and its number may mean another process.
+        self.children.with(pid, || id.map(|id| kill_process(id, Signal::KILL)));
+        // What was lent to it comes back when it is gone; the kernel may hold it for ever.
+        tokio::spawn(says);
+        Err(Fault::new(FaultCode::CannotStart, "it did not get to run within 10 s"))
+    }
+
+    /// What is gone needs no leader to be remembered.
+    fn forget(&self, mark: Mark) {
+        self.leaders().remove(&mark);
+    }
+}
+
+fn has_shell(users: &Users) -> bool {
+    openat2::open(users.root(), c"/bin/sh", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).is_ok()
+}
+
+#[async_trait]
+impl Machine for Container {
+    async fn start(&self, plan: Plan) -> Result<Process, NotStarted> {
+        self.launch(plan).await.map_err(|why| self.blame(why))
+    }
+
+    async fn end(&self, mark: Mark, grace: Duration) -> bool {
+        let Some(tree) = self.tree(mark) else { return true };
+        let ended = tree.end(grace).await;
+        if ended {
+            self.forget(mark);
+        }
+        ended
+    }
+
+    async fn count(&self, mark: Mark) -> u32 {
+        let count = self.tree(mark).map_or(0, |it| it.count());
+        if count == 0 {
+            self.forget(mark);
+        }
+        count
+    }
+
+    fn add_user(&self, user: NewUser<'_>) -> Result<(), Fault> {
+        self.users.add(&user)
+    }
+
+    async fn settle(&self, ask: Settle) -> Result<Settled, Fault> {
+        let ids = self.ids(&Who::Ids { uid: ask.uid, gid: Some(ask.gid) })?;
+        let Account { name, home, shell } = self.users.settle(&ask)?;
+        let cwd = path(&ask.workdir)?;
+        let nothing = open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+        let nothing = nothing.map_err(|errno| not_forked(&errno.into()))?;
+        let launch = Launch {
+            stdio: [nothing.as_fd(); 3],
+            terminal: false,
+            mark: None,
+            user: self.change(&ids)?,
+            root: self.users.root(),
+            cwd: &cwd,
+            filter: &self.filter,
+        };
+        let (pid, status, _) = self.children.start(|| launch.look()).map_err(|error| not_forked(&error))?;
+        let seen = self.in_time(pid, Status::seen(status)).await?.map_err(|error| not_forked(&error))?;
+        let (uid, gid, readable, writable) = (seen.uid, seen.gid, seen.readable, seen.writable);
+        Ok(Settled { name, home, shell, uid, gid, readable, writable })
+    }
+
+    fn oom_kills(&self) -> u64 {
+        crate::os::oom::kills(self.root())
+    }
+
+    fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn ids(&self, who: &Who) -> Result<Ids, Fault> {
+        self.users.ids(who)
+    }
+}
+
+fn path(cwd: &str) -> Result<CString, Fault> {
+    let invalid = || Fault::new(FaultCode::Invalid, "a directory is an absolute path without a NUL");
+    CString::new(cwd).ok().filter(|_| cwd.starts_with('/')).ok_or_else(invalid)
+}
+
+fn no_mark() -> Fault {
+    Fault::new(FaultCode::CannotStart, "the guest's limit of real time leaves no number to tell a command by")
+}
+
+#[cfg(test)]
+mod tests;

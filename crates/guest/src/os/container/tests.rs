@@ -1,0 +1,368 @@
+//! Real processes of this machine. What needs root says so and is not tried without it.
+
+mod ending;
+mod users;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::time::Instant;
+
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+use crate::os::machine::{Exit, Session};
+use crate::wire::Size;
+
+/// Somebody whom no machine has.
+const STRANGER: Who = Who::Ids { uid: 61_234, gid: Some(61_235) };
+const GRACE: Duration = Duration::from_millis(200);
+
+fn is_root() -> bool {
+    let root = geteuid().is_root();
+    if !root {
+        coracle_skips::skip("needs root for a part of it");
+    }
+    root
+}
+
+fn on(root: &Path) -> Container {
+    let (container, reaper) = Container::new(root, vec![b"PATH=/usr/bin:/bin".to_vec()]).unwrap();
+    tokio::spawn(reaper.run());
+    container
+}
+
+fn here() -> Container {
+    on(Path::new("/"))
+}
+
+fn myself() -> Who {
+    Who::Ids { uid: geteuid().as_raw(), gid: Some(getegid().as_raw()) }
+}
+
+fn words(words: &[&str]) -> Plan {
+    Plan {
+        words: words.iter().map(|it| it.as_bytes().to_vec()).collect(),
+        shell: false,
+        session: Session::default(),
+        env: Vec::new(),
+        user: myself(),
+        cwd: "/".into(),
+        stdin: false,
+        terminal: None,
+        mark: Mark(1),
+        secret: None,
+        bare: false,
+    }
+}
+
+fn script(text: &str) -> Plan {
+    Plan { shell: true, ..words(&[text]) }
+}
+
+#[derive(Debug, PartialEq)]
+struct Ran {
+    exit: Exit,
+    out: String,
+    err: String,
+}
+
+async fn finish(mut process: Process) -> Ran {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut stderr = process.stderr.take();
+    let errors = async {
+        if let Some(stderr) = &mut stderr {
+            stderr.read_to_end(&mut err).await.unwrap();
+        }
+    };
+    let (read, ()) = tokio::join!(process.stdout.read_to_end(&mut out), errors);
+    read.unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ran { exit: process.exit.await.unwrap(), out: text(out), err: text(err) }
+}
+
+async fn run(plan: Plan) -> Ran {
+    finish(here().start(plan).await.unwrap()).await
+}
+
+async fn check(plan: Plan, exit: Exit, out: &str) {
+    let said = format!("{plan:?}");
+    let ran = run(plan).await;
+    assert_eq!((ran.exit, &*ran.out), (exit, out), "{said:.300}: {}", ran.err);
+}
+
+async fn refused(container: &Container, plan: Plan) -> NotStarted {
+    container.start(plan).await.expect_err("not started")
+}
+
+fn code(why: &NotStarted) -> FaultCode {
+    match why {
+        NotStarted::Fault(fault) => fault.code,
+        other => panic!("no fault: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn an_end_is_told_as_it_was() {
+    check(words(&["true"]), Exit::Code(0), "").await;
+    check(script("exit 7"), Exit::Code(7), "").await;
+    check(script("exit 255"), Exit::Code(255), "").await;
+    check(script("kill -KILL $$"), Exit::Signal(9), "").await;
+    check(script("kill -SEGV $$"), Exit::Signal(11), "").await;
+}
+
+#[tokio::test]
+async fn words_arrive_as_they_are() {
+    check(words(&["printf", "%s|", "a b", "", "$HOME", "*", "-n"]), Exit::Code(0), "a b||$HOME|*|-n|").await;
+    let ran = run(script("echo one; echo two >&2")).await;
+    assert_eq!((&*ran.out, &*ran.err), ("one\n", "two\n"));
+    check(script("echo $0"), Exit::Code(0), "/bin/sh\n").await;
+}
+
+#[tokio::test]
+async fn input_is_an_end_of_file_or_what_is_written() {
+    check(words(&["cat"]), Exit::Code(0), "").await;
+    let mut process = here().start(Plan { stdin: true, ..words(&["cat"]) }).await.unwrap();
+    let mut stdin = process.stdin.take().unwrap();
+    stdin.write_all(b"said").await.unwrap();
+    drop(stdin);
+    assert_eq!(finish(process).await.out, "said");
+}
+
+#[tokio::test]
+async fn a_command_finds_a_plain_world() {
+    let ran = run(script(
+        "grep -E '^Sig(Blk|Ign)' /proc/self/status; umask; ulimit -c; ls /proc/self/fd | wc -l; \
+         grep -E 'NoNewPrivs|Seccomp:' /proc/self/status",
+    ))
+    .await;
+    let nothing = "0000000000000000";
+    assert_eq!(ran.out, format!("SigBlk:\t{nothing}\nSigIgn:\t{nothing}\n0022\n0\n4\nNoNewPrivs:\t1\nSeccomp:\t2\n"));
+    let ran =
+        run(script("[ $(ulimit -n) -le 16384 ] && [ $(ulimit -Hn) -le 16384 ] && ps -o sid= -p $$; echo $$")).await;
+    let numbers: Vec<_> = ran.out.split_ascii_whitespace().collect();
+    assert!(numbers.len() == 2 && numbers[0] == numbers[1], "{ran:?}");
+}
+
+/// Children have this process's memory until they are programs.
+#[tokio::test]
+async fn a_child_that_becomes_another_user_leaves_this_process_as_it_is() {
+    use rustix::process::{DumpableBehavior, dumpable_behavior};
+
+    let user = if is_root() { STRANGER } else { myself() };
+    let status = |name: &str| {
+        let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+        status.lines().find(|it| it.starts_with(name)).unwrap().to_owned()
+    };
+    let names = ["Uid:", "Gid:", "NoNewPrivs:", "Seccomp:", "SigBlk:"];
+    let before = names.map(status);
+    assert_eq!(run(Plan { user, ..words(&["true"]) }).await.exit, Exit::Code(0));
+    assert_eq!(names.map(status), before);
+    // Children of other tests change it for a moment.
+    let restored = async {
+        while dumpable_behavior().unwrap() != DumpableBehavior::Dumpable {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), restored).await.unwrap();
+}
+
+#[tokio::test]
+async fn many_start_at_once_and_each_is_told_its_own_end() {
+    let container = here();
+    let starting = (0..60u64).map(|n| {
+        let plan = match n % 3 {
+            0 => words(&["no-such-program"]),
+            1 => Plan { cwd: "/no/such/directory".into(), ..words(&["true"]) },
+            _ => script(&format!("exit {n}")),
+        };
+        container.start(Plan { mark: Mark(n + 1), ..plan })
+    });
+    let mut starting: Vec<_> = starting.collect();
+    // Each is begun before any is awaited to its end.
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    let begun: Vec<_> = starting.iter_mut().map(|it| it.as_mut().poll(&mut cx)).collect();
+    for (n, (begun, starting)) in begun.into_iter().zip(starting).enumerate() {
+        let started = match begun {
+            std::task::Poll::Ready(started) => started,
+            std::task::Poll::Pending => starting.await,
+        };
+        match (n % 3, started) {
+            (0, started) => assert_eq!(started.unwrap_err(), NotStarted::NoProgram),
+            (1, started) => assert_eq!(code(&started.unwrap_err()), FaultCode::NoDirectory),
+            (_, started) => assert_eq!(started.unwrap().exit.await.unwrap(), Exit::Code(u8::try_from(n).unwrap())),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_program_is_looked_for_along_the_path_of_its_own_environment() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str, text: &str, mode: u32| {
+        let path = dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+    };
+    at("a/tool", "echo refused", 0o644);
+    at("b/tool", "#!/bin/sh\necho found $1", 0o755);
+    at("b/plain", "echo plain $1", 0o755);
+    at("b/lost", "#!/no/such/interpreter\n", 0o755);
+    at("b/odd", "\x7fELF rubbish", 0o755);
+    let path = |text: &str| format!("PATH={}", text.replace('@', dir.path().to_str().unwrap())).into_bytes();
+    let along = |text: &str, all: &[&str]| Plan { env: vec![path(text)], ..words(all) };
+    check(along("/nowhere:@/a:@/b:/bin", &["tool", "1"]), Exit::Code(0), "found 1\n").await;
+    check(along("@/b:/bin", &["plain", "2"]), Exit::Code(0), "plain 2\n").await;
+    let inside = Plan { cwd: dir.path().join("b").to_str().unwrap().into(), ..along("/bin:", &["./tool", "3"]) };
+    check(inside.clone(), Exit::Code(0), "found 3\n").await;
+    check(Plan { words: vec![b"tool".to_vec()], ..inside }, Exit::Code(0), "found\n").await;
+    let denied = |why: &str| NotStarted::NoPermission(why.into());
+    for (plan, expected) in [
+        (along("/nowhere:@/b/tool", &["tool"]), NotStarted::NoProgram),
+        (along("@/b", &[""]), NotStarted::NoProgram),
+        (along("@/b", &["/nowhere/tool"]), NotStarted::NoProgram),
+        (along("@/b", &["/etc/passwd/tool"]), NotStarted::NoProgram),
+        (along("@/b", &[&"x".repeat(300)]), NotStarted::NoProgram),
+        (along("@/a:/nowhere", &["tool"]), denied("permission denied")),
+        (along("@/a:/nowhere", &["/etc"]), denied("permission denied")),
+        (along("@/b", &["lost"]), denied("the interpreter or loader that the file names is missing")),
+    ] {
+        let said = format!("{plan:?}");
+        assert_eq!(refused(&here(), plan).await, expected, "{said}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_large_arrives_and_what_is_too_large_is_refused() {
+    let mut plan = script("echo $# ${#V9999}; printf %s \"$*\" | wc -c");
+    plan.shell = false;
+    plan.words.splice(0..0, [b"sh".to_vec(), b"-c".to_vec()]);
+    plan.words.push(b"sh".to_vec());
+    plan.words.extend(std::iter::repeat_n(vec![b'x'; 1023], 1024));
+    plan.env = (0..10_000).map(|it| format!("V{it}=twelve bytes").into_bytes()).collect();
+    check(plan, Exit::Code(0), "1024 12\n1048575\n").await;
+    let word = Plan { words: vec![b"echo".to_vec(), vec![b'x'; 200 << 10]], ..words(&[]) };
+    assert_eq!(code(&refused(&here(), word).await), FaultCode::TooLong);
+    let sum = Plan { words: vec![vec![b'x'; 100 << 10]; 80], ..words(&[]) };
+    let sum = Plan { words: [vec![b"echo".to_vec()], sum.words].concat(), ..sum };
+    assert_eq!(code(&refused(&here(), sum).await), FaultCode::TooLong);
+}
+
+#[tokio::test]
+async fn a_long_script_is_read_from_a_descriptor() {
+    let long = format!("{}\necho end; exit 3", "# some words that say nothing\n".repeat(300 << 10 >> 5));
+    assert!(long.len() > 250 << 10);
+    check(script(&long), Exit::Code(3), "end\n").await;
+    if is_root() {
+        check(Plan { user: STRANGER, ..script(&long) }, Exit::Code(3), "end\n").await;
+    }
+}
+
+#[tokio::test]
+async fn a_nul_is_refused() {
+    assert_eq!(code(&refused(&here(), words(&["echo", "a\0b"])).await), FaultCode::Invalid);
+    assert_eq!(code(&refused(&here(), Plan { cwd: "/\0".into(), ..words(&["true"]) }).await), FaultCode::Invalid);
+}
+
+#[tokio::test]
+async fn a_directory_lies_beneath_the_root() {
+    let root = tempfile::tempdir().unwrap();
+    let inside = fs::canonicalize(root.path()).unwrap();
+    fs::create_dir_all(inside.join("work/deep")).unwrap();
+    fs::write(inside.join("file"), "").unwrap();
+    symlink("/work", inside.join("link")).unwrap();
+    symlink("/usr", inside.join("outside")).unwrap();
+    symlink("/proc/self/root", inside.join("magic")).unwrap();
+    let container = on(&inside);
+    for (cwd, expected) in [("/work", "work"), ("/link/deep", "work/deep"), ("/../../work", "work")] {
+        let ran = finish(container.start(Plan { cwd: cwd.into(), ..words(&["pwd"]) }).await.unwrap()).await;
+        assert_eq!(ran.out.trim_end(), inside.join(expected).to_str().unwrap());
+    }
+    for cwd in ["/none", "/file", "/outside", "/magic"] {
+        let why = refused(&container, Plan { cwd: cwd.into(), ..words(&["true"]) }).await;
+        assert_eq!(code(&why), FaultCode::NoDirectory, "{cwd}");
+    }
+    let why = refused(&here(), Plan { cwd: "/proc/self/cwd".into(), ..words(&["true"]) }).await;
+    assert_eq!(code(&why), FaultCode::NoDirectory);
+}
+
+#[tokio::test]
+async fn a_command_is_its_user_and_nobody_else() {
+    if !is_root() {
+        let why = refused(&here(), Plan { user: Who::Ids { uid: 0, gid: None }, ..words(&["true"]) }).await;
+        assert_eq!(code(&why), FaultCode::CannotStart);
+        return;
+    }
+    let stranger = |plan| Plan { user: STRANGER, ..plan };
+    check(stranger(script("id -u; id -g; id -G; echo $USER $HOME")), Exit::Code(0), "61234\n61235\n61235\n61234 /\n")
+        .await;
+    check(
+        stranger(script("grep -h Cap[PE] /proc/self/status | cut -f2 | sort -u")),
+        Exit::Code(0),
+        "0000000000000000\n",
+    )
+    .await;
+    check(stranger(script("echo out >/dev/stdout; echo err 2>/dev/null >/dev/stderr")), Exit::Code(0), "out\n").await;
+    let closed = tempfile::tempdir().unwrap();
+    fs::set_permissions(closed.path(), PermissionsExt::from_mode(0o700)).unwrap();
+    let why =
+        refused(&here(), stranger(Plan { cwd: closed.path().to_str().unwrap().into(), ..words(&["true"]) })).await;
+    assert_eq!(code(&why), FaultCode::NoDirectory);
+    let process = here().start(words(&["true"])).await.unwrap();
+    assert!(process.root);
+}
+
+#[tokio::test]
+async fn a_terminal_has_a_size_that_changes() {
+    let size = |cols, rows| Size { cols, rows };
+    let on_terminal = |text: &str| Plan { stdin: true, terminal: Some(size(100, 30)), ..script(text) };
+    let mut process = here().start(on_terminal("stty size; tty; read x; stty size </dev/tty")).await.unwrap();
+    let mut stdin = process.stdin.take().unwrap();
+    process.resize.take().unwrap()(size(50, 20));
+    stdin.write_all(b"\n").await.unwrap();
+    let ran = finish(process).await;
+    assert!(ran.out.contains("/dev/pts/") && ran.out.contains("20 50"), "{ran:?}");
+    assert_eq!(ran.exit, Exit::Code(0));
+    check(Plan { stdin: false, ..on_terminal("cat; stty size <&1") }, Exit::Code(0), "30 100\r\n").await;
+    let mut process = here().start(on_terminal("stty -echo; echo ready; cat")).await.unwrap();
+    let mut stdin = process.stdin.take().unwrap();
+    let mut ready = [0; 7];
+    process.stdout.read_exact(&mut ready).await.unwrap();
+    stdin.write_all(b"half a line").await.unwrap();
+    stdin.shutdown().await.unwrap();
+    assert_eq!(finish(process).await.out, "half a line");
+}
+
+#[tokio::test]
+async fn the_filter_is_in_force() {
+    let unshare = run(words(&["unshare", "--user", "true"])).await;
+    assert!(unshare.exit == Exit::Code(1) && unshare.err.contains("Operation not permitted"), "{unshare:?}");
+    let lower = "prlimit --rttime=5 true 2>&1";
+    let ran = run(script(lower)).await;
+    assert!(ran.exit != Exit::Code(0) && ran.out.contains("Operation not permitted"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_child_that_does_not_get_to_run_is_killed() {
+    let container = here();
+    let process = container.start(words(&["sleep", "1000"])).await.unwrap();
+    tokio::time::pause();
+    let fault = container.in_time(process.pid, std::future::pending::<()>()).await.unwrap_err();
+    assert_eq!((fault.code, &*fault.message), (FaultCode::CannotStart, "it did not get to run within 10 s"));
+    assert_eq!(process.exit.await.unwrap(), Exit::Signal(9));
+}
+
+#[tokio::test]
+async fn a_command_starts_with_no_signal_blocked() {
+    check(words(&["grep", "SigBlk", "/proc/self/status"]), Exit::Code(0), "SigBlk:\t0000000000000000\n").await;
+}
+
+#[tokio::test]
+async fn a_secret_comes_by_a_descriptor_that_is_read_once_and_a_bare_environment_is_empty() {
+    let shell = "cat <&3; printf .; cat <&3; printf .; cat /proc/self/fd/3 2>/dev/null || printf closed; env | grep -v ^PWD | grep -v ^SHLVL | grep -v ^_";
+    let secret = Some(crate::os::machine::Hidden::new(b"s3cret".to_vec()));
+    let plan = Plan { secret, bare: true, env: vec![b"ONLY=this".to_vec()], ..words(&["/bin/sh", "-c", shell]) };
+    // In words it would be a list of numbers.
+    assert!(!format!("{plan:?}").contains("115, 51"));
+    check(plan, Exit::Code(0), "s3cret..closedONLY=this\n").await;
+}

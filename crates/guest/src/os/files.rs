@@ -1,0 +1,239 @@
+//! What the host does with files inside.
+//!
+//! Everything here blocks, and belongs on a thread that may.
+//!
+//! **Invariant:** the kernel decides what the caller's user may: each call runs with the ids of that user.
+//! **Invariant:** a path is resolved once, beneath the root, to a descriptor; what is checked is that descriptor, and
+//! what is done is done through it. Whoever swaps names meanwhile gets an error or a harmless answer.
+//! **Invariant:** nothing of `/proc`, `/sys` and `/.coracle` is opened, listed or changed, and no device, pipe or socket
+//! is opened.
+
+mod act;
+mod entry;
+mod fault;
+mod leftovers;
+mod link;
+mod list;
+mod place;
+mod put;
+mod remove;
+mod sought;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::AsFd as _;
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat};
+use rustix::io::Errno;
+
+pub(crate) use self::act::as_user;
+use self::entry::{entry, permissions};
+use self::fault::Asked;
+use self::leftovers::Leftovers;
+pub(crate) use self::leftovers::{mark_in_use, nanoseconds, remove_leftover, unmark};
+pub(crate) use self::link::rename as rename_new;
+use self::place::{Find, Root, Spot};
+pub(crate) use self::place::{SYSFS, beneath, enter, is_hidden, is_temporary, real, reopen, temporary_name};
+pub(crate) use self::put::{How, Writing, read_dir, sync_dir};
+pub(crate) use self::remove::Descent as Removal;
+pub(crate) use self::sought::Sought;
+pub(crate) use self::walk::Walker;
+use crate::os::machine::Ids;
+use crate::wire::{At, Entry, Fault, FaultCode, Walk, Who};
+
+/// The files beneath a root.
+#[derive(Debug)]
+pub(crate) struct Files {
+    root: Root,
+    leftovers: Leftovers,
+}
+
+impl Files {
+    /// Those beneath that directory.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub(crate) fn open(root: &Path) -> io::Result<Self> {
+        Ok(Self { root: Root::open(root)?, leftovers: Leftovers::of_earlier_guests() })
+    }
+
+    /// What is there.
+    ///
+    /// # Errors
+    /// [`FaultCode::NotFound`], [`FaultCode::Denied`], and what reading can come to.
+    pub(crate) fn stat(&self, ids: &Ids, at: &At) -> Result<Entry, Fault> {
+        let asked = Asked::there(at)?;
+        act(ids, || {
+            let there = self.root.find(&asked, Find::of(at))?;
+            entry(asked.name().as_bytes(), &there).map_err(|it| asked.fault(it))
+        })
+    }
+
+    /// A regular file, open for reading from that byte on.
+    ///
+    /// # Errors
+    /// [`FaultCode::WrongKind`] for anything that is no regular file, and as for [`Files::stat`].
+    pub(crate) fn get(&self, ids: &Ids, at: &At, offset: u64) -> Result<(Entry, File), Fault> {
+        let asked = Asked::there(at)?;
+        act(ids, || {
+            let there = self.root.find(&asked, Find::of(at))?;
+            let entry = entry(asked.name().as_bytes(), &there).map_err(|it| asked.fault(it))?;
+            asked.expect_file(entry.kind)?;
+            // A lease of somebody inside may not hold us up: hence `NONBLOCK`, which regular files otherwise ignore.
+            let fd = reopen(&there, OFlags::RDONLY | OFlags::NONBLOCK).map_err(|it| asked.fault(it))?;
+            let mut file = File::from(fd);
+            let positioned = file.seek(SeekFrom::Start(offset));
+            positioned.map_err(|_| Fault::new(FaultCode::Invalid, format!("no file has a byte {offset}")))?;
+            Ok((entry, file))
+        })
+    }
+
+    /// Begins to write a file whole. What [`Writing`] gets appears at the path when it is committed, and not before.
+    ///
+    /// A regular file that is there keeps its permission bits, unless `exact`, and its owner where the caller may give
+    /// files away. With `follow` a link at the end of the path stays, and what it leads to is written; else the link is
+    /// replaced.
+    ///
+    /// # Errors
+    /// [`FaultCode::Exists`] without `replace`; [`FaultCode::WrongKind`] for a directory or a special file; and as for
+    /// [`Files::stat`].
+    pub(crate) fn put(&self, ids: &Ids, at: &At, how: How) -> Result<Writing, Fault> {
+        let asked = Asked::made(at)?;
+        act(ids, || {
+            if asked.path().ends_with('/') {
+                return Err(asked.wrong("names a directory"));
+            }
+            let spot = self.root.spot(&asked, Find::of(at), how.parents)?;
+            self.leftovers.clear(&spot.dir);
+            Writing::begin(ids.clone(), asked.clone(), spot, how)
+        })
+    }
+
+    /// Begins to go through what is below a directory, for files that hold one of these values if some are given.
+    ///
+    /// # Errors
+    /// [`FaultCode::WrongKind`] for what is no directory, and as for [`Files::stat`].
+    pub(crate) fn walk(&self, walk: &Walk, sought: Option<Sought>) -> Result<Walker, Fault> {
+        let at = At { user: Who::Ids { uid: 0, gid: None }, path: walk.root.clone(), follow: false };
+        let asked = Asked::there(&at)?;
+        let there = self.root.find(&asked, Find::Itself)?;
+        let inside = self.root.inside(&asked, there.as_fd())?;
+        let stat = fstat(&there).map_err(|it| asked.fault(it))?;
+        if !FileType::from_raw_mode(stat.st_mode).is_dir() {
+            return Err(asked.wrong("is no directory"));
+        }
+        Walker::begin(&there, (asked.path(), inside), walk, sought).map_err(|it| asked.fault(it))
+    }
+
+    /// The entries of a directory by name, at most `limit` or 100,000, and whether there are more.
+    ///
+    /// # Errors
+    /// [`FaultCode::WrongKind`] for what is no directory, and as for [`Files::stat`].
+    pub(crate) fn list(&self, ids: &Ids, at: &At, limit: u64) -> Result<(Vec<Entry>, bool), Fault> {
+        let asked = Asked::there(at)?;
+        act(ids, || {
+            let there = self.root.find(&asked, Find::of(at))?;
+            let stat = fstat(&there).map_err(|it| asked.fault(it))?;
+            if !FileType::from_raw_mode(stat.st_mode).is_dir() {
+                return Err(asked.wrong("is no directory"));
+            }
+            list::list(&there, usize::try_from(limit).unwrap_or(usize::MAX)).map_err(|it| asked.fault(it))
+        })
+    }
+
+    /// Makes a directory with exactly these permission bits. One that is there already stays as it is.
+    ///
+    /// # Errors
+    /// [`FaultCode::Exists`] when it is there and `parents` is not set; [`FaultCode::WrongKind`] when something else is;
+    /// and as for [`Files::stat`].
+    pub(crate) fn make_dir(&self, ids: &Ids, at: &At, mode: u32, parents: bool) -> Result<Entry, Fault> {
+        let asked = Asked::made(at)?;
+        act(ids, || match self.root.find(&asked, Find::of(at)) {
+            Ok(_) if !parents => Err(asked.exists()),
+            Ok(there) => {
+                let entry = entry(asked.name().as_bytes(), &there).map_err(|it| asked.fault(it))?;
+                asked.expect_dir(entry.kind).map(|()| entry)
+            }
+            Err(fault) if fault.code == FaultCode::NotFound => self.new_dir(ids, &asked, mode, parents),
+            Err(fault) => Err(fault),
+        })
+    }
+
+    fn new_dir(&self, ids: &Ids, asked: &Asked, mode: u32, parents: bool) -> Result<Entry, Fault> {
+        let spot = self.root.spot(asked, Find::Itself, parents)?;
+        let (mode, fault) = (permissions(mode), |it| asked.fault(it));
+        mkdirat(&spot.dir, &spot.name, mode | Mode::RWXU).map_err(fault)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = openat(&spot.dir, &spot.name, flags, Mode::empty()).map_err(fault)?;
+        // Its name may lead to another directory by now; one of another user's is not ours to change.
+        if fstat(&made).map_err(fault)?.st_uid != ids.uid {
+            return Err(asked.denied("was replaced meanwhile"));
+        }
+        fchmod(&made, mode).map_err(fault)?;
+        entry(asked.name().as_bytes(), &made).map_err(fault)
+    }
+
+    /// Makes a symbolic link. What it leads to is not looked at. With `replace` a file or a link gives way to it at once.
+    ///
+    /// # Errors
+    /// [`FaultCode::Exists`] without `replace`; [`FaultCode::WrongKind`] for a directory or a special file that is there;
+    /// [`FaultCode::Invalid`] for what no link can say; and as for [`Files::stat`].
+    pub(crate) fn make_link(&self, ids: &Ids, at: &At, target: &str, replace: bool) -> Result<Entry, Fault> {
+        let asked = Asked::made(at)?;
+        link::check(target)?;
+        act(ids, || {
+            if asked.path().ends_with('/') {
+                return Err(asked.wrong("names a directory"));
+            }
+            let spot = self.root.spot(&asked, Find::Itself, false)?;
+            self.leftovers.clear(&spot.dir);
+            link::make(&asked, &spot, target, replace)?;
+            let made = self.root.find_in(&asked, &spot)?;
+            entry(asked.name().as_bytes(), &made).map_err(|it| asked.fault(it))
+        })
+    }
+
+    /// Gives what is at a path another name in the same directory. A link is renamed itself.
+    ///
+    /// # Errors
+    /// [`FaultCode::Exists`] when the name is taken; [`FaultCode::Invalid`] for what is no name; and as for
+    /// [`Files::stat`].
+    pub(crate) fn rename(&self, ids: &Ids, at: &At, name: &str) -> Result<Entry, Fault> {
+        let asked = Asked::there(at)?;
+        let renamed = asked.beside(name)?;
+        act(ids, || {
+            let spot = self.root.spot(&asked, Find::Itself, false)?;
+            self.root.find_in(&asked, &spot)?;
+            let to = self.root.beside(&renamed, spot.dir.as_fd())?;
+            link::rename(&spot.dir, &spot.name, &to).map_err(|errno| match errno {
+                Errno::EXIST | Errno::NOTEMPTY => renamed.exists(),
+                errno => asked.fault(errno),
+            })?;
+            let there = self.root.find_in(&renamed, &Spot { dir: spot.dir, name: to })?;
+            entry(renamed.name().as_bytes(), &there).map_err(|it| renamed.fault(it))
+        })
+    }
+
+    /// Removes what is at a path. A link there is removed itself, whatever `follow` says: nobody means what it leads to.
+    ///
+    /// # Errors
+    /// [`FaultCode::Exists`] for a directory that is not empty without `recursive`; and as for [`Files::stat`].
+    pub(crate) fn remove(&self, ids: &Ids, at: &At, recursive: bool) -> Result<(), Fault> {
+        let asked = Asked::there(at)?;
+        act(ids, || {
+            let spot = self.root.spot(&asked, Find::Itself, false)?;
+            self.root.find_in(&asked, &spot)?;
+            remove::remove(&spot.dir, &spot.name, recursive).map_err(|it| asked.fault(it))
+        })
+    }
+}
+
+fn act<T>(ids: &Ids, act: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
+    as_user(ids, act).unwrap_or_else(|errno| {
+        Err(Fault::new(FaultCode::Denied, format!("cannot act as user {}: {}", ids.uid, fault::words(errno))))
+    })
+}

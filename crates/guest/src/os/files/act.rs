@@ -1,0 +1,81 @@
+//! Acting as somebody else.
+
+use std::process::abort;
+
+use rustix::io::{Errno, Result};
+use rustix::process::{getegid, geteuid, getgroups};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use rustix::{fs::Gid, fs::Uid};
+
+use crate::os::machine::Ids;
+
+/// Runs `act` with the effective ids of a user, on this thread alone; real and saved ids stay, so that the way back is
+/// open, also from a panic. An effective uid other than 0 has no capability: the kernel takes and returns them.
+///
+/// # Errors
+/// Nothing was run: the ids cannot be had.
+pub(crate) fn as_user<T>(ids: &Ids, act: impl FnOnce() -> T) -> Result<T> {
+    let own = geteuid();
+    if !own.is_root() {
+        return if own.as_raw() == ids.uid { Ok(act()) } else { Err(Errno::PERM) };
+    }
+    // The kernel takes that number for "no change": the call would be root's.
+    if ids.uid == u32::MAX || ids.gid == u32::MAX || ids.groups.contains(&u32::MAX) {
+        return Err(Errno::INVAL);
+    }
+    let _back = Back { gid: getegid(), groups: getgroups()? };
+    let groups: Vec<Gid> = ids.groups.iter().map(|it| Gid::from_raw(*it)).collect();
+    set_thread_groups(&groups)?;
+    set_thread_res_gid(None, Gid::from_raw(ids.gid), None)?;
+    set_thread_res_uid(None, Uid::from_raw(ids.uid), None)?;
+    Ok(act())
+}
+
+struct Back {
+    gid: Gid,
+    groups: Vec<Gid>,
+}
+
+impl Drop for Back {
+    fn drop(&mut self) {
+        // The uid first: it brings back the capabilities that the rest needs.
+        let restored = set_thread_res_uid(None, Uid::ROOT, None)
+            .and_then(|()| set_thread_res_gid(None, self.gid, None))
+            .and_then(|()| set_thread_groups(&self.groups));
+        if restored.is_err() {
+            abort(); // A thread that serves the next call as the user of this one is worse than none.
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
+
+    use super::*;
+
+    fn now() -> (u32, u32, Vec<u32>) {
+        let groups = getgroups().unwrap().into_iter().map(Gid::as_raw).collect();
+        (geteuid().as_raw(), getegid().as_raw(), groups)
+    }
+
+    #[test]
+    fn a_thread_is_itself_again_also_after_a_panic() {
+        if !geteuid().is_root() {
+            return coracle_skips::skip(coracle_skips::NEEDS_ROOT);
+        }
+        let (ids, before) = (Ids { uid: 1234, gid: 2345, groups: vec![7, 8] }, now());
+        assert_eq!(as_user(&ids, now).unwrap(), (1234, 2345, vec![7, 8]));
+        assert_eq!(now(), before);
+        let panicked = catch_unwind(|| as_user(&ids, || assert_eq!(geteuid().as_raw(), 1, "on purpose")));
+        assert!(panicked.is_err());
+        assert_eq!(now(), before);
+    }
+
+    #[test]
+    fn a_number_that_would_leave_the_caller_root_is_refused() {
+        for (uid, gid) in [(u32::MAX, 1), (1, u32::MAX)] {
+            assert!(as_user(&Ids { uid, gid, groups: vec![] }, || ()).is_err());
+        }
+    }
+}

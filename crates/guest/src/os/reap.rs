@@ -1,0 +1,171 @@
+//! Takes leave of processes that ended, and tells who asked how they did.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use rustix::process::{Pid, WaitOptions, WaitStatus, wait, waitpid};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+
+use crate::os::machine::Exit;
+
+/// Children that were started and have not been taken leave of.
+#[derive(Debug, Default)]
+pub(crate) struct Children(Mutex<Family>);
+
+#[derive(Debug, Default)]
+struct Family {
+    started: HashMap<u32, oneshot::Sender<Exit>>,
+    /// Limits of orphans, which do not change.
+    orphans: HashMap<u32, u64>,
+}
+
+impl Children {
+    /// Starts a process by `start`, which gives its id, and remembers it before anybody can take leave of it.
+    ///
+    /// # Errors
+    /// Those of `start`.
+    pub(crate) fn start<T>(
+        &self,
+        start: impl FnOnce() -> io::Result<(u32, T)>,
+    ) -> io::Result<(u32, T, oneshot::Receiver<Exit>)> {
+        let mut family = self.lock();
+        let (pid, rest) = start()?;
+        let (sender, exit) = oneshot::channel();
+        family.started.insert(pid, sender);
+        Ok((pid, rest, exit))
+    }
+
+    /// The child is there, so that its id means no other process.
+    pub(crate) fn has(&self, pid: u32) -> bool {
+        self.lock().started.contains_key(&pid)
+    }
+
+    /// Does something to a child while its id cannot come to mean another process. `None` when it is gone.
+    pub(crate) fn with<T>(&self, pid: u32, act: impl FnOnce() -> T) -> Option<T> {
+        let family = self.lock();
+        family.started.contains_key(&pid).then(act)
+    }
+
+    /// Children among those `listed` that were not started here and have the limit. `look` reads that of one that was
+    /// not looked at before. Nobody is taken leave of meanwhile, so that no id comes to mean another process.
+    pub(crate) fn orphans(
+        &self,
+        limit: u64,
+        listed: impl FnOnce() -> Option<Vec<u32>>,
+        look: impl Fn(u32) -> Option<u64>,
+    ) -> Option<Vec<u32>> {
+        let mut family = self.lock();
+        let mut listed = listed()?;
+        listed.retain(|it| !family.started.contains_key(it));
+        listed.retain(|it| {
+            let known = family.orphans.get(it).copied().or_else(|| look(*it));
+            known.inspect(|known| _ = family.orphans.insert(*it, *known)) == Some(limit)
+        });
+        Some(listed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Family> {
+        self.0.lock().expect("nothing panics while it is held")
+    }
+
+    fn reap_all(&self) {
+        let mut family = self.lock();
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            let pid = pid.as_raw_nonzero().get().unsigned_abs();
+            family.orphans.remove(&pid);
+            if let Some(sender) = family.started.remove(&pid) {
+                tell(sender, status);
+            }
+        }
+    }
+
+    fn reap_own(&self) {
+        let mut family = self.lock();
+        let ids: Vec<u32> = family.started.keys().copied().collect();
+        for id in ids {
+            let answer = waitpid(Pid::from_raw(id.cast_signed()), WaitOptions::NOHANG);
+            // An error means that somebody else took leave of it; the sender that is dropped says that nobody knows.
+            if !matches!(answer, Ok(None))
+                && let Some(sender) = family.started.remove(&id)
+                && let Ok(Some((_, status))) = answer
+            {
+                tell(sender, status);
+            }
+        }
+    }
+}
+
+/// A receiver that is gone does not want to know.
+fn tell(sender: oneshot::Sender<Exit>, status: WaitStatus) {
+    let code = status.exit_status().map(|it| Exit::Code(u8::try_from(it).unwrap_or(u8::MAX)));
+    if let Some(exit) = code.or(status.terminating_signal().map(Exit::Signal)) {
+        let _ = sender.send(exit);
+    }
+}
+
+/// Takes leave of children whenever one ended.
+#[derive(Debug)]
+pub struct Reaper {
+    children: Arc<Children>,
+    ended: Signal,
+    all: bool,
+}
+
+impl Reaper {
+    /// With `all` it takes leave of orphans too, as PID 1 must; else only of what was started here, so that it can live
+    /// in a process with other children.
+    ///
+    /// # Errors
+    /// When there is no runtime with signals.
+    pub(crate) fn new(children: Arc<Children>, all: bool) -> io::Result<Self> {
+        Ok(Self { children, ended: signal(SignalKind::child())?, all })
+    }
+
+    /// Goes on for ever.
+    pub async fn run(mut self) {
+        loop {
+            // Many ends may be told by one signal, and those before the first call by none.
+            if self.all {
+                self.children.reap_all();
+            } else {
+                self.children.reap_own();
+            }
+            self.ended.recv().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    #[expect(clippy::disallowed_methods, reason = "a child that is in a group of its own, as every command is")]
+    async fn pid_1_takes_leave_of_children_in_groups_of_their_own() {
+        use std::os::unix::process::CommandExt;
+
+        let children = Arc::<Children>::default();
+        let spawn = || Ok((std::process::Command::new("true").process_group(0).spawn()?.id(), ()));
+        let (pid, (), exit) = children.start(spawn).unwrap();
+        tokio::spawn(Reaper::new(Arc::clone(&children), true).unwrap().run());
+        let exit = tokio::time::timeout(std::time::Duration::from_secs(10), exit).await;
+        assert_eq!(exit.unwrap().unwrap(), Exit::Code(0));
+        assert!(!children.has(pid));
+    }
+
+    #[test]
+    fn an_orphan_is_looked_at_once() {
+        let (children, looks) = (Children::default(), std::cell::Cell::new(0));
+        let look = |pid: u32| {
+            looks.set(looks.get() + 1);
+            (pid != 9).then_some(u64::from(pid) * 10)
+        };
+        let (pid, (), _exit) = children.start(|| Ok((7, ()))).unwrap();
+        let with = |limit| children.orphans(limit, || Some(vec![pid, 8, 9, 10]), look);
+        assert_eq!(with(70), Some(vec![]), "it was started here");
+        assert_eq!((with(80), with(100), looks.get()), (Some(vec![8]), Some(vec![10]), 5));
+        assert_eq!(children.orphans(80, || None, look), None);
+    }
+}

@@ -1,0 +1,186 @@
+//! Root inside a container of a rootful engine is root outside: a set-id file that it leaves in a directory of the host
+//! is there for everybody. So no command sets such a bit itself. Its filter refuses the calls that would make a file
+//! with one, and stops those that would change a file's mode to have one, until the guest has answered them.
+//!
+//! The guest makes the change itself, as whoever asked: it opens the file, looks which mount that is on, and sets the
+//! mode through what it opened. On the container's own files the bits stay, so that packages with set-id files can be
+//! installed; everywhere else they are left out. Nothing that the caller could change meanwhile is looked at twice.
+//!
+//! What is not the container's own is everything but the mount of `/`. Engines bind files of the host into every
+//! container (`/etc/hosts`), so there is always something that the rule is for.
+
+mod caller;
+mod change;
+mod listener;
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+
+use self::change::{Done, Own};
+use self::listener::Pending;
+use crate::os::filter::Filter;
+use crate::wire::{Fault, FaultCode};
+
+/// Calls that are answered at once, whoever makes them: each takes a thread, and those are for files of hosts too.
+const AT_ONCE: usize = 2;
+
+/// What a caller is told for whom nothing can be done.
+const REFUSED: Errno = Errno::PERM;
+
+/// Whether commands are kept from leaving set-id files, and how.
+#[derive(Clone, Debug)]
+pub(crate) enum Rule {
+    /// Uid 0 inside is somebody else outside.
+    Needless,
+    /// Nobody inside is root, PID 1 neither.
+    Rootless,
+    /// By a filter that asks.
+    Kept(Arc<Keeper>),
+    /// This kernel cannot.
+    Impossible,
+}
+
+/// What answers the calls.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    own: Own,
+    flags: u64,
+    places: Arc<Semaphore>,
+}
+
+/// Calls of one command's processes are answered while this is there. Without it they fail.
+#[derive(Debug)]
+pub(crate) struct Attended(AbortHandle);
+
+impl Drop for Attended {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Rule {
+    /// The one for the container that this process is PID 1 of.
+    pub(crate) fn find() -> Self {
+        if !rustix::process::geteuid().is_root() {
+            return Self::Rootless;
+        }
+        // Without that file the kernel has no user namespaces.
+        if fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| is_mapped_away(&map)) {
+            return Self::Needless;
+        }
+        // Kernels with flags for a listener can give callers files, too.
+        let keeper = listener::flags().and_then(|flags| Ok((flags, Own::find(flags != 0)?)));
+        keeper.map_or(Self::Impossible, |(flags, own)| {
+            Self::Kept(Arc::new(Keeper { own, flags, places: Arc::new(Semaphore::new(AT_ONCE)) }))
+        })
+    }
+
+    /// What every command gets.
+    pub(crate) fn filter(&self) -> Filter {
+        match self {
+            Self::Kept(keeper) => Filter::asking(keeper.flags),
+            Self::Rootless => Filter::tight(),
+            Self::Needless | Self::Impossible => Filter::new(),
+        }
+    }
+
+    /// Whether a command may run as that user.
+    ///
+    /// # Errors
+    /// [`FaultCode::CannotStart`]: root, where the rule is needed and cannot be kept.
+    pub(crate) fn allows(&self, uid: u32) -> Result<(), Fault> {
+        match self {
+            Self::Impossible if uid == 0 => Err(Fault::new(
+                FaultCode::CannotStart,
+                "this kernel cannot keep root from leaving set-id files in directories of the host (it takes Linux 5.8 \
+                 with seccomp's user notification), so root runs nothing here",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Answers the calls of a command, if it has somebody to ask.
+    pub(crate) fn attend(&self, listener: Option<OwnedFd>) -> Option<Attended> {
+        match (self, listener) {
+            (Self::Kept(keeper), Some(listener)) => {
+                let task = tokio::spawn(attend(Arc::clone(keeper), Arc::new(listener)));
+                Some(Attended(task.abort_handle()))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// One call after the other, until no process is left that could make one.
+async fn attend(keeper: Arc<Keeper>, listener: Arc<OwnedFd>) {
+    let Ok(calls) = listener::watched(Arc::clone(&listener)) else { return };
+    while let Ok(mut ready) = calls.readable().await {
+        match listener::pending(&*listener) {
+            Pending::Over => return,
+            Pending::Nothing => ready.clear_ready(),
+            Pending::Call => {
+                let Ok(place) = Arc::clone(&keeper.places).acquire_owned().await else { return };
+                let (keeper, listener) = (Arc::clone(&keeper), Arc::clone(&listener));
+                let answered = tokio::task::spawn_blocking(move || {
+                    let _place = place;
+                    keeper.answer(&listener);
+                });
+                // A panic there leaves its caller without an answer, and others are answered.
+                let _ = answered.await;
+            }
+        }
+    }
+}
+
+impl Keeper {
+    /// Takes one call and answers it. A caller that is gone needs no answer.
+    fn answer(&self, listener: &OwnedFd) {
+        let Ok(call) = listener::receive(listener) else { return };
+        let done = caller::with(&call, listener, |wanted| self.own.change(wanted)).and_then(|done| match done {
+            Done::Changed => listener::reply(listener, call.id, None),
+            Done::Made { file, closes } => listener::give(listener, call.id, &file, closes),
+        });
+        if let Err(errno) = done {
+            let _ = listener::reply(listener, call.id, Some(errno));
+        }
+    }
+}
+
+/// Whether uid 0 inside is no uid 0 outside, by lines of "inside outside count".
+fn is_mapped_away(map: &str) -> bool {
+    map.lines().any(|line| {
+        let mut numbers = line.split_ascii_whitespace().map(str::parse::<u64>);
+        matches!((numbers.next(), numbers.next()), (Some(Ok(0)), Some(Ok(outside))) if outside != 0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_mapped_away_or_is_root() {
+        for (map, expected) in [
+            ("         0          0 4294967295\n", false),
+            ("0 0 65536\n", false),
+            ("0 1000 1\n1 100000 65536\n", true),
+            ("0 100000 65536\n", true),
+            ("1 100000 65536\n0 1000 1\n", true),
+            ("", false),
+            ("x y z\n", false),
+        ] {
+            assert_eq!(is_mapped_away(map), expected, "{map:?}");
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_cannot_runs_nothing_of_root() {
+        assert_eq!(Rule::Impossible.allows(0).unwrap_err().code, FaultCode::CannotStart);
+        assert!(Rule::Impossible.allows(1000).is_ok() && Rule::Needless.allows(0).is_ok());
+    }
+}

@@ -1,0 +1,225 @@
+//! Starts processes: everything is prepared, then there is a child, which says by a socket what failed.
+//!
+//! The socket is closed by a successful exec. It is awaited, not read at once: an exec can hang on a file system that does
+//! not answer, and PID 1 must not.
+#![expect(unsafe_code, reason = "a child that shares memory, and the system calls that it makes, have no safe wrapper")]
+
+mod child;
+pub(crate) mod env;
+mod fault;
+pub(crate) mod program;
+mod spawn;
+pub(crate) mod stdio;
+mod word;
+
+use std::ffi::{CStr, CString, c_char};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::ptr;
+use std::sync::{Arc, OnceLock};
+
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::process::{DumpableBehavior, Resource, dumpable_behavior, getrlimit};
+use rustix::thread::{Gid, Uid, set_no_new_privs};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use self::child::{Execution, FIRST_FREE, Orders, SCRIPT, Step, Then};
+use self::program::Program;
+use self::spawn::Loan;
+pub(crate) use self::spawn::may_share;
+use self::word::{Said, Word};
+use crate::os::filter::Filter;
+use crate::os::machine::{Ids, NotStarted};
+use crate::wire::Fault;
+
+/// A process that is to be.
+#[derive(Debug)]
+pub(crate) struct Launch<'a> {
+    /// Its 0, 1 and 2.
+    pub(crate) stdio: [BorrowedFd<'a>; 3],
+    /// Its output is a terminal, and becomes the session's.
+    pub(crate) terminal: bool,
+    /// The limit that it is told by.
+    pub(crate) mark: Option<u64>,
+    /// As whom; `None` leaves everything as it is.
+    pub(crate) user: Option<&'a Ids>,
+    /// What its directory is resolved beneath.
+    pub(crate) root: BorrowedFd<'a>,
+    /// Its directory.
+    pub(crate) cwd: &'a CStr,
+    /// What it may not do.
+    pub(crate) filter: &'a Arc<Filter>,
+}
+
+/// A child that was made, and has not said yet whether it got further.
+#[derive(Debug)]
+pub(crate) struct Status {
+    said: OwnedFd,
+    loan: Loan,
+}
+
+/// What a user may do in a directory, as a process of that user saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+}
+
+impl Launch<'_> {
+    /// Makes a child that becomes the program.
+    ///
+    /// # Errors
+    /// Those of the kernel; then there is no child.
+    pub(crate) fn execute(&self, program: Program) -> io::Result<(u32, Status)> {
+        self.start(Then::Execute(Execution::of(program)))
+    }
+
+    /// Makes a child that looks at its directory and is gone.
+    ///
+    /// # Errors
+    /// As for [`execute`](Self::execute).
+    pub(crate) fn look(&self) -> io::Result<(u32, Status)> {
+        self.start(Then::Look)
+    }
+
+    fn start(&self, then: Then) -> io::Result<(u32, Status)> {
+        let [stdin, stdout, stderr] = self.stdio.map(|it| above(it.as_fd()));
+        let (stdin, stdout, stderr, root) = (stdin?, stdout?, stderr?, above(self.root)?);
+        let script = then.script().map(|it| above(it.as_fd())).transpose()?;
+        let (said, theirs) = word::pair()?;
+        let status = above(theirs.as_fd())?;
+        let groups = |it: &Ids| it.groups.iter().map(|it| Gid::from_raw(*it)).collect();
+        let orders = Orders {
+            stdio: [stdin.0, stdout.0, stderr.0],
+            script: script.as_ref().map(|it| it.0),
+            status: status.0,
+            root: root.0,
+            terminal: self.terminal,
+            mark: self.mark,
+            open_files: getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX),
+            user: self.user.map(|it| (Uid::from_raw(it.uid), Gid::from_raw(it.gid), groups(it))),
+            dumpable: is_dumpable(),
+            cwd: self.cwd.to_owned(),
+            filter: Arc::clone(self.filter),
+            then,
+        };
+        let (pid, loan) = spawn::spawn(orders)?;
+        Ok((pid, Status { said, loan }))
+    }
+}
+
+/// Makes this process the program, with plain signals and the filter in force: it was started by somebody else.
+pub(crate) fn replace(program: Program, filter: &Filter) -> io::Error {
+    child::plain_actions();
+    if let Err(errno) = set_no_new_privs(true).and_then(|()| filter.install()) {
+        return errno.into();
+    }
+    child::execute(&mut Execution::of(program)).1.into()
+}
+
+/// Whether others may look into this process's memory, as it was before the first child could change that.
+fn is_dumpable() -> bool {
+    static BEFORE: OnceLock<bool> = OnceLock::new();
+    *BEFORE.get_or_init(|| matches!(dumpable_behavior(), Ok(DumpableBehavior::Dumpable)))
+}
+
+/// What a child copies lies above where it copies it to; a copy is made where it does not, and is held as long.
+fn above(it: BorrowedFd<'_>) -> io::Result<(RawFd, Option<OwnedFd>)> {
+    if it.as_raw_fd() >= FIRST_FREE {
+        return Ok((it.as_raw_fd(), None));
+    }
+    let copy = fcntl_dupfd_cloexec(it, FIRST_FREE)?;
+    Ok((copy.as_raw_fd(), Some(copy)))
+}
+
+impl Execution {
+    fn of(program: Program) -> Self {
+        let candidates = pointers(&program.candidates);
+        let words = ended(pointers(&program.words));
+        let environment = ended(pointers(&program.environment));
+        // For a file without a format: the shell, the file, and all words but the first.
+        let rest = words.get(1..).unwrap_or(&[ptr::null()]);
+        let by_shell = [&[c"/bin/sh".as_ptr(), ptr::null()], rest].concat();
+        Self { program, candidates, words, by_shell, environment }
+    }
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+    strings.iter().map(|it| it.as_ptr()).collect()
+}
+
+fn ended(mut list: Vec<*const c_char>) -> Vec<*const c_char> {
+    list.push(ptr::null());
+    list
+}
+
+impl Status {
+    /// Waits until the child is the program, or has said why not. A filter that asks has its listener here.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) async fn executed(self, cwd: String) -> Result<Option<OwnedFd>, NotStarted> {
+        match self.read().await {
+            Ok((Heard { last: Some([step, errno, ..]), .. }, Then::Execute(it))) => {
+                let step = Step::ALL.into_iter().find(|it| *it as u32 == step).unwrap_or(Step::Session);
+                Err(fault::explain(step, Errno::from_raw_os_error(errno.cast_signed()), &it.program, &cwd))
+            }
+            // Also when it was killed before it got there: then its end says so.
+            Ok((heard, _)) => Ok(heard.listener),
+            Err(error) => Err(NotStarted::Fault(not_forked(&error))),
+        }
+    }
+
+    /// Waits for what the child saw.
+    ///
+    /// # Errors
+    /// What failed before it could look.
+    pub(crate) async fn seen(self) -> io::Result<Seen> {
+        match self.read().await?.0.last {
+            Some([child::SEEN, allowed, uid, gid]) => {
+                let allows = |bits: i32| allowed.cast_signed() & bits == bits;
+                Ok(Seen {
+                    uid,
+                    gid,
+                    readable: allows(libc::R_OK | libc::X_OK),
+                    writable: allows(libc::W_OK | libc::X_OK),
+                })
+            }
+            Some([_, errno, ..]) => Err(io::Error::from_raw_os_error(errno.cast_signed())),
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    /// All that the child said, and what it was to do.
+    async fn read(self) -> io::Result<(Heard, Then)> {
+        // SAFETY: it owns the descriptor, which is the same until it is dropped.
+        let socket = unsafe { AsyncFd::register_with_interest(self.said, Interest::READABLE) }?;
+        let mut heard = Heard::default();
+        loop {
+            match socket.async_io(Interest::READABLE, |it| word::hear(it.as_fd())).await? {
+                Some(Word::Listener(listener)) => heard.listener = listener,
+                Some(Word::Last(said)) => heard.last = Some(said),
+                None => break,
+            }
+        }
+        // SAFETY: only the child had the other end, and it leaves the memory before its descriptors are closed, in an
+        // exec as at its end.
+        let orders = unsafe { self.loan.take_back() };
+        Ok((heard, orders.then))
+    }
+}
+
+/// What a child said.
+#[derive(Debug, Default)]
+struct Heard {
+    listener: Option<OwnedFd>,
+    last: Option<Said>,
+}
+
+/// The fault of a process that there is none of.
+pub(crate) fn not_forked(error: &io::Error) -> Fault {
+    fault::no_child(Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO)))
+}

@@ -1,0 +1,122 @@
+//! What a child's last word means to the one who asked for the command.
+
+use rustix::io::Errno;
+
+use super::child::Step;
+use super::program::{Program, SHELL};
+use crate::os::machine::NotStarted;
+use crate::wire::{Fault, FaultCode};
+
+/// Bytes of one word, with its NUL, that the kernel takes.
+const LONGEST_WORD: usize = 128 << 10;
+
+/// Why a child failed.
+pub(super) fn explain(step: Step, errno: Errno, program: &Program, cwd: &str) -> NotStarted {
+    match (step, errno) {
+        (Step::Program, Errno::NOENT) if program.shell => {
+            fault(FaultCode::NoShell, format!("a script needs `{SHELL}`, and there is none"))
+        }
+        (Step::Program, Errno::NOENT) => NotStarted::NoProgram,
+        (Step::Program, Errno::ACCESS) => NotStarted::NoPermission("permission denied".into()),
+        (Step::Program, Errno::TOOBIG) => fault(FaultCode::TooLong, too_long(program)),
+        (Step::Program, Errno::AGAIN | Errno::NOMEM | Errno::IO | Errno::MFILE | Errno::NFILE) => {
+            cannot("the program could not be loaded", errno)
+        }
+        (Step::Program, _) => NotStarted::NoPermission(said(errno)),
+        (Step::Interpreter, _) => {
+            NotStarted::NoPermission("the interpreter or loader that the file names is missing".into())
+        }
+        (Step::Format, _) => NotStarted::NoPermission("the format of the file is unknown".into()),
+        (Step::Directory, Errno::NOENT) => no_directory(cwd, "does not exist"),
+        (Step::Directory, Errno::NOTDIR) => no_directory(cwd, "is not a directory"),
+        (Step::Directory, Errno::ACCESS) => no_directory(cwd, "cannot be entered by the user"),
+        (Step::Directory, _) => no_directory(cwd, &format!("cannot be entered: {}", said(errno))),
+        (Step::Session, _) => cannot("no session of its own", errno),
+        (Step::Descriptors, _) => cannot("no input and output", errno),
+        (Step::Terminal, _) => cannot("no terminal", errno),
+        (Step::Limits, _) => cannot("its limits cannot be set", errno),
+        (Step::User, _) => cannot("the guest may not change to that user", errno),
+        (Step::Filter, _) => {
+            cannot("the filter for system calls cannot be installed, and without it nothing runs", errno)
+        }
+    }
+}
+
+/// Why there is no child at all.
+pub(super) fn no_child(errno: Errno) -> Fault {
+    let why = match errno {
+        Errno::AGAIN => "the container has as many processes as it may".to_owned(),
+        Errno::MFILE | Errno::NFILE => "the guest has as many files open as it may".to_owned(),
+        other => said(other),
+    };
+    Fault::new(FaultCode::CannotStart, format!("the command could not be started: {why}"))
+}
+
+fn too_long(program: &Program) -> String {
+    let lengths = |all: &[std::ffi::CString]| all.iter().map(|it| it.as_bytes_with_nul().len()).collect::<Vec<_>>();
+    let (words, environment) = (lengths(&program.words), lengths(&program.environment));
+    let longest = words.iter().chain(&environment).copied().max().unwrap_or_default();
+    if longest > LONGEST_WORD {
+        let kind = if words.contains(&longest) { "an argument" } else { "an environment variable" };
+        return format!("{kind} of {} bytes: the kernel takes less than {LONGEST_WORD} for one", longest - 1);
+    }
+    let sum = words.iter().chain(&environment).sum::<usize>();
+    format!("arguments and environment of {sum} bytes: the kernel takes a quarter of the stack limit, at most 6 MiB")
+}
+
+fn no_directory(cwd: &str, why: &str) -> NotStarted {
+    fault(FaultCode::NoDirectory, format!("the directory `{cwd}` {why}"))
+}
+
+fn cannot(what: &str, errno: Errno) -> NotStarted {
+    fault(FaultCode::CannotStart, format!("the command could not be started: {what} ({})", said(errno)))
+}
+
+fn fault(code: FaultCode, message: String) -> NotStarted {
+    NotStarted::Fault(Fault::new(code, message))
+}
+
+/// The system's own words, as a fragment of a sentence.
+fn said(errno: Errno) -> String {
+    let text = std::io::Error::from(errno).to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    text[..1].to_lowercase() + &text[1..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(word: usize, environment: usize) -> Program {
+        Program::words(vec![vec![b'x'; word]], vec![vec![b'y'; environment]]).unwrap()
+    }
+
+    #[test]
+    fn what_is_too_long_is_said() {
+        for (it, expected) in [
+            (program(200 << 10, 1), "an argument of 204800 bytes"),
+            (program(1, 200 << 10), "an environment variable of 204800 bytes"),
+            (program(1000, 500), "arguments and environment of 1502 bytes"),
+        ] {
+            let said = too_long(&it);
+            assert!(said.starts_with(expected), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_missing_program_is_no_fault_and_a_missing_shell_is() {
+        let explained = |program: &Program| explain(Step::Program, Errno::NOENT, program, "/");
+        assert_eq!(explained(&program(1, 1)), NotStarted::NoProgram);
+        let script = Program::script(b"ls".to_vec(), Vec::new()).unwrap();
+        let NotStarted::Fault(fault) = explained(&script) else { panic!("a fault") };
+        assert_eq!((fault.code, &*fault.message), (FaultCode::NoShell, "a script needs `/bin/sh`, and there is none"));
+    }
+
+    #[test]
+    fn the_pids_limit_is_told_apart() {
+        let fault = no_child(Errno::AGAIN);
+        assert_eq!(fault.code, FaultCode::CannotStart);
+        assert!(fault.message.ends_with("the container has as many processes as it may"), "{fault}");
+        assert!(no_child(Errno::NOMEM).message.ends_with("annot allocate memory"));
+    }
+}

@@ -1,0 +1,140 @@
+//! The ends of a command's input and output.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use rustix::fs::{Mode, OFlags, Uid, fchown, fcntl_getfl, fcntl_setfl, open};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::unix::pipe;
+
+use crate::wire::Size;
+
+/// The ends that stay here, as a [`Process`](crate::os::machine::Process) has them.
+pub(crate) struct Ours {
+    pub(crate) stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
+    pub(crate) stdout: Box<dyn AsyncRead + Send + Unpin>,
+    pub(crate) stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
+    pub(crate) resize: Option<Box<dyn Fn(Size) + Send + Sync>>,
+}
+
+/// The command's ends: its 0, 1 and 2.
+pub(crate) type Theirs = [OwnedFd; 3];
+
+/// Makes both ends. Without `stdin` there is an end of file at once.
+///
+/// The command's ends are given to its user, who could otherwise not open them again as `/dev/stdout` or `/dev/tty`.
+///
+/// # Errors
+/// The kernel's: too many descriptors, or no pseudo-terminals.
+pub(crate) fn make(stdin: bool, terminal: Option<Size>, uid: u32) -> io::Result<(Ours, Theirs)> {
+    match terminal {
+        Some(size) => on_terminal(stdin, size, uid),
+        None => on_pipes(stdin, uid),
+    }
+}
+
+fn on_pipes(stdin: bool, uid: u32) -> io::Result<(Ours, Theirs)> {
+    let (out, their_out) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (err, their_err) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (input, their_in) = if stdin {
+        let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC)?;
+        give(&theirs, uid);
+        (Some(Box::new(pipe::Sender::from_owned_fd(ours)?) as Box<_>), theirs)
+    } else {
+        (None, nothing()?)
+    };
+    give(&their_out, uid);
+    give(&their_err, uid);
+    let ours = Ours {
+        stdin: input,
+        stdout: Box::new(pipe::Receiver::from_owned_fd(out)?),
+        stderr: Some(Box::new(pipe::Receiver::from_owned_fd(err)?)),
+        resize: None,
+    };
+    Ok((ours, [their_in, their_out, their_err]))
+}
+
+fn on_terminal(stdin: bool, size: Size, uid: u32) -> io::Result<(Ours, Theirs)> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let master = openpt(flags)?;
+    unlockpt(&master)?;
+    // Not by its name, which means something else where the container has another `/dev/pts`.
+    let theirs = ioctl_tiocgptpeer(&master, flags)?;
+    give(&theirs, uid);
+    tcsetwinsize(&master, window(size))?;
+    fcntl_setfl(&master, fcntl_getfl(&master)? | OFlags::NONBLOCK)?;
+    let (resized, typed) = (master.try_clone()?, master.try_clone()?);
+    // Tokio knows no terminals, and reads and writes them as it does pipes.
+    let typed = stdin.then(|| pipe::Sender::from_owned_fd_unchecked(typed)).transpose()?;
+    let ours = Ours {
+        stdin: typed.map(|to| Box::new(Keyboard { to, ends: b"\x04" }) as Box<_>),
+        stdout: Box::new(Screen(pipe::Receiver::from_owned_fd_unchecked(master)?)),
+        stderr: None,
+        // A terminal that is gone has no size.
+        resize: Some(Box::new(move |size| _ = tcsetwinsize(&resized, window(size)))),
+    };
+    let their_in = if stdin { theirs.try_clone()? } else { nothing()? };
+    Ok((ours, [their_in, theirs.try_clone()?, theirs]))
+}
+
+fn nothing() -> io::Result<OwnedFd> {
+    Ok(open(c"/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Who may not do it is that user already, or runs commands as nobody else.
+fn give(end: &OwnedFd, uid: u32) {
+    let _ = fchown(end, Some(Uid::from_raw(uid)), None);
+}
+
+fn window(size: Size) -> Winsize {
+    Winsize { ws_col: size.cols, ws_row: size.rows, ws_xpixel: 0, ws_ypixel: 0 }
+}
+
+/// What is shown on a terminal.
+struct Screen(pipe::Receiver);
+
+impl AsyncRead for Screen {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match ready!(Pin::new(&mut self.0).poll_read(cx, into)) {
+            // Nobody has the terminal open any more.
+            Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => Poll::Ready(Ok(())),
+            read => Poll::Ready(read),
+        }
+    }
+}
+
+/// What is typed on a terminal.
+struct Keyboard {
+    to: pipe::Sender,
+    /// What ends the input: after a line that was begun, the first one only hands over that line.
+    ends: &'static [u8],
+}
+
+impl AsyncWrite for Keyboard {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let count = ready!(Pin::new(&mut self.to).poll_write(cx, bytes))?;
+        if let Some(last) = bytes[..count].last() {
+            self.ends = if matches!(last, b'\n' | b'\r') { b"\x04" } else { b"\x04\x04" };
+        }
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.ends.is_empty() {
+            let ends = self.ends;
+            let count = ready!(Pin::new(&mut self.to).poll_write(cx, ends))?;
+            self.ends = &ends[count..];
+        }
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,269 @@
+//! Users, groups and their homes, in the files of the image.
+
+mod directory;
+mod tables;
+
+use std::ffi::CString;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
+
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, StatVfsMountFlags, Uid, fchmod, fchown, fstat, fstatvfs, fsync, openat,
+    renameat, statat, unlinkat,
+};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use self::directory::make;
+use self::tables::{Entry, Tables};
+use crate::os::files::sync_dir;
+use crate::os::machine::{Ids, NewUser};
+use crate::os::openat2::open;
+use crate::wire::{Fault, FaultCode, Settle, Who};
+
+/// Login shells in the order of preference.
+const SHELLS: [&str; 3] = ["/bin/bash", "/bin/zsh", "/bin/sh"];
+
+/// Bytes of a table, at most: it is read for every command.
+const LONGEST_TABLE: u64 = 1 << 20;
+
+/// What commands of a user are told about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Account {
+    pub(crate) name: String,
+    pub(crate) home: String,
+    pub(crate) shell: String,
+}
+
+/// The users of the files beneath a root.
+#[derive(Debug)]
+pub(crate) struct Users {
+    root: OwnedFd,
+    writing: Mutex<()>,
+}
+
+impl Users {
+    pub(crate) fn new(root: OwnedFd) -> Self {
+        Self { root, writing: Mutex::default() }
+    }
+
+    pub(crate) fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    /// See [`Machine::ids`](crate::os::machine::Machine::ids). A table that cannot be read has no users.
+    ///
+    /// # Errors
+    /// [`FaultCode::NoUser`]
+    pub(crate) fn ids(&self, who: &Who) -> Result<Ids, Fault> {
+        ids(&self.load().unwrap_or_default(), who)
+    }
+
+    /// The same, with what the entry of the uid says, or what is safe to say without one.
+    ///
+    /// # Errors
+    /// As for [`ids`](Self::ids).
+    pub(crate) fn find(&self, who: &Who) -> Result<(Ids, Account), Fault> {
+        let tables = self.load().unwrap_or_default();
+        let ids = ids(&tables, who)?;
+        let uid = ids.uid;
+        let account = self.of_entry(tables.user(uid).unwrap_or_else(|| Entry {
+            name: if uid == 0 { "root".into() } else { uid.to_string() },
+            uid,
+            gid: uid,
+            home: if uid == 0 { "/root".into() } else { String::new() },
+            shell: String::new(),
+        }));
+        Ok((ids, account))
+    }
+
+    /// Makes sure of an entry for the uid and one for the gid, of a home, and of the directory (containers.md 4.16).
+    /// What exists keeps its owner, but for a work directory, or a volume at the home, that is root's: nobody could work
+    /// there. What is bound keeps it in any case. On a root that is read-only the image's own files stay as
+    /// they are, and only the directory is made sure of.
+    ///
+    /// # Errors
+    /// What could not be written or made.
+    pub(crate) fn settle(&self, ask: &Settle) -> Result<Account, Fault> {
+        let _alone = self.writing.lock().expect("nothing panics while it is held");
+        let mut tables = self.load().map_err(|error| fault("/etc/passwd cannot be read", &error))?;
+        let (users, groups) = (tables.passwd.len(), tables.group.len());
+        let entry = tables.user(ask.uid).unwrap_or_else(|| tables.add_user(ask.uid, ask.gid, self.shell("")));
+        let read_only = self.is_read_only();
+        if tables.passwd.len() > users && !read_only {
+            self.write("passwd", &tables.passwd, users)?;
+        }
+        if tables.add_group(ask.gid) && !read_only {
+            self.write("group", &tables.group, groups)?;
+        }
+        let account = self.of_entry(entry);
+        let owner = (Uid::from_raw(ask.uid), Gid::from_raw(ask.gid));
+        let home = (!read_only).then_some((&account.home, 0o700, true));
+        let places = || home.into_iter().chain([(&ask.workdir, 0o755, false)]);
+        for (path, mode, _) in places() {
+            let made = make(self.root(), path, Mode::from_raw_mode(mode), Some(owner));
+            made.map_err(|errno| no_directory(path, errno))?;
+        }
+        let bound = |path: &str| ask.bound.iter().any(|it| is_beneath(path, it));
+        for (path, _, only_a_volume) in places() {
+            if !owner.0.is_root() && !bound(path) {
+                directory::take_over(self.root(), path, owner, only_a_volume)
+                    .map_err(|errno| no_directory(path, errno))?;
+            }
+        }
+        Ok(account)
+    }
+
+    /// Adds a user and a group of its own, where they are missing and the image's files can be written.
+    ///
+    /// # Errors
+    /// What could not be read or written.
+    pub(crate) fn add(&self, user: &NewUser<'_>) -> Result<(), Fault> {
+        let _alone = self.writing.lock().expect("nothing panics while it is held");
+        // A guest without privileges cannot write what is root's.
+        if self.is_read_only() || !geteuid().is_root() {
+            return Ok(());
+        }
+        let mut tables = self.load().map_err(|error| fault("/etc/passwd cannot be read", &error))?;
+        let (users, groups) = (tables.passwd.len(), tables.group.len());
+        if tables.user(user.uid).is_none() {
+            tables.add_named(user, if user.login { self.shell("") } else { "/usr/sbin/nologin" });
+            self.write("passwd", &tables.passwd, users)?;
+        }
+        if tables.add_group_named(user.gid, user.name) {
+            self.write("group", &tables.group, groups)?;
+        }
+        Ok(())
+    }
+
+    fn is_read_only(&self) -> bool {
+        fstatvfs(self.root()).is_ok_and(|it| it.f_flag.contains(StatVfsMountFlags::RDONLY))
+    }
+
+    fn of_entry(&self, entry: Entry) -> Account {
+        let home = if entry.home.starts_with('/') { entry.home } else { "/".into() };
+        Account { name: entry.name, home, shell: self.shell(&entry.shell).to_owned() }
+    }
+
+    /// That of the entry if it is one to work with, else the best there is; `/bin/sh` when there is none at all.
+    fn shell<'a>(&self, entry: &'a str) -> &'a str {
+        let works = !entry.ends_with("/nologin") && !entry.ends_with("/false") && self.is_executable(entry);
+        if works { entry } else { SHELLS.into_iter().find(|it| self.is_executable(it)).unwrap_or(SHELLS[2]) }
+    }
+
+    fn is_executable(&self, path: &str) -> bool {
+        let opened = || open(self.root(), &CString::new(path).ok()?, OFlags::PATH, Mode::empty()).ok();
+        let stat = opened().and_then(|it| fstat(it).ok());
+        stat.is_some_and(|it| FileType::from_raw_mode(it.st_mode) == FileType::RegularFile && it.st_mode & 0o111 != 0)
+    }
+
+    fn load(&self) -> io::Result<Tables> {
+        Ok(Tables { passwd: self.read("/etc/passwd")?, group: self.read("/etc/group")? })
+    }
+
+    /// The content of a regular file, and nothing for one that is missing. Whoever is root inside can put anything
+    /// there, and a pipe must not keep anybody waiting.
+    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let name = CString::new(path)?;
+        let opened = match open(self.root(), &name, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(Vec::new()),
+            opened => opened?,
+        };
+        let stat = fstat(&opened)?;
+        let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        if !regular || stat.st_size.cast_unsigned() > LONGEST_TABLE {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "no regular file of at most 1 MiB"));
+        }
+        // With room for one byte more it is read at once, and its end seen at once.
+        let mut bytes = Vec::with_capacity(usize::try_from(stat.st_size).unwrap_or_default() + 1);
+        std::fs::File::from(opened).take(LONGEST_TABLE).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Puts a table in the place of one that was `before` bytes long and has only been added to.
+    fn write(&self, name: &str, table: &[u8], before: usize) -> Result<(), Fault> {
+        let written = make(self.root(), "/etc", Mode::from_raw_mode(0o755), None)
+            .and_then(|()| open(self.root(), c"/etc", OFlags::PATH | OFlags::DIRECTORY, Mode::empty()))
+            .map_err(io::Error::from)
+            .and_then(|etc| match replace(&etc, name, table) {
+                // Engines bind a file of their own over the table, and images have links there.
+                Err(Errno::BUSY | Errno::LOOP) => self.append(name, &table[before..]),
+                replaced => Ok(replaced?),
+            });
+        written.map_err(|error| fault(&format!("/etc/{name} cannot be written"), &error))
+    }
+
+    fn append(&self, name: &str, lines: &[u8]) -> io::Result<()> {
+        let path = CString::new(format!("/etc/{name}"))?;
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::NOCTTY;
+        std::fs::File::from(open(self.root(), &path, flags, Mode::empty())?).write_all(lines)
+    }
+}
+
+fn is_beneath(path: &str, above: &str) -> bool {
+    path.strip_prefix(above.trim_end_matches('/')).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn ids(tables: &Tables, who: &Who) -> Result<Ids, Fault> {
+    match who {
+        Who::Ids { uid: u32::MAX, .. } | Who::Ids { gid: Some(u32::MAX), .. } => {
+            Err(Fault::new(FaultCode::NoUser, format!("{} means no user or group", u32::MAX)))
+        }
+        Who::Ids { uid, gid } => Ok(tables.numbers(*uid, *gid)),
+        Who::Name(name) => tables.named(name).ok_or_else(|| {
+            Fault::new(FaultCode::NoUser, format!("there is no user `{name}` in the container's /etc/passwd"))
+        }),
+    }
+}
+
+/// Writes beside and renames. `LOOP` for a link, which is not replaced.
+fn replace(etc: &OwnedFd, name: &str, table: &[u8]) -> Result<(), Errno> {
+    let old = match statat(etc, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => None,
+        old => Some(old?),
+    };
+    if old.is_some_and(|it| FileType::from_raw_mode(it.st_mode) == FileType::Symlink) {
+        return Err(Errno::LOOP);
+    }
+    let beside = format!(".{name}.coracle");
+    // What a guest that was killed has left.
+    let _ = unlinkat(etc, &beside, AtFlags::empty());
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = openat(etc, &beside, flags, Mode::RUSR | Mode::WUSR)?;
+    let filled = fill(file, table, old.map_or(0o644, |it| it.st_mode & 0o777), old.map(|it| (it.st_uid, it.st_gid)));
+    let done = filled.and_then(|()| renameat(etc, &beside, etc, name)).and_then(|()| sync_dir(etc));
+    if done.is_err() {
+        let _ = unlinkat(etc, &beside, AtFlags::empty());
+    }
+    done
+}
+
+fn fill(file: OwnedFd, table: &[u8], mode: u32, owner: Option<(u32, u32)>) -> Result<(), Errno> {
+    let mut file = std::fs::File::from(file);
+    file.write_all(table).map_err(|it| it.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error))?;
+    if let Some((uid, gid)) = owner {
+        // Who may not give it away has it already.
+        let _ = fchown(&file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+    }
+    fchmod(&file, Mode::from_raw_mode(mode))?;
+    // A machine that dies leaves the old table or the new one, and no empty one.
+    fsync(&file)
+}
+
+fn no_directory(path: &str, errno: Errno) -> Fault {
+    let code = match errno {
+        Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::EXIST | Errno::INVAL => FaultCode::NoDirectory,
+        _ => return fault(&format!("the directory `{path}` cannot be made"), &errno.into()),
+    };
+    Fault::new(code, format!("the directory `{path}` cannot be made: {}", io::Error::from(errno)))
+}
+
+fn fault(what: &str, error: &io::Error) -> Fault {
+    let code = match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => FaultCode::Denied,
+        _ => FaultCode::Io,
+    };
+    Fault::new(code, format!("{what}: {error}"))
+}

@@ -1,0 +1,35 @@
+//! Variables that all commands have in their environment.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::os::machine::Session;
+
+/// The variables, and whose they are.
+#[derive(Debug, Default)]
+pub(crate) struct SessionEnv {
+    variables: Mutex<Session>,
+    /// The user that commands run as, once the host has said which.
+    user: Mutex<Option<u32>>,
+}
+
+impl SessionEnv {
+    /// What every command that begins from now on has in its environment.
+    pub(crate) fn set(&self, session: Session) {
+        *self.variables.lock().unwrap_or_else(PoisonError::into_inner) = session;
+    }
+
+    pub(crate) fn variables(&self) -> Session {
+        self.variables.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Commands run as that user.
+    pub(crate) fn belongs_to(&self, uid: u32) {
+        *self.user.lock().unwrap_or_else(PoisonError::into_inner) = Some(uid);
+    }
+
+    /// The session as a process of that user may see it: root, and the user whose commands have it.
+    pub(crate) fn seen_by(&self, uid: u32) -> Session {
+        let user = *self.user.lock().unwrap_or_else(PoisonError::into_inner);
+        if uid == 0 || user == Some(uid) { self.variables() } else { Session::default() }
+    }
+}

@@ -1,0 +1,16 @@
+//! Connections: who may ask what, and an answer to each.
+
+pub(crate) mod channel;
+pub mod codec;
+pub(crate) mod connection;
+pub(crate) mod egress;
+pub(crate) mod exec;
+pub(crate) mod payload;
+pub(crate) mod quota;
+pub(crate) mod requests;
+pub(crate) mod scan;
+pub(crate) mod services;
+pub(crate) mod session_env;
+pub(crate) mod transfer;
+pub(crate) mod worker_socket;
+pub(crate) mod workspace;

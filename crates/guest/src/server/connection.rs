@@ -1,0 +1,337 @@
+//! One connection: frames in, frames out, and a task for each channel between them.
+//!
+//! **Invariant:** what is received is held within what was reserved for it: a caller that sends more is cut off, and one
+//! that asks for more than is left is refused.
+
+mod demand;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::timeout;
+
+use self::demand::Demand;
+use crate::os::files::How;
+use crate::secrets::Waiting;
+use crate::server::channel::{Direct, Inbox, Outbox, Pushed, Sender, Window, busy, inbox};
+use crate::server::codec::{self, Frame};
+use crate::server::quota::{Quota, Reservation};
+use crate::server::services::Supervisor;
+use crate::server::{egress, exec, requests, scan, session_env, transfer, worker_socket, workspace};
+use crate::wire;
+use crate::wire::{Ask, Fault, FaultCode, Hello, MAX_CHANNELS, MAX_UNKNOWN, Say, VERSION, WINDOW};
+
+/// Frames on their way out. Each holds at most [`CHUNK`](crate::wire::CHUNK) bytes of data.
+const QUEUE: usize = 64;
+
+/// What is written at once.
+const BATCH: usize = 256 << 10;
+
+/// How long the last word to a caller that is cut off may take.
+const PARTING: Duration = Duration::from_secs(1);
+
+/// Speaks with one host until it goes.
+///
+/// # Errors
+/// What it did against the protocol, or how the connection failed.
+pub async fn serve(
+    supervisor: Arc<Supervisor>,
+    from: impl AsyncRead + Send + Unpin,
+    to: impl AsyncWrite + Send + Unpin + 'static,
+) -> Result<(), codec::Error> {
+    serve_caller(supervisor, (from, to), Arc::default(), Caller::Host).await
+}
+
+/// Who speaks.
+#[derive(Clone, Debug)]
+pub(crate) enum Caller {
+    /// The host.
+    Host,
+    /// Root inside, which may be the host by a program inside or not, and then has no say in what is kept.
+    Root,
+    /// The worker inside, which gets what the host let it have.
+    Worker(Arc<wire::Worker>),
+}
+
+/// The same on a socket, for any caller. Short answers are written by the threads that make them.
+pub(crate) async fn serve_socket(
+    supervisor: Arc<Supervisor>,
+    stream: UnixStream,
+    caller: Caller,
+) -> Result<(), codec::Error> {
+    let direct = Arc::new(Direct::of(&stream));
+    let (from, to) = stream.into_split();
+    serve_caller(supervisor, (BufReader::new(from), to), direct, caller).await
+}
+
+async fn serve_caller(
+    supervisor: Arc<Supervisor>,
+    (mut from, to): (impl AsyncRead + Send + Unpin, impl AsyncWrite + Send + Unpin + 'static),
+    direct: Arc<Direct>,
+    caller: Caller,
+) -> Result<(), codec::Error> {
+    let (says, queue) = mpsc::channel(QUEUE);
+    let mut writing = tokio::spawn(write_all(queue, to, direct.clone()));
+    let quota = match caller {
+        Caller::Host => supervisor.quotas.host(),
+        Caller::Root => supervisor.quotas.root(),
+        Caller::Worker(_) => supervisor.quotas.worker(),
+    };
+    let (channels, waiting) = (HashMap::new(), Vec::new());
+    let talk =
+        Connection { supervisor, caller, says: says.clone(), direct, quota, channels, waiting, unknown: 0, highest: 0 };
+    let heard = talk.listen(&mut from).await;
+    match &heard {
+        // Answers that wait are still written, unless the peer has gone.
+        Ok(()) => {
+            drop(says);
+            let _ = writing.await;
+        }
+        Err(why) => {
+            let last = Frame::new(0, Say::Failed(Fault::new(FaultCode::Invalid, why.to_string())));
+            let parting = async {
+                let _ = says.send(last).await;
+                drop(says);
+                (&mut writing).await
+            };
+            if timeout(PARTING, parting).await.is_err() {
+                writing.abort();
+            }
+        }
+    }
+    heard
+}
+
+async fn write_all(mut queue: mpsc::Receiver<Frame<Say>>, mut to: impl AsyncWrite + Unpin, direct: Arc<Direct>) {
+    let mut bytes = Vec::new();
+    loop {
+        let (next, over) = tokio::select! {
+            next = queue.recv() => { let over = next.is_none(); (next, over) }
+            () = direct.is_cut() => (None, false),
+        };
+        let mut rest = direct.turn().await;
+        bytes.append(&mut rest);
+        if let Some(frame) = next {
+            frame.say_to(&mut bytes);
+        }
+        while let Some(frame) = (bytes.len() < BATCH).then(|| queue.try_recv().ok()).flatten() {
+            frame.say_to(&mut bytes);
+        }
+        if to.write_all(&bytes).await.is_err() || to.flush().await.is_err() || over {
+            return;
+        }
+        bytes.clear();
+        bytes.shrink_to(BATCH);
+    }
+}
+
+struct Channel {
+    inbox: Sender,
+    /// Bytes of its payload that may still come.
+    payload: usize,
+    window: Arc<Window>,
+    room: Arc<Semaphore>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+/// Nobody gives it room any more: what waits for that ends.
+impl Drop for Channel {
+    fn drop(&mut self) {
+        self.room.close();
+    }
+}
+
+/// A request that may be attended to.
+struct Admitted {
+    frame: Frame<Ask>,
+    demand: Demand,
+    channel: Reservation,
+    payload: Reservation,
+}
+
+struct Connection {
+    supervisor: Arc<Supervisor>,
+    caller: Caller,
+    says: mpsc::Sender<Frame<Say>>,
+    direct: Arc<Direct>,
+    quota: Quota,
+    channels: HashMap<u32, Channel>,
+    /// Files that are for commands to come.
+    waiting: Vec<Arc<Waiting>>,
+    unknown: usize,
+    /// The highest channel that was opened: a host's numbers only rise.
+    highest: u32,
+}
+
+impl Connection {
+    async fn listen(mut self, from: &mut (impl AsyncRead + Unpin)) -> Result<(), codec::Error> {
+        let Some(first) = codec::read::<Ask>(from).await? else { return Ok(()) };
+        let Ask::Hello(hello) = first.head else { return Err(against("the first word is no hello")) };
+        let version = hello.version;
+        self.greet(hello).await;
+        if version != VERSION {
+            let what = "make the container anew, or use the program that made it";
+            return Err(against(format!(
+                "the host speaks version {version} of the protocol, this guest {VERSION}: {what}"
+            )));
+        }
+        while let Some(frame) = codec::read::<Ask>(from).await? {
+            self.hear(frame).await?;
+        }
+        Ok(())
+    }
+
+    async fn greet(&self, hello: Hello) {
+        if let Some(keep) = hello.keep.filter(|_| matches!(self.caller, Caller::Host) && hello.version == VERSION) {
+            self.supervisor.jobs.keep(keep);
+        }
+        let run = self.supervisor.run_id().to_owned();
+        let head = Say::Hello(Hello { version: VERSION, nonce: hello.nonce, run, keep: None });
+        let _ = self.says.send(Frame::new(0, head)).await;
+    }
+
+    async fn hear(&mut self, frame: Frame<Ask>) -> Result<(), codec::Error> {
+        match frame.head {
+            // A request is refused; what a later version adds to one that was opened, and may just have ended, is let go.
+            Ask::Unknown if frame.channel <= self.highest => {
+                self.unknown += 1;
+                if self.unknown > MAX_UNKNOWN {
+                    return Err(against("too many words that this version does not know"));
+                }
+                Ok(())
+            }
+            Ask::Credit(bytes) => {
+                if let Some(channel) = self.channels.get(&frame.channel) {
+                    let room = usize::try_from(bytes).unwrap_or(usize::MAX);
+                    if bytes > WINDOW || channel.room.available_permits() + room > 2 * WINDOW as usize {
+                        return Err(against("more room than a window has"));
+                    }
+                    channel.room.add_permits(room);
+                }
+                Ok(())
+            }
+            Ask::More | Ask::Data { .. } | Ask::Cancel | Ask::Resize(_) | Ask::Leave => self.pass_on(frame),
+            _ => self.open(frame),
+        }
+    }
+
+    /// For a channel that is open. One that has said its last word may not have been heard yet: what comes is dropped.
+    fn pass_on(&mut self, frame: Frame<Ask>) -> Result<(), codec::Error> {
+        let Some(channel) = self.channels.get_mut(&frame.channel).filter(|it| !it.inbox.is_closed()) else {
+            return Ok(());
+        };
+        let bytes = frame.payload.len();
+        match frame.head {
+            Ask::Data { .. } if !channel.window.take(bytes) => return Err(against("more data than a window has")),
+            Ask::Data { .. } => {}
+            Ask::More if bytes > channel.payload => return Err(against("more bytes than were announced")),
+            Ask::More => channel.payload -= bytes,
+            _ if bytes > 0 => return Err(against("bytes with a word that has none")),
+            _ => {}
+        }
+        match channel.inbox.push(frame) {
+            Pushed::Full => Err(against("too many words wait on one channel")),
+            Pushed::Waits | Pushed::Closed => Ok(()),
+        }
+    }
+
+    fn open(&mut self, frame: Frame<Ask>) -> Result<(), codec::Error> {
+        self.channels.retain(|_, channel| !channel.task.is_finished());
+        // A channel's last word is said before its task is quite over.
+        if self.channels.len() >= 2 * MAX_CHANNELS {
+            return Err(against("too many channels"));
+        }
+        let number = frame.channel;
+        self.highest = self.highest.max(number);
+        if self.channels.contains_key(&number) {
+            return Err(against("a channel that is open was opened again"));
+        }
+        let room = Arc::new(Semaphore::new(usize::try_from(WINDOW).expect("a window fits")));
+        let window = Arc::<Window>::default();
+        let (says, direct, quota) = (self.says.clone(), self.direct.clone(), self.quota.clone());
+        let out = Outbox { channel: number, says, direct, room: room.clone(), window: window.clone(), quota };
+        let (inbox, payload, task) = match self.admit(frame) {
+            Ok(Admitted { frame, demand, channel, payload }) => {
+                let left = demand.payload - frame.payload.len();
+                let (inbox, heard) = inbox(Some(payload));
+                let waiting = self.wait_with(&frame.head);
+                let attending = attend(self.supervisor.clone(), frame, heard, out);
+                let task = tokio::spawn(async move {
+                    attending.await;
+                    // One that is still being written when the connection is gone goes afterwards.
+                    drop((waiting, channel));
+                });
+                (inbox, left, task)
+            }
+            Err(fault) => (inbox(None).0, 0, tokio::spawn(async move { out.say_result(Err(fault)).await })),
+        };
+        self.channels.insert(number, Channel { inbox, payload, window, room, task });
+        Ok(())
+    }
+
+    /// A request that this guest knows, from a caller that may ask it, with room for what it sends.
+    fn admit(&self, frame: Frame<Ask>) -> Result<Admitted, Fault> {
+        if frame.head == Ask::Unknown {
+            let what = format!("this guest, of version {}, does not know that request", env!("CARGO_PKG_VERSION"));
+            return Err(Fault::new(FaultCode::Unsupported, what));
+        }
+        let frame = self.allowed(frame)?;
+        let demand = Demand::of(&frame)?;
+        let reserve = |bytes| self.quota.reserve(bytes).ok_or_else(busy);
+        let (channel, payload) = (reserve(demand.channel)?, reserve(demand.payload)?);
+        Ok(Admitted { frame, demand, channel, payload })
+    }
+}
+
+impl Connection {
+    /// The file that it places for a command to come.
+    fn wait_with(&mut self, head: &Ask) -> Option<Arc<Waiting>> {
+        let Ask::Secret(ask) = head else { return None };
+        let waiting = ask.lent.then(|| Arc::new(Waiting::new(&self.supervisor.secrets, &ask.name)))?;
+        self.waiting.retain(|it| it.is_waiting());
+        self.waiting.push(waiting.clone());
+        Some(waiting)
+    }
+
+    /// What this caller may ask, in the form in which it may.
+    fn allowed(&self, frame: Frame<Ask>) -> Result<Frame<Ask>, Fault> {
+        match &self.caller {
+            Caller::Host | Caller::Root => Ok(frame),
+            Caller::Worker(given) => {
+                Ok(Frame { head: worker_socket::narrowed(&self.supervisor, frame.head, given)?, ..frame })
+            }
+        }
+    }
+}
+
+async fn attend(supervisor: Arc<Supervisor>, frame: Frame<Ask>, inbox: Inbox, out: Outbox) {
+    match frame.head {
+        Ask::Exec(ask) => exec::exec(&supervisor, ask, frame.payload, inbox, &out).await,
+        Ask::Attach { job, stdout, stderr, show } => {
+            exec::attach(&supervisor, &job, (stdout, stderr), show, (inbox, &out)).await;
+        }
+        Ask::Get { at, offset, limit } => transfer::get(&supervisor, at, (offset, limit), &out).await,
+        Ask::Put { at, mode, exact, parents, replace } => {
+            transfer::put(&supervisor, at, How { mode, exact, parents, replace }, inbox, &out).await;
+        }
+        Ask::Session { bytes } => session_env::set(&supervisor, bytes, (frame.payload, inbox), &out).await,
+        Ask::Secret(ask) => session_env::put_secret(&supervisor, ask, (frame.payload, inbox), &out).await,
+        Ask::Worker(ask) => out.say_result(worker_socket::open(&supervisor, ask)).await,
+        Ask::Space(ask) => workspace::space(&supervisor, ask, (frame.payload, inbox), &out).await,
+        Ask::Relay(ask) => egress::relay(&supervisor, &ask, (frame.payload, inbox), &out).await,
+        Ask::Outlet(port) => egress::outlet(&supervisor, port, inbox, &out).await,
+        Ask::Walk(ask) => scan::walk(&supervisor, ask, (frame.payload, inbox), &out).await,
+        Ask::Hello(_) => out.say_result(Err(Fault::new(FaultCode::Invalid, "hello was said already"))).await,
+        ask => requests::answer(&supervisor, ask, inbox, &out).await,
+    }
+}
+
+fn against(what: impl Into<String>) -> codec::Error {
+    codec::Error::Protocol(what.into())
+}

@@ -1,0 +1,49 @@
+//! What follows a channel's first frame: the rest of its payload, and data.
+
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+
+use crate::server::channel::{Inbox, Outbox};
+use crate::server::codec::Frame;
+use crate::wire::{Ask, Fault, FaultCode, MAX_SESSION};
+
+/// What a first frame began and [`Ask::More`] goes on with: exactly so many bytes.
+pub(crate) async fn whole(mut bytes: Vec<u8>, all: usize, inbox: &mut Inbox) -> Result<Vec<u8>, Fault> {
+    let invalid = |what: &str| Fault::new(FaultCode::Invalid, what);
+    while bytes.len() < all {
+        match inbox.recv().await {
+            Some(Frame { head: Ask::More, payload, .. }) if !payload.is_empty() => bytes.extend(payload),
+            _ => return Err(invalid("what was to follow broke off")),
+        }
+    }
+    if bytes.len() > all {
+        return Err(invalid("more came than was said"));
+    }
+    Ok(bytes)
+}
+
+/// All bytes that were announced, if they are not too many.
+pub(crate) async fn within(first: Vec<u8>, bytes: u32, inbox: &mut Inbox) -> Result<Vec<u8>, Fault> {
+    let all = bytes as usize;
+    if all > MAX_SESSION {
+        return Err(Fault::new(FaultCode::TooLong, format!("{all} bytes, above {MAX_SESSION}")));
+    }
+    whole(first, all, inbox).await
+}
+
+/// Writes input as the command takes it. One that does not want all of it loses the rest, which is no fault of anybody.
+pub(crate) async fn pump(stdin: Box<dyn AsyncWrite + Send + Unpin>, mut pieces: Inbox, out: &Outbox) {
+    let mut stdin = Some(stdin);
+    while let Some(Frame { head: Ask::Data { last }, payload: bytes, .. }) = pieces.recv().await {
+        if let Some(pipe) = &mut stdin {
+            let written = pipe.write_all(&bytes).await;
+            let closed = if last { pipe.shutdown().await } else { Ok(()) };
+            if last || written.is_err() || closed.is_err() {
+                stdin = None;
+            }
+        }
+        out.credit(bytes.len()).await;
+        if last {
+            return;
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Everything that a guest does, as its connections find it.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::jobs::table::Jobs;
+use crate::net::proxy_ports::Relays;
+use crate::os::files::Files;
+use crate::os::machine::Machine;
+use crate::secrets::Secrets;
+use crate::secrets::session_env::SessionEnv;
+use crate::server::quota::Quotas;
+use crate::wire::{Fault, Settle, Settled, Worker};
+use crate::workspace::Spaces;
+
+/// Everything that a guest does. Connections come and go; this stays.
+#[derive(Debug)]
+pub struct Supervisor {
+    pub(crate) machine: Arc<dyn Machine>,
+    pub(crate) jobs: Jobs,
+    pub(crate) files: Option<Files>,
+    pub(crate) secrets: Arc<Secrets>,
+    pub(crate) session: Arc<SessionEnv>,
+    pub(crate) spaces: Spaces,
+    pub(crate) relays: Relays,
+    pub(crate) quotas: Quotas,
+    /// Of this run: a container that was started anew has another one.
+    run: String,
+    /// What a worker may use, once the host has let one in.
+    pub(crate) door: Mutex<Option<Worker>>,
+}
+
+impl Supervisor {
+    /// A supervisor of that machine. What is too much for memory goes to an unlinked file in `spill`.
+    ///
+    /// # Panics
+    /// When the kernel has no random numbers.
+    #[must_use]
+    pub fn new(machine: Arc<dyn Machine>, spill: &Path) -> Arc<Self> {
+        let mut run = [0; 8];
+        getrandom::fill(&mut run).expect("the kernel gives random bytes");
+        let (files, secrets) = (Files::open(machine.root()).ok(), Arc::new(Secrets::new(machine.root())));
+        let session = Arc::<SessionEnv>::default();
+        Arc::new(Self {
+            jobs: Jobs::new(machine.clone(), secrets.clone(), session.clone(), spill),
+            machine,
+            files,
+            secrets,
+            session,
+            spaces: Spaces::new(),
+            relays: Relays::default(),
+            quotas: Quotas::default(),
+            run: hex::encode(run),
+            door: Mutex::default(),
+        })
+    }
+
+    /// Of this run of the guest.
+    #[must_use]
+    pub fn run_id(&self) -> &str {
+        &self.run
+    }
+
+    /// Makes sure of a user, who is the one from now on that sees the session as its commands do.
+    pub(crate) async fn settle(&self, ask: Settle) -> Result<Settled, Fault> {
+        let settled = self.machine.settle(ask).await?;
+        self.session.belongs_to(settled.uid);
+        Ok(settled)
+    }
+
+    /// Ends every command, and all that commands left: for the end of the container.
+    pub async fn end_all(&self, grace: Duration) {
+        self.jobs.end_all(grace).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::Container;
+    use crate::jobs::table::Words;
+    use crate::wire::{Exec, FaultCode, Life, Limits, Secret, Show, Who};
+
+    fn supervisor() -> (Arc<Supervisor>, TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let (container, reaper) = Container::new(dir.path(), Vec::new()).unwrap();
+        tokio::spawn(reaper.run());
+        (Supervisor::new(Arc::new(container), dir.path()), dir)
+    }
+
+    fn job(id: &str, file: &str, most: Option<u32>) -> Exec {
+        Exec {
+            job: id.into(),
+            shell: false,
+            words: 0,
+            env: 0,
+            secret: 0,
+            bare: false,
+            files: vec![file.into()],
+            inside: false,
+            user: Who::Name("nobody".into()),
+            cwd: "/".into(),
+            stdin: false,
+            terminal: None,
+            limits: Limits { total_ms: None, silence_ms: None, grace_ms: 0 },
+            life: Life::Job,
+            show: Show::Nothing,
+            cut: 0,
+            most,
+        }
+    }
+
+    #[tokio::test]
+    async fn files_of_a_command_that_is_not_admitted_are_gone_but_for_those_of_the_one_that_runs() {
+        let (supervisor, dir) = supervisor();
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        for name in ["mine", "prompt"] {
+            let ask = Secret { name: name.into(), uid, gid, mode: 0o400, bytes: 0, lent: false };
+            supervisor.secrets.put(&ask, b"canary").unwrap();
+        }
+        let words = || Words { words: vec![b"x".to_vec()], env: vec![], secret: None };
+        let there = |name: &str| dir.path().join(".coracle/run").join(name).exists();
+        // One that is just being begun has its id already.
+        supervisor.jobs.admit(&job("0badcafe", "mine", None)).unwrap();
+        let taken = supervisor.jobs.begin(&job("0badcafe", "mine", None), words()).await.err().unwrap();
+        assert_eq!((taken.code, there("mine")), (FaultCode::JobTaken, true));
+        let refused = supervisor.jobs.begin(&job("12345678", "prompt", Some(0)), words()).await.err().unwrap();
+        assert_eq!((refused.code, there("prompt"), there("mine")), (FaultCode::TooMany, false, true));
+    }
+}

@@ -1,0 +1,58 @@
+//! What all commands share: variables in this memory, and files on the container's tmpfs.
+//!
+//! **Invariant:** what is not whole, or nothing that a command can have, changes nothing.
+
+use std::sync::Arc;
+
+use crate::os::blocking::apart;
+use crate::os::machine::Session;
+use crate::server::channel::{Inbox, Outbox};
+use crate::server::payload::within;
+use crate::server::services::Supervisor;
+use crate::wire::codec::split_nul;
+use crate::wire::{Answer, Fault, FaultCode, MAX_VARIABLE, Say, Secret};
+
+/// Takes the variables of all commands that begin from now on.
+pub(crate) async fn set(
+    supervisor: &Arc<Supervisor>,
+    bytes: u32,
+    (payload, mut inbox): (Vec<u8>, Inbox),
+    out: &Outbox,
+) {
+    let set = async {
+        let variables = split_nul(&within(payload, bytes, &mut inbox).await?)?;
+        variables.iter().try_for_each(|it| check(it))?;
+        supervisor.session.set(Session::new(variables));
+        Ok((Say::Answer(Answer::Done), Vec::new()))
+    };
+    out.say_result(set.await).await;
+}
+
+/// Takes a file that belongs on no disk.
+pub(crate) async fn put_secret(
+    supervisor: &Arc<Supervisor>,
+    ask: Secret,
+    (payload, mut inbox): (Vec<u8>, Inbox),
+    out: &Outbox,
+) {
+    let put = async {
+        let content = within(payload, ask.bytes, &mut inbox).await?;
+        let supervisor = supervisor.clone();
+        apart(move || supervisor.secrets.put(&ask, &content)).await??;
+        Ok((Say::Answer(Answer::Done), Vec::new()))
+    };
+    out.say_result(put.await).await;
+}
+
+/// Whether a command can have it. Says nothing of its value.
+fn check(variable: &[u8]) -> Result<(), Fault> {
+    let Some(name) = variable.iter().position(|it| *it == b'=').filter(|it| *it > 0) else {
+        return Err(Fault::new(FaultCode::Invalid, "a variable without a name"));
+    };
+    if variable.len() >= MAX_VARIABLE {
+        let name = String::from_utf8_lossy(&variable[..name.min(100)]);
+        let message = format!("the variable `{name}` has more than {} KiB", MAX_VARIABLE >> 10);
+        return Err(Fault::new(FaultCode::TooLong, message));
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! What a new content leaves to be done when it is answered: the disk's part that no caller has to wait for.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::{fstat, fsync};
+use tokio::time::sleep;
+
+use crate::os::blocking::apart;
+
+/// So long the disk is left to what is written next. To sync a directory takes it about as long as to write a file, and
+/// who writes one file in it writes more.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Names that wait, at most: each holds two descriptors.
+const MOST: usize = 64;
+
+/// Bytes that wait to be freed, at most: they are missing to whoever writes on a small disk.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// A name that leads to another content.
+#[derive(Debug)]
+pub(super) struct Replaced {
+    /// Where the name stands. Until it is on the disk, a machine that dies leaves the old content or the new one, each whole:
+    /// the new one was there before its name.
+    pub(super) dir: Option<OwnedFd>,
+    /// The file that gave way. Without a name it is freed at its last close.
+    pub(super) old: Option<OwnedFd>,
+    /// What that has.
+    pub(super) bytes: u64,
+}
+
+/// What acts left.
+#[derive(Debug, Default)]
+pub(super) struct Afterwards(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    replaced: Vec<Replaced>,
+    /// Somebody will settle all of them in a moment.
+    awaited: bool,
+}
+
+impl Afterwards {
+    pub(super) fn add(&self, replaced: Replaced) {
+        self.waiting().replaced.push(replaced);
+    }
+
+    /// Settles what waits, unless somebody else will.
+    pub(super) async fn settle(&self) {
+        let Some(pause) = self.pause() else { return };
+        sleep(pause).await;
+        let all = std::mem::take(&mut *self.waiting()).replaced;
+        let _ = apart(|| settle(all)).await;
+    }
+
+    fn pause(&self) -> Option<Duration> {
+        let mut waiting = self.waiting();
+        let bytes: u64 = waiting.replaced.iter().map(|it| it.bytes).sum();
+        let (awaited, names) = (std::mem::replace(&mut waiting.awaited, true), waiting.replaced.len());
+        match names {
+            0 => {
+                waiting.awaited = awaited;
+                None
+            }
+            _ if names >= MOST || bytes > MOST_BYTES => Some(Duration::ZERO),
+            _ => (!awaited).then_some(PAUSE),
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Puts names on the disk, each directory's at once, and frees what gave way; how many directories that were.
+fn settle(all: Vec<Replaced>) -> usize {
+    let mut synced = Vec::new();
+    for Replaced { dir, old, .. } in all {
+        let which = dir.as_ref().and_then(|it| fstat(it).ok()).map(|it| (it.st_dev, it.st_ino));
+        if let (Some(dir), Some(which)) = (dir, which)
+            && !synced.contains(&which)
+        {
+            // Some file systems sync by themselves, and nobody is there to be told of one that fails: it fails what comes next.
+            let _ = fsync(dir);
+            synced.push(which);
+        }
+        drop(old);
+    }
+    synced.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replaced(dir: &std::path::Path, bytes: u64) -> Replaced {
+        Replaced { dir: Some(std::fs::File::open(dir).unwrap().into()), old: None, bytes }
+    }
+
+    #[test]
+    fn a_directory_is_synced_once_for_all_that_was_written_in_it() {
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let gone = Replaced { dir: None, old: None, bytes: 0 };
+        let all = [replaced(one.path(), 0), replaced(other.path(), 0), gone, replaced(one.path(), 0)];
+        assert_eq!(settle(all.into()), 2);
+    }
+
+    #[tokio::test]
+    async fn one_settles_what_the_others_leave_in_a_moment_and_at_once_when_it_is_much() {
+        let (dir, left) = (tempfile::tempdir().unwrap(), Afterwards::default());
+        let few = || left.add(replaced(dir.path(), 10));
+        assert_eq!(left.pause(), None);
+        few();
+        assert_eq!(left.pause(), Some(PAUSE));
+        few();
+        assert_eq!(left.pause(), None, "the first one does it");
+        left.add(replaced(dir.path(), MOST_BYTES));
+        assert_eq!(left.pause(), Some(Duration::ZERO));
+        left.settle().await;
+        assert_eq!(left.pause(), None);
+        (0..MOST).for_each(|_| few());
+        assert_eq!(left.pause(), Some(Duration::ZERO));
+        left.settle().await;
+        few();
+        assert_eq!(left.pause(), Some(PAUSE));
+    }
+}

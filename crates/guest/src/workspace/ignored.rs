@@ -1,0 +1,104 @@
+//! What git would leave out, by files that are read by descriptor.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use ignore::Match;
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use rustix::fs::FileType;
+
+use super::Tried;
+use super::item::join;
+use super::place::{Root, look_at};
+use super::print::content;
+use crate::os::files::enter;
+
+/// Bytes of a file of rules; a longer one is not read.
+const MAX_RULES: u64 = 256 << 10;
+
+/// Rules of the directories from the workspace to where a walk is.
+#[derive(Debug, Default)]
+pub(super) struct Ignored {
+    /// Where the walk began, from the workspace.
+    base: Vec<u8>,
+    levels: Vec<Level>,
+}
+
+#[derive(Debug)]
+struct Level {
+    /// Bytes of the path of its directory, from the workspace.
+    before: usize,
+    /// Those of `.git/info/exclude`, then those of `.gitignore`.
+    rules: Vec<Gitignore>,
+    /// A repository begins here: what is said above is none of its business.
+    repository: bool,
+}
+
+impl Ignored {
+    /// For a walk that begins at that path.
+    pub(super) fn at(root: &Root, base: &[u8]) -> Tried<Self> {
+        let mut ignored = Self { base: Vec::new(), levels: Vec::new() };
+        let (mut dir, mut path) = (root.dir().clone(), Vec::new());
+        for name in base.split(|it| *it == b'/').filter(|it| !it.is_empty()) {
+            ignored.enter(&dir, &path);
+            // What cannot be opened is met by the walk itself.
+            let Ok(next) = enter(dir.as_fd(), name) else { break };
+            (dir, path) = (next.into(), join(&path, name));
+        }
+        ignored.base = base.to_vec();
+        Ok(ignored)
+    }
+
+    /// A directory of the walk is gone into.
+    pub(super) fn enter(&mut self, dir: &OwnedFd, path: &[u8]) {
+        let path = self.real(path);
+        let mut rules = Vec::new();
+        let git = enter(dir.as_fd(), b".git");
+        let repository = git.is_ok() || matches!(look_at(dir, b".git"), Ok(Some(_)));
+        let info = git.and_then(|it| enter(it.as_fd(), b"info"));
+        rules.extend(info.ok().and_then(|it| read(&it, b"exclude")));
+        rules.extend(read(dir, b".gitignore"));
+        self.levels.push(Level { before: path.len(), rules, repository });
+    }
+
+    pub(super) fn leave(&mut self) {
+        self.levels.pop();
+    }
+
+    /// Whether an entry is left out. The rule that is nearest to it decides.
+    pub(super) fn leaves_out(&self, path: &[u8], is_dir: bool) -> bool {
+        let path = self.real(path);
+        for level in self.levels.iter().rev() {
+            let rest = &path[level.before.min(path.len())..];
+            let rest = Path::new(OsStr::from_bytes(rest.strip_prefix(b"/").unwrap_or(rest)));
+            for rules in level.rules.iter().rev() {
+                match rules.matched(rest, is_dir) {
+                    Match::Ignore(_) => return true,
+                    Match::Whitelist(_) => return false,
+                    Match::None => {}
+                }
+            }
+            if level.repository {
+                break;
+            }
+        }
+        false
+    }
+
+    fn real(&self, path: &[u8]) -> Vec<u8> {
+        if path.is_empty() { self.base.clone() } else { join(&self.base, path) }
+    }
+}
+
+fn read(dir: &OwnedFd, name: &[u8]) -> Option<Gitignore> {
+    let there = look_at(dir, name).ok()?.filter(|it| it.is(FileType::RegularFile))?;
+    let text = content(&there.read().ok()?, MAX_RULES).ok()??;
+    let mut builder = GitignoreBuilder::new("");
+    for line in String::from_utf8_lossy(&text).lines() {
+        // git passes over a rule that it cannot read, too.
+        let _ = builder.add_line(None, line);
+    }
+    builder.build().ok()
+}

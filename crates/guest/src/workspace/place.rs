@@ -1,0 +1,328 @@
+//! From a path to a descriptor, beneath the workspace.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Stat};
+use rustix::fs::{fstat, fstatfs, mkdirat, open, openat, openat2, readlinkat};
+use rustix::io::Errno;
+
+use super::Tried;
+use super::trouble::FsError;
+use crate::os::files::{SYSFS, beneath, is_hidden, is_temporary, real, reopen};
+use crate::wire::space::TroubleCode;
+use crate::wire::{Fault, FaultCode};
+
+/// Links that a path may lead through; the kernel's number.
+const MAX_LINKS: usize = 40;
+
+/// Directories that a path may lead through, links with it. Each is open for that time.
+const MAX_DEPTH: usize = 256;
+
+/// How often something is made or looked for again that somebody removes or replaces at that moment.
+pub(super) const MAX_DISTURBED: usize = 1000;
+
+const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The directory that all paths begin at.
+#[derive(Debug)]
+pub(super) struct Root {
+    dir: Arc<OwnedFd>,
+    /// Its own path, part by part: what an absolute link begins with that leads inside.
+    said: Vec<Vec<u8>>,
+}
+
+/// What is at a path, open for looking only.
+#[derive(Debug)]
+pub(super) struct There {
+    pub(super) fd: OwnedFd,
+    pub(super) stat: Stat,
+}
+
+/// A name in an open directory. There need be nothing.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) dir: Arc<OwnedFd>,
+    /// `.` for the workspace itself.
+    pub(super) name: Vec<u8>,
+    pub(super) there: Option<There>,
+    /// From the workspace, without links.
+    pub(super) path: Vec<u8>,
+    /// The path that was asked for ends in a link.
+    pub(super) linked: bool,
+}
+
+/// What a path means that ends in a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    Itself,
+    Target,
+}
+
+impl Root {
+    /// `machine` is the directory that absolute paths are beneath.
+    ///
+    /// # Errors
+    /// [`Fault`] for what can be no workspace; [`Trouble`] when it is not there.
+    pub(super) fn open(machine: &Path, root: &str) -> Result<Tried<Self>, Fault> {
+        if !root.starts_with('/') || root.len() >= 4096 || root.contains('\0') {
+            return Err(Fault::new(FaultCode::Invalid, "a workspace is an absolute path"));
+        }
+        let said: Vec<_> = parts(root.as_bytes()).map(<[u8]>::to_vec).collect();
+        if is_hidden(root.as_bytes()) || said.iter().any(|it| it == b"." || it == b"..") {
+            return Err(Fault::new(FaultCode::Denied, format!("`{root}` is out of reach of file calls")));
+        }
+        Ok(open_root(machine, root).map(|dir| Self { dir: Arc::new(dir), said }))
+    }
+
+    pub(super) fn dir(&self) -> &Arc<OwnedFd> {
+        &self.dir
+    }
+
+    /// What a path leads to, and where that is without links.
+    pub(super) fn look(&self, path: &str) -> Tried<(There, Vec<u8>)> {
+        check(path)?;
+        if path.split('/').any(|it| is_temporary(it.as_bytes())) {
+            return Err(TroubleCode::NotFound.into());
+        }
+        // Nearly no path has a link in it, and then the kernel finds it at once.
+        let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let said = if path.is_empty() { "." } else { path };
+        if let Ok(fd) = openat2(&self.dir, said, LOOK, Mode::empty(), how) {
+            let there = There::of(fd)?;
+            if !there.is(FileType::Symlink) {
+                self.allow(there.fd.as_fd(), path.as_bytes())?;
+                return Ok((there, path.as_bytes().to_vec()));
+            }
+        }
+        let place = self.place(path, Ending::Target, false)?;
+        place.there.map(|there| (there, place.path)).ok_or_else(|| TroubleCode::NotFound.into())
+    }
+
+    /// The directory and the name that a path comes to.
+    pub(super) fn place(&self, path: &str, ending: Ending, parents: bool) -> Tried<Place> {
+        check(path)?;
+        self.place_of(path.as_bytes(), ending, parents)
+    }
+
+    /// The same for a path that was met, not said.
+    pub(super) fn place_of(&self, path: &[u8], ending: Ending, parents: bool) -> Tried<Place> {
+        let place = Steps::new(self, path).go(ending, parents)?;
+        self.allow(place.dir.as_fd(), &place.path)?;
+        if let Some(there) = &place.there {
+            self.allow(there.fd.as_fd(), &place.path)?;
+        }
+        Ok(place)
+    }
+
+    /// The kernel's own files and the guest's are nobody's workspace, also below one that holds all files.
+    fn allow(&self, fd: impl AsFd, path: &[u8]) -> Tried<()> {
+        let magic = u64::try_from(fstatfs(fd)?.f_type).unwrap_or_default();
+        let hidden = self.said.is_empty() && is_hidden(path);
+        if hidden || magic == PROC_SUPER_MAGIC as u64 || magic == SYSFS {
+            return Err(TroubleCode::Escape.into());
+        }
+        Ok(())
+    }
+}
+
+impl There {
+    fn of(fd: OwnedFd) -> Tried<Self> {
+        Ok(Self { stat: fstat(&fd)?, fd })
+    }
+
+    pub(super) fn is(&self, kind: FileType) -> bool {
+        FileType::from_raw_mode(self.stat.st_mode) == kind
+    }
+
+    pub(super) fn expect_file(&self) -> Tried<()> {
+        match FileType::from_raw_mode(self.stat.st_mode) {
+            FileType::RegularFile => Ok(()),
+            FileType::Directory => Err(TroubleCode::IsDirectory.into()),
+            _ => Err(TroubleCode::NotRegular.into()),
+        }
+    }
+
+    pub(super) fn expect_dir(&self) -> Tried<()> {
+        if self.is(FileType::Directory) { Ok(()) } else { Err(TroubleCode::NotDirectory.into()) }
+    }
+
+    /// A regular file, opened for reading.
+    pub(super) fn read(&self) -> Tried<File> {
+        self.expect_file()?;
+        // A lease of somebody inside may not hold us up: hence `NONBLOCK`, which regular files otherwise ignore.
+        Ok(File::from(reopen(&self.fd, OFlags::RDONLY | OFlags::NONBLOCK)?))
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        u64::try_from(self.stat.st_size).unwrap_or_default()
+    }
+}
+
+impl Place {
+    /// Looks once more what has that name; whether it is no link by now.
+    pub(super) fn look_again(&mut self) -> Tried<bool> {
+        self.there = look_at(&self.dir, &self.name)?;
+        Ok(!self.there.as_ref().is_some_and(|it| it.is(FileType::Symlink)))
+    }
+
+    pub(super) fn is_root(&self) -> bool {
+        self.name == b"."
+    }
+}
+
+/// A path on its way.
+struct Steps<'a> {
+    root: &'a Root,
+    /// Directories below the root that were entered, by name.
+    above: Vec<(Arc<OwnedFd>, Vec<u8>)>,
+    /// What is still to be gone, the next one last.
+    rest: Vec<Vec<u8>>,
+    links: usize,
+    linked: bool,
+}
+
+impl<'a> Steps<'a> {
+    fn new(root: &'a Root, path: &[u8]) -> Self {
+        let rest = parts(path).map(<[u8]>::to_vec).rev().collect();
+        Self { root, above: Vec::new(), rest, links: 0, linked: false }
+    }
+
+    fn go(mut self, ending: Ending, parents: bool) -> Tried<Place> {
+        let mut made = 0;
+        while let Some(name) = self.rest.pop() {
+            match name.as_slice() {
+                b"." => continue,
+                b".." => {
+                    self.above.pop().ok_or(TroubleCode::Escape)?;
+                    continue;
+                }
+                name if is_temporary(name) => return Err(TroubleCode::NotFound.into()),
+                _ => {}
+            }
+            let last = self.rest.is_empty();
+            match look_at(self.here(), &name)? {
+                Some(link) if link.is(FileType::Symlink) && (!last || ending == Ending::Target) => {
+                    self.linked |= last;
+                    self.follow(&link)?;
+                }
+                there if last => return Ok(self.ends(name, there)),
+                Some(dir) if dir.is(FileType::Directory) => self.enter(dir, name)?,
+                Some(_) => return Err(TroubleCode::NotDirectory.into()),
+                // A link says where it leads, not that there be directories.
+                None if parents && !self.linked && made < MAX_DISTURBED => {
+                    made += 1;
+                    match mkdirat(self.here(), name.as_slice(), Mode::RWXU | Mode::RWXG | Mode::RWXO) {
+                        Ok(()) | Err(Errno::EXIST) => self.rest.push(name),
+                        Err(errno) => return Err(errno.into()),
+                    }
+                }
+                None => return Err(TroubleCode::NotFound.into()),
+            }
+        }
+        // The path ended in `.` or `..` of a link, or is empty.
+        let name = self.above.pop().map_or_else(|| b".".to_vec(), |it| it.1);
+        let there = look_at(self.here(), &name)?;
+        Ok(self.ends(name, there))
+    }
+
+    fn here(&self) -> &Arc<OwnedFd> {
+        self.above.last().map_or(&self.root.dir, |it| &it.0)
+    }
+
+    fn enter(&mut self, dir: There, name: Vec<u8>) -> Tried<()> {
+        if self.above.len() >= MAX_DEPTH {
+            return Err(FsError::saying(TroubleCode::Io, "the path is too deep"));
+        }
+        self.above.push((Arc::new(dir.fd), name));
+        Ok(())
+    }
+
+    fn follow(&mut self, link: &There) -> Tried<()> {
+        self.links += 1;
+        if self.links > MAX_LINKS {
+            return Err(TroubleCode::Escape.into());
+        }
+        let target = readlinkat(&link.fd, "", Vec::new())?.into_bytes();
+        let mut to: Vec<&[u8]> = parts(&target).collect();
+        if target.starts_with(b"/") {
+            to.retain(|it| *it != b".");
+            let inside =
+                to.len() >= self.root.said.len() && self.root.said.iter().zip(&to).all(|(said, to)| said == to);
+            if !inside {
+                return Err(TroubleCode::Escape.into());
+            }
+            to.drain(..self.root.said.len());
+            self.above.clear();
+        }
+        if target.ends_with(b"/") {
+            to.push(b".");
+        }
+        self.rest.extend(to.into_iter().rev().map(<[u8]>::to_vec));
+        Ok(())
+    }
+
+    fn ends(self, name: Vec<u8>, there: Option<There>) -> Place {
+        let names = self.above.iter().map(|it| it.1.as_slice());
+        let own = (name != b".").then_some(name.as_slice());
+        let path = names.chain(own).collect::<Vec<_>>().join(&b'/');
+        let dir = self.here().clone();
+        Place { dir, name, there, path, linked: self.linked }
+    }
+}
+
+/// What has that name, itself.
+pub(super) fn look_at(dir: impl AsFd, name: &[u8]) -> Tried<Option<There>> {
+    match openat(dir, name, LOOK, Mode::empty()) {
+        Ok(fd) => There::of(fd).map(Some),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// A regular file that a walk has just met, opened for reading. Nothing when it is none any more: what took its place is
+/// neither followed nor waited for.
+pub(super) fn open_found(dir: impl AsFd, name: &[u8]) -> Tried<Option<File>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = openat(dir, name, flags, Mode::empty())?;
+    let is_file = FileType::from_raw_mode(fstat(&file)?.st_mode) == FileType::RegularFile;
+    Ok(is_file.then(|| File::from(file)))
+}
+
+/// Where a link leads, as it says.
+pub(super) fn target(there: &There) -> Option<String> {
+    let target = readlinkat(&there.fd, "", Vec::new()).ok()?;
+    Some(String::from_utf8_lossy(target.as_bytes()).into_owned())
+}
+
+fn open_root(machine: &Path, root: &str) -> Tried<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let above = open(machine, flags, Mode::empty())?;
+    let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let dir = match openat2(&above, root, flags, Mode::empty(), how) {
+        // Where nobody answers that call, the workspace is where its path says: above it nothing is the session's.
+        Err(Errno::NOSYS | Errno::PERM) => open(machine.join(&root[1..]), flags | OFlags::NOFOLLOW, Mode::empty())?,
+        opened => opened?,
+    };
+    let magic = u64::try_from(fstatfs(&dir)?.f_type).unwrap_or_default();
+    let real = beneath(&real(above.as_fd())?, &real(dir.as_fd())?);
+    if real.is_none_or(|it| is_hidden(&it)) || magic == PROC_SUPER_MAGIC as u64 || magic == SYSFS {
+        return Err(TroubleCode::Escape.into());
+    }
+    Ok(dir)
+}
+
+/// What a caller may say: parts without tricks.
+fn check(path: &str) -> Tried<()> {
+    let odd = |it: &str| it.is_empty() || it == "." || it == ".." || it.contains('\0');
+    if path.is_empty() || (path.len() < 4096 && !path.split('/').any(odd)) {
+        return Ok(());
+    }
+    Err(FsError::saying(TroubleCode::Escape, "a path is parts joined by `/`, none of them `.` or `..`"))
+}
+
+fn parts(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+    path.split(|it| *it == b'/').filter(|it| !it.is_empty())
+}

@@ -1,0 +1,138 @@
+//! Many files at once: written where nobody looks, then moved into place together.
+//!
+//! It fills a workspace that nobody works in yet. All the same no link is followed, neither in the stage nor in the
+//! workspace.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, mkdirat, openat, renameat, unlinkat};
+use rustix::io::Errno;
+
+use super::dir::{READ, all, kind};
+use super::trouble::FsError;
+use super::{Tried, Work};
+use crate::os::files::{Removal, enter, is_temporary};
+use crate::wire::space::{Staged, TroubleCode};
+
+/// Directories one in the other, at most.
+const MAX_DEPTH: usize = 128;
+
+/// Permissions of directories, and all that a file may have.
+const MODE: u32 = 0o755;
+
+impl Work<'_> {
+    pub(super) fn stage(&self, stage: &str, begins: bool, content: &[u8]) -> Tried<()> {
+        if !is_temporary(stage.as_bytes()) {
+            return Err(bad("this is no name of a stage"));
+        }
+        if begins {
+            self.clear_stages()?;
+            mkdirat(self.root.dir(), stage, Mode::from_raw_mode(0o700))?;
+        }
+        let dir = enter(self.root.dir().as_fd(), stage.as_bytes())?;
+        let (files, mut rest) = read(content)?;
+        // Files come directory by directory, so the last one is mostly the next one.
+        let mut here: (Vec<&str>, OwnedFd) = (Vec::new(), reopened(dir.as_fd())?);
+        for file in &files {
+            let (bytes, after) = rest.split_at_checked(file.bytes as usize).ok_or_else(|| bad("content is missing"))?;
+            rest = after;
+            let mut parts: Vec<&str> = file.path.split('/').collect();
+            let odd = |it: &&str| it.is_empty() || *it == "." || *it == ".." || it.contains('\0');
+            if parts.len() > MAX_DEPTH || parts.iter().any(odd) {
+                return Err(bad("a path is parts joined by `/`, none of them `.` or `..`"));
+            }
+            let name = parts.pop().unwrap_or_default();
+            if here.0 != parts {
+                let below = made(dir.as_fd(), &parts)?;
+                here = (parts, below);
+            }
+            write(here.1.as_fd(), name, file, bytes)?;
+        }
+        if rest.is_empty() { Ok(()) } else { Err(bad("there is more content than files")) }
+    }
+
+    pub(super) fn unstage(&self, stage: &str) -> Tried<()> {
+        if !is_temporary(stage.as_bytes()) {
+            return Err(bad("this is no name of a stage"));
+        }
+        let root = enter(self.root.dir().as_fd(), b".")?;
+        let dir = enter(root.as_fd(), stage.as_bytes())?;
+        merge(dir.as_fd(), root.as_fd(), 0)?;
+        Ok(unlinkat(&root, stage, AtFlags::REMOVEDIR)?)
+    }
+
+    /// Stages of a guest that was killed while it filled one.
+    fn clear_stages(&self) -> Tried<()> {
+        let dir = self.root.dir();
+        for entry in all(dir)? {
+            let entry = entry?;
+            if is_temporary(&entry.name) && kind(dir, &entry) == FileType::Directory {
+                let mut removal = Removal::begin(dir.as_fd(), &entry.name)?;
+                while removal.advance()? {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn bad(why: &str) -> FsError {
+    FsError::saying(TroubleCode::Escape, why)
+}
+
+/// The list of files, and their contents.
+fn read(payload: &[u8]) -> Tried<(Vec<Staged>, &[u8])> {
+    let (len, rest) = payload.split_first_chunk::<4>().ok_or_else(|| bad("there is no list of files"))?;
+    let len = u32::from_be_bytes(*len) as usize;
+    let (list, contents) = rest.split_at_checked(len).ok_or_else(|| bad("the list of files is cut"))?;
+    let files = serde_json::from_slice(list).map_err(|err| bad(&format!("the list of files: {err}")))?;
+    Ok((files, contents))
+}
+
+fn reopened(dir: BorrowedFd<'_>) -> Tried<OwnedFd> {
+    Ok(openat(dir, ".", READ, Mode::empty())?)
+}
+
+/// The directory below, made where it is missing.
+fn made(dir: BorrowedFd<'_>, parts: &[&str]) -> Tried<OwnedFd> {
+    let mut here = reopened(dir)?;
+    for part in parts {
+        match mkdirat(&here, *part, Mode::from_raw_mode(MODE)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        here = enter(here.as_fd(), part.as_bytes())?;
+    }
+    Ok(here)
+}
+
+fn write(dir: BorrowedFd<'_>, name: &str, staged: &Staged, bytes: &[u8]) -> Tried<()> {
+    let how = if staged.more { OFlags::APPEND } else { OFlags::CREATE | OFlags::EXCL };
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | how;
+    let mut file = File::from(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?);
+    file.write_all(bytes)?;
+    Ok(fchmod(&file, Mode::from_raw_mode(staged.mode & MODE))?)
+}
+
+/// Moves all that is in one directory into another; directories merge.
+fn merge(from: BorrowedFd<'_>, into: BorrowedFd<'_>, depth: usize) -> Tried<()> {
+    if depth > MAX_DEPTH {
+        return Err(bad("it is too deep"));
+    }
+    let entries = all(from)?.collect::<Result<Vec<_>, _>>()?;
+    for entry in entries {
+        let name = entry.name.as_slice();
+        match renameat(from, name, into, name) {
+            Ok(()) => {}
+            // An image may have a directory of that name.
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                let (inner, outer) = (enter(from, name)?, enter(into, name)?);
+                merge(inner.as_fd(), outer.as_fd(), depth + 1)?;
+                unlinkat(from, name, AtFlags::REMOVEDIR)?;
+            }
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! Who threads are. What needs root is not tried without it.
+
+use std::os::unix::fs::chown;
+use std::sync::Barrier;
+
+use rustix::process::geteuid;
+
+use super::*;
+use crate::Container;
+use crate::os::blocking::apart;
+use crate::server::services::Supervisor;
+use crate::wire::Who;
+
+/// More than have begun by then, so that new threads are among them.
+const THREADS: usize = 4;
+
+#[tokio::test]
+async fn a_thread_that_begins_after_a_write_is_not_its_user() {
+    if !geteuid().is_root() {
+        return coracle_skips::skip(coracle_skips::NEEDS_ROOT);
+    }
+    let world = World::new();
+    world.file("a", "old");
+    for path in [world.path(""), world.path("a")] {
+        chown(path, Some(61_234), Some(61_235)).unwrap();
+    }
+    fs::set_permissions(world.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let (container, _reaper) = Container::new(world.dir.path(), Vec::new()).unwrap();
+    let supervisor = Supervisor::new(Arc::new(container), world.dir.path());
+    let written = apart(move || {
+        let (how, executable, seen, tool) = (How::Overwrite, None, false, "write_file".into());
+        let act = Act::Write { path: "a".into(), how, executable, seen, tool };
+        let user = Who::Ids { uid: 61_234, gid: Some(61_235) };
+        let ask = Space { user, root: "/ws".into(), act, bytes: 3 };
+        super::super::act((&*supervisor.machine, &supervisor.spaces), ask, b"new", &Stop::default())
+    });
+    assert!(matches!(written.await.unwrap(), Ok(Done::Written(_))));
+    assert_eq!(world.has("a"), "new");
+    let together = Arc::new(Barrier::new(THREADS));
+    let threads = (0..THREADS).map(|_| {
+        let together = together.clone();
+        tokio::task::spawn_blocking(move || {
+            together.wait();
+            geteuid().is_root()
+        })
+    });
+    for thread in threads.collect::<Vec<_>>() {
+        assert!(thread.await.unwrap());
+    }
+}

@@ -4,38 +4,23 @@
 //! Compose is given what we understood and not the text: two readers cannot be played off against each other.
 
 mod env_file;
+mod error;
 mod yaml;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use coracle_runtime::Policy;
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{Policy, Refused};
 use serde_json::{Map, Value};
 
+pub use self::error::ReadError;
 use crate::findings::{Asked, Findings, Place, is_known};
 
 /// A Compose file that was read and may be shown to Compose.
 #[derive(Clone, Debug)]
 pub struct Reading {
     content: String,
-}
-
-/// Why a text goes no further.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReadError {
-    /// It is no Compose file, or too large for one.
-    #[error("{message}")]
-    Invalid {
-        /// What is wrong, in one sentence.
-        message: String,
-        /// The line it was seen on, from 1.
-        line: Option<u64>,
-    },
-    /// It asks for what is never read, or for files that may not be used.
-    #[error(transparent)]
-    Refused(#[from] Refused),
 }
 
 /// Reads the text of a Compose file whose relative paths start from `dir`.

@@ -1,20 +1,22 @@
 //! What is done with a stack: claimed, brought up, looked at, taken down (containers.md 12.8 to 12.12).
 
 mod pace;
+mod service;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use coracle_runtime::{
-    Container, ContainerId, ContainerRuntime, Error, Excerpt, Handle, Health, ImageAct, ImageRef, LabelFilter,
-    NetworkAct, Problem, ProjectName, PublishedPort, Refused, StackUp, Status, VolumeAct,
+    Container, ContainerRuntime, Error, Excerpt, Handle, Health, ImageAct, ImageRef, LabelFilter, NetworkAct, Problem,
+    ProjectName, Refused, StackUp, Status, VolumeAct,
 };
 use serde::Serialize;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use self::pace::Checks;
+pub use self::service::Service;
 use crate::AdmittedStack;
 
 /// How much of what a bad service printed is told.
@@ -38,30 +40,6 @@ pub enum Claim {
     Ours,
     /// Something of other origin carries it.
     Foreign,
-}
-
-/// A container of a stack, as callers see it (12.9).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Service {
-    /// The service it belongs to.
-    pub service: String,
-    /// Its name.
-    pub name: String,
-    /// Twelve digits of its id.
-    pub container_id: String,
-    /// A name of its image, else the image's id.
-    pub image: String,
-    /// Its state.
-    pub state: Status,
-    /// What its health check says, if it has one.
-    pub health: Option<Health>,
-    /// Exit code of its PID 1, once it ended.
-    pub exit_code: Option<i64>,
-    /// Ports on the host.
-    pub ports: Vec<PublishedPort>,
-    /// Its full id.
-    #[serde(skip)]
-    pub id: ContainerId,
 }
 
 /// A service that is not good, and what it said.

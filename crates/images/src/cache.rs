@@ -7,129 +7,29 @@
 //! **Invariant:** a cached image has the environment, the volumes and the start of its base.
 
 mod clear;
+mod image;
 mod keep;
 mod memory;
+mod request;
+mod settings;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use coracle_runtime::labels::Signer;
 use coracle_runtime::{ContainerRuntime, EngineKind, Image, ImageAct, ImageRef, LabelFilter};
 use jiff::Timestamp;
-use serde::Serialize;
 
 pub use self::clear::{Clear, Cleared, Kept, Listed};
+pub use self::image::Cached;
+use self::image::{CONTENTS, KIND, digest};
 pub use self::keep::Built;
-use crate::digest::{Sum, sum_of};
-use crate::key::KeyOf;
+pub use self::request::Wanted;
+pub use self::settings::Cache;
+use crate::digest::Sum;
 use crate::profile::Purpose;
 use crate::stand_in::Contents;
-use crate::{Base, Error, Progress, Recipe, Source, base_image, lock};
-
-/// The word of our cached images, in the label `<ns>.kind`.
-const KIND: &str = "cache";
-
-/// The label with what was found in an image that stands in for another, as JSON.
-const CONTENTS: &str = "cache.contents";
-
-/// What cached images are kept with. Everything that comes from configuration, clock or host is given.
-#[derive(Clone, Debug)]
-pub struct Cache {
-    /// Signs the labels of images.
-    pub signer: Signer,
-    /// A directory of ours: which image was found for what, and when it was last used.
-    pub dir: PathBuf,
-    /// The directory of locks.
-    pub locks: PathBuf,
-    /// Version of the program, for the label.
-    pub version: String,
-}
-
-/// What is wanted, every default decided.
-#[derive(Clone, Debug)]
-pub struct Wanted {
-    /// The profile, for the name of the image; none for packages on an image of the caller's.
-    pub purpose: Option<Purpose>,
-    /// The base, as the profile or the caller names it.
-    pub image: ImageRef,
-    /// The caller named it: no image that stands in for it will do.
-    pub explicit: bool,
-    /// What is put on it.
-    pub recipe: Recipe,
-    /// What comes before that on a base that was made without a registry.
-    pub bootstrap: Recipe,
-    /// The hash of the certificates that are put in first.
-    pub ca: Option<String>,
-    /// Our own version, `major.minor`.
-    pub tool: String,
-    /// An older one is to be made anew (`images.cache_max_age`).
-    pub max_age: Duration,
-    /// The present time.
-    pub now: Timestamp,
-}
-
-impl Wanted {
-    /// What is put on that base, all of it.
-    #[must_use]
-    pub fn recipe_on(&self, base: &Base) -> Recipe {
-        if base.source == Source::Bootstrap { self.bootstrapped() } else { self.recipe.clone() }
-    }
-
-    /// The key of its image on that base.
-    #[must_use]
-    pub fn key_on(&self, base: &Base, engine: EngineKind) -> Sum {
-        self.key(&self.recipe_on(base), (digest(&base.image), &base.image.arch), engine)
-    }
-
-    /// Nothing is put on whatever the base turns out to be.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.recipe.is_empty() && self.bootstrap.is_empty()
-    }
-
-    fn bootstrapped(&self) -> Recipe {
-        self.recipe.clone().after(&self.bootstrap)
-    }
-
-    fn key(&self, recipe: &Recipe, (base_digest, arch): (&str, &str), engine: EngineKind) -> Sum {
-        KeyOf { recipe, base_digest, ca: self.ca.as_deref(), arch, engine, tool: &self.tool }.sum()
-    }
-
-    /// Tells what is asked for from all else on this machine.
-    fn slot(&self, engine: EngineKind) -> Sum {
-        #[derive(Serialize)]
-        struct Slot<'a>(EngineKind, &'a Recipe, &'a ImageRef);
-        sum_of(&Slot(engine, &self.recipe, &self.image))
-    }
-}
-
-/// The registry's digest of a base, or its id.
-fn digest(base: &Image) -> &str {
-    base.digest.as_deref().unwrap_or(base.id.as_str())
-}
-
-/// A cached image of ours.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cached {
-    /// As the engine has it.
-    pub image: Image,
-    /// The name it was kept under.
-    pub reference: ImageRef,
-    /// Its key.
-    pub key: String,
-    /// The profile it was made for.
-    pub purpose: Option<Purpose>,
-    /// Its base, as it was asked for.
-    pub base: ImageRef,
-    /// When it was made.
-    pub created: Timestamp,
-    /// What was found in it, if it stands in for an image that no registry gave.
-    pub contents: Option<Contents>,
-    base_digest: String,
-    recipe: String,
-}
+use crate::{Base, Error, Progress, base_image, lock};
 
 /// What there is.
 #[derive(Clone, Debug, PartialEq, Eq)]

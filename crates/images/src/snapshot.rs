@@ -10,51 +10,25 @@
 //! **Invariant:** a snapshot has the environment, the volumes and the start of what its container was made from.
 
 mod error;
+mod image;
+mod settings;
 mod take;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
-use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME, Signer};
+use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME};
 use coracle_runtime::{
     ContainerPath, ContainerRuntime, EngineKind, Image, ImageAct, ImageId, ImageRef, LabelFilter, SnapshotName,
 };
-use jiff::Timestamp;
 
 pub use self::error::Error;
-pub use self::take::{Of, Place};
+pub use self::image::{Of, Snapshot};
+pub use self::settings::Snapshots;
+pub use self::take::Place;
 use crate::base_image;
 use crate::profile::Purpose;
-
-/// What snapshots are kept with. Everything that comes from configuration or host is given.
-#[derive(Clone, Debug)]
-pub struct Snapshots {
-    /// Signs the labels of images.
-    pub signer: Signer,
-    /// The directory of locks.
-    pub locks: PathBuf,
-    /// Version of the program, for the label.
-    pub version: String,
-}
-
-/// A snapshot of ours.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Snapshot {
-    /// Its name.
-    pub name: SnapshotName,
-    /// The same as the name of an image.
-    pub reference: ImageRef,
-    /// As the engine has it.
-    pub image: Image,
-    /// When it was made.
-    pub created: Timestamp,
-    /// The container that it is of.
-    pub of: Of,
-    /// Bytes that it has beyond what its container was made from.
-    pub own_bytes: u64,
-}
 
 /// A snapshot, and the containers that are made of it.
 #[derive(Clone, Debug)]

@@ -1,29 +1,18 @@
 //! The person's dotfiles (containers.md 5.9).
 
 mod links;
+mod request;
 mod script;
 
 use std::time::Instant;
 
-use coracle_runtime::{BranchName, Chunk, ContainerPath, GitUrl};
+use coracle_runtime::Chunk;
 use tokio::sync::mpsc;
 
+pub use self::request::Dotfiles;
 use crate::cloned::{Source, cloned};
 use crate::flaw::Flaw;
 use crate::{Item, Place, Status, Step};
-
-/// Dotfiles to clone and to set up, every default decided.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dotfiles {
-    /// From where.
-    pub url: GitUrl,
-    /// Which branch or tag, if not the default one.
-    pub branch: Option<BranchName>,
-    /// To where: nothing is there, or an empty directory.
-    pub target: ContainerPath,
-    /// The script that sets them up, from the clone on; without one it is looked for.
-    pub script: Option<String>,
-}
 
 const NAME: &str = "dotfiles";
 

@@ -4,7 +4,7 @@ use serde_json::Value;
 use serde_saphyr::granit_parser::{Event, Parser};
 use serde_saphyr::options::DuplicateKeyPolicy;
 
-use super::ReadError;
+use super::error::ReadError;
 
 const MAX_BYTES: usize = 1 << 20;
 const MAX_LEVELS: usize = 50;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use coracle_runtime::{ContainerId, ContainerRuntime, Status};
 use tokio::time::Instant;
 
-use super::Service;
+use super::service::Service;
 use crate::AdmittedStack;
 
 /// What engines wait between two checks when nothing is said.

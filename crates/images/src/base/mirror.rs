@@ -8,8 +8,9 @@ use coracle_runtime::Excerpt;
 use coracle_runtime::host::process::{self, Invocation, Stdin};
 
 use super::apt::{self, DEBIAN};
+use super::bootstrap::Bootstrap;
 use super::host::Host;
-use super::{Bootstrap, SEEDS};
+use super::packages::SEEDS;
 use crate::error::BuildError;
 
 /// Debian's current stable release, for a host that is no Debian.

@@ -2,6 +2,7 @@
 
 mod alternatives;
 mod apt;
+mod bootstrap;
 mod certs;
 mod closure;
 mod files;
@@ -18,13 +19,12 @@ mod tree;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Seek};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
-use coracle_runtime::labels::Signer;
 use coracle_runtime::{ContainerRuntime, Image, ImageAct, ImageRef, RecordId};
 use sha2::{Digest, Sha256};
 
+pub use self::bootstrap::Bootstrap;
 use crate::error::{BuildError, Error, Stage};
 use crate::lock::{self, make_private_dir};
 use crate::{Base, Progress, Source, find};
@@ -32,48 +32,7 @@ use crate::{Base, Progress, Source, find};
 /// Changes whenever the same host would give another base.
 const MAKER: u32 = 1;
 
-/// What an agent works with beside the minimal system, as far as it can be had.
-const SEEDS: [&str; 14] = [
-    "jq",
-    "less",
-    "make",
-    "netbase",
-    "openssh-client",
-    "procps",
-    "python3-pip",
-    "python3-venv",
-    "ripgrep",
-    "tree",
-    "unzip",
-    "wget",
-    "xz-utils",
-    "zip",
-];
-
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// How a base is made without a registry. Everything that comes from configuration, clock or host is given.
-#[derive(Clone, Debug)]
-pub struct Bootstrap {
-    /// The root of the system whose packages may be taken: `/`.
-    pub root: PathBuf,
-    /// Mirror for the case that the host's packages will not do (`images.debian_mirror`).
-    pub mirror: Option<String>,
-    /// Suite for that case (`images.debian_suite`).
-    pub suite: Option<String>,
-    /// For programs that fetch packages (`images.build_timeout`).
-    pub build_timeout: Duration,
-    /// Held while a base is made, so that processes that want it at once make it once.
-    pub lock_file: PathBuf,
-    /// Where the tar lies until it is imported: about 250 MB, 600 MB when packages are fetched.
-    pub temp_dir: PathBuf,
-    /// Signs the labels of the base.
-    pub signer: Signer,
-    /// Version of the program, for the label.
-    pub version: String,
-    /// The present time (RFC 3339), for the label.
-    pub created: String,
-}
 
 enum Way {
     Packages(Box<packages::HostPackages>),
@@ -191,7 +150,7 @@ async fn import(
 
 /// Same seeds and same maker: same kind of base.
 fn recipe_hash() -> String {
-    let text = format!("{MAKER}\n{}\n{}\n", packages::REQUIRED.join(" "), SEEDS.join(" "));
+    let text = format!("{MAKER}\n{}\n{}\n", packages::REQUIRED.join(" "), packages::SEEDS.join(" "));
     hex::encode(Sha256::digest(text))
 }
 

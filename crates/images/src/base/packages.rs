@@ -9,8 +9,26 @@ use super::host::Host;
 use super::pack::{Packed, pack};
 use super::status::{Package, installed};
 use super::tree::Tree;
-use super::{SEEDS, apt, certs, files, made};
+use super::{apt, certs, files, made};
 use crate::error::BuildError;
+
+/// What an agent works with beside the minimal system, as far as it can be had.
+pub(super) const SEEDS: [&str; 14] = [
+    "jq",
+    "less",
+    "make",
+    "netbase",
+    "openssh-client",
+    "procps",
+    "python3-pip",
+    "python3-venv",
+    "ripgrep",
+    "tree",
+    "unzip",
+    "wget",
+    "xz-utils",
+    "zip",
+];
 
 /// Without these a base is of no use to an agent.
 pub(super) const REQUIRED: [&str; 6] = ["apt", "bash", "ca-certificates", "curl", "git", "python3"];

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use coracle_runtime::{ContainerRuntime, Image, ImageAct, ImageId, ImageRef, LabelFilter};
 use serde::Serialize;
 
-use super::{Cache, KIND};
+use super::image::KIND;
+use super::settings::Cache;
 use crate::Error;
 use crate::profile::Purpose;
 

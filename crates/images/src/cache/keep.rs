@@ -4,7 +4,9 @@ use coracle_runtime::{
     ByteSize, Container, ContainerId, ContainerRuntime, Image, ImageAct, ImageId, LabelFilter, RecordId,
 };
 
-use super::{CONTENTS, Cache, Cached, KIND, Wanted, digest};
+use super::image::{CONTENTS, Cached, KIND, digest};
+use super::request::Wanted;
+use super::settings::Cache;
 use crate::fit::{OF_ONE_CONTAINER, check_env, check_image, unfit};
 use crate::stand_in::Contents;
 use crate::{Base, Error};

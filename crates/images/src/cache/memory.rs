@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use coracle_runtime::ImageId;
 use jiff::Timestamp;
 
-use super::Cache;
+use super::settings::Cache;
 use crate::digest::Sum;
 use crate::lock::make_private_dir;
 

@@ -1,6 +1,7 @@
 use std::sync::Mutex;
 
 use coracle_runtime::fake::Verb;
+use coracle_runtime::labels::Signer;
 use coracle_runtime::{
     ByteSize, Command, ContainerId, ContainerName, ContainerPath, CreateSpec, Exec, FakeRuntime, GuestOn, Ids,
     ImageConfig, LabelNamespace, LinkSettings, NetworkOn, Policy, Secret, admit,
@@ -12,6 +13,7 @@ use super::*;
 use crate::cook::{Cooking, OnFailure, cook};
 use crate::packages::PackageName;
 use crate::{Pull, Setup, Want};
+use crate::{Recipe, Source};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 

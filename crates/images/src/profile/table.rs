@@ -2,13 +2,13 @@
 
 use coracle_runtime::ImageRef;
 
-use super::{Passthrough, Profile, ProfileError, Purpose};
+use super::definition::Profile;
+use super::error::ProfileError;
+use super::passthrough::Passthrough;
+use super::purpose::{DETECTED, Purpose};
 use crate::packages::listed;
 use crate::recipe::{Recipe, Setup};
 use crate::stand_in::{bootstrap, uv};
-
-/// Stands for the purpose of a repository.
-pub(super) const DETECTED: &str = "try-repo";
 
 /// Purpose, registry image, packages.
 const TABLE: [(&str, &str, &str); 8] = [

@@ -1,4 +1,5 @@
 use super::*;
+use crate::packages::PackageName;
 
 fn purpose(name: &str) -> Purpose {
     Purpose::parse(name).unwrap()

@@ -3,28 +3,14 @@
 use std::fs::File;
 
 use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME};
-use coracle_runtime::{Container, ContainerPath, ContainerRuntime, Image, ImageAct, ImageId, RecordId, SnapshotName};
+use coracle_runtime::{Container, ContainerRuntime, Image, ImageAct, ImageId, RecordId, SnapshotName};
 use jiff::Timestamp;
 
-use super::{Error, Snapshot, Snapshots};
+use super::Error;
+use super::image::{Of, Snapshot};
+use super::settings::Snapshots;
 use crate::fit::{OF_ONE_CONTAINER, check_env, check_image, unfit};
-use crate::profile::Purpose;
 use crate::{Progress, lock};
-
-/// What a snapshot says of the container that it is of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Of {
-    /// Its name.
-    pub container: String,
-    /// What it was made for.
-    pub purpose: Option<Purpose>,
-    /// The session that the snapshot belongs to.
-    pub session: String,
-    /// Where commands ran.
-    pub workdir: ContainerPath,
-    /// The person's working directory was mounted there.
-    pub mount_cwd: bool,
-}
 
 /// A name that is held for a snapshot.
 #[derive(Debug)]

@@ -1,6 +1,8 @@
+use coracle_runtime::labels::Signer;
 use coracle_runtime::{
     ContainerId, ContainerName, CreateSpec, FakeRuntime, Ids, LabelNamespace, NetworkOn, Policy, Secret, admit,
 };
+use jiff::Timestamp;
 use tempfile::TempDir;
 
 use super::*;

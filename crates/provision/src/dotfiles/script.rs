@@ -4,7 +4,7 @@ use coracle_runtime::link::wire::{At, FaultCode, Kind};
 use coracle_runtime::{Chunk, Command, Error};
 use tokio::sync::mpsc;
 
-use super::Dotfiles;
+use super::request::Dotfiles;
 use crate::flaw::Flaw;
 use crate::{Item, Place, ended};
 

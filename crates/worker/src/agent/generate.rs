@@ -4,8 +4,9 @@ use coracle_sandbox::schema::Schema;
 use coracle_sandbox::{Code, Failure, Result};
 use serde_json::{Value, json};
 
+use super::context::Cx;
+use super::submit::{SUBMIT, arguments, submit, unwrapped};
 use super::talk::Talk;
-use super::{Cx, SUBMIT, arguments, submit, unwrapped};
 use crate::llm::{Refusal, Reply};
 
 /// Times that a model may mend what does not fit.

@@ -1,25 +1,22 @@
 //! A run with tools: the model is asked, what it calls is done, and so on until it answers.
 
+mod context;
 mod generate;
+mod submit;
 mod talk;
 
 use coracle_runtime::ContainerPath;
 use coracle_runtime::link::wire::space::{Act, Done};
-use coracle_sandbox::protocol::WorkerRequest;
-use coracle_sandbox::schema::Schema;
 use coracle_sandbox::{Code, Failure, Result};
 use serde_json::{Map, Value, json};
 
+pub(crate) use self::context::Cx;
 pub(crate) use self::generate::generate;
+use self::submit::{SUBMIT, arguments, submit, unwrapped};
 use self::talk::Talk;
 use crate::Worker;
-use crate::llm::{Call, Llm, Meter, Refusal, Reply};
-use crate::stop::Stop;
-use crate::teller::Teller;
-use crate::tools::{Said, Tools, function};
-
-/// The tool by which a result of a shape is given.
-const SUBMIT: &str = "submit_result";
+use crate::llm::{Call, Refusal, Reply};
+use crate::tools::{Said, Tools};
 
 /// Model calls of a run, and times that a reply may be cut by length.
 const TURNS: u64 = 50;
@@ -27,17 +24,6 @@ const CUT: u32 = 3;
 
 /// Times that the same call may fail in a row.
 const SAME: u32 = 5;
-
-/// What all kinds of runs have.
-pub(crate) struct Cx<'a> {
-    pub(crate) worker: &'a Worker,
-    pub(crate) request: &'a WorkerRequest,
-    pub(crate) llm: Llm<'a>,
-    pub(crate) schema: Option<Schema>,
-    pub(crate) stop: &'a Stop,
-    pub(crate) teller: &'a mut Teller,
-    pub(crate) meter: &'a mut Meter,
-}
 
 /// Runs to a final text, or to JSON text of the schema.
 pub(crate) async fn agentic(cx: Cx<'_>) -> Result<String> {
@@ -241,31 +227,4 @@ impl Agent<'_> {
         }
         Err(Failure::new(Code::LlmFailed, format!("The same call of `{}` failed {SAME} times in a row.", call.name)))
     }
-}
-
-/// No arguments are an empty object.
-fn arguments(text: &str) -> Option<Map<String, Value>> {
-    if text.trim().is_empty() {
-        return Some(Map::new());
-    }
-    serde_json::from_str(text).ok()
-}
-
-/// The tool by which a result is given. What is no object is put into one, since arguments are.
-fn submit(schema: &Schema) -> Value {
-    let mut told = function(SUBMIT, &json!({ "description": "Give the final result. It ends the task." }));
-    told["function"]["parameters"] = if is_object(schema) {
-        schema.value().clone()
-    } else {
-        json!({ "type": "object", "properties": { "result": schema.value() }, "required": ["result"] })
-    };
-    told
-}
-
-fn unwrapped(schema: &Schema, mut arguments: Map<String, Value>) -> Value {
-    if is_object(schema) { arguments.into() } else { arguments.remove("result").unwrap_or_default() }
-}
-
-fn is_object(schema: &Schema) -> bool {
-    schema.value().get("type").is_none_or(|it| it == "object")
 }

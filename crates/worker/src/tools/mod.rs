@@ -3,6 +3,7 @@
 mod kept;
 mod output;
 mod place;
+mod tool_output;
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -21,11 +22,9 @@ use tokio_util::sync::CancellationToken;
 use self::kept::Kept;
 use self::output::ShellOutput;
 use self::place::Place;
+pub(crate) use self::tool_output::Said;
 use crate::Worker;
 use crate::llm::Call;
-
-/// What a tool said: a text for the model, and whether it did not do what was asked.
-pub(crate) type Said = (String, bool);
 
 type Run = fn(Map<String, Value>, Workspace) -> Pin<Box<dyn Future<Output = Said> + Send>>;
 

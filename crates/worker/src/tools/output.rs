@@ -6,8 +6,8 @@ use coracle_runtime::{Error, JobId, Link};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::Said;
 use super::kept::Kept;
+use super::tool_output::Said;
 
 /// Bytes of a page.
 const PAGE: u64 = 32 << 10;

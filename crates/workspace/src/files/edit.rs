@@ -5,7 +5,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::read::Encoding;
-use super::{MAX_CONTENT, Missing, Written, failure, unexpected};
+use super::write::MAX_CONTENT;
+use super::{Missing, Written, failure, unexpected};
 use crate::answer::Result;
 use crate::count::count;
 use crate::paths::Path;

@@ -16,6 +16,3 @@ pub use self::read::{ReadFile, ReadFileResult};
 pub use self::rm::{DeleteEntry, Rm};
 pub(crate) use self::trouble::{Missing, failure, unexpected};
 pub use self::write::{WriteFile, Written};
-
-/// Bytes of content and of each text of an edit, at most.
-pub(crate) const MAX_CONTENT: usize = 32 << 20;

@@ -7,10 +7,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::read::Encoding;
-use super::{MAX_CONTENT, Missing, failure, unexpected};
+use super::{Missing, failure, unexpected};
 use crate::answer::Result;
 use crate::paths::Path;
 use crate::{Alias, Answer, Code, Effect, Failure, Tool, Workspace};
+
+/// Bytes of content and of each text of an edit, at most.
+pub(super) const MAX_CONTENT: usize = 32 << 20;
 
 /// Write a file of the workspace. Directories above it are made. `create` fails if it is there; `overwrite` and `append` need
 /// a file that is there to have been read before.

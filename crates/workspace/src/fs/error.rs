@@ -2,7 +2,8 @@
 
 use coracle_runtime::link::wire::space::{Trouble, TroubleCode};
 
-use super::MAX_CONTENT;
+/// Bytes of a file that is read or written, at most.
+pub const MAX_CONTENT: u64 = coracle_runtime::link::wire::space::MAX_CONTENT;
 
 /// What came of an act on files.
 pub type Result<T, E = FsError> = std::result::Result<T, E>;

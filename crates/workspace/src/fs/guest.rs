@@ -3,16 +3,15 @@
 use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use coracle_runtime::link::Link;
+use coracle_runtime::ContainerPath;
 use coracle_runtime::link::wire::space::{Act, Bounds, Done, Hit, How, Item, ItemKind, TroubleCode};
-use coracle_runtime::{ContainerPath, Ids};
 use jiff::Timestamp;
-use tokio::sync::OnceCell;
 
 use super::path::{folded, is_addressable};
 use super::snapshot::{self, Tag};
-use super::{Found, FsEntry, FsError, FsKind, LineMatch, Lines, MAX_CONTENT, Result, WorkspaceFs, WriteMode, Writing};
-use crate::Session;
+use super::{
+    Found, FsEntry, FsError, FsKind, GuestFs, LineMatch, Lines, MAX_CONTENT, Result, WorkspaceFs, WriteMode, Writing,
+};
 
 /// Results that are told; a guest tells no more.
 const MOST: u32 = 100_000;
@@ -33,46 +32,7 @@ const MAX_REMOVE: usize = 10;
 /// Who touched files, for those who look at what was touched.
 const TOOL: &str = "workspace_fs";
 
-/// The files of a workspace, by the guest of its container and as the session's user.
-///
-/// The [`Link`] is the host's to a container, or within one that of a worker to its guest's socket.
-#[derive(Debug)]
-pub struct GuestFs {
-    pub(super) link: Link,
-    pub(super) user: Ids,
-    pub(super) root: ContainerPath,
-    read_only: bool,
-    /// Where the user's home is; else git is asked for it, once.
-    pub(super) home: OnceCell<ContainerPath>,
-}
-
 impl GuestFs {
-    /// The files below `root`, as `user` has them.
-    #[must_use]
-    pub fn new(link: Link, user: Ids, root: ContainerPath) -> Self {
-        Self { link, user, root, read_only: false, home: OnceCell::new() }
-    }
-
-    /// Those of a session's container.
-    #[must_use]
-    pub fn of(session: &Session) -> Self {
-        let it = Self::new(session.link.clone(), session.user, session.workdir.clone());
-        let home = session.env.get("HOME").and_then(|it| ContainerPath::parse(it).ok());
-        home.into_iter().fold(it, Self::with_home)
-    }
-
-    /// Nothing can be changed by it.
-    #[must_use]
-    pub fn only_reading(self) -> Self {
-        Self { read_only: true, ..self }
-    }
-
-    /// The home of the user, where that is not what `/etc/passwd` inside says. Snapshots lie below it.
-    #[must_use]
-    pub fn with_home(self, home: ContainerPath) -> Self {
-        Self { home: OnceCell::from(home), ..self }
-    }
-
     fn path(&self, text: &str) -> Result<String> {
         folded(&self.root, text)
     }

@@ -4,7 +4,7 @@ use coracle_runtime::link::wire::space::{Act, Done, TroubleCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{bounds, pattern};
+use super::pattern::{bounds, pattern};
 use crate::answer::Result;
 use crate::count::count;
 use crate::files::{Missing, failure, shown_time, unexpected, versioned};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::Shell;
+use super::request::Shell;
 use crate::answer::Result;
 use crate::paths::MAX_DEPTH;
 use crate::time_limit::{TimeBounds, given_twice};

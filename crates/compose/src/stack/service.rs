@@ -1,0 +1,28 @@
+//! A container of a stack, as callers see it (containers.md 12.9).
+
+use coracle_runtime::{ContainerId, Health, PublishedPort, Status};
+use serde::Serialize;
+
+/// A container of a stack, as callers see it (12.9).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Service {
+    /// The service it belongs to.
+    pub service: String,
+    /// Its name.
+    pub name: String,
+    /// Twelve digits of its id.
+    pub container_id: String,
+    /// A name of its image, else the image's id.
+    pub image: String,
+    /// Its state.
+    pub state: Status,
+    /// What its health check says, if it has one.
+    pub health: Option<Health>,
+    /// Exit code of its PID 1, once it ended.
+    pub exit_code: Option<i64>,
+    /// Ports on the host.
+    pub ports: Vec<PublishedPort>,
+    /// Its full id.
+    #[serde(skip)]
+    pub id: ContainerId,
+}

@@ -1,0 +1,68 @@
+//! The name of a profile.
+
+use std::fmt;
+
+use coracle_runtime::InvalidName;
+use serde::{Deserialize, Serialize};
+
+/// Stands for the purpose of a repository.
+pub(super) const DETECTED: &str = "try-repo";
+
+/// The name of a profile.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Purpose(String);
+
+impl Purpose {
+    /// Checks a text.
+    ///
+    /// # Errors
+    /// [`InvalidName`], which says the grammar.
+    pub fn parse(text: impl AsRef<str>) -> Result<Self, InvalidName> {
+        let text = text.as_ref();
+        let plain = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-';
+        if text.len() <= 32 && text.starts_with(|it: char| it.is_ascii_lowercase()) && text.chars().all(plain) {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(InvalidName {
+            kind: "a purpose",
+            value: text.chars().take(200).collect(),
+            grammar: "a lower-case letter, then lower-case letters, digits and `-`, at most 32",
+        })
+    }
+
+    pub(crate) fn known(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// It stands for whatever the repository turns out to need.
+    #[must_use]
+    pub fn is_detected(&self) -> bool {
+        self.0 == DETECTED
+    }
+}
+
+impl TryFrom<String> for Purpose {
+    type Error = InvalidName;
+    fn try_from(text: String) -> Result<Self, InvalidName> {
+        Self::parse(text)
+    }
+}
+
+impl From<Purpose> for String {
+    fn from(it: Purpose) -> Self {
+        it.0
+    }
+}
+
+impl fmt::Display for Purpose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

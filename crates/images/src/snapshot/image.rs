@@ -1,0 +1,38 @@
+//! A snapshot, and the container that it is of.
+
+use coracle_runtime::{ContainerPath, Image, ImageRef, SnapshotName};
+use jiff::Timestamp;
+
+use crate::profile::Purpose;
+
+/// A snapshot of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Its name.
+    pub name: SnapshotName,
+    /// The same as the name of an image.
+    pub reference: ImageRef,
+    /// As the engine has it.
+    pub image: Image,
+    /// When it was made.
+    pub created: Timestamp,
+    /// The container that it is of.
+    pub of: Of,
+    /// Bytes that it has beyond what its container was made from.
+    pub own_bytes: u64,
+}
+
+/// What a snapshot says of the container that it is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Of {
+    /// Its name.
+    pub container: String,
+    /// What it was made for.
+    pub purpose: Option<Purpose>,
+    /// The session that the snapshot belongs to.
+    pub session: String,
+    /// Where commands ran.
+    pub workdir: ContainerPath,
+    /// The person's working directory was mounted there.
+    pub mount_cwd: bool,
+}

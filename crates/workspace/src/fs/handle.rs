@@ -1,0 +1,48 @@
+//! What leads to the files of a workspace: its guest, and as whom it acts where.
+
+use coracle_runtime::link::Link;
+use coracle_runtime::{ContainerPath, Ids};
+use tokio::sync::OnceCell;
+
+use crate::Session;
+
+/// The files of a workspace, by the guest of its container and as the session's user.
+///
+/// The [`Link`] is the host's to a container, or within one that of a worker to its guest's socket.
+#[derive(Debug)]
+pub struct GuestFs {
+    pub(super) link: Link,
+    pub(super) user: Ids,
+    pub(super) root: ContainerPath,
+    pub(super) read_only: bool,
+    /// Where the user's home is; else git is asked for it, once.
+    pub(super) home: OnceCell<ContainerPath>,
+}
+
+impl GuestFs {
+    /// The files below `root`, as `user` has them.
+    #[must_use]
+    pub fn new(link: Link, user: Ids, root: ContainerPath) -> Self {
+        Self { link, user, root, read_only: false, home: OnceCell::new() }
+    }
+
+    /// Those of a session's container.
+    #[must_use]
+    pub fn of(session: &Session) -> Self {
+        let it = Self::new(session.link.clone(), session.user, session.workdir.clone());
+        let home = session.env.get("HOME").and_then(|it| ContainerPath::parse(it).ok());
+        home.into_iter().fold(it, Self::with_home)
+    }
+
+    /// Nothing can be changed by it.
+    #[must_use]
+    pub fn only_reading(self) -> Self {
+        Self { read_only: true, ..self }
+    }
+
+    /// The home of the user, where that is not what `/etc/passwd` inside says. Snapshots lie below it.
+    #[must_use]
+    pub fn with_home(self, home: ContainerPath) -> Self {
+        Self { home: OnceCell::from(home), ..self }
+    }
+}

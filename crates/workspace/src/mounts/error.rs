@@ -1,0 +1,45 @@
+//! Why a directory of the host was not copied.
+
+use coracle_runtime::{Error, Problem};
+
+/// Why a directory of the host was not copied.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// Two of them have the same file.
+    #[error("Two host mounts have the file {0}.")]
+    Twice(String),
+    /// A link leads to what may not be copied.
+    #[error("Host path is outside the allowed roots or missing.")]
+    Refused {
+        /// The link.
+        path: String,
+        /// The rule that says so.
+        problem: Box<Problem>,
+    },
+    /// More bytes or files than it may have.
+    #[error("Host mount exceeded the configured byte budget.")]
+    TooLarge {
+        /// As the person calls it.
+        name: String,
+        /// What it may have.
+        limit: u64,
+        /// Of what.
+        of: &'static str,
+    },
+    /// A file could not be read, or is not what it was a moment ago.
+    #[error("Failed to read mounted file {path}.")]
+    Read {
+        /// Which.
+        path: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The workspace did not take them.
+    #[error("Failed to copy the host mounts in: {0}")]
+    Inside(String),
+    /// The connection to the guest.
+    #[error(transparent)]
+    Link(#[from] Error),
+}

@@ -1,0 +1,32 @@
+//! A directory of the host that is to be copied.
+
+use coracle_runtime::Policy;
+use coracle_runtime::host::fs::HostPath;
+
+use super::filter::Filter;
+
+/// Permission bits that a file keeps on its way in and out.
+pub(crate) const MODE: u32 = 0o755;
+
+/// A directory of the host that is to be copied.
+#[derive(Clone, Debug)]
+pub struct HostMount {
+    /// As the person calls it.
+    pub name: String,
+    /// The allowed directory that it lies in: no link leads out of it.
+    pub root: HostPath,
+    /// The directory itself.
+    pub host: HostPath,
+    /// Its path in the workspace; empty for the workspace itself.
+    pub at: String,
+    /// Which files are copied.
+    pub filter: Filter,
+    /// At most so many bytes together.
+    pub max_bytes: u64,
+    /// At most so many files, and entries that are met.
+    pub max_entries: u64,
+    /// Links are followed.
+    pub follow: bool,
+    /// Decides where links may lead.
+    pub policy: Policy,
+}

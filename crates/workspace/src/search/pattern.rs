@@ -1,0 +1,27 @@
+//! What both kinds of searches are asked with.
+
+use coracle_runtime::link::wire::space::Bounds;
+
+use crate::answer::Result;
+use crate::paths::PathCharset;
+use crate::{Code, Failure};
+
+/// Where a search ends that tells so many results.
+pub(super) fn bounds(most: u32) -> Bounds {
+    Bounds { most, entries: 200_000, within_ms: 10_000 }
+}
+
+/// A pattern for paths, without a slash at its start.
+pub(super) fn pattern(text: &str, charset: PathCharset) -> Result<String> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Failure::boxed(Code::InvalidPattern, "Pattern must not be empty.");
+    }
+    if text.contains('\0') || (charset == PathCharset::Ascii && !text.is_ascii()) {
+        return Failure::boxed(Code::InvalidPattern, "Pattern must be ASCII text.");
+    }
+    if text.split('/').any(|it| it == "..") {
+        return Failure::boxed(Code::InvalidPattern, "Pattern must not contain '..' segments.");
+    }
+    Ok(text.trim_start_matches('/').to_owned())
+}

@@ -61,9 +61,6 @@ pub(crate) enum Talk {
     },
 }
 
-/// Something that was said, with its payload.
-pub(crate) type Heard = (Say, Vec<u8>);
-
 /// One channel, as its caller sees it.
 #[derive(Debug)]
 pub(crate) struct Opened {
@@ -200,7 +197,7 @@ impl Channels {
                 return Err(Breach::Unknown);
             }
             // It may have been the last word of a later version, so its call is not left waiting for another.
-            return match self.slots.get(&channel).and_then(|it| it.heard.as_ref()) {
+            return match self.slots.get_mut(&channel).and_then(|it| it.heard.as_ref()) {
                 Some(heard) if !heard.put(Say::Unknown, Vec::new()) => Err(Breach::Waiting(channel)),
                 _ => Ok(false),
             };
@@ -220,7 +217,7 @@ impl Channels {
             Some(_) => return Err(Breach::Waiting(channel)),
             None => owed = self.took(channel, bytes),
         }
-        if last && let Some(slot) = self.slots.remove(&channel) {
+        if last && let Some((_, slot)) = self.slots.remove_entry(&channel) {
             slot.ended.store(true, Ordering::Relaxed);
             slot.give.close();
         }

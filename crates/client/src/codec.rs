@@ -27,6 +27,14 @@ pub(crate) async fn read<T: DeserializeOwned + Default>(
     prelude.frame(&head, payload).map(Some)
 }
 
+/// An error with what is behind it.
+pub(crate) fn told(err: &Error) -> String {
+    match std::error::Error::source(err) {
+        Some(source) => format!("{err}: {source}"),
+        None => err.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use coracle_protocol::Ask;

@@ -1,8 +1,12 @@
 //! One connection: a task that reads, one that writes what no caller could, and channels between them and the calls.
 
+mod outgoing;
+mod state;
+mod writer;
+
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use coracle_protocol::{Ask, CHUNK, Hello, Keep, MAX_CHANNELS, Say, VERSION};
@@ -13,11 +17,14 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::channels::{Channels, Heard, Opened, Talk};
-use crate::codec::{self, Frame};
+use self::outgoing::Outgoing;
+pub(crate) use self::state::Broken;
+use self::state::{PARTING, Shared, TURN};
+use self::writer::write;
+use crate::channels::{Opened, Talk};
+use crate::codec::{self, Frame, told};
 use crate::dial::{Dialled, There, Transport};
-use crate::inbox::Inbox;
-use crate::writer::{Outgoing, write};
+use crate::inbox::{Heard, Inbox};
 
 /// A guest that runs answers within a moment.
 const HELLO: Duration = Duration::from_secs(5);
@@ -28,43 +35,6 @@ const QUEUE: usize = 32;
 /// Lists are read whole, a mebibyte each, and these many at once.
 const LISTS: usize = 8;
 
-/// How long a call waits until it may be put to the guest: calls that hang must not hang all others.
-const TURN: Duration = Duration::from_secs(10);
-
-/// How long the last words to a guest may take.
-pub(crate) const PARTING: Duration = Duration::from_secs(1);
-
-/// A call whose connection is over.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Broken {
-    pub(crate) reason: String,
-    /// The guest may have got what was asked.
-    pub(crate) sent: bool,
-    /// The connection stands, and takes no more calls.
-    pub(crate) full: bool,
-}
-
-impl Broken {
-    fn full() -> Self {
-        let reason = format!("no place for another call within {} s", TURN.as_secs());
-        Self { reason, sent: false, full: true }
-    }
-
-    /// What it is to who asked for `verb`.
-    pub(crate) fn of(self, verb: &'static str) -> Error {
-        if self.full {
-            return Error::TimedOut { verb, after: TURN };
-        }
-        Error::GuestLost { reason: self.reason, output: None }
-    }
-}
-
-impl From<Broken> for Error {
-    fn from(it: Broken) -> Self {
-        it.of("link")
-    }
-}
-
 /// A connection whose guest said hello.
 pub(crate) struct Connection {
     shared: Arc<Shared>,
@@ -73,21 +43,6 @@ pub(crate) struct Connection {
     pub(crate) transport: Transport,
     pub(crate) peer: Option<ProcessId>,
     there: Option<There>,
-}
-
-pub(crate) struct Shared {
-    pub(crate) outgoing: tokio::sync::Mutex<Outgoing>,
-    /// When the guest last said something.
-    heard: Mutex<Instant>,
-    channels: Mutex<Channels>,
-    /// Something waits to be written.
-    pub(crate) wake: Notify,
-    pub(crate) places: Semaphore,
-    numbers: Arc<Semaphore>,
-    lists: Semaphore,
-    pub(crate) over: CancellationToken,
-    /// Nobody will ask anything any more.
-    pub(crate) parting: CancellationToken,
 }
 
 impl fmt::Debug for Connection {
@@ -288,26 +243,6 @@ impl Sender {
     }
 }
 
-impl Shared {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Channels> {
-        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn broken(&self, sent: bool) -> Broken {
-        let reason = self.lock().over.clone().unwrap_or_else(|| "the guest had said its last word".into());
-        Broken { reason, sent, full: false }
-    }
-
-    pub(crate) fn end(&self, reason: &str) {
-        tracing::debug!(reason, "the link is over");
-        self.lock().end(reason);
-        self.places.close();
-        self.numbers.close();
-        self.lists.close();
-        self.over.cancel();
-    }
-}
-
 /// Why a guest is not spoken to.
 #[derive(Debug)]
 enum NoHello {
@@ -345,13 +280,6 @@ async fn hello(
             other => Err(NoHello::Version(other)),
         },
         Ok(Some(_)) => none("it did not say hello"),
-    }
-}
-
-pub(crate) fn told(err: &codec::Error) -> String {
-    match std::error::Error::source(err) {
-        Some(source) => format!("{err}: {source}"),
-        None => err.to_string(),
     }
 }
 

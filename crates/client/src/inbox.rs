@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use coracle_protocol::Say;
 use tokio::sync::Notify;
 
-use crate::channels::Heard;
+/// Something that was said, with its payload.
+pub(crate) type Heard = (Say, Vec<u8>);
 
 /// Things that wait on a channel, at most. Output leaves out a part now and then, and never thousands of times.
 const MAX_WAITING: usize = 4096;

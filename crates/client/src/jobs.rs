@@ -51,7 +51,7 @@ impl Link {
     /// [`Error::NoSuchJob`].
     pub async fn job(&self, job: &JobId) -> Result<wire::Job> {
         let asked = self.ask(Request::new("job", holding!(Job)), || Ask::Job { job: job.to_string() }).await;
-        Ok(of(job, asked)?.0)
+        Ok(map_missing_job(job, asked)?.0)
     }
 
     /// Ends a job with its tree. Whether it still ran, and how it stands.
@@ -68,7 +68,7 @@ impl Link {
         };
         let request = Request { patience: grace + SOON, ..Request::new("cancel", kind) };
         let ask = || Ask::CancelJob { job: job.to_string(), grace_ms: ms(grace) };
-        Ok(of(job, self.ask(request, ask).await)?.0)
+        Ok(map_missing_job(job, self.ask(request, ask).await)?.0)
     }
 
     /// A piece of kept output. `read.limit` is at most 1 MiB.
@@ -78,7 +78,7 @@ impl Link {
     pub async fn read(&self, mut read: wire::Read) -> Result<(wire::Page, Vec<u8>)> {
         read.limit = read.limit.min(MAX_PAYLOAD as u64);
         let request = Request { payload: read.limit, ..Request::new("read", holding!(Page)) };
-        of_text(&read.job, self.ask(request, || Ask::Read(read.clone())).await)
+        map_missing_job_text(&read.job, self.ask(request, || Ask::Read(read.clone())).await)
     }
 
     /// The last lines of both streams in order of arrival. `limit` is in bytes, at most 1 MiB.
@@ -88,7 +88,7 @@ impl Link {
     pub async fn tail(&self, job: &JobId, lines: u64, limit: u64) -> Result<(wire::Page, Vec<u8>)> {
         let limit = limit.min(MAX_PAYLOAD as u64);
         let request = Request { payload: limit, ..Request::new("tail", holding!(Page)) };
-        of(job, self.ask(request, || Ask::Tail { job: job.to_string(), lines, limit }).await)
+        map_missing_job(job, self.ask(request, || Ask::Tail { job: job.to_string(), lines, limit }).await)
     }
 
     /// Lines of kept output that match.
@@ -98,7 +98,8 @@ impl Link {
     pub async fn search(&self, search: wire::Search) -> Result<wire::Found> {
         let request =
             Request { payload: MAX_PAYLOAD as u64, again: Again::List, ..Request::new("search", holding!(Found)) };
-        let (found, payload) = of_text(&search.job, self.ask(request, || Ask::Search(search.clone())).await)?;
+        let (found, payload) =
+            map_missing_job_text(&search.job, self.ask(request, || Ask::Search(search.clone())).await)?;
         let matches = serde_json::from_slice(&payload)
             .map_err(|err| Error::Unreadable { verb: "search", detail: format!("line {}", err.line()) })?;
         Ok(wire::Found { matches, ..found })
@@ -118,7 +119,7 @@ impl Link {
             let limit_ms = wait.limit_ms.saturating_sub(ms(begun.elapsed()));
             Ask::Wait(wire::Wait { limit_ms, ..wait.clone() })
         };
-        of_text(&wait.job, self.ask(request, left).await)
+        map_missing_job_text(&wait.job, self.ask(request, left).await)
     }
 
     /// Makes sure of a user and a directory.
@@ -131,7 +132,7 @@ impl Link {
     }
 }
 
-fn of<T>(job: &JobId, asked: Result<T>) -> Result<T> {
+fn map_missing_job<T>(job: &JobId, asked: Result<T>) -> Result<T> {
     asked.map_err(|err| match err {
         Error::Refused(fault) if fault.code == FaultCode::NoJob => Error::NoSuchJob(job.clone()),
         other => other,
@@ -139,9 +140,9 @@ fn of<T>(job: &JobId, asked: Result<T>) -> Result<T> {
 }
 
 /// An id that is none is refused by the guest.
-fn of_text<T>(job: &str, asked: Result<T>) -> Result<T> {
+fn map_missing_job_text<T>(job: &str, asked: Result<T>) -> Result<T> {
     match JobId::parse(job) {
-        Ok(job) => of(&job, asked),
+        Ok(job) => map_missing_job(&job, asked),
         Err(_) => asked,
     }
 }

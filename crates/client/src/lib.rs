@@ -33,7 +33,6 @@ mod space;
 mod trials;
 mod walk;
 mod whole;
-mod writer;
 
 pub use coracle_protocol as wire;
 #[cfg(doc)]

@@ -6,8 +6,9 @@ use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use crate::call::{SOON, answer, not_understood, refused, sendable};
-use crate::channels::{Heard, Talk};
+use crate::channels::Talk;
 use crate::connection::Broken;
+use crate::inbox::Heard;
 use crate::link::Link;
 
 /// A file on the container's own tmpfs, out of reach of file calls and gone with the guest.

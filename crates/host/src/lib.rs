@@ -24,4 +24,5 @@ pub mod index;
 pub mod marked;
 pub mod process;
 pub mod program;
+pub mod resolver;
 pub mod tree;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Who;
 #[cfg(doc)]
-use super::{Ask, FaultCode, MAX_SECRET, Say, Secret};
+use super::{FaultCode, MAX_SECRET, Secret};
 
 /// A command to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,7 +13,7 @@ pub struct Exec {
     pub job: String,
     /// The only word is a script for `/bin/sh`.
     pub shell: bool,
-    /// Bytes of words in the payload and what follows by [`Ask::More`].
+    /// Bytes of words in the payload and what follows by [`Ask::More`](crate::Ask::More).
     pub words: u32,
     /// Bytes of environment behind them. It is added to the environment of the guest itself, unless `bare`.
     pub env: u32,
@@ -33,7 +33,7 @@ pub struct Exec {
     pub user: Who,
     /// Where: an absolute path beneath the root.
     pub cwd: String,
-    /// Input follows by [`Ask::Data`]; without it there is an end of file at once.
+    /// Input follows by [`Ask::Data`](crate::Ask::Data); without it there is an end of file at once.
     pub stdin: bool,
     /// On a terminal of that size; both outputs are one then.
     pub terminal: Option<Size>,
@@ -62,7 +62,7 @@ pub enum Life {
     Job,
 }
 
-/// What of a command's output is sent by [`Say::Out`].
+/// What of a command's output is sent by [`Say::Out`](crate::Say::Out).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Show {

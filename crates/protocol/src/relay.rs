@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
-use super::{Ask, MAX_SESSION};
+use super::MAX_SESSION;
 
 /// The port of 127.0.0.1 that leads to names outside.
 pub const EGRESS_PORT: u16 = 3128;
@@ -29,10 +29,11 @@ pub const MAX_PROBED: usize = 64;
 pub struct Relay {
     /// Bytes of the payload that are the token, at most [`MAX_TOKEN`].
     pub token: u32,
-    /// Bytes in the payload and what follows by [`Ask::More`], at most [`MAX_SESSION`]. What is behind the token is the
-    /// text of `/.coracle/run/gitconfig`; without any the file is left as it is.
+    /// Bytes in the payload and what follows by [`Ask::More`](crate::Ask::More), at most [`MAX_SESSION`]. What is
+    /// behind the token is the text of `/.coracle/run/gitconfig`; without any the file is left as it is.
     pub bytes: u32,
-    /// Connections get to the host by its channels, [`Ask::Outlet`], and else by [`API_SOCKET`] and [`EGRESS_SOCKET`].
+    /// Connections get to the host by its channels, [`Ask::Outlet`](crate::Ask::Outlet), and else by [`API_SOCKET`] and
+    /// [`EGRESS_SOCKET`].
     #[serde(default)]
     pub by_link: bool,
     /// Where the host listens on a network that both are on: for [`API_PORT`], then for [`EGRESS_PORT`]. In the place of both.

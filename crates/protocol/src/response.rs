@@ -3,14 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
-use super::{Ask, Show};
+use super::Show;
 use super::{Begun, End, Entry, Fault, Found, Hello, Job, Page, Settled, Stream, Waited, relay};
 
 /// What the guest says.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Say {
-    /// The answer to [`Ask::Hello`].
+    /// The answer to [`Ask::Hello`](crate::Ask::Hello).
     Hello(Hello),
     /// Room for that many more bytes of data on this channel.
     Credit(u64),

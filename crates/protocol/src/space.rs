@@ -12,9 +12,9 @@ pub use self::act::{Act, Bounds, How};
 pub use self::done::{
     Changes, Done, Ending, Hit, Item, ItemKind, Staged, Sum, Text, Touch, Trouble, TroubleCode, Written,
 };
-use super::Who;
 #[cfg(doc)]
-use super::{Answer, Ask};
+use super::Answer;
+use super::Who;
 
 /// Bytes of a file that is written whole, of one that an edit makes, and of each of an edit's strings, at most.
 pub const MAX_CONTENT: u64 = 32 << 20;
@@ -32,6 +32,6 @@ pub struct Space {
     pub root: String,
     /// What is done.
     pub act: Act,
-    /// Bytes in the payload and what follows by [`Ask::More`], at most twice [`MAX_CONTENT`].
+    /// Bytes in the payload and what follows by [`Ask::More`](crate::Ask::More), at most twice [`MAX_CONTENT`].
     pub bytes: u32,
 }

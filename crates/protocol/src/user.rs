@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
-use super::{Ask, MAX_SESSION};
+use super::MAX_SESSION;
 
 /// Who does something inside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,7 +76,7 @@ pub struct Secret {
     pub gid: u32,
     /// 0400 or 0600.
     pub mode: u32,
-    /// Bytes in the payload and what follows by [`Ask::More`], at most [`MAX_SESSION`].
+    /// Bytes in the payload and what follows by [`Ask::More`](crate::Ask::More), at most [`MAX_SESSION`].
     pub bytes: u32,
     /// It lies in no directory of its own, and is for a command to come that has it among its `files`: unless that begins
     /// first, it is gone with the connection.

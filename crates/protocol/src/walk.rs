@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Kind;
 #[cfg(doc)]
-use super::{Ask, MAX_SESSION};
+use super::MAX_SESSION;
 
 /// Goes through what is below a directory, as root: files and links, never through a link, and never into what is mounted
 /// there. `/proc`, `/sys` and `/.coracle` are not entered.
@@ -31,8 +31,8 @@ pub struct Walk {
 /// What is searched for in files: values of at least 8 bytes, in every form in which programs write them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holding {
-    /// Bytes of values in the payload and what follows by [`Ask::More`], at most [`MAX_SESSION`]: each has its length
-    /// before it, as four bytes, the greatest first.
+    /// Bytes of values in the payload and what follows by [`Ask::More`](crate::Ask::More), at most [`MAX_SESSION`]: each
+    /// has its length before it, as four bytes, the greatest first.
     pub bytes: u32,
     /// Names of the session's variables whose values are searched for, too.
     pub session: Vec<String>,

@@ -34,11 +34,12 @@ pub use cli::CliRuntime;
 pub use coracle_client as link;
 pub use coracle_client::{Link, LinkSettings, SocketAt, Transport};
 pub use coracle_host as host;
-pub use coracle_host::address::{Unresolved, addresses_public, is_public};
+pub use coracle_host::address::is_public;
 pub use coracle_host::archive;
 pub use coracle_host::branch::{BranchName, InvalidBranch};
 pub use coracle_host::git_url::{GitRules, GitUrl, InvalidGitUrl};
 pub use coracle_host::hardened as git;
+pub use coracle_host::resolver::{Unresolved, addresses_public};
 pub use coracle_protocol::patterns::Pattern as PathPattern;
 pub use coracle_types::{
     AtLimit, ByteSize, Capability, Capture, Chunk, Command, ContainerId, ContainerName, ContainerPath, EngineKind,

@@ -36,6 +36,16 @@ struct Meta {
     mtime: u64,
 }
 
+/// What lies in a directory of a tree.
+#[derive(Debug)]
+struct TreeEntry<'a> {
+    /// The directory's path within the tree, for judging links.
+    parent: &'a str,
+    name: &'a str,
+    /// Its own path within the tree.
+    within: &'a str,
+}
+
 impl Writer {
     /// Writes into a file from its present offset.
     #[must_use]
@@ -133,12 +143,13 @@ impl Writer {
             };
             let (path, within) = (format!("{base}/{name}"), format!("{inner}/{name}"));
             let within = within.trim_start_matches('/');
-            self.entry(dir, &path, (inner, name, within))?;
+            self.entry(dir, &path, &TreeEntry { parent: inner, name, within })?;
         }
         Ok(())
     }
 
-    fn entry(&mut self, dir: &Dir, path: &str, (inner, name, within): (&str, &str, &str)) -> Result<(), Error> {
+    fn entry(&mut self, dir: &Dir, path: &str, entry: &TreeEntry<'_>) -> Result<(), Error> {
+        let TreeEntry { parent, name, within } = *entry;
         let meta = dir.symlink_metadata(name).map_err(io_error(path))?;
         let kind = meta.file_type();
         if kind.is_dir() {
@@ -148,7 +159,7 @@ impl Writer {
         if kind.is_symlink() {
             let target = dir.read_link_contents(name).map_err(io_error(path))?;
             return match target.to_str() {
-                Some(target) if stays_inside(inner, target) => self.link(path, target),
+                Some(target) if stays_inside(parent, target) => self.link(path, target),
                 _ => {
                     self.moved.skip(within, "the link leads out of the tree");
                     Ok(())

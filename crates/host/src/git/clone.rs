@@ -11,12 +11,12 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::watched::{self, Ended, Limits};
+use super::limited::{self, Ended, Limits};
 use super::{Git, Remote, Unseen};
-use crate::address::addresses_public;
 use crate::git_url::GitUrl;
 use crate::hardened::{self, Side};
 use crate::process::{Finished, Invocation, Stdin, run};
+use crate::resolver::addresses_public;
 
 /// Beside those of every git.
 const SETTINGS: &[&str] = &[
@@ -36,6 +36,16 @@ const MAX_NAMES: usize = 1 << 20;
 
 /// The first git that can be told the addresses of a host.
 const PINS: (u32, u32) = (2, 37);
+
+/// What a clone is held to.
+#[derive(Debug)]
+struct CloneScope<'a> {
+    /// The directory that it lies in.
+    dir: &'a Path,
+    /// Addresses of its host; none when any may be connected to.
+    pinned: &'a [SocketAddr],
+    until: Instant,
+}
 
 impl Git {
     pub(super) async fn look(
@@ -57,7 +67,8 @@ impl Git {
         };
         let failed = |source| Error::Host { what: "cannot make a temporary directory".into(), source };
         let dir = tempfile::Builder::new().prefix("coracle-git-").tempdir_in(temp_dir).map_err(failed)?;
-        let seen = self.clone_and_list(remote, &pinned, (dir.path(), until), cancel).await;
+        let scope = CloneScope { dir: dir.path(), pinned: &pinned, until };
+        let seen = self.clone_and_list(remote, &scope, cancel).await;
         remove(dir).await;
         seen
     }
@@ -75,23 +86,23 @@ impl Git {
     async fn clone_and_list(
         &self,
         remote: &Remote,
-        pinned: &[SocketAddr],
-        (dir, until): (&Path, Instant),
+        scope: &CloneScope<'_>,
         cancel: &CancellationToken,
     ) -> Result<Vec<String>, Unseen> {
+        let CloneScope { dir, pinned, until } = *scope;
         let program = self.program.as_ref().ok_or(Unseen::NoGit)?;
         let bare = dir.join("it");
         let words = [settings(&remote.url, pinned), clone_words(remote, &bare)].concat();
         let clones = Invocation { env: environment(&remote.url), ..Invocation::new(program, in_dir(dir, words)) };
         let limits = Limits { until, max_bytes: self.max_bytes, memory: MEMORY, keep_bytes: 8192 };
-        let cloned = self.ended(watched::run(&clones, dir, &limits, cancel).await?)?;
+        let cloned = self.ended(limited::run(&clones, dir, &limits, cancel).await?)?;
         if !cloned.ok() {
             return Err(refusal(&cloned));
         }
         let words = [settings(&remote.url, &[]), list_words(&bare)].concat();
         let lists = Invocation { env: environment(&remote.url), ..Invocation::new(program, in_dir(dir, words)) };
         let limits = Limits { keep_bytes: 2 * MAX_NAMES, ..limits };
-        let listed = self.ended(watched::run(&lists, dir, &limits, cancel).await?)?;
+        let listed = self.ended(limited::run(&lists, dir, &limits, cancel).await?)?;
         match (listed.ok(), listed.stdout.total_bytes()) {
             (false, _) => Err(Unseen::Unreachable(Excerpt::of(&listed.stderr.bytes()))),
             (true, size) if size > MAX_NAMES as u64 => Err(Unseen::TooBig { max_bytes: MAX_NAMES as u64 }),
@@ -268,7 +279,8 @@ mod tests {
         let (temp, cancel) = (tempfile::tempdir().unwrap(), CancellationToken::new());
         let git = Git::of_this_host();
         let until = Instant::now() + Duration::from_secs(30);
-        let looks = git.clone_and_list(&remote, &at, (temp.path(), until), &cancel);
+        let scope = CloneScope { dir: temp.path(), pinned: &at, until };
+        let looks = git.clone_and_list(&remote, &scope, &cancel);
         let meets = async {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut head = [0; 1000];
@@ -287,7 +299,7 @@ mod tests {
         let asks = Remote { allow_private: false, ..remote(&format!("https://localhost:{port}/r"), true) };
         let temp = tempfile::tempdir().unwrap();
         let seen = Git::of_this_host().look(&asks, temp.path(), &CancellationToken::new()).await;
-        assert!(matches!(seen, Err(Unseen::Address(crate::address::Unresolved::Private { .. }))), "{seen:?}");
+        assert!(matches!(seen, Err(Unseen::Address(crate::resolver::Unresolved::Private { .. }))), "{seen:?}");
         assert!(tokio::time::timeout(Duration::from_millis(50), listener.accept()).await.is_err());
     }
 }

@@ -5,8 +5,8 @@
 
 mod clone;
 mod credential;
+mod limited;
 mod own;
-mod watched;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::own::{Asked, Login, OwnGit, Peer, Running};
 use super::process::{Invocation, Stdin, run};
-use crate::address::Unresolved;
 use crate::branch::BranchName;
 use crate::find_program::find_program;
 use crate::git_url::GitUrl;
+use crate::resolver::Unresolved;
 
 /// What is asked of git on this host. A trait, because a host may have no git, or one that fails.
 #[async_trait]

@@ -12,7 +12,7 @@ use tokio::process::{Child, ChildStdout};
 
 use super::clone::{IMPATIENT, pin, wants_credential};
 use super::credential::Credential;
-use super::watched::Group;
+use super::limited::Group;
 use super::{Git, Unseen};
 use crate::drain::{Drain, End};
 use crate::find_program::find_program;

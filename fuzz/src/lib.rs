@@ -1,11 +1,9 @@
 //! What has to hold for every byte that either side of a link may receive.
 
 use std::fmt::Debug;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 
-use coracle_guest::codec::{Error, Frame, read};
-use coracle_guest::wire::{MAX_HEADER, MAX_PAYLOAD};
+use coracle_protocol::codec::take;
+use coracle_protocol::{MAX_HEADER, MAX_PAYLOAD};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -18,7 +16,7 @@ pub fn all<T>(mut bytes: &[u8])
 where
     T: Serialize + DeserializeOwned + Default + Debug + PartialEq,
 {
-    while let Ok(Some(frame)) = next::<T>(&mut bytes) {
+    while let Ok(Some(frame)) = take::<T>(&mut bytes) {
         assert!(frame.payload.capacity() <= MAX_PAYLOAD, "{} bytes of payload", frame.payload.capacity());
         // A header of the longest kind may leave out what we would say.
         if serde_json::to_vec(&frame.head).expect("a header has string keys only").len() > MAX_HEADER {
@@ -27,15 +25,8 @@ where
         let mut said = Vec::new();
         frame.write_to(&mut said);
         let mut rest = said.as_slice();
-        let again = next::<T>(&mut rest).expect("what we say is a frame").expect("and not the end");
+        let again = take::<T>(&mut rest).expect("what we say is a frame").expect("and not the end");
         assert_eq!(again, frame);
         assert!(rest.is_empty(), "{} bytes too many", rest.len());
-    }
-}
-
-fn next<T: DeserializeOwned + Default>(bytes: &mut &[u8]) -> Result<Option<Frame<T>>, Error> {
-    match pin!(read(bytes)).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(read) => read,
-        Poll::Pending => unreachable!("bytes in memory are there at once"),
     }
 }

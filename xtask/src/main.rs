@@ -11,6 +11,8 @@ mod demo;
 mod engines;
 mod fuzz;
 mod guest;
+mod modules;
+mod ratchet;
 mod scenarios;
 mod sh;
 mod skips;
@@ -31,6 +33,9 @@ usage: cargo xtask VERB
   bench exec|create [ROUNDS]    times of commands, or of making containers, beside the engines' own programs,
                                 into docs/bench
   fuzz [ask|say] [SECONDS]      bytes that nobody meant, to either side of a link
+  modules [CRATE…]              what the modules of a crate use of each other, and where that is a circle
+  size [--modules]              lines of code and of tests by crate
+  ratchet                       take what is gone from the lists of known faults, xtask/tests/tidy/known_*.txt
   engines up|down|status [docker|podman]
                                 real engines on Debian, from nothing
   scenarios [--json]            which scenarios of the specification have a test, and where it ran";
@@ -45,6 +50,9 @@ fn main() -> ExitCode {
         "guest" => guest::run(rest),
         "bench" => bench::run(rest),
         "fuzz" => fuzz::run(rest),
+        "modules" => modules::run(rest),
+        "size" => modules::size(rest),
+        "ratchet" => ratchet::run(rest),
         "engines" => engines::run(rest),
         "scenarios" => scenarios::run(rest),
         "help" | "--help" | "-h" => {

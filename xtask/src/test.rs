@@ -34,7 +34,8 @@ const TARGETS: &[&str] = &["--workspace", "--bins", "--tests", "--example", "lin
 
 /// The crates whose comments have examples, which show what does not compile; and those that make cargo take all other
 /// features from the build of the tests, so that nothing is built once more.
-const DOCUMENTED: &[&str] = &["coracle-compose", "coracle-runtime", "coracle-sandbox", "coracle-tests"];
+const DOCUMENTED: &[&str] =
+    &["coracle-compose", "coracle-runtime", "coracle-sandbox", "coracle-tests", "coracle-workspace"];
 
 pub(crate) fn run(words: &[String]) -> Result<()> {
     let begun = Instant::now();

@@ -10,6 +10,7 @@ use crate::job::{Job, Order};
 use crate::machine::Ids;
 use crate::output::{self, Hunt, Log};
 use crate::supervisor::Supervisor;
+use crate::wire::patterns::line_pattern;
 use crate::wire::{
     Answer, Ask, At, Fault, FaultCode, Found, LastLines, MAX_HEADER, MAX_PAYLOAD, Match, Page, Part, Read, Say, Search,
     Wait,
@@ -144,7 +145,7 @@ async fn waited(job: Arc<Job>, ask: Wait) -> Answered {
 
 /// Only copying holds the job up; lines are matched where it may take long, in turn with what others want there.
 async fn found(job: &Arc<Job>, search: &Search) -> Answered {
-    let pattern = output::pattern(&search.pattern, search.ignore_case)?;
+    let pattern = line_pattern(&search.pattern, search.ignore_case)?;
     let (part, deadline) = (search.part, Instant::now() + SEARCH);
     let running = !job.ended();
     let from = job.log(|log| log.resolve(part, search.from));

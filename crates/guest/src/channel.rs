@@ -12,10 +12,7 @@ pub(crate) use self::direct::Direct;
 pub(crate) use self::inbox::{Inbox, Pushed, Sender, inbox};
 use crate::codec::Frame;
 use crate::quota::Quota;
-use crate::wire::{Answer, Ask, Fault, FaultCode, Say, WINDOW};
-
-/// Bytes of data in one frame.
-pub(crate) const PIECE: usize = 64 << 10;
+use crate::wire::{Answer, Ask, CHUNK, Fault, FaultCode, Say, WINDOW};
 
 /// Bytes of data that the caller sent on a channel and has no room for again yet.
 #[derive(Debug, Default)]
@@ -91,13 +88,13 @@ impl Outbox {
         };
         // A caller that gives no room for it makes it wait here.
         // A short answer is within what the channel reserved already, so a caller that changed something gets its answer.
-        let held = (content.len() > PIECE).then(|| self.quota.reserve(content.len()));
+        let held = (content.len() > CHUNK).then(|| self.quota.reserve(content.len()));
         if matches!(held, Some(None)) {
             return self.say_result(Err(busy())).await;
         }
         if self.say(Say::Answer(answer)).await {
-            let pieces = content.len().div_ceil(PIECE);
-            for (index, piece) in content.chunks(PIECE).enumerate() {
+            let pieces = content.len().div_ceil(CHUNK);
+            for (index, piece) in content.chunks(CHUNK).enumerate() {
                 if !self.say_data(Say::Data { last: index + 1 == pieces }, piece.to_vec()).await {
                     return;
                 }
@@ -108,7 +105,7 @@ impl Outbox {
     /// The same without waiting, from any thread, where the answer is short and `claim` allows it. `false`: nothing was
     /// said, and [`say_whole`](Self::say_whole) has to.
     pub(crate) fn say_at_once(&self, answer: Answer, content: &[u8], claim: impl FnOnce() -> bool) -> bool {
-        if content.is_empty() || content.len() > PIECE {
+        if content.is_empty() || content.len() > CHUNK {
             return false;
         }
         let room = u32::try_from(content.len()).map(|bytes| self.room.try_acquire_many(bytes));

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
-use crate::channel::{Inbox, Outbox, PIECE, Sender, inbox as queue};
+use crate::channel::{Inbox, Outbox, Sender, inbox as queue};
 use crate::codec::Frame;
 use crate::job::{Job, Order};
 use crate::machine::{Hidden, NotStarted};
 use crate::output::Log;
 use crate::supervisor::{Started, Supervisor, Words};
 use crate::wire::{
-    Ask, End, Exec, Fault, FaultCode, Life, MAX_COMMAND, MAX_SECRET, Part, Say, Show, Size, State, Stream,
+    Ask, CHUNK, End, Exec, Fault, FaultCode, Life, MAX_COMMAND, MAX_SECRET, Part, Say, Show, Size, State, Stream,
 };
 
 /// Runs a command and follows it.
@@ -223,7 +223,7 @@ impl Follower {
                 Show::Ends { bytes } if sent < bytes => (sent, total.min(bytes)),
                 Show::Ends { bytes } => (sent.max(total.saturating_sub(bytes)), end.map_or(0, |_| total)),
             };
-            let limit = usize::try_from(until.saturating_sub(from)).unwrap_or(usize::MAX).min(PIECE);
+            let limit = usize::try_from(until.saturating_sub(from)).unwrap_or(usize::MAX).min(CHUNK);
             next_piece(log, part, from, limit)
         })
     }

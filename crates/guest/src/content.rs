@@ -4,14 +4,14 @@ use std::io::Read;
 use std::sync::Arc;
 
 use crate::answer::{apart, on_files};
-use crate::channel::{Inbox, Outbox, PIECE};
+use crate::channel::{Inbox, Outbox};
 use crate::codec::Frame;
 use crate::files::{How, Writing};
 use crate::supervisor::Supervisor;
-use crate::wire::{Answer, Ask, At, Entry, Fault, FaultCode, Say};
+use crate::wire::{Answer, Ask, At, CHUNK, Entry, Fault, FaultCode, Say};
 
 /// What is read at once.
-const BLOCK: usize = 4 * PIECE;
+const BLOCK: usize = 4 * CHUNK;
 
 /// Sends a file, as the host has room for it.
 pub(crate) async fn get(supervisor: &Arc<Supervisor>, at: At, (offset, limit): (u64, u64), out: &Outbox) {
@@ -30,8 +30,8 @@ pub(crate) async fn get(supervisor: &Arc<Supervisor>, at: At, (offset, limit): (
     }
     loop {
         let last = block.len() < BLOCK;
-        for (index, piece) in block.chunks(PIECE).enumerate() {
-            let last = last && (index + 1) * PIECE >= block.len();
+        for (index, piece) in block.chunks(CHUNK).enumerate() {
+            let last = last && (index + 1) * CHUNK >= block.len();
             if !out.say_data(Say::Data { last }, piece.to_vec()).await {
                 return;
             }

@@ -18,18 +18,10 @@ use crate::serve::{Caller, serve_socket};
 use crate::shell;
 use crate::supervisor::Supervisor;
 use crate::wire::SOCKET_GONE;
-
-/// A directory of the host's, for the host alone.
-const LINK: &str = "/.coracle/link";
-
-/// Where programs inside reach the guest.
-pub(crate) const RUN: &str = "/.coracle/run";
+use crate::wire::paths::{DIR, LINK, RUN};
 
 /// Name of a socket that takes calls.
 const SOCKET: &str = "sock";
-
-/// What is too much for memory goes to this directory's file system, which is the container's own.
-const SPILL: &str = "/.coracle";
 
 /// Connections from inside at once.
 const MOST_INSIDE: usize = 16;
@@ -68,7 +60,8 @@ pub async fn init(environment: Vec<Vec<u8>>, lifeline: Option<Duration>) -> io::
     let (container, reaper) = Container::new("/", environment)?;
     tokio::spawn(reaper.run());
     let container = Arc::new(container);
-    let supervisor = Supervisor::new(container.clone(), Path::new(SPILL));
+    // What is too much for memory goes to this directory's file system, which is the container's own.
+    let supervisor = Supervisor::new(container.clone(), Path::new(DIR));
     let linked = listen(&Path::new(LINK).join(SOCKET), 0o600).map(|it| (it, Callers::Host));
     let inside = listen(&Path::new(RUN).join(SOCKET), 0o600).map(|it| (it, Callers::Own));
     let listeners: Vec<_> = [linked, inside].into_iter().filter_map(Result::ok).collect();

@@ -1,6 +1,6 @@
-//! The supervisor that runs inside a container as its PID 1, and the frames it is spoken to in.
+//! The supervisor that runs inside a container as its PID 1.
 //!
-//! [`wire`] is what host and guest say, [`codec`] how it travels. [`Supervisor`] runs commands on a
+//! [`wire`] is what host and guest say. [`Supervisor`] runs commands on a
 //! [`Machine`](machine::Machine) and remembers them, [`serve`] speaks with one host, [`init`](init::init) is PID 1 itself. A
 //! host's tests run the same supervisor in their own process.
 //!
@@ -25,7 +25,6 @@ mod content;
 mod door;
 mod files;
 mod filter;
-pub mod forms;
 pub mod git_credential;
 pub mod inherit;
 pub mod init;
@@ -55,10 +54,8 @@ mod tree;
 mod user;
 mod wait;
 mod walk;
-pub mod wire;
 
 pub use container::Container;
-pub use output::pattern as line_pattern;
+pub use coracle_protocol as wire;
 pub use serve::serve;
-pub use space::pattern::Pattern;
 pub use supervisor::Supervisor;

@@ -13,12 +13,12 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 use tokio::time::sleep;
 
-use crate::channel::{Inbox, Outbox, PIECE, Sender, inbox as queue};
+use crate::channel::{Inbox, Outbox, Sender, inbox as queue};
 use crate::codec::Frame;
 use crate::command::pump;
 use crate::supervisor::Supervisor;
 use crate::wire::relay::{API_PORT, EGRESS_PORT};
-use crate::wire::{Answer, Ask, Fault, FaultCode, Say};
+use crate::wire::{Answer, Ask, CHUNK, Fault, FaultCode, Say};
 
 /// So long a connection waits for a host that has no channel at all: it opens another one for each that is taken, up to
 /// as many as it wants, and behind those connections wait in order.
@@ -144,7 +144,7 @@ pub(crate) async fn outlet(supervisor: &Arc<Supervisor>, port: u16, mut inbox: I
 /// What the program says, to its end. Whether all of it was heard.
 async fn send(mut from: OwnedReadHalf, preamble: Vec<u8>, out: &Outbox) -> bool {
     let mut heard = out.say_data(Say::Data { last: false }, preamble).await;
-    let (mut piece, mut last) = (vec![0; PIECE], false);
+    let (mut piece, mut last) = (vec![0; CHUNK], false);
     while heard && !last {
         let read = from.read(&mut piece).await.unwrap_or(0);
         last = read == 0;

@@ -22,7 +22,6 @@ use crate::wire::{Part, Stream};
 
 pub(crate) use self::read::Slice;
 pub(crate) use self::search::Hunt;
-pub use self::search::pattern;
 pub(crate) use self::spill::Spill;
 pub(crate) use self::watch::Watch;
 

@@ -26,7 +26,7 @@ use crate::supervisor::Supervisor;
 use crate::wire::{Ask, Fault, FaultCode, Hello, MAX_CHANNELS, MAX_UNKNOWN, Say, VERSION, WINDOW};
 use crate::{answer, command, content, door, outlet, relay, session, space, walk, wire};
 
-/// Frames on their way out. Each holds at most [`PIECE`](crate::channel::PIECE) bytes of data.
+/// Frames on their way out. Each holds at most [`CHUNK`](crate::wire::CHUNK) bytes of data.
 const QUEUE: usize = 64;
 
 /// What is written at once.

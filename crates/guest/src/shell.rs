@@ -19,7 +19,6 @@ use tokio::time::{sleep, timeout};
 use crate::command::split;
 use crate::container::Container;
 use crate::filter::Filter;
-use crate::init::RUN;
 use crate::start;
 use crate::start::env::value;
 use crate::start::program::Program;
@@ -92,7 +91,7 @@ pub fn shell(program: &str, more: &[&str], own: &[Vec<u8>]) -> io::Result<Infall
 }
 
 fn ask() -> io::Result<Vec<Vec<u8>>> {
-    let mut stream = std::os::unix::net::UnixStream::connect(Path::new(RUN).join(SOCKET))?;
+    let mut stream = std::os::unix::net::UnixStream::connect(Path::new(crate::wire::paths::RUN).join(SOCKET))?;
     stream.set_read_timeout(Some(2 * PATIENCE))?;
     if !rustix::net::sockopt::socket_peercred(&stream)?.pid.is_init() {
         return Err(io::Error::other("who listens on the socket is not the guest"));

@@ -25,7 +25,6 @@ mod list;
 mod locks;
 mod measure;
 mod memory;
-pub(crate) mod pattern;
 mod place;
 mod print;
 mod remove;
@@ -46,12 +45,13 @@ use self::afterwards::Afterwards;
 use self::locks::Locks;
 use self::memory::Memory;
 use self::place::Root;
+use self::trouble::FsError;
 use crate::answer::apart;
 use crate::channel::{Inbox, LastWord, Outbox, left};
 use crate::command::whole;
 use crate::files::as_user;
 use crate::supervisor::Supervisor;
-use crate::wire::space::{Act, Done, MAX_CONTENT, Space, Trouble};
+use crate::wire::space::{Act, Done, MAX_CONTENT, Space};
 use crate::wire::{Answer, Fault, FaultCode};
 
 /// Workspaces that are remembered, at most. A container has one.
@@ -61,7 +61,7 @@ const MAX_ROOTS: usize = 64;
 pub(crate) const MAX_BROUGHT: usize = 2 * MAX_CONTENT as usize;
 
 /// What came of trying something.
-type Tried<T> = Result<T, Trouble>;
+type Tried<T> = Result<T, FsError>;
 
 /// What a guest remembers of workspaces.
 #[derive(Debug)]
@@ -166,12 +166,12 @@ fn act(supervisor: &Supervisor, ask: Space, content: &[u8], stop: &Stop) -> Resu
     as_user(&ids, || {
         let root = match Root::open(supervisor.machine.root(), &ask.root)? {
             Ok(root) => root,
-            Err(trouble) => return Ok(Done::Not(trouble)),
+            Err(FsError(trouble)) => return Ok(Done::Not(trouble)),
         };
         let Spaces { locks, afterwards, since, .. } = &supervisor.spaces;
         let work = Work { root, memory: &memory, locks, stop, afterwards };
         work.sweep(*since);
-        Ok(work.act(ask.act, content).unwrap_or_else(Done::Not))
+        Ok(work.act(ask.act, content).unwrap_or_else(|FsError(trouble)| Done::Not(trouble)))
     })
     .unwrap_or_else(|errno| {
         Err(Fault::new(FaultCode::Denied, format!("cannot act as user {}: {}", ids.uid, trouble::words(errno))))

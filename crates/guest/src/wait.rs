@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::answer::{TURN, apart};
 use crate::job::Job;
 use crate::output::{self, Watch};
+use crate::wire::patterns::line_pattern;
 use crate::wire::{Fault, FaultCode, From, Match, Part, Reason, Wait, Waited};
 
 /// Between two tries of a port that takes no connection.
@@ -23,7 +24,7 @@ pub(crate) async fn wait(job: Arc<Job>, ask: Wait) -> Result<Waited, Fault> {
     let watch = match &ask.pattern {
         None => None,
         Some(text) => {
-            let pattern = output::pattern(text, ask.ignore_case)?;
+            let pattern = line_pattern(text, ask.ignore_case)?;
             let from = job.log(|log| {
                 ask.from.map_or(log.total(Part::All), |offset| log.resolve(Part::All, From::Offset(offset)))
             });

@@ -1,5 +1,6 @@
 //! The trait that every engine fulfils.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::path::PathBuf;
@@ -205,6 +206,15 @@ pub enum NetworkAct {
 /// Labels that must all be there. A `None` value asks for the key alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelFilter(pub Vec<(String, Option<String>)>);
+
+impl LabelFilter {
+    pub(crate) fn admits(&self, labels: &BTreeMap<String, String>) -> bool {
+        let has = |(key, value): &(String, Option<String>)| {
+            labels.get(key).is_some_and(|it| value.as_ref().is_none_or(|wanted| wanted == it))
+        };
+        self.0.iter().all(has)
+    }
+}
 
 /// Where an engine listens.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,40 +8,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::{ContainerId, Health, ImageId, ImageRef, Limits, Protocol};
-
-/// The engines we drive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EngineKind {
-    /// Docker Engine.
-    Docker,
-    /// Podman.
-    Podman,
-    /// Apple's `container`.
-    Container,
-    /// State in memory, for tests and dry runs.
-    Fake,
-}
-
-impl EngineKind {
-    /// The word used in configuration, records and answers.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Docker => "docker",
-            Self::Podman => "podman",
-            Self::Container => "container",
-            Self::Fake => "fake",
-        }
-    }
-}
-
-impl fmt::Display for EngineKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
+use crate::{ContainerId, EngineKind, Health, ImageId, ImageRef, Limits, Protocol, Status};
 
 /// What an engine says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -68,37 +35,6 @@ pub struct EngineInfo {
     pub selinux: bool,
     /// Limits that this engine takes and does not keep.
     pub ignored_limits: Vec<String>,
-}
-
-/// State of a container, in the words that both engines share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// Made, never started.
-    Created,
-    /// Running.
-    Running,
-    /// Frozen.
-    Paused,
-    /// Between two runs.
-    Restarting,
-    /// Ended.
-    Exited,
-    /// Ended, and the engine could not clean up.
-    Dead,
-}
-
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Created => "created",
-            Self::Running => "running",
-            Self::Paused => "paused",
-            Self::Restarting => "restarting",
-            Self::Exited => "exited",
-            Self::Dead => "dead",
-        })
-    }
 }
 
 /// A container as the engine knows it.

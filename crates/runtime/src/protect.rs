@@ -178,6 +178,18 @@ mod tests {
         mounts_over(&bind, &taken, &protected()).into_iter().map(show).collect()
     }
 
+    /// A git index, version 2, whose entries are submodules.
+    fn index_of_submodules(names: &[&str]) -> Vec<u8> {
+        let count = u32::try_from(names.len()).unwrap();
+        let mut bytes = [b"DIRC", &2u32.to_be_bytes()[..], &count.to_be_bytes()].concat();
+        for name in names {
+            let mut entry = [&[0; 24][..], &0o160_000u32.to_be_bytes(), &[0; 34], name.as_bytes()].concat();
+            entry.resize((entry.len() / 8 + 1) * 8, 0);
+            bytes.extend(entry);
+        }
+        bytes
+    }
+
     #[test]
     fn a_file_that_says_where_a_repository_is_lies_read_only() {
         let dir = tempfile::tempdir().unwrap();
@@ -196,7 +208,7 @@ mod tests {
         let git = root.join(".git");
         std::fs::create_dir_all(git.join("hooks/x")).unwrap();
         let names = ["lib/one", "whole", "empty", "mounted/two", "link", "../out", "/etc", ".git/hooks/x", "a:b", ""];
-        std::fs::write(git.join("index"), crate::host::index::tests::of_submodules(&names)).unwrap();
+        std::fs::write(git.join("index"), index_of_submodules(&names)).unwrap();
         for name in ["lib/one", "mounted/two", ".git/hooks/x", "a:b", "trees/w", "trees/new"] {
             std::fs::create_dir_all(root.join(name)).unwrap();
             std::fs::write(root.join(name).join(".git"), "gitdir: x\n").unwrap();

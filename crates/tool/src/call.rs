@@ -7,12 +7,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::context::{Context, Mouth, Options};
+use crate::context::{Mouth, Options};
 use crate::failure::Failure;
 use crate::host::Host;
-use crate::op::{Input, MAX_BYTES};
+use crate::op::{Input, MAX_BYTES, tool_schema};
+use crate::process::Process;
 use crate::progress::Event;
-use crate::{mouth, ops, render, schema};
+use crate::{frontend, ops, render};
 
 /// What the command line of a call says.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ pub(crate) struct Call {
 /// Makes a call and prints its answer.
 pub(crate) async fn run(call: Call, host: Host, options: &Options) -> ExitCode {
     let answer = match open(host, options) {
-        Ok(cx) => answer(call, &cx).await,
+        Ok(process) => answer(call, &process).await,
         Err(failure) => {
             let answer = failure.answer(None);
             if call.stream { result(answer) } else { answer }
@@ -40,21 +41,23 @@ pub(crate) async fn run(call: Call, host: Host, options: &Options) -> ExitCode {
 
 /// Prints what the tool looks like to a model.
 pub(crate) fn print_schema() -> ExitCode {
-    match print(&schema::tool(ops::ALL)) {
+    match print(&tool_schema::tool(ops::ALL)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
 }
 
-fn open(host: Host, options: &Options) -> Result<Context, Failure> {
-    let cx = Context::open(host, options, Mouth::Call)?;
-    mouth::log(&cx);
-    mouth::cancel_on_signals(cx.cancel.clone()).map_err(Failure::internal)?;
-    cancel_on_closed_stdout(cx.cancel.clone());
-    Ok(cx)
+fn open(host: Host, options: &Options) -> Result<Process, Failure> {
+    let process = Process::open(host, options, Mouth::Call)?;
+    let cx = &process.context;
+    frontend::log(cx);
+    frontend::cancel_on_signals(cx.call.cancel.clone()).map_err(Failure::internal)?;
+    cancel_on_closed_stdout(cx.call.cancel.clone());
+    Ok(process)
 }
 
-async fn answer(call: Call, cx: &Context) -> Map<String, Value> {
+async fn answer(call: Call, process: &Process) -> Map<String, Value> {
+    let cx = &process.context;
     if call.text.is_none() && cx.host.stdin_is_terminal {
         render::note("reading a call from standard input, to its end (Ctrl-D)");
     }
@@ -67,15 +70,15 @@ async fn answer(call: Call, cx: &Context) -> Map<String, Value> {
         Err(err) => return Failure::internal(format!("cannot read standard input: {err}")).answer(None),
     };
     if !call.stream {
-        return mouth::drive(cx, Input::Text(text), None).await;
+        return frontend::drive(process, Input::Text(text), None).await;
     }
-    let cancel = cx.cancel.clone();
+    let cancel = cx.call.cancel.clone();
     let mut hear = move |event: Event| {
         if print(&event.line()).is_err() {
             cancel.cancel();
         }
     };
-    result(mouth::drive(cx, Input::Text(text), Some(&mut hear)).await)
+    result(frontend::drive(process, Input::Text(text), Some(&mut hear)).await)
 }
 
 /// The last line of a stream.

@@ -1,22 +1,32 @@
 //! The engines of a process: one that was chosen, and those that records name.
 
+mod kept;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use async_trait::async_trait;
+use coracle_lifecycle::RoomTag;
 use coracle_runtime::cli::detect::detect;
 use coracle_runtime::cli::{ApiUse, Dialect, EngineSettings};
 use coracle_runtime::{CliRuntime, ContainerRuntime, EngineInfo, EngineKind, Error, FakeRuntime};
 use serde_json::json;
 use tokio::sync::OnceCell;
 
+pub(crate) use self::kept::Ready;
 use crate::config::{Config, Engine, EngineApi};
+use crate::event_log;
 use crate::failure::{Code, Failure};
 use crate::host::Host;
 use crate::state::StateDir;
 
-/// Engines that this process has talked to.
-#[derive(Debug, Default)]
+/// Engines that this process has talked to, reached as the person's configuration says.
+#[derive(Debug)]
 pub(crate) struct Engines {
+    config: Arc<Config>,
+    host: Arc<Host>,
+    /// Where we keep our things; why there is no such place.
+    state: Result<Arc<StateDir>, Arc<Failure>>,
     looking: tokio::sync::Mutex<()>,
     /// One for each command that runs, made for as many as may.
     running: OnceCell<tokio::sync::Semaphore>,
@@ -38,13 +48,27 @@ pub struct Choice {
 }
 
 impl Engines {
-    pub(crate) fn with_fake(fake: FakeRuntime) -> Self {
-        Self { fake, ..Self::default() }
+    pub(crate) fn new(config: Arc<Config>, host: Arc<Host>, state: Result<Arc<StateDir>, Arc<Failure>>) -> Self {
+        let (looking, running, chosen, recorded, fake) = Default::default();
+        Self { config, host, state, looking, running, chosen, recorded, fake }
+    }
+
+    /// The same with an engine that a test has arranged.
+    pub(crate) fn with_fake(&self, fake: FakeRuntime) -> Self {
+        let config = Config { engine: Engine::Fake, ..(*self.config).clone() };
+        Self { fake, ..Self::new(Arc::new(config), self.host.clone(), self.state.clone()) }
+    }
+
+    fn state(&self) -> Result<&StateDir, Failure> {
+        self.state.as_deref().map_err(|fault| Failure::clone(fault))
     }
 
     /// A place among the commands that run at once (`exec.max_parallel`).
-    pub(crate) async fn place(&self, config: &Config) -> Result<tokio::sync::SemaphorePermit<'_>, Failure> {
-        let most = config.exec.max_parallel as usize;
+    ///
+    /// # Errors
+    /// `busy` when none came free for a while.
+    pub(crate) async fn place(&self) -> Result<tokio::sync::SemaphorePermit<'_>, Failure> {
+        let most = self.config.exec.max_parallel as usize;
         let running = self.running.get_or_init(|| async { tokio::sync::Semaphore::new(most) }).await;
         let place = tokio::time::timeout(PATIENCE, running.acquire()).await;
         place.ok().and_then(Result::ok).ok_or_else(|| {
@@ -59,18 +83,18 @@ impl Engines {
         self.looking.lock().await
     }
 
-    /// The configured engine, or with `auto` the first that answers. Kept: containers of one process do not end up on
-    /// two engines because one was slow for a moment.
-    pub(crate) async fn chosen(
-        &self,
-        kept: impl FnOnce() -> Option<Arc<dyn ContainerRuntime>>,
-        (config, host, state): (&Config, &Host, &StateDir),
-    ) -> Result<Arc<dyn ContainerRuntime>, Failure> {
+    /// The engine that makes containers: that of a kept verdict of preflight, else the configured one, or with `auto` the
+    /// first that answers. It stays the same: containers of one process do not end up on two engines because one was slow
+    /// for a moment.
+    ///
+    /// # Errors
+    /// `engine_unavailable`, which says of each engine why it was not taken.
+    pub(crate) async fn chosen(&self) -> Result<Arc<dyn ContainerRuntime>, Failure> {
         let look = || async {
-            if let Some(runtime) = kept() {
-                return Ok(runtime);
+            if let Some(ready) = self.kept() {
+                return Ok(ready.runtime);
             }
-            let choice = self.detect(config, host, state).await?;
+            let choice = self.detect().await?;
             for (kind, why) in &choice.skipped {
                 tracing::info!("{kind} is not used: {why}");
             }
@@ -79,7 +103,12 @@ impl Engines {
         self.chosen.get_or_try_init(look).await.cloned()
     }
 
-    pub(crate) async fn detect(&self, config: &Config, host: &Host, state: &StateDir) -> Result<Choice, Failure> {
+    /// Looks for engines once more: what was chosen, and what was passed over and why.
+    ///
+    /// # Errors
+    /// `config_invalid` for an engine that the configuration does not allow.
+    pub(crate) async fn detect(&self) -> Result<Choice, Failure> {
+        let config = &*self.config;
         let order: &[Dialect] = match config.engine {
             Engine::Auto => &[Dialect::Podman, Dialect::Docker],
             Engine::Docker => &[Dialect::Docker],
@@ -90,7 +119,7 @@ impl Engines {
                 return Ok(Choice { chosen: Some((Arc::new(self.fake.clone()), info)), skipped: Vec::new() });
             }
         };
-        let settings = settings(config, host, state)?;
+        let settings = settings(config, &self.host, self.state()?)?;
         let mut found = detect(order, &settings).await;
         let is_missing = |it: &(EngineKind, Error)| matches!(it.1, Error::NotInstalled { .. });
         if config.engine == Engine::Auto && found.chosen.is_none() && found.skipped.iter().all(is_missing) {
@@ -102,15 +131,11 @@ impl Engines {
         Ok(Choice { chosen: found.chosen, skipped: found.skipped })
     }
 
-    /// The engine of a record, at the endpoint that it was made through.
-    pub(crate) fn recorded(
-        &self,
-        kind: EngineKind,
-        endpoint: &str,
-        config: &Config,
-        host: &Host,
-        state: &StateDir,
-    ) -> Result<Arc<dyn ContainerRuntime>, Failure> {
+    /// The engine of a record, at the endpoint that it was made through. Asks it nothing.
+    ///
+    /// # Errors
+    /// `engine_unavailable` when its program is not installed.
+    pub(crate) fn recorded(&self, kind: EngineKind, endpoint: &str) -> Result<Arc<dyn ContainerRuntime>, Failure> {
         if kind == EngineKind::Fake {
             return Ok(Arc::new(self.fake.clone()));
         }
@@ -122,31 +147,25 @@ impl Engines {
         if let Some(known) = recorded.get(&key) {
             return Ok(known.clone());
         }
-        let runtime: Arc<dyn ContainerRuntime> = Arc::new(connect(kind, endpoint, config, host, state)?);
+        let runtime: Arc<dyn ContainerRuntime> = Arc::new(self.connect(kind, endpoint)?);
         recorded.insert(key, runtime.clone());
         Ok(runtime)
     }
-}
 
-/// An engine by its program, at an endpoint as records name it.
-pub(crate) fn connect(
-    kind: EngineKind,
-    endpoint: &str,
-    config: &Config,
-    host: &Host,
-    state: &StateDir,
-) -> Result<CliRuntime, Failure> {
-    let dialect = match kind {
-        EngineKind::Docker => Dialect::Docker,
-        EngineKind::Podman => Dialect::Podman,
-        EngineKind::Container => Dialect::Apple,
-        EngineKind::Fake => return Err(Failure::new(Code::Unsupported, "the fake engine has no program")),
-    };
-    let given = settings(config, host, state)?;
-    // A program that is configured for another engine says nothing about this one.
-    let program = given.program.clone().filter(|_| is_configured(config.engine, kind));
-    let endpoint = (endpoint != "local").then(|| endpoint.to_owned());
-    Ok(CliRuntime::connect(dialect, &EngineSettings { program, endpoint, ..given })?)
+    /// An engine by its program, at an endpoint as records name it.
+    pub(crate) fn connect(&self, kind: EngineKind, endpoint: &str) -> Result<CliRuntime, Failure> {
+        let dialect = match kind {
+            EngineKind::Docker => Dialect::Docker,
+            EngineKind::Podman => Dialect::Podman,
+            EngineKind::Container => Dialect::Apple,
+            EngineKind::Fake => return Err(Failure::new(Code::Unsupported, "the fake engine has no program")),
+        };
+        let given = settings(&self.config, &self.host, self.state()?)?;
+        // A program that is configured for another engine says nothing about this one.
+        let program = given.program.clone().filter(|_| is_configured(self.config.engine, kind));
+        let endpoint = (endpoint != "local").then(|| endpoint.to_owned());
+        Ok(CliRuntime::connect(dialect, &EngineSettings { program, endpoint, ..given })?)
+    }
 }
 
 fn is_configured(engine: Engine, kind: EngineKind) -> bool {
@@ -156,6 +175,26 @@ fn is_configured(engine: Engine, kind: EngineKind) -> bool {
             | (Engine::Podman, EngineKind::Podman)
             | (Engine::Container, EngineKind::Container)
     )
+}
+
+#[async_trait]
+impl coracle_lifecycle::Engines for Engines {
+    async fn of(&self, kind: EngineKind, endpoint: &str) -> coracle_lifecycle::Result<Arc<dyn ContainerRuntime>> {
+        self.recorded(kind, endpoint).map_err(no_engine)
+    }
+
+    async fn preferred(&self) -> coracle_lifecycle::Result<Arc<dyn ContainerRuntime>> {
+        self.chosen().await.map_err(no_engine)
+    }
+
+    fn heard(&self, runtime: Arc<dyn ContainerRuntime>, room: RoomTag<'_>) -> Arc<dyn ContainerRuntime> {
+        event_log::heard(self.state().ok(), runtime, room)
+    }
+}
+
+/// Turned into the same failure again where the answer is made.
+fn no_engine(failure: Failure) -> coracle_lifecycle::Error {
+    coracle_lifecycle::Error::NoEngine(Box::new(failure))
 }
 
 /// How to reach the configured engine.
@@ -248,12 +287,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn no_more_commands_run_at_once_than_the_person_allows() {
-        let (engines, mut config) = (super::Engines::default(), Config::default());
+        let mut config = Config::default();
         config.exec.max_parallel = 1;
-        let held = engines.place(&config).await.unwrap();
-        assert_eq!(engines.place(&config).await.unwrap_err().code.word(), "busy");
+        let (host, state) = (Host::below(Path::new("/h")), StateDir::at(Path::new("/s")));
+        let engines = super::Engines::new(config.into(), host.into(), Ok(state.into()));
+        let held = engines.place().await.unwrap();
+        assert_eq!(engines.place().await.unwrap_err().code.word(), "busy");
         drop(held);
-        assert!(engines.place(&config).await.is_ok());
+        assert!(engines.place().await.is_ok());
     }
 
     #[test]

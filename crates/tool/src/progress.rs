@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::render::amounts::bytes;
+use crate::humanize::bytes;
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq)]

@@ -23,10 +23,11 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use serde_json::{Map, Value};
 
-use self::amounts::{count, second};
+use self::amounts::second;
 pub(crate) use self::marks::Marks;
 pub(crate) use self::report::step;
 use self::table::View;
+use crate::humanize::count;
 
 const GOOD: Style = AnsiColor::Green.on_default();
 const DOUBTFUL: Style = AnsiColor::Yellow.on_default();
@@ -106,7 +107,7 @@ fn stopped(name: &str, answer: &Value) -> String {
         return format!("{name} is stopped already");
     }
     let jobs = answer["jobs_ended"].as_u64().unwrap_or(0);
-    let jobs = if jobs == 0 { String::new() } else { format!("; {} ended", amounts::count(jobs, "job", "jobs")) };
+    let jobs = if jobs == 0 { String::new() } else { format!("; {} ended", count(jobs, "job", "jobs")) };
     format!("{name} is stopped{jobs}; `coracle start {name}` starts it again, with its files")
 }
 

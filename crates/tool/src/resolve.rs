@@ -1,5 +1,6 @@
 //! What `create` will do, every default decided. Looks at host paths, and at nothing else beyond its arguments.
 
+mod asked;
 mod clone_source;
 mod env;
 mod host_paths;
@@ -14,7 +15,7 @@ mod strict;
 use std::collections::BTreeMap;
 
 use coracle_images::profile::Purpose;
-use coracle_lifecycle::{Draft, Role, fresh_name};
+use coracle_lifecycle::{Draft, MadeFrom, Role, fresh_name};
 use coracle_provision::UserAsk;
 use coracle_runtime::{
     Access, Command, ContainerName, ContainerPath, CreateSpec, HostEntry, Ids, ImageRef, Limits, Mount, NetworkAsk,
@@ -24,15 +25,16 @@ use coracle_runtime::{
 use crate::config::{Config, WorkspaceMode};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
-use crate::ops::create::{Create, OriginSeen};
+use crate::requests::Create;
 use crate::strict::USER;
 
+pub(crate) use self::asked::asked;
 pub(crate) use self::clone_source::CloneSource;
 pub(crate) use self::env::{no_secret, resolve as plain_env};
 pub(crate) use self::host_paths::{copyable, host_path, mountable};
 pub(crate) use self::inside_path::PathInside;
 pub(crate) use self::profile::{Chosen, Seen, Tried};
-pub(crate) use self::provisioning::{Provisioning, Repo, Wanted};
+pub(crate) use self::provisioning::{Provisioning, Repo};
 pub(crate) use self::stack::{NewStack, StackAsk};
 
 /// A `create` with nothing left to decide. After it no `Option` means "default".
@@ -69,6 +71,16 @@ pub(crate) enum MainAsk {
     Image,
     /// These words, as the exec user.
     Words(Vec<String>),
+}
+
+/// As far as what is decided depends on it.
+#[derive(Clone, Debug)]
+pub(crate) struct OriginSeen {
+    pub(crate) made_from: MadeFrom,
+    pub(crate) reference: ImageRef,
+    pub(crate) purpose: Option<Purpose>,
+    pub(crate) workdir: ContainerPath,
+    pub(crate) mount_cwd: bool,
 }
 
 /// What a container is made from, as far as it is known when everything else is decided.
@@ -130,12 +142,12 @@ pub(crate) fn create(args: &Create, basis: Basis, cx: &Context) -> Result<Reques
     let draft = Draft {
         name,
         role: Role::Primary,
-        session: cx.session.to_string(),
+        session: cx.call.session.to_string(),
         purpose: chosen.purpose.as_ref().map(ToString::to_string),
         persistent: args.persistent.unwrap_or(false),
         workdir,
         mount_cwd,
-        asked: crate::ops::create::asked(args, cx)?,
+        asked: crate::resolve::asked(args, cx)?,
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         compose_project: stack.project().cloned(),
         compose_joined: matches!(stack, StackAsk::Join(_)),
@@ -260,7 +272,7 @@ fn ports(args: &Create) -> Result<Vec<Port>, Failure> {
     if asked.len() > 50 {
         return Err(Failure::invalid("ports", "at most 50 ports").hint("publish the ports that are needed"));
     }
-    let read = |it: &crate::ops::create::PortArg| {
+    let read = |it: &crate::requests::PortArg| {
         if it.container == 0 {
             return Err(Failure::invalid("ports", "`container` is a port from 1 to 65535")
                 .hint("name the port that the program listens on inside"));

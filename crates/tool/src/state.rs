@@ -5,6 +5,9 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use coracle_lifecycle::RoomRole;
+use coracle_runtime::ContainerName;
+
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::host::Host;
@@ -81,6 +84,27 @@ impl StateDir {
         self.root.join("preflight.json")
     }
 
+    /// Where the proxy of a session's container keeps its sockets, below the session's own directory.
+    pub(crate) fn session_proxy(&self, session: &ContainerName, role: RoomRole) -> PathBuf {
+        self.session(session).join("proxy").join(role.as_str())
+    }
+
+    /// Where a session keeps its own things.
+    pub(crate) fn session(&self, session: &ContainerName) -> PathBuf {
+        self.root.join("sessions").join(session.as_str())
+    }
+
+    /// A role's container has ended for good: nobody asks for its way out again.
+    pub(crate) fn forget_session_proxy(&self, session: &ContainerName, role: RoomRole) {
+        let place = self.session_proxy(session, role);
+        let _ = std::fs::remove_dir_all(&place);
+        // And with the last of them what they lay in.
+        let _ = place.parent().map(std::fs::remove_dir);
+        if role == RoomRole::Run {
+            let _ = std::fs::remove_dir_all(self.session(session).join("code"));
+        }
+    }
+
     /// The token of clients over HTTP.
     #[must_use]
     pub fn mcp_token(&self) -> PathBuf {
@@ -119,6 +143,7 @@ mod tests {
     use coracle_runtime::LabelNamespace;
 
     use super::{StateDir, place};
+
     use crate::config::Config;
     use crate::host::Host;
 

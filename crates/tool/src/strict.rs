@@ -6,7 +6,6 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use coracle_images::{Owned, Pull, profile};
 use coracle_lifecycle::{Record, Store};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{
@@ -14,10 +13,9 @@ use coracle_runtime::{
 };
 
 use crate::context::Context;
+use crate::engines::Ready;
 use crate::failure::{Code, Failure};
 use crate::guest;
-use crate::ops::preflight::Ready;
-use crate::tools::{Imaged, cook};
 
 /// Who runs everything inside.
 pub(crate) const USER: Ids = Ids { uid: 1000, gid: 1000 };
@@ -31,49 +29,12 @@ pub(crate) const TMP: &str = "/tmp";
 /// Where snippets find their code.
 const CODE: &str = "/code";
 
-/// The same image under the same name, where these directories are the user's, and the user is known.
-pub(crate) async fn owned(cx: &Context, ready: &Ready, imaged: &Imaged, places: &[&str]) -> Result<Imaged, Failure> {
-    // What is done to a volume of an image is not in the image that is made of it.
-    if let Some(volume) = imaged.image.volumes.iter().find(|it| covers(it, places)) {
-        let what =
-            format!("`{}` has a volume at `{volume}`, so that nothing there can be given to a user", imaged.reference);
-        return Err(Failure::new(Code::Unsupported, what)
-            .detail("capability", "image_volume")
-            .detail("image", &imaged.reference)
-            .detail("setting", "policy")
-            .hint("name an image without that `VOLUME`"));
-    }
-    let mut profile = profile::bare(ImageRef::parse(&imaged.reference)?);
-    let Ids { uid, gid } = USER;
-    profile.recipe.owned = places.iter().map(|path| Owned { uid, gid, path: (*path).to_owned() }).collect();
-    let store = cx.store()?;
-    let made = cook(cx, (ready, &store), profile, Pull::Never).await?;
-    // It was looked up by its name, which may lead to another one by now.
-    let base = made.image.labels.get(&store.signer().key("cache.base_digest"));
-    if !made_of(base.map(String::as_str), &imaged.image) {
-        let what = format!("`{}` was exchanged while an image was made of it", imaged.reference);
-        return Err(Failure::new(Code::BaseImageBuildFailed, what).hint("say it again"));
-    }
-    Ok(Imaged { image: made.image, reference: imaged.reference.clone() })
-}
-
 /// What is to be told of root's Podman, which would map the user away only with ids that most hosts do not set aside for it.
 pub(crate) fn unmapped(cx: &Context, (engine, rootless): (EngineKind, bool)) -> Option<(&'static str, String)> {
     (cx.config.is_strict() && engine == EngineKind::Podman && !rootless).then(|| {
         let message = format!("The user {USER} inside is the same user on this host: Podman as root maps no user ids.");
         ("strict_unmapped", message)
     })
-}
-
-/// Whether a volume of an image lies on one of these, above or below it.
-fn covers(volume: &str, places: &[&str]) -> bool {
-    let volume = Path::new(volume.trim_end_matches('/'));
-    places.iter().map(Path::new).any(|it| it.starts_with(volume) || volume.starts_with(it))
-}
-
-/// By the registry's digest, or the id of one that no registry gave.
-fn made_of(base: Option<&str>, image: &Image) -> bool {
-    base == Some(image.digest.as_deref().unwrap_or(image.id.as_str()))
 }
 
 /// What a snapshot holds is what root has written: it has no user of ours, and its files are not in a volume.
@@ -157,7 +118,7 @@ pub(crate) fn code_dir(cx: &Context, session: &ContainerName) -> Result<PathBuf,
 
 /// That directory, made, as the container sees it.
 pub(crate) fn code(cx: &Context) -> Result<Mount, Failure> {
-    let dir = code_dir(cx, &cx.session)?;
+    let dir = code_dir(cx, &cx.call.session)?;
     readable(&dir).map_err(|err| Failure::internal(format!("{}: {err}", dir.display())))?;
     let host = HostPath::open(&dir).map_err(coracle_lifecycle::Error::from)?;
     Ok(Mount { host, at: ContainerPath::parse(CODE)?, access: Access::ReadOnly })
@@ -183,25 +144,11 @@ mod tests {
 
     use coracle_runtime::{ByteSize, EngineKind, FakeRuntime, Limits};
 
-    use super::{check, covers, unmapped};
+    use super::{check, unmapped};
     use crate::Context;
     use crate::config::{Config, Preset};
+    use crate::engines::Ready;
     use crate::failure::Code;
-    use crate::ops::preflight::Ready;
-
-    #[test]
-    fn a_volume_of_an_image_that_lies_on_a_place_of_ours_is_seen() {
-        for (volume, expected) in [
-            ("/workspace", true),
-            ("/workspace/", true),
-            ("/workspace/x", true),
-            ("/", true),
-            ("/work", false),
-            ("/data", false),
-        ] {
-            assert_eq!(covers(volume, &["/workspace"]), expected, "{volume}");
-        }
-    }
 
     #[test]
     fn that_nobody_is_mapped_away_is_told_of_the_engine_and_not_of_the_person() {

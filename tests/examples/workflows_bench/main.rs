@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use coracle::{Context, Host, Input, Mouth, Options};
+use coracle::{Host, Input, Mouth, Options, Process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -149,15 +149,15 @@ impl Person {
     }
 
     /// What a process is that serves for long.
-    fn server(&self) -> Context {
+    fn server(&self) -> Process {
         let host = Host::below(&self.root.path().canonicalize().unwrap());
         let env = [("PATH".to_owned(), PATH.to_owned().into())].into();
         let options = Options { config: Some(self.root.path().join("config.toml")), ..Options::default() };
         let host = Host { env, state_home: self.root.path().join("state"), ..host };
-        Context::open(host, &options, Mouth::Cli).unwrap()
+        Process::open(host, &options, Mouth::Cli).unwrap()
     }
 
-    async fn by_server(&self, server: &Context, workflow: &str) -> Duration {
+    async fn by_server(&self, server: &Process, workflow: &str) -> Duration {
         let call = json!({
             "operation": "worktree_create", "source": "repository", "workflow": workflow, "profile": "together",
         });

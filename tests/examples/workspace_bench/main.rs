@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use coracle::{Context, Host, Mouth, Options};
+use coracle::{Host, Mouth, Options, Process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -42,7 +42,7 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 /// An agent with a session on one engine.
 struct Agent {
     engine: String,
-    cx: Context,
+    process: Process,
     root: TempDir,
     tree: TempDir,
     /// The workspace as a process of the host sees it, once there is a container.
@@ -64,7 +64,7 @@ async fn main() {
         for (case, way, times) in agent.rounds(rounds, &mut load).await {
             series.push(json!({ "case": case, "way": way, "engine": engine, "ns": times }));
         }
-        coracle::tools::end(&agent.cx).await.unwrap();
+        coracle::session_tools::end(&agent.process.context).await.unwrap();
         let memory = agent.serves(program);
         sizes.push(json!({ "name": "mcp", "engine": engine, "kib": [memory.now] }));
         sizes.push(json!({ "name": "mcp at most", "engine": engine, "kib": [memory.most] }));
@@ -95,9 +95,9 @@ impl Agent {
         let host = Host::below(&root.path().canonicalize().unwrap());
         let env = [("PATH".to_owned(), PATH.to_owned().into())].into();
         let options = Options { config: Some(config), ..Options::default() };
-        let cx = Context::open(Host { env, ..host }, &options, Mouth::Mcp).unwrap();
+        let process = Process::open(Host { env, ..host }, &options, Mouth::Mcp).unwrap();
         let tree = tempfile::tempdir().unwrap();
-        let mut it = Self { engine: engine.to_owned(), cx, root, tree, workspace: PathBuf::new() };
+        let mut it = Self { engine: engine.to_owned(), process, root, tree, workspace: PathBuf::new() };
         let begun = Instant::now();
         it.call("shell_execute", json!({ "command": ["sh", "-c", TREE], "timeout_seconds": 120 })).await;
         it.call("write_file", json!({ "file_path": "small", "content": "x".repeat(4096) })).await;
@@ -195,7 +195,14 @@ impl Agent {
     }
 
     fn container(&self) -> String {
-        let dir = self.cx.state().unwrap().root().join("sessions").join(self.cx.session.as_str());
+        let dir = self
+            .process
+            .context
+            .state()
+            .unwrap()
+            .root()
+            .join("sessions")
+            .join(self.process.context.call.session.as_str());
         let record: Value = serde_json::from_slice(&std::fs::read(dir.join("workspace.json")).unwrap()).unwrap();
         record["container_id"].as_str().unwrap().to_owned()
     }
@@ -210,11 +217,11 @@ impl Agent {
     /// A call that has to succeed, and how long it took.
     async fn call(&self, name: &str, arguments: Value) -> (Value, Duration) {
         let Value::Object(arguments) = arguments else { panic!("an object") };
-        let (cx, name) = (self.cx.clone(), name.to_owned());
+        let (process, name) = (self.process.clone(), name.to_owned());
         // In a task, as a server's calls are: from the main thread each would change the thread twice.
         let called = tokio::spawn(async move {
             let begun = Instant::now();
-            let answer = coracle::tools::by_name(&cx, &name, arguments).await.unwrap();
+            let answer = coracle::tools::by_name(&process, &name, arguments).await.unwrap();
             (answer, begun.elapsed())
         });
         let (answer, took) = called.await.unwrap();
@@ -233,8 +240,9 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         // A session that has ended has nothing more; one of a measurement that failed has its container.
-        let ended =
-            tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(coracle::tools::end(&self.cx)));
+        let ended = tokio::task::block_in_place(|| {
+            tokio::runtime::Handle::current().block_on(coracle::session_tools::end(&self.process.context))
+        });
         if let Err(failure) = ended {
             eprintln!("the session did not end: {failure:?}");
         }

@@ -26,7 +26,9 @@ macro_rules! pages {
 
 pages! {
     the_readme_does_what_it_shows: "README.md",
+    json_calls_do_what_their_page_shows: "docs/calls.md",
     the_command_line_does_what_its_page_shows: "docs/command-line.md",
+    lifetimes_do_what_their_page_shows: "docs/lifetimes.md",
     networks_do_what_their_page_shows: "docs/networks.md",
     profiles_do_what_their_page_shows: "docs/profiles.md",
     provisioning_does_what_its_page_shows: "docs/provisioning.md",

@@ -75,11 +75,12 @@ impl Scene {
         }
     }
 
-    /// What has to be done before the so manieth block of a page, which begins in the middle of things.
+    /// Lines to type before a block of a page, by its number: some blocks begin in the middle of a story.
     pub(in crate::tool) fn before(&self, page: &str, number: usize) -> &'static [&'static str] {
         match (page, number) {
-            ("README.md", 2) => &["coracle destroy web"],
-            ("docs/command-line.md", 2) | ("docs/snapshots.md", 1) => &["coracle create --name web"],
+            ("docs/command-line.md", 2) | ("docs/lifetimes.md", 1) | ("docs/snapshots.md", 1) => {
+                &["coracle create --name web"]
+            }
             ("docs/saved-work.md", 1) => &[
                 "coracle create --name web --mount-cwd=false",
                 "coracle exec web 'git init -q app && cd app && echo 1 > a'",

@@ -11,7 +11,7 @@ mod strict;
 mod told;
 mod trust;
 
-use coracle::{Context, Host, Mouth, Options};
+use coracle::{Host, Mouth, Options, Process};
 use coracle_runtime::EngineKind;
 use serde_json::{Map, Value};
 
@@ -22,7 +22,7 @@ use crate::engines::{IMAGE, caught};
 /// An agent: one session of a process.
 pub(super) struct Agent<'a> {
     tool: &'a Tool<'a>,
-    pub(super) cx: Context,
+    pub(super) process: Process,
 }
 
 /// Runs a check with an agent whose workspace is made of a small image, on every engine that has root.
@@ -65,11 +65,11 @@ async fn in_session(tool: &Tool<'_>, check: &impl AsyncFn(&Agent<'_>)) {
 impl<'a> Agent<'a> {
     /// Another session of the same person.
     pub(super) fn new(tool: &'a Tool<'a>, session: &str) -> Self {
-        let cx = match &tool.library {
-            Some(cx) => {
-                let mut cx = cx.for_session();
-                cx.session = coracle_runtime::ContainerName::parse(session).unwrap();
-                cx
+        let process = match &tool.library {
+            Some(process) => {
+                let mut process = process.for_session();
+                process.context.call.session = coracle_runtime::ContainerName::parse(session).unwrap();
+                process
             }
             None => {
                 let env = tool.env.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
@@ -78,19 +78,19 @@ impl<'a> Agent<'a> {
                 let host = Host { env, execution_mode, state_home: root.join("state"), ..Host::below(&root) };
                 let config = Some(root.join("config.toml"));
                 let options = Options { config, session: Some(session.into()), ..Options::default() };
-                Context::open(host, &options, Mouth::Mcp).unwrap()
+                Process::open(host, &options, Mouth::Mcp).unwrap()
             }
         };
-        Self { tool, cx }
+        Self { tool, process }
     }
 
     pub(super) async fn end(&self) -> Map<String, Value> {
-        coracle::tools::end(&self.cx).await.unwrap()
+        coracle::session_tools::end(&self.process.context).await.unwrap()
     }
 
     pub(super) async fn call(&self, name: &str, arguments: Value) -> Value {
         let Value::Object(arguments) = arguments else { panic!("an object") };
-        coracle::tools::by_name(&self.cx, name, arguments).await.expect("the tool is there").into()
+        coracle::tools::by_name(&self.process, name, arguments).await.expect("the tool is there").into()
     }
 
     /// A call that has to succeed: its value.
@@ -119,7 +119,12 @@ impl<'a> Agent<'a> {
 
     /// The container of a role, by the session's record.
     pub(super) fn container(&self, role: &str) -> Option<String> {
-        let file = self.tool.state().join("sessions").join(self.cx.session.as_str()).join(format!("{role}.json"));
+        let file = self
+            .tool
+            .state()
+            .join("sessions")
+            .join(self.process.context.call.session.as_str())
+            .join(format!("{role}.json"));
         let record: Value = serde_json::from_slice(&std::fs::read(file).ok()?).unwrap();
         record["container_id"].as_str().map(str::to_owned)
     }

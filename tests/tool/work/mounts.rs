@@ -27,15 +27,15 @@ impl Agent<'_> {
     }
 
     async fn apply(&self, protected: bool) -> Value {
-        answer(coracle::tools::apply(&self.cx, protected).await)
+        answer(coracle::session_tools::apply(&self.process.context, protected).await)
     }
 
     async fn diff(&self) -> Value {
-        answer(coracle::tools::diff(&self.cx).await)
+        answer(coracle::session_tools::diff(&self.process.context).await)
     }
 
     async fn export(&self, file: &str) -> Value {
-        answer(coracle::tools::export(&self.cx, file).await)
+        answer(coracle::session_tools::export(&self.process.context, file).await)
     }
 
     /// The call that makes the workspace, which has to fail: its answer. Nothing is left then.
@@ -300,7 +300,8 @@ async fn a_session_that_changed_nothing_leaves_nothing() {
         agent.sh("touch a; cp a b; mv b a").await;
         let ended = agent.end().await;
         assert_eq!(ended["saved"], json!([]), "{ended:#?}");
-        let kept = agent.tool.state().join("sessions").join(agent.cx.session.as_str()).join("baseline.json");
+        let kept =
+            agent.tool.state().join("sessions").join(agent.process.context.call.session.as_str()).join("baseline.json");
         assert!(!kept.exists());
     })
     .await;
@@ -312,7 +313,12 @@ async fn a_volume_that_is_lost_is_filled_again() {
         agent.put("p/a", "first");
         agent.value("ls", json!({})).await;
         let id = agent.container("workspace").unwrap();
-        let file = agent.tool.state().join("sessions").join(agent.cx.session.as_str()).join("workspace.json");
+        let file = agent
+            .tool
+            .state()
+            .join("sessions")
+            .join(agent.process.context.call.session.as_str())
+            .join("workspace.json");
         let record: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
         let volume = record["volume"].as_str().unwrap();
         let lose = async || {

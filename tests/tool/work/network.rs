@@ -31,7 +31,8 @@ async fn tells_of_a_stand_in(agent: &Agent<'_>, first: &Value) {
     assert_eq!(first["success"], true, "{first:#}");
     let python = agent.sh("python -c 'import platform; print(platform.python_version(), end=str())'").await;
     let python = python["stdout"].as_str().unwrap();
-    let file = agent.tool.state().join("sessions").join(agent.cx.session.as_str()).join("workspace.json");
+    let file =
+        agent.tool.state().join("sessions").join(agent.process.context.call.session.as_str()).join("workspace.json");
     let record: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     let made = record["image"].as_str().unwrap();
     let warning = first["warnings"].as_array().unwrap().iter().find(|it| it["code"] == "bootstrap_image");
@@ -121,7 +122,7 @@ async fn a_workspace_reaches_the_names_of_its_list_and_loses_them_with_the_setti
 
         // The process that kept the way out is gone; the next one of the session keeps it again.
         let before = agent.container("workspace");
-        let later = Agent::new(agent.tool, agent.cx.session.as_str());
+        let later = Agent::new(agent.tool, agent.process.context.call.session.as_str());
         let got = later.fetched(&there).await;
         assert!(got["stdout"].as_str().is_some_and(|it| it.ends_with("there")), "{got:#}");
         assert_eq!(later.container("workspace"), before);
@@ -131,7 +132,7 @@ async fn a_workspace_reaches_the_names_of_its_list_and_loses_them_with_the_setti
         let closed = config.replacen("[security]\n", "[security]\nnetwork = \"none\"\n", 1);
         let own = if closed == config { "security.network = \"none\"\n" } else { "" };
         std::fs::write(file, format!("{own}{closed}")).unwrap();
-        let refused = Agent::new(agent.tool, agent.cx.session.as_str()).call("ls", json!({})).await;
+        let refused = Agent::new(agent.tool, agent.process.context.call.session.as_str()).call("ls", json!({})).await;
         assert_eq!((&refused["code"], &refused["details"]["rule"]), (&json!("policy_denied"), &json!("network.open")));
     })
     .await;
@@ -144,7 +145,9 @@ async fn a_way_out_is_taken_over_when_the_process_that_kept_it_is_killed() {
     with_real_agent(&config, async |agent| {
         let there = format!("http://{ip}:{port}/");
         let got = |it: &Value| it["stdout"].as_str().is_some_and(|it| it.ends_with("there"));
-        let mut server = Client::start(&mut agent.tool.command(["--session", agent.cx.session.as_str(), "mcp"])).await;
+        let mut server =
+            Client::start(&mut agent.tool.command(["--session", agent.process.context.call.session.as_str(), "mcp"]))
+                .await;
         let call = json!({ "name": "shell_execute", "arguments": { "command": ["sh", "-c", fetching(&there)] } });
         server.send(json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call })).await;
         let first = server.answer().await["result"]["structuredContent"]["value"].take();

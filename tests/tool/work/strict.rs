@@ -99,9 +99,9 @@ async fn what_was_copied_in_is_compared_and_brought_back() {
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::write(dir.join("a.txt"), "one\n").unwrap();
         assert_eq!(printed(agent, "cat a.txt; echo two >>a.txt; echo new >b.txt").await, "one\n");
-        let diff = Value::from(coracle::tools::diff(&agent.cx).await.unwrap());
+        let diff = Value::from(coracle::session_tools::diff(&agent.process.context).await.unwrap());
         assert_eq!(diff["count"], 2, "{diff:#}");
-        let applied = Value::from(coracle::tools::apply(&agent.cx, false).await.unwrap());
+        let applied = Value::from(coracle::session_tools::apply(&agent.process.context, false).await.unwrap());
         assert_eq!(applied["success"], true, "{applied:#}");
         assert_eq!(std::fs::read_to_string(dir.join("a.txt")).unwrap(), "one\ntwo\n");
         assert_eq!(std::fs::read_to_string(dir.join("b.txt")).unwrap(), "new\n");

@@ -1,6 +1,6 @@
 //! What is told of a session: its event log, and the block for a system prompt (workspace.md 5.2, 5.3).
 
-use coracle::{Context, Host, Mouth, Options};
+use coracle::{Context, Host, Mouth, Options, Process};
 use serde_json::{Map, Value, json};
 
 use super::{Agent, Person, configured, in_session, with_agent};
@@ -8,17 +8,18 @@ use crate::engines::ran;
 
 impl Agent<'_> {
     fn log(&self) -> String {
-        let log = self.tool.state().join("sessions").join(self.cx.session.as_str()).join("events.jsonl");
+        let log =
+            self.tool.state().join("sessions").join(self.process.context.call.session.as_str()).join("events.jsonl");
         std::fs::read_to_string(log).unwrap()
     }
 
     async fn prompt(&self) -> String {
-        prompt(&self.cx).await
+        prompt(&self.process.context).await
     }
 }
 
 async fn prompt(cx: &Context) -> String {
-    coracle::tools::prompt(cx).await["prompt"].as_str().unwrap().to_owned()
+    coracle::session_tools::prompt(cx).await["prompt"].as_str().unwrap().to_owned()
 }
 
 fn events(log: &str) -> Vec<Value> {
@@ -141,12 +142,12 @@ async fn w42_without_an_engine_the_tools_are_there_and_say_so() {
     std::fs::write(&config, "engine = \"docker\"\nengine_host = \"unix:///nonexistent/docker.sock\"\n").unwrap();
     let host = Host::below(&root.path().canonicalize().unwrap());
     let options = Options { config: Some(config), session: Some("s".into()), ..Options::default() };
-    let cx = Context::open(host, &options, Mouth::Mcp).unwrap();
-    let told = prompt(&cx).await;
+    let process = Process::open(host, &options, Mouth::Mcp).unwrap();
+    let told = prompt(&process.context).await;
     assert!(told.starts_with("Workspace tools are unavailable: ") && told.trim_end().lines().count() == 1, "{told}");
     assert!(!told.contains("nonexistent") && told.trim_end().ends_with('.'), "{told}");
     let call = async || {
-        let answer: Value = coracle::tools::by_name(&cx, "ls", Map::new()).await.expect("it is there").into();
+        let answer: Value = coracle::tools::by_name(&process, "ls", Map::new()).await.expect("it is there").into();
         assert_eq!((&answer["code"], &answer["retryable"]), (&"engine_unavailable".into(), &true.into()), "{answer:#}");
         answer["details"]["retry_after_ms"].clone()
     };

@@ -9,8 +9,12 @@ use super::project::metadata;
 /// Crate, and the crates of the project that it may know.
 const LAYERS: &[(&str, &[&str])] = &[
     ("skips", &[]),
-    ("guest", &[]),
-    ("runtime", &["guest"]),
+    ("protocol", &[]),
+    ("guest", &["protocol"]),
+    ("types", &["protocol"]),
+    ("host", &["types"]),
+    ("client", &["protocol", "types"]),
+    ("runtime", &["protocol", "guest", "types", "host", "client"]),
     ("lifecycle", &["runtime"]),
     ("provision", &["runtime"]),
     ("images", &["runtime"]),
@@ -18,7 +22,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("jobs", &["runtime"]),
     ("workspace", &["runtime"]),
     ("sandbox", &["runtime"]),
-    ("worker", &["guest", "runtime", "workspace", "sandbox"]),
+    ("worker", &["protocol", "guest", "runtime", "workspace", "sandbox"]),
     ("tool", &["runtime", "lifecycle", "provision", "images", "compose", "jobs", "workspace", "sandbox"]),
 ];
 

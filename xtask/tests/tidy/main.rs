@@ -9,3 +9,4 @@ mod pages;
 mod places;
 mod project;
 mod reveals;
+mod structure;

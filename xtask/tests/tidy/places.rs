@@ -4,7 +4,7 @@ use super::code::{code, has_word, without_unit_tests};
 use super::project::{Source, rust_files, source};
 
 /// Where programs are started, and where the environment is read and threads may wait.
-const SPAWNING: &[&str] = &["crates/runtime/src/host/process.rs", "xtask/src/sh.rs"];
+const SPAWNING: &[&str] = &["crates/host/src/process.rs", "xtask/src/sh.rs"];
 const ENVIRONMENT: &[&str] = &[
     "crates/guest/src/main.rs",
     "crates/tool/build.rs",
@@ -60,7 +60,7 @@ fn a_misplaced_call_is_found() {
         ("crates/images/src/pull.rs", "let it = std::env::var(\"HOME\");", "reads the environment"),
         ("crates/tool/src/call.rs", "#[expect(clippy::disallowed_methods, reason = \"why\")]", "lifts a ban"),
         ("tests/crash.rs", "std::thread::sleep(second);", "sleeps in a thread"),
-        ("crates/runtime/src/host/fs.rs", "unsafe { close(3) }", "is unsafe"),
+        ("crates/host/src/fs.rs", "unsafe { close(3) }", "is unsafe"),
         ("tests/crash.rs", "#[ignore = \"slow\"]\nfn it() {}", "ignores a test"),
         ("tests/crash.rs", "#![allow(dead_code)]", "silences a lint without a reason"),
         ("crates/jobs/src/read.rs", "fn read() { todo!() }", "is not done"),
@@ -74,7 +74,7 @@ fn a_misplaced_call_is_found() {
 #[test]
 fn a_call_in_its_place_and_a_word_in_a_text_are_fine() {
     for (path, text) in [
-        ("crates/runtime/src/host/process.rs", "tokio::process::Command::new(program)"),
+        ("crates/host/src/process.rs", "tokio::process::Command::new(program)"),
         ("crates/tool/src/host.rs", "std::env::vars_os()"),
         ("crates/tool/src/cli.rs", "use std::process::ExitCode;\nclap::Command::new(\"coracle\")"),
         ("crates/guest/src/start.rs", "unsafe { fork() }"),

@@ -8,10 +8,10 @@ const REVEALING: &[(&str, usize)] = &[
     // Keys of HMAC.
     ("crates/runtime/src/labels.rs", 3),
     // What a guest is given.
-    ("crates/runtime/src/link/session.rs", 3),
-    ("crates/runtime/src/link/relay.rs", 1),
+    ("crates/client/src/session.rs", 3),
+    ("crates/client/src/relay.rs", 1),
     // What a program is given on a descriptor, and how long that is.
-    ("crates/runtime/src/link/command.rs", 2),
+    ("crates/client/src/command.rs", 2),
     // What the proxy knows a sandbox by.
     ("crates/worker/src/llm/http.rs", 1),
     // The proxy: keys and credentials on their way out, and looked for in what comes back.
@@ -20,19 +20,19 @@ const REVEALING: &[(&str, usize)] = &[
     ("crates/sandbox/src/proxy/model/scrub.rs", 2),
     ("crates/sandbox/src/proxy/git/mod.rs", 4),
     // What files are searched for.
-    ("crates/runtime/src/link/walk.rs", 1),
+    ("crates/client/src/walk.rs", 1),
     // What is looked for in texts, to take it out.
-    ("crates/runtime/src/redact/mod.rs", 1),
+    ("crates/types/src/redact/mod.rs", 1),
     // The environment of the person's own GitHub program.
-    ("crates/runtime/src/host/gh.rs", 1),
+    ("crates/host/src/gh.rs", 1),
     // What no variable can hold, what a profile says, and what may stand in a record.
     ("crates/provision/src/env/select.rs", 1),
     ("crates/provision/src/env/session.rs", 3),
     // The lines of a key, to look for them in files.
     ("crates/provision/src/ssh.rs", 1),
     // The search path, and the address of a proxy.
-    ("crates/tool/src/ops/create/person.rs", 1),
-    ("crates/tool/src/ops/create/bench.rs", 1),
+    ("crates/tool/src/host_identity.rs", 1),
+    ("crates/tool/src/image_build/build_container.rs", 1),
     // What the person's own git is started with, and what is remembered of a token.
     ("crates/tool/src/sandbox/home.rs", 1),
     ("crates/tool/src/sandbox/devcontainer/record.rs", 1),

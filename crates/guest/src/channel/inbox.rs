@@ -8,10 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::PIECE;
 use crate::codec::Frame;
 use crate::quota::Reservation;
-use crate::wire::Ask;
+use crate::wire::{Ask, CHUNK};
 
 /// Frames without a byte that wait, at most. A host says a channel to cancel, to resize or to leave a few times.
 const MAX_BARE: usize = 256;
@@ -135,7 +134,7 @@ fn join(waiting: &mut VecDeque<Frame<Ask>>, frame: Frame<Ask>) -> Option<Frame<A
         return None;
     }
     let Some(before) = waiting.back_mut() else { return Some(frame) };
-    let fits = !before.payload.is_empty() && before.payload.len() + frame.payload.len() <= PIECE;
+    let fits = !before.payload.is_empty() && before.payload.len() + frame.payload.len() <= CHUNK;
     match (&mut before.head, &frame.head) {
         (Ask::Data { last: before @ false }, Ask::Data { last }) if fits => *before = *last,
         (Ask::More, Ask::More) if fits && !frame.payload.is_empty() => {}
@@ -172,7 +171,7 @@ mod tests {
         assert_eq!(sender.push(data(&[], true)), Pushed::Waits);
         drop(sender);
         let frames = all(inbox).await;
-        assert_eq!(frames.len(), bytes.len() / PIECE);
+        assert_eq!(frames.len(), bytes.len() / CHUNK);
         assert_eq!(frames.iter().filter(|it| it.head == Ask::Data { last: true }).count(), 1);
         assert_eq!(frames.into_iter().flat_map(|it| it.payload).collect::<Vec<_>>(), bytes);
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use aho_corasick::AhoCorasick;
 
-use crate::forms::{self, MIN_BYTES};
+use crate::wire::secret_encodings::{self, MIN_BYTES};
 
 /// Bytes of all forms together, at most. A search takes some thirty times as much memory.
 const MAX_FORMS: usize = 512 << 10;
@@ -31,7 +31,7 @@ impl Sought {
                 patterns.push(value[..value.len().min(STUB)].to_vec());
                 continue;
             }
-            let forms = forms::of(begin);
+            let forms = secret_encodings::of(begin);
             room = room.saturating_sub(forms.iter().map(Vec::len).sum());
             patterns.extend(forms);
         }

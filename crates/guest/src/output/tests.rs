@@ -6,6 +6,7 @@ use regex::bytes::Regex;
 use tempfile::TempDir;
 
 use super::*;
+use crate::wire::patterns::line_pattern;
 use crate::wire::{From, Match};
 
 const PARTS: [Part; 3] = [Part::All, Part::Stdout, Part::Stderr];
@@ -208,7 +209,7 @@ proptest! {
         ops.iter().for_each(|op| run(&mut log, &mut model, op));
         for part in PARTS {
             for text in ["ab", "^b", "a$", "^$", "[^a]b"] {
-                let pattern = pattern(text, false).unwrap();
+                let pattern = line_pattern(text, false).unwrap();
                 let from = (at % (log.total(part) + 1)).max(log.first(part));
                 let found = log.search(part, from, &pattern, context, most);
                 prop_assert_eq!(found, model.search(part, from, &pattern, context, most), "{:?} {}", part, text);
@@ -221,7 +222,7 @@ proptest! {
         let (_dir, mut log) = small(u64::MAX);
         let mut model = Model::default();
         ops.iter().filter(|it| !matches!(it, Op::Shed)).for_each(|op| run(&mut log, &mut model, op));
-        let pattern = pattern("a", false).unwrap();
+        let pattern = line_pattern("a", false).unwrap();
         let (mut lines, mut next, mut more) = (Vec::new(), 0, true);
         while more {
             let found;
@@ -236,7 +237,7 @@ proptest! {
     fn a_watch_sees_what_a_search_finds(ops in ops(), from in 0u64..30) {
         let (_dir, mut log) = small(u64::MAX);
         let mut model = Model::default();
-        let pattern = pattern("ab", false).unwrap();
+        let pattern = line_pattern("ab", false).unwrap();
         let mut watch = Watch::new(pattern.clone(), from);
         let mut seen = None;
         for op in ops.iter().filter(|it| !matches!(it, Op::Shed)) {
@@ -253,7 +254,7 @@ proptest! {
 #[test]
 fn a_line_is_seen_when_it_is_whole_enough() {
     let (_dir, mut log) = small(1000);
-    let mut watch = Watch::new(pattern("ready$", false).unwrap(), 0);
+    let mut watch = Watch::new(line_pattern("ready$", false).unwrap(), 0);
     for (piece, seen) in [("noise\nser", None), ("ver rea", None), ("dy", Some("server ready"))] {
         log.append(Stream::Stdout, piece.as_bytes());
         assert_eq!(look(&mut watch, &log).map(|it| it.text).as_deref(), seen, "{piece}");
@@ -264,7 +265,7 @@ fn a_line_is_seen_when_it_is_whole_enough() {
 #[test]
 fn a_watch_goes_on_behind_what_it_was_too_late_for() {
     let (_dir, mut log) = small(40);
-    let mut watch = Watch::new(pattern("target", false).unwrap(), 0);
+    let mut watch = Watch::new(line_pattern("target", false).unwrap(), 0);
     log.append(Stream::Stdout, b"one\nta");
     assert_eq!(look(&mut watch, &log), None);
     log.append(Stream::Stdout, "\n".repeat(100).as_bytes());
@@ -279,7 +280,7 @@ fn a_line_is_looked_at_up_to_its_64_kib() {
         let (_dir, mut log) = in_slots_of(1000, 1 << 20);
         log.append(Stream::Stdout, &vec![b'x'; before]);
         log.append(Stream::Stdout, b"end and more\n");
-        let found = log.search(Part::All, 0, &pattern("end", false).unwrap(), 0, 10).0;
+        let found = log.search(Part::All, 0, &line_pattern("end", false).unwrap(), 0, 10).0;
         assert_eq!(found.len(), usize::from(seen), "{before}");
         assert!(found.iter().all(|it| it.text.len() == 4096));
     }
@@ -289,7 +290,7 @@ fn a_line_is_looked_at_up_to_its_64_kib() {
 fn an_answer_is_bounded_also_when_many_matches_are_wanted() {
     let (_dir, mut log) = in_slots_of(64 << 10, 64 << 20);
     (0..1000).for_each(|_| log.append(Stream::Stdout, &[&[b'x'; 5000][..], b"\n"].concat()));
-    let (found, more, next) = log.search(Part::All, 0, &pattern("x", false).unwrap(), 20, 1000);
+    let (found, more, next) = log.search(Part::All, 0, &line_pattern("x", false).unwrap(), 20, 1000);
     let bytes: usize = found.iter().map(|it| it.text.len() + it.before.concat().len() + it.after.concat().len()).sum();
     assert!(!found.is_empty() && bytes < 384 << 10, "{bytes}");
     assert_eq!((more, next), (true, found.last().unwrap().offset + 5001));
@@ -388,7 +389,7 @@ fn a_slot_that_cannot_be_read_is_passed_over() {
     let (gone, behind) = (log.begin_of(1).offset(Part::All), log.begin_of(2).offset(Part::All));
     assert_eq!(log.read(Part::All, 0, 1000).1.len() as u64, gone);
     assert_eq!(log.read(Part::All, gone, 1000).0, behind);
-    let found = log.search(Part::All, 0, &pattern("line 11", false).unwrap(), 0, 10).0;
+    let found = log.search(Part::All, 0, &line_pattern("line 11", false).unwrap(), 0, 10).0;
     assert_eq!((found[0].offset, found[0].line), (88, 12));
 }
 
@@ -399,7 +400,7 @@ fn a_search_that_runs_out_of_time_says_where_to_go_on() {
     let (mut next, mut lines, mut answers) = (0, Vec::new(), 0);
     let mut more = true;
     while more {
-        let mut hunt = Hunt::new(pattern("hit", false).unwrap(), 0, 10, next);
+        let mut hunt = Hunt::new(line_pattern("hit", false).unwrap(), 0, 10, next);
         while !hunt.is_over() && !hunt.has_advanced() {
             hunt.look(&log.slice(Part::All, hunt.at(), 1), Instant::now());
         }

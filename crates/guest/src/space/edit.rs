@@ -8,6 +8,7 @@ use memchr::memmem::Finder;
 
 use super::place::Place;
 use super::print::content;
+use super::trouble::FsError;
 use super::{Tried, Work};
 use crate::wire::space::{MAX_CONTENT, Trouble, TroubleCode, Written};
 
@@ -28,7 +29,7 @@ impl Work<'_> {
     /// `texts`: the old one, then the new one.
     pub(super) fn edit(&self, edit: &Edit<'_>, texts: &[u8]) -> Tried<Written> {
         let Some((old, new)) = texts.split_at_checked(edit.old) else {
-            return Err(Trouble::saying(TroubleCode::Io, "the texts break off"));
+            return Err(FsError::saying(TroubleCode::Io, "the texts break off"));
         };
         if old.len() as u64 > MAX_CONTENT || new.len() as u64 > MAX_CONTENT {
             return Err(TroubleCode::TooLarge.into());
@@ -76,7 +77,8 @@ fn replaced(content: &[u8], old: &[u8], new: &[u8], all: bool) -> Tried<Made> {
     if count > 1 && !all {
         let first: Vec<usize> = finder.find_iter(content).take(LINES).collect();
         let lines = first.iter().map(|at| 1 + memchr_iter(b'\n', &content[..*at]).count() as u64).collect();
-        return Err(Trouble { occurrences: count as u64, lines, ..Trouble::of(TroubleCode::Ambiguous) });
+        let ambiguous = Trouble { occurrences: count as u64, lines, ..Trouble::of(TroubleCode::Ambiguous) };
+        return Err(ambiguous.into());
     }
     let size = content.len() - count * old.len() + count.saturating_mul(new.len());
     if size as u64 > MAX_CONTENT {
@@ -125,17 +127,17 @@ mod tests {
     fn w20_line_ends_of_a_file_are_kept() {
         assert_eq!(made("a\r\nb\r\n", "b", "c", false).unwrap(), ("a\r\nc\r\n".into(), 1, false));
         assert_eq!(made("a\r\nb\r\n", "a\nb", "x\ny\nz", false).unwrap(), ("x\r\ny\r\nz\r\n".into(), 1, true));
-        assert_eq!(made("a\r\nb\n", "a\nb", "x", false).unwrap_err().code, TroubleCode::NoMatch);
+        assert_eq!(made("a\r\nb\n", "a\nb", "x", false).unwrap_err().0.code, TroubleCode::NoMatch);
         assert_eq!(made("a\r\nb\r\n", "a\r\nb", "x\ny", false).unwrap(), ("x\ny\r\n".into(), 1, false));
     }
 
     #[test]
     fn w25_what_is_there_more_than_once_is_told_with_its_lines() {
-        let trouble = made("x\ny x\n\nx", "x", "z", false).unwrap_err();
+        let trouble = made("x\ny x\n\nx", "x", "z", false).unwrap_err().0;
         assert_eq!((trouble.code, trouble.occurrences, trouble.lines), (TroubleCode::Ambiguous, 3, vec![1, 2, 4]));
         assert_eq!(made("x\ny x\n\nx", "x", "z", true).unwrap(), ("z\ny z\n\nz".into(), 3, false));
         assert_eq!(made("aaaa", "aa", "b", true).unwrap().0, "bb");
-        assert_eq!(made("a", "", "b", true).unwrap_err().code, TroubleCode::NoMatch);
+        assert_eq!(made("a", "", "b", true).unwrap_err().0.code, TroubleCode::NoMatch);
     }
 
     proptest! {
@@ -147,7 +149,7 @@ mod tests {
                     prop_assert_eq!(count, content.matches(&old).count() as u64);
                 }
                 Err(trouble) => {
-                    prop_assert_eq!(trouble.code, TroubleCode::NoMatch);
+                    prop_assert_eq!(trouble.0.code, TroubleCode::NoMatch);
                     prop_assert!(!content.contains(&old));
                 }
             }

@@ -4,10 +4,10 @@ use rustix::fs::FileType;
 
 use super::ignored::Ignored;
 use super::item::{join, kind, text};
-use super::pattern::Pattern;
 use super::place::{There, look_at};
 use super::walk::{Met, Walk};
 use super::{Tried, Work};
+use crate::wire::patterns::Pattern;
 use crate::wire::space::{Bounds, Done, Item, ItemKind};
 
 /// Files that are told, at most.
@@ -20,7 +20,7 @@ impl Work<'_> {
         there.expect_dir()?;
         let ignored = gitignore.then(|| Ignored::at(&self.root, &real)).transpose()?;
         let mut walk = Walk::begin(&there.fd, ignored, bounds, self.stop)?;
-        let git = pattern.git || names_git(path);
+        let git = pattern.names_git() || names_git(path);
         let (mut entries, mut omitted) = (Vec::new(), 0);
         while let Some(met) = walk.next(&|name, path| (git || name != b".git") && pattern.enters(path)) {
             if !pattern.matches(&met.path) {

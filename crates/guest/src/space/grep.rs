@@ -14,11 +14,11 @@ use super::find::names_git;
 use super::hunt::{Block, Hunt};
 use super::ignored::Ignored;
 use super::item::{join, text};
-use super::pattern::Pattern;
 use super::place::open_found;
 use super::told::weight;
 use super::walk::{Met, Walk};
 use super::{Stop, Tried, Work};
+use crate::wire::patterns::Pattern;
 use crate::wire::space::{Bounds, Done, Hit, MAX_TOLD};
 
 /// Files that a thread takes at once.
@@ -64,7 +64,7 @@ impl Work<'_> {
         }
         let ignored = grep.gitignore.then(|| Ignored::at(&self.root, &real)).transpose()?;
         let mut walk = Walk::begin(&there.fd, ignored, bounds, self.stop)?;
-        let git = names_git(grep.path) || glob.as_ref().is_some_and(|it| it.git);
+        let git = names_git(grep.path) || glob.as_ref().is_some_and(Pattern::names_git);
         let searcher = Searcher { hunt: &hunt, path: grep.path, taken: &taken, until: walk.until(), stop: self.stop };
         let (to, from) = sync_channel::<Batch>(WAITING);
         let from = Mutex::new(from);
@@ -94,10 +94,10 @@ fn feed(walk: &mut Walk<'_>, glob: Option<&Pattern>, git: bool, to: &SyncSender<
     let mut batch = Batch { number: 0, files: Vec::new() };
     let takes = |met: &Met| {
         met.kind == FileType::RegularFile
-            && glob.is_none_or(|it| it.matches(if it.slash { &met.path } else { &met.name }))
+            && glob.is_none_or(|it| it.matches(if it.has_slash() { &met.path } else { &met.name }))
     };
     let enters =
-        |name: &[u8], path: &[u8]| (git || name != b".git") && glob.is_none_or(|it| !it.slash || it.enters(path));
+        |name: &[u8], path: &[u8]| (git || name != b".git") && glob.is_none_or(|it| !it.has_slash() || it.enters(path));
     while let Some(met) = walk.next(&enters) {
         if !takes(&met) {
             continue;

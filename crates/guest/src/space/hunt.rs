@@ -14,8 +14,9 @@ use regex_syntax::hir::{
 };
 
 use super::Tried;
-use super::pattern::MAX_PATTERN;
-use crate::wire::space::{Hit, Trouble, TroubleCode};
+use super::trouble::FsError;
+use crate::wire::patterns::MAX_PATTERN;
+use crate::wire::space::{Hit, TroubleCode};
 
 /// Bytes of a pattern when it is compiled, at most.
 const COMPILED: usize = 4 << 20;
@@ -41,7 +42,7 @@ pub(super) struct Hunt {
 
 impl Hunt {
     pub(super) fn new(pattern: &str, ignore_case: bool, context: usize) -> Tried<Self> {
-        let bad = |why: String| Trouble::saying(TroubleCode::BadPattern, why);
+        let bad = |why: String| FsError::saying(TroubleCode::BadPattern, why);
         if pattern.len() > MAX_PATTERN {
             return Err(bad(format!("a pattern of {} bytes; at most {MAX_PATTERN} are taken", pattern.len())));
         }

@@ -10,8 +10,9 @@ use rustix::fs::{fstat, fstatfs, mkdirat, open, openat, openat2, readlinkat};
 use rustix::io::Errno;
 
 use super::Tried;
+use super::trouble::FsError;
 use crate::files::{SYSFS, beneath, is_hidden, is_temporary, real, reopen};
-use crate::wire::space::{Trouble, TroubleCode};
+use crate::wire::space::TroubleCode;
 use crate::wire::{Fault, FaultCode};
 
 /// Links that a path may lead through; the kernel's number.
@@ -233,7 +234,7 @@ impl<'a> Steps<'a> {
 
     fn enter(&mut self, dir: There, name: Vec<u8>) -> Tried<()> {
         if self.above.len() >= MAX_DEPTH {
-            return Err(Trouble::saying(TroubleCode::Io, "the path is too deep"));
+            return Err(FsError::saying(TroubleCode::Io, "the path is too deep"));
         }
         self.above.push((Arc::new(dir.fd), name));
         Ok(())
@@ -319,7 +320,7 @@ fn check(path: &str) -> Tried<()> {
     if path.is_empty() || (path.len() < 4096 && !path.split('/').any(odd)) {
         return Ok(());
     }
-    Err(Trouble::saying(TroubleCode::Escape, "a path is parts joined by `/`, none of them `.` or `..`"))
+    Err(FsError::saying(TroubleCode::Escape, "a path is parts joined by `/`, none of them `.` or `..`"))
 }
 
 fn parts(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {

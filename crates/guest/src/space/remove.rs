@@ -6,10 +6,11 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::fs::{AtFlags, FileType, unlinkat};
 
 use super::place::{Ending, Place};
+use super::trouble::FsError;
 use super::walk::Walk;
 use super::{Tried, Work};
 use crate::files::{Removal, nanoseconds};
-use crate::wire::space::{Bounds, Done, Trouble, TroubleCode};
+use crate::wire::space::{Bounds, Done, TroubleCode};
 
 /// How far left-over files are looked for.
 const SWEEP: Bounds = Bounds { most: 0, entries: 50_000, within_ms: 200 };
@@ -36,7 +37,7 @@ impl Work<'_> {
                     }
                     Ok(true) => {}
                     Err(errno) => {
-                        trouble = Some(Trouble::from(errno));
+                        trouble = Some(FsError::from(errno));
                         break;
                     }
                 }
@@ -63,7 +64,7 @@ impl Work<'_> {
     fn removable(&self, path: &str) -> Tried<Place> {
         let place = self.root.place(path, Ending::Itself, false)?;
         if place.is_root() {
-            return Err(Trouble::saying(TroubleCode::Denied, "the workspace itself is not removed"));
+            return Err(FsError::saying(TroubleCode::Denied, "the workspace itself is not removed"));
         }
         Ok(place)
     }

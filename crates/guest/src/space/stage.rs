@@ -11,9 +11,10 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, mkdirat, openat, renam
 use rustix::io::Errno;
 
 use super::dir::{READ, all, kind};
+use super::trouble::FsError;
 use super::{Tried, Work};
 use crate::files::{Removal, enter, is_temporary};
-use crate::wire::space::{Staged, Trouble, TroubleCode};
+use crate::wire::space::{Staged, TroubleCode};
 
 /// Directories one in the other, at most.
 const MAX_DEPTH: usize = 128;
@@ -76,8 +77,8 @@ impl Work<'_> {
     }
 }
 
-fn bad(why: &str) -> Trouble {
-    Trouble::saying(TroubleCode::Escape, why)
+fn bad(why: &str) -> FsError {
+    FsError::saying(TroubleCode::Escape, why)
 }
 
 /// The list of files, and their contents.

@@ -8,9 +8,10 @@ use sha2::{Digest as _, Sha256};
 
 use super::item::{kind, text};
 use super::place::{There, look_at, target};
+use super::trouble::FsError;
 use super::walk::{Met, Walk, by_parts};
 use super::{Tried, Work};
-use crate::wire::space::{Bounds, Done, ItemKind, Sum, Trouble, TroubleCode};
+use crate::wire::space::{Bounds, Done, ItemKind, Sum, TroubleCode};
 
 /// Files and links that are told at once, at most.
 const MOST: usize = 20_000;
@@ -20,7 +21,7 @@ const MOST_BYTES: usize = 2 << 20;
 
 impl Work<'_> {
     pub(super) fn sums(&self, after: Option<&str>, bounds: Bounds) -> Tried<Done> {
-        let bad = |_| Trouble::saying(TroubleCode::NotFound, "no such place");
+        let bad = |_| FsError::saying(TroubleCode::NotFound, "no such place");
         let from = after.map(hex::decode).transpose().map_err(bad)?;
         let mut walk = Walk::begin(self.root.dir(), None, bounds, self.stop)?;
         let most = (bounds.most as usize).min(MOST);

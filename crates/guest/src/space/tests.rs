@@ -63,7 +63,7 @@ impl World {
     }
 
     fn act(&self, act: Act) -> Done {
-        self.work().act(act, b"").unwrap_or_else(Done::Not)
+        self.work().act(act, b"").unwrap_or_else(|FsError(trouble)| Done::Not(trouble))
     }
 
     fn write(&self, path: &str, how: How, content: &str) -> Tried<Written> {
@@ -104,7 +104,7 @@ impl World {
 }
 
 fn code<T: std::fmt::Debug>(tried: Tried<T>) -> TroubleCode {
-    tried.unwrap_err().code
+    tried.unwrap_err().0.code
 }
 
 #[test]

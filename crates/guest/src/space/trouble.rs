@@ -4,23 +4,29 @@ use rustix::io::Errno;
 
 use crate::wire::space::{Trouble, TroubleCode};
 
-impl Trouble {
-    pub(super) fn of(code: TroubleCode) -> Self {
-        Self { code, detail: String::new(), occurrences: 0, lines: Vec::new() }
-    }
+/// Why an act was not done, until it is answered. Errors of the kernel become one by `?`.
+#[derive(Debug)]
+pub(super) struct FsError(pub(super) Trouble);
 
+impl FsError {
     pub(super) fn saying(code: TroubleCode, detail: impl Into<String>) -> Self {
-        Self { detail: detail.into(), ..Self::of(code) }
+        Self(Trouble::saying(code, detail))
     }
 }
 
-impl From<TroubleCode> for Trouble {
+impl From<Trouble> for FsError {
+    fn from(trouble: Trouble) -> Self {
+        Self(trouble)
+    }
+}
+
+impl From<TroubleCode> for FsError {
     fn from(code: TroubleCode) -> Self {
-        Self::of(code)
+        Self(Trouble::of(code))
     }
 }
 
-impl From<Errno> for Trouble {
+impl From<Errno> for FsError {
     fn from(errno: Errno) -> Self {
         let code = match errno {
             Errno::NOENT => TroubleCode::NotFound,
@@ -40,7 +46,7 @@ impl From<Errno> for Trouble {
     }
 }
 
-impl From<std::io::Error> for Trouble {
+impl From<std::io::Error> for FsError {
     fn from(error: std::io::Error) -> Self {
         match Errno::from_io_error(&error) {
             Some(errno) => errno.into(),

@@ -10,8 +10,9 @@ use super::memory::By;
 use super::place::{Ending, MAX_DISTURBED, Place};
 use super::print::Print;
 use super::replace::{expect_changeable, expect_writable};
+use super::trouble::FsError;
 use super::{Tried, Work};
-use crate::wire::space::{How, MAX_CONTENT, Trouble, TroubleCode, Written};
+use crate::wire::space::{How, MAX_CONTENT, TroubleCode, Written};
 
 /// Bytes of a new content that are told.
 const BEGIN: usize = 32 << 10;
@@ -100,7 +101,7 @@ impl Work<'_> {
                 return Ok(done);
             }
         }
-        Err(Trouble::saying(TroubleCode::Io, "the path changes all the time"))
+        Err(FsError::saying(TroubleCode::Io, "the path changes all the time"))
     }
 
     /// A file that will be changed, when it may be.

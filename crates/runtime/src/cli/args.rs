@@ -19,9 +19,6 @@ use super::Dialect;
 pub(super) use self::create::create;
 pub(super) use self::exec::{connect, end_tree, exec, is_dir};
 
-/// Where everything of the guest lies inside.
-const GUEST_DIR: &str = "/.coracle";
-
 /// The words of one invocation, each free value behind `--flag=` or `--`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Words(pub(super) Vec<OsString>);

@@ -1,23 +1,11 @@
-//! Finds an engine's program, and the first engine that answers.
+//! Finds the first engine that answers.
 
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+pub use coracle_host::find_program::{find_program, find_program_in};
 
 use super::{CliRuntime, Dialect, EngineSettings};
 use crate::{ContainerRuntime, EngineInfo, EngineKind, Error, Result};
-
-/// Where engines are installed. The person's `PATH` is not asked: it may hold a directory that others can write.
-const DIRECTORIES: &[&str] = &[
-    "/usr/bin",
-    "/usr/local/bin",
-    "/bin",
-    "/usr/sbin",
-    "/opt/homebrew/bin",
-    "/opt/podman/bin",
-    "/snap/bin",
-    "/run/current-system/sw/bin",
-];
 
 /// The engine that was chosen, and those that were passed over.
 #[derive(Debug)]
@@ -44,53 +32,4 @@ async fn answers(dialect: Dialect, settings: &EngineSettings) -> Result<(Arc<dyn
     let runtime = CliRuntime::connect(dialect, settings)?;
     let info = runtime.info().await?;
     Ok((Arc::new(runtime), info))
-}
-
-/// The absolute path of a program in a directory that only root can write.
-///
-/// # Errors
-/// [`Error::NotInstalled`].
-pub fn find_program(name: &str) -> Result<PathBuf> {
-    find_program_in(name, &[])
-}
-
-/// The same, with the person's own directories first; those that another user can write are passed over.
-///
-/// # Errors
-/// [`Error::NotInstalled`].
-pub fn find_program_in(name: &str, own: &[PathBuf]) -> Result<PathBuf> {
-    let usual = DIRECTORIES.iter().map(Path::new);
-    let candidates = own.iter().map(PathBuf::as_path).chain(usual).map(|dir| dir.join(name));
-    let found = candidates.into_iter().find(|it| it.is_file() && is_safe(it));
-    found.ok_or_else(|| Error::NotInstalled { program: name.to_owned() })
-}
-
-/// No component can be written by another user: else that user decides what we start.
-fn is_safe(program: &Path) -> bool {
-    let me = rustix::process::geteuid().as_raw();
-    let safe =
-        |path: &Path| path.metadata().is_ok_and(|it| (it.uid() == 0 || it.uid() == me) && it.mode() & 0o002 == 0);
-    program.canonicalize().is_ok_and(|real| real.ancestors().all(safe))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
-    use super::*;
-
-    #[test]
-    fn a_program_that_others_can_write_is_not_safe() {
-        let dir = tempfile::tempdir().unwrap();
-        let program = dir.path().join("docker");
-        std::fs::write(&program, "").unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(!is_safe(&program));
-        assert!(is_safe("/bin/sh".as_ref()));
-    }
-
-    #[test]
-    fn what_is_nowhere_is_not_installed() {
-        assert!(matches!(find_program("no-such-engine"), Err(Error::NotInstalled { .. })));
-    }
 }

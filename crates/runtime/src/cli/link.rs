@@ -10,7 +10,7 @@ use super::{CliRuntime, args};
 use crate::host::process::{self, Stdin};
 use crate::link::{Dial, Dialled, Link, LinkSettings, SocketAt, Transport, by_socket};
 use crate::{ContainerId, ContainerRuntime, Error, Excerpt, ProcessId, Result, ended};
-use coracle_guest::wire::SOCKET_GONE;
+use coracle_protocol::SOCKET_GONE;
 
 /// Bytes of complaints that are read; the last of them are told.
 const COMPLAINTS: usize = 64 << 10;

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use coracle_guest::machine::{Exit as Ended, Ids as GuestIds, Machine, Mark, NewUser, NotStarted, Plan, Process};
-use coracle_guest::wire::{Fault, FaultCode, Settle, Settled, Who};
 use coracle_guest::{Supervisor, serve};
+use coracle_protocol::{Fault, FaultCode, Settle, Settled, Who};
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;

@@ -213,15 +213,6 @@ impl ContainerRuntime for FakeRuntime {
     }
 }
 
-impl LabelFilter {
-    pub(crate) fn admits(&self, labels: &BTreeMap<String, String>) -> bool {
-        let has = |(key, value): &(String, Option<String>)| {
-            labels.get(key).is_some_and(|it| value.as_ref().is_none_or(|wanted| wanted == it))
-        };
-        self.0.iter().all(has)
-    }
-}
-
 /// Reading and writing files blocks, and tests run on one thread.
 async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let joined = tokio::task::spawn_blocking(work).await;

@@ -30,13 +30,13 @@ const FINAL: &[&str] = &["destroy", "destroy_all", "destroy_network", "prune", "
 
 /// Announces an act.
 pub(crate) async fn intent(cx: &Context, op: &str, args: &Map<String, Value>) -> Result<Intent, Failure> {
-    let mouth = match cx.mouth {
+    let mouth = match cx.call.mouth {
         Mouth::Call => "call",
         Mouth::Cli => "cli",
         Mouth::Mcp => "mcp",
     };
     let fields = json!({
-        "session": cx.session,
+        "session": cx.call.session,
         "mouth": mouth,
         "op_id": coracle_runtime::random_hex::<8>(),
         "op": op,

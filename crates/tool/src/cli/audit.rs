@@ -47,7 +47,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
     let Some((verb, matches)) = matches.subcommand() else { return ExitCode::from(super::NOT_UNDERSTOOD) };
     let json = matches.get_flag("json");
     let answer = async {
-        let cx = super::open(host, options)?;
+        let cx = super::open(host, options)?.context;
         match verb {
             "log" => log(&cx, filter(matches)).await,
             _ => checked(&cx).await,

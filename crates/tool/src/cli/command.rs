@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use super::{audit, copy, help, logs, operation, short, worktree};
 use crate::args::Seconds;
-use crate::config::Engine;
+use crate::config::{Engine, Toolset};
 use crate::op::Entry;
 use crate::schema::Arguments;
-use crate::tools::{self, Toolset};
+use crate::tools;
 
 /// Subcommand of `run`.
 pub(super) const PACKAGES: &str = "packages";

@@ -9,9 +9,10 @@ use serde_json::{Map, Value, json};
 
 use super::operation::{OperationCall, allow, flags};
 use super::present::Present;
-use crate::context::{Context, Options};
+use crate::context::Options;
 use crate::failure::{Code, Failure};
 use crate::host::Host;
+use crate::process::Process;
 use crate::{ops, render};
 
 /// Its name.
@@ -91,7 +92,7 @@ pub(super) fn is_stdout(object: &Map<String, Value>) -> bool {
 }
 
 /// Copies a file to a place of ours first: what comes of a copy is known only at its end.
-pub(super) async fn to_stdout(call: &OperationCall, cx: &Context, mut present: Present) -> ExitCode {
+pub(super) async fn to_stdout(call: &OperationCall, process: &Process, mut present: Present) -> ExitCode {
     let asked = Value::Object(call.object.clone());
     if call.flags.contains(&"json") {
         let failure = Failure::new(Code::ConflictingFields, "`-` and `--json` both write to standard output")
@@ -99,6 +100,7 @@ pub(super) async fn to_stdout(call: &OperationCall, cx: &Context, mut present: P
         return super::finish(&failure.answer(Some(call.entry.name)));
     }
     let fails = |present: Present, failure: &Failure| present.end(&call.entry, asked.clone(), &failure.answer(None));
+    let cx = &process.context;
     let dir = cx.state().and_then(|it| tempfile::tempdir_in(it.scratch()).map_err(Failure::internal));
     let dir = match dir {
         Ok(dir) => dir,
@@ -108,7 +110,7 @@ pub(super) async fn to_stdout(call: &OperationCall, cx: &Context, mut present: P
     let mut object = call.object.clone();
     object.insert("host_path".into(), file.display().to_string().into());
     let copying = OperationCall { object, flags: Vec::new(), ..*call };
-    let answer = copying.answer(cx, Some(&mut present)).await;
+    let answer = copying.answer(process, Some(&mut present)).await;
     if answer.get("success") != Some(&Value::Bool(true)) {
         return present.end(&call.entry, asked, &answer);
     }

@@ -13,11 +13,12 @@ use serde_json::{Map, Value, json};
 use super::command::option;
 use super::present::{NOT_RUN, out};
 use super::{job, phrase};
-use crate::context::{Context, Options};
+use crate::context::Options;
 use crate::failure::{Code, Failure};
 use crate::host::Host;
 use crate::op::{Input, answer};
-use crate::{mouth, ops, render};
+use crate::process::Process;
+use crate::{frontend, ops, render};
 
 /// The subcommand.
 pub(super) fn command() -> Command {
@@ -50,7 +51,7 @@ enum Stop {
 
 /// A job that is shown.
 struct Log<'a> {
-    cx: &'a Context,
+    process: &'a Process,
     container: String,
     job: String,
     /// Where the next page begins.
@@ -58,13 +59,13 @@ struct Log<'a> {
 }
 
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
-    let cx = match super::open_configured(host, options) {
-        Ok(cx) => cx,
+    let process = match super::open_configured(host, options) {
+        Ok(process) => process,
         Err(failure) => return super::told(&failure),
     };
     let follow = matches.get_flag("follow");
     let shown = async {
-        let mut log = Log::of(&cx, matches).await?;
+        let mut log = Log::of(&process, matches).await?;
         if let Some(lines) = matches.get_one::<u32>("tail") {
             log.tail(*lines).await?;
         }
@@ -79,7 +80,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
 
 fn failed(operation: &str, answer: &Map<String, Value>, follow: bool) -> ExitCode {
     if answer.get("code").is_some_and(|it| *it == *Code::Cancelled.word()) {
-        return ExitCode::from(mouth::interrupted_code());
+        return ExitCode::from(frontend::interrupted_code());
     }
     match ops::ALL.iter().find(|it| it.name == operation) {
         Some(entry) => render::complain(&phrase::for_people(entry, answer)),
@@ -90,13 +91,13 @@ fn failed(operation: &str, answer: &Map<String, Value>, follow: bool) -> ExitCod
 }
 
 impl<'a> Log<'a> {
-    async fn of(cx: &'a Context, matches: &ArgMatches) -> Result<Self, Stop> {
+    async fn of(process: &'a Process, matches: &ArgMatches) -> Result<Self, Stop> {
         let container = matches.get_one::<String>("container").cloned().unwrap_or_default();
         let job = match matches.get_one::<String>("job") {
             Some(job) => job.clone(),
-            None => usual_job(cx, &container).await?,
+            None => usual_job(process, &container).await?,
         };
-        Ok(Self { cx, container, job, at: 0 })
+        Ok(Self { process, container, job, at: 0 })
     }
 
     async fn ask(&self, operation: &'static str, more: Value) -> Result<Map<String, Value>, Stop> {
@@ -104,7 +105,7 @@ impl<'a> Log<'a> {
         if let (Some(call), Value::Object(more)) = (call.as_object_mut(), more) {
             call.extend(more);
         }
-        asked(self.cx, operation, call).await
+        asked(self.process, operation, call).await
     }
 
     /// Shows the last lines, and goes on behind them.
@@ -143,7 +144,7 @@ impl<'a> Log<'a> {
 
     /// Until something is printed, or the job ends. The guest waits.
     async fn more(&self, in_vain: bool) -> Result<(), Stop> {
-        let most = self.cx.config.jobs.wait_max.0;
+        let most = self.process.context.config.jobs.wait_max.0;
         let wait = json!({ "until": "regex", "pattern": ANYTHING, "offset": self.at, "timeout": most.as_secs_f64() });
         let begun = std::time::Instant::now();
         self.ask("job_wait", wait).await?;
@@ -172,8 +173,8 @@ fn evicted(page: &Map<String, Value>, asked: u64) {
 }
 
 /// The main program, else the newest job.
-async fn usual_job(cx: &Context, container: &str) -> Result<String, Stop> {
-    let listing = asked(cx, "jobs", json!({ "container": container })).await?;
+async fn usual_job(process: &Process, container: &str) -> Result<String, Stop> {
+    let listing = asked(process, "jobs", json!({ "container": container })).await?;
     let jobs = listing.get("jobs").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     // A command that somebody waits for shows its output there.
     let jobs: Vec<&Value> = jobs.iter().filter(|it| it["foreground"] != true).collect();
@@ -194,12 +195,12 @@ async fn usual_job(cx: &Context, container: &str) -> Result<String, Stop> {
     Ok(id(newest))
 }
 
-async fn asked(cx: &Context, operation: &'static str, call: Value) -> Result<Map<String, Value>, Stop> {
+async fn asked(process: &Process, operation: &'static str, call: Value) -> Result<Map<String, Value>, Stop> {
     let Value::Object(mut call) = call else {
         return Err(Stop::Failed(operation, Failure::internal("a call is no object").answer(Some(operation))));
     };
     call.insert("operation".into(), operation.into());
-    let answer = answer(ops::ALL, cx, Input::Object(call)).await;
+    let answer = answer(ops::ALL, process, Input::Object(call)).await;
     if answer.get("success") == Some(&Value::Bool(true)) { Ok(answer) } else { Err(Stop::Failed(operation, answer)) }
 }
 

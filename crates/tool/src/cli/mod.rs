@@ -37,12 +37,12 @@ use serde_json::{Map, Value};
 
 use self::operation::operation;
 use crate::call::{self, Call};
-use crate::config::{Config, Engine};
-use crate::context::{Context, Mouth, Options};
+use crate::config::{Config, Engine, Toolset};
+use crate::context::{Mouth, Options};
 use crate::failure::{Code, Failure};
 use crate::host::Host;
-use crate::tools::Toolset;
-use crate::{mcp, mouth, ops, render, setup};
+use crate::process::Process;
+use crate::{frontend, mcp, ops, render, setup};
 
 /// Exit code of a command line that says nothing we know.
 const NOT_UNDERSTOOD: u8 = 2;
@@ -172,20 +172,18 @@ fn options(matches: &ArgMatches) -> Options {
 }
 
 /// A process of the person's, with its log and its signals.
-fn open(host: Host, options: &Options) -> Result<Context, Failure> {
-    let cx = Context::open(host, options, Mouth::Cli)?;
-    mouth::log(&cx);
-    mouth::cancel_on_signals(cx.cancel.clone()).map_err(Failure::internal)?;
-    Ok(cx)
+fn open(host: Host, options: &Options) -> Result<Process, Failure> {
+    let process = Process::open(host, options, Mouth::Cli)?;
+    frontend::log(&process.context);
+    frontend::cancel_on_signals(process.context.call.cancel.clone()).map_err(Failure::internal)?;
+    Ok(process)
 }
 
 /// The same, where nothing can be done with a configuration that is wrong.
-fn open_configured(host: Host, options: &Options) -> Result<Context, Failure> {
-    let cx = open(host, options)?;
-    match cx.config_fault.as_deref() {
-        Some(fault) => Err(fault.clone()),
-        None => Ok(cx),
-    }
+fn open_configured(host: Host, options: &Options) -> Result<Process, Failure> {
+    let process = open(host, options)?;
+    process.context.configured()?;
+    Ok(process)
 }
 
 /// The same object as `call` prints.
@@ -200,5 +198,5 @@ fn code(result: Result<(), Failure>) -> ExitCode {
 
 fn told(failure: &Failure) -> ExitCode {
     phrase::complain(failure);
-    if failure.code == Code::Cancelled { ExitCode::from(mouth::interrupted_code()) } else { ExitCode::FAILURE }
+    if failure.code == Code::Cancelled { ExitCode::from(frontend::interrupted_code()) } else { ExitCode::FAILURE }
 }

@@ -7,11 +7,12 @@ use serde_json::{Map, Value};
 
 use super::present::{NOT_RUN, Present};
 use super::{collect, consent, copy, job, phrase, stdin};
-use crate::context::{Context, Options};
+use crate::context::Options;
 use crate::failure::Failure;
 use crate::host::Host;
 use crate::op::{Entry, Input};
-use crate::{mouth, render};
+use crate::process::Process;
+use crate::{frontend, render};
 
 /// `exec -t`: the command gets the person's terminal.
 pub(super) const TERMINAL: &str = "tty";
@@ -101,8 +102,8 @@ impl OperationCall {
         }
         let opened = self.opened(host, options).await;
         let call = Value::Object(self.object.clone());
-        let cx = match opened {
-            Ok(cx) => cx,
+        let process = match opened {
+            Ok(process) => process,
             Err(failure) if json => return super::finish(&failure.answer(Some(self.entry.name))),
             Err(failure) => {
                 let failure = phrase::to_person(failure);
@@ -110,9 +111,9 @@ impl OperationCall {
             }
         };
         if self.entry.name == "copy_out" && copy::is_stdout(&self.object) {
-            return copy::to_stdout(&self, &cx, present).await;
+            return copy::to_stdout(&self, &process, present).await;
         }
-        let answer = self.answer(&cx, (!json).then_some(&mut present)).await;
+        let answer = self.answer(&process, (!json).then_some(&mut present)).await;
         let incomplete = REPORTING.contains(&self.entry.name) && is_incomplete(&answer);
         let strict = self.has(STRICT);
         let code = match json {
@@ -126,24 +127,26 @@ impl OperationCall {
     }
 
     /// The answer; with somebody who looks on, what happens meanwhile is shown.
-    pub(super) async fn answer(&self, cx: &Context, present: Option<&mut Present>) -> Map<String, Value> {
+    pub(super) async fn answer(&self, process: &Process, present: Option<&mut Present>) -> Map<String, Value> {
         let input = Input::Object(self.object.clone());
         match present {
-            None => mouth::drive_one_of(self.table, cx, input, None).await,
+            None => frontend::drive_one_of(self.table, process, input, None).await,
             Some(present) => {
-                let mut hear = |event| present.hear(event, &cx.cancel);
-                mouth::drive_one_of(self.table, cx, input, Some(&mut hear)).await
+                let mut hear = |event| present.hear(event, &process.context.call.cancel);
+                frontend::drive_one_of(self.table, process, input, Some(&mut hear)).await
             }
         }
     }
 
-    async fn opened(&mut self, host: Host, options: &Options) -> Result<Context, Failure> {
-        let cx = super::open(host, options)?;
+    async fn opened(&mut self, host: Host, options: &Options) -> Result<Process, Failure> {
+        let process = super::open(host, options)?;
+        let cx = process.context.clone();
         if COPYING.contains(&self.entry.name) {
-            return consent::given(cx, self.entry.name, &self.object, &self.flags).await;
+            let cx = consent::given(cx, self.entry.name, &self.object, &self.flags).await?;
+            return Ok(process.with_context(cx));
         }
         let interactive = self.has(INTERACTIVE);
-        stdin::give(&self.entry, &mut self.object, (cx, interactive)).await
+        Ok(process.with_context(stdin::give(&self.entry, &mut self.object, (cx, interactive)).await?))
     }
 
     /// A person can say at once what an agent cannot.

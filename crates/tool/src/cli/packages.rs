@@ -6,11 +6,10 @@ use clap::ArgMatches;
 use serde_json::{Map, Value, json};
 
 use super::reporter::watched;
-use crate::audit;
 use crate::context::{Context, Options};
 use crate::failure::Failure;
 use crate::host::Host;
-use crate::{render, tools};
+use crate::{audit, render, session_tools};
 
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
     let Some((verb, matches)) = matches.subcommand() else { return ExitCode::from(super::NOT_UNDERSTOOD) };
@@ -27,19 +26,19 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
 }
 
 async fn done(verb: &str, matches: &ArgMatches, host: Host, options: &Options) -> Result<Map<String, Value>, Failure> {
-    let cx = super::open_configured(host, options)?;
+    let cx = super::open_configured(host, options)?.context;
     match verb {
-        "list" => tools::packages::list(&cx),
+        "list" => session_tools::packages::list(&cx),
         "add" => {
             let language = matches.get_one::<String>("language").cloned().unwrap_or_default();
             let names: Vec<String> = matches.get_many("names").into_iter().flatten().cloned().collect();
             let args = json!({ "language": language, "packages": names });
             audited(cx, "run_packages_add", args, async |cx| {
-                Box::pin(tools::packages::add(cx, &language, &names)).await
+                Box::pin(session_tools::packages::add(cx, &language, &names)).await
             })
             .await
         }
-        _ => audited(cx, "run_packages_clear", json!({}), async |cx| tools::packages::clear(cx).await).await,
+        _ => audited(cx, "run_packages_clear", json!({}), async |cx| session_tools::packages::clear(cx).await).await,
     }
 }
 

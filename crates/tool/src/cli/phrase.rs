@@ -9,12 +9,13 @@ use serde_json::{Map, Value};
 
 use super::command::{runs, usage, word, words};
 use super::worktree::operation_word;
+use crate::config::Toolset;
 use crate::failure::{Failure, Reader};
 use crate::op::Entry;
-use crate::sandbox::worktree;
+use crate::ops::{self, worktree};
+use crate::render;
 use crate::schema::Arguments;
-use crate::tools::{self, ToolEntry, Toolset};
-use crate::{ops, render};
+use crate::tools::{self, ToolEntry};
 
 /// The settings file in use. A process has one command line, which names it.
 static SETTINGS: OnceLock<PathBuf> = OnceLock::new();
@@ -160,8 +161,8 @@ mod tests {
     use insta::assert_snapshot;
     use serde_json::{Value, json};
 
-    use crate::sandbox::worktree;
-    use crate::{ops, tools};
+    use crate::ops::{self, worktree};
+    use crate::tools;
 
     fn check(operation: &str, code: &str, message: &str, hint: &str, details: &Value) -> String {
         let entry = ops::ALL.iter().chain(worktree::ALL).find(|it| it.name == operation).unwrap();

@@ -141,7 +141,7 @@ impl Present {
 /// The exit code of a call that was not carried out.
 fn status(operation: &str, code: &str) -> ExitCode {
     ExitCode::from(match code {
-        "cancelled" => crate::mouth::interrupted_code(),
+        "cancelled" => crate::frontend::interrupted_code(),
         "missing_field" => 2,
         // Other codes are those of a command.
         _ if ["exec", "job_wait"].contains(&operation) => NOT_RUN,

@@ -7,8 +7,8 @@ use clap::error::ErrorKind;
 
 use super::command::{command, word};
 use super::{help, phrase};
-use crate::sandbox::worktree;
-use crate::{ops, tools};
+use crate::ops::{self, worktree};
+use crate::tools;
 
 /// Whether the command line knows the command and its options. Some are named without the words that they need.
 fn check(line: &str) -> Result<(), String> {

@@ -105,7 +105,7 @@ pub(super) async fn watched<T>(cx: &Context, work: impl AsyncFnOnce(&Context) ->
 pub(super) async fn heard<T>(cx: &Context, work: impl AsyncFnOnce(&Context) -> T, mut hear: impl FnMut(Event)) -> T {
     let (progress, mut events) = Progress::channel();
     let working = async {
-        let cx = cx.for_call(cx.cancel.clone(), progress);
+        let cx = cx.for_call(cx.call.cancel.clone(), progress);
         work(&cx).await
     };
     let mut working = Box::pin(working);

@@ -10,10 +10,12 @@ use serde_json::{Map, Value, json};
 
 use super::packages::audited;
 use super::reporter::watched;
-use crate::context::{Context, Options};
+use crate::context::Options;
 use crate::failure::Failure;
 use crate::host::Host;
-use crate::{render, sandbox};
+use crate::process::Process;
+use crate::render;
+use crate::sandbox::{self, Sandboxes};
 
 /// A shorter beginning of a key is taken for a mistake.
 const SHORTEST: usize = 4;
@@ -41,32 +43,36 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
 }
 
 async fn done(verb: &str, matches: &ArgMatches, host: Host, options: &Options) -> Result<Map<String, Value>, Failure> {
-    let cx = super::open_configured(host, options)?;
+    let process = super::open_configured(host, options)?;
+    let cx = &process.context;
     match verb {
         "list" => {
-            let rows = sandbox::overview(&cx).await?;
+            let rows = sandbox::overview(cx).await?;
             Ok(answer(json!({ "count": rows.len(), "sandboxes": rows })))
         }
         "remove" => {
             let keys: Vec<String> = matches.get_many("keys").into_iter().flatten().cloned().collect();
             let args = json!({ "keys": keys, "all": matches.get_flag("all") });
-            audited(cx, "sandbox_remove", args, async |cx| remove(cx, &keys).await).await
+            audited(cx.clone(), "sandbox_remove", args, async |cx| {
+                remove(Sandboxes { cx, ..process.sandboxes() }, &keys).await
+            })
+            .await
         }
-        "forward" => forward(&cx, matches).await,
-        _ => review(&cx, matches).await,
+        "forward" => forward(&process, matches).await,
+        _ => review(&process, matches).await,
     }
 }
 
 /// Those that are named, or all when none is.
-async fn remove(cx: &Context, keys: &[String]) -> Result<Map<String, Value>, Failure> {
-    let report = if keys.is_empty() { sandbox::teardown_all(cx).await } else { remove_named(cx, keys).await };
+async fn remove(all: Sandboxes<'_>, keys: &[String]) -> Result<Map<String, Value>, Failure> {
+    let report = if keys.is_empty() { sandbox::teardown_all(all).await } else { remove_named(all, keys).await };
     let TeardownReport { mut removed, saved, errors } = report?;
     removed.sort();
     Ok(answer(json!({ "removed": removed, "saved": saved, "errors": errors })))
 }
 
-async fn remove_named(cx: &Context, keys: &[String]) -> Result<TeardownReport, Failure> {
-    let all = sandbox::known(cx).await?;
+async fn remove_named(sandboxes: Sandboxes<'_>, keys: &[String]) -> Result<TeardownReport, Failure> {
+    let all = sandbox::known(sandboxes.cx).await?;
     let mut chosen = Vec::new();
     for named in keys {
         let found: Vec<_> = all.iter().filter(|it| it.key.as_str().starts_with(named.as_str())).collect();
@@ -83,15 +89,16 @@ async fn remove_named(cx: &Context, keys: &[String]) -> Result<TeardownReport, F
     }
     chosen.sort_by(|a, b| a.key.cmp(&b.key));
     chosen.dedup_by(|a, b| a.key == b.key);
-    sandbox::complete(sandbox::teardown(cx, chosen).await)
+    sandbox::complete(sandbox::teardown(sandboxes, chosen).await)
 }
 
 /// Runs until it is told to end.
-async fn forward(cx: &Context, matches: &ArgMatches) -> Result<Map<String, Value>, Failure> {
+async fn forward(process: &Process, matches: &ArgMatches) -> Result<Map<String, Value>, Failure> {
+    let cx = &process.context;
     let inside = matches.get_one::<u16>("inside").copied().unwrap_or_default();
     let at = matches.get_one::<u16>("port").copied().unwrap_or_default();
     let (profile, id) = workflow(matches)?;
-    let home = cx.homes().of(cx, &profile, &id).await?;
+    let home = process.homes().of(cx, &profile, &id).await?;
     let open = watched(cx, async |cx| sandbox::opened(cx, &home, &id).await).await?;
     let forward = home.provider().forward_at(inside, at).await?;
     drop(open);
@@ -100,13 +107,14 @@ async fn forward(cx: &Context, matches: &ArgMatches) -> Result<Map<String, Value
     render::print(&if matches.get_flag("json") { Value::Object(told.clone()).to_string() } else { address });
     // Whoever reads it waits for the line.
     let _ = std::io::stdout().flush();
-    cx.cancel.cancelled().await;
+    cx.call.cancel.cancelled().await;
     Ok(told)
 }
 
-async fn review(cx: &Context, matches: &ArgMatches) -> Result<Map<String, Value>, Failure> {
+async fn review(process: &Process, matches: &ArgMatches) -> Result<Map<String, Value>, Failure> {
+    let cx = &process.context;
     let (profile, id) = workflow(matches)?;
-    let home = cx.homes().of(cx, &profile, &id).await?;
+    let home = process.homes().of(cx, &profile, &id).await?;
     let open = watched(cx, async |cx| sandbox::opened(cx, &home, &id).await).await?;
     let differences = home.worktrees.review(&open.inside).await?;
     Ok(answer(json!({ "workflow": id, "directory": home.shared_at(), "differences": differences })))

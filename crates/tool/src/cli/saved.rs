@@ -8,18 +8,17 @@ use coracle_lifecycle::{Restored, Save, Session, Target, guided_session, session
 use coracle_runtime::{Handle, Inside};
 use serde_json::{Map, Value, json};
 
-use crate::audit;
 use crate::context::{Context, Options};
 use crate::failure::Failure;
 use crate::host::Host;
-use crate::reach::reach_running;
-use crate::{near, render};
+use crate::target::reach_running;
+use crate::{audit, near, render};
 
 /// Lists or restores, and prints what came of it.
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
     let Some((verb, matches)) = matches.subcommand() else { return ExitCode::from(super::NOT_UNDERSTOOD) };
     let done = async {
-        let cx = super::open_configured(host, options)?;
+        let cx = super::open_configured(host, options)?.context;
         match verb {
             "list" => list(&cx, matches),
             _ => Box::pin(restore(&cx, matches)).await,

@@ -10,12 +10,11 @@ use serde_json::{Map, Value, json};
 use super::collect;
 use super::command::COMMAND;
 use crate::args::Script;
-use crate::audit;
 use crate::context::{Context, Options};
 use crate::failure::{Code, Failure};
 use crate::host::Host;
-use crate::ops;
-use crate::reach::{Act, shaped, stopped};
+use crate::target::{Act, shaped, stopped};
+use crate::{audit, ops};
 
 /// What is run on the terminal, and what the trail is told.
 #[derive(Debug, Default)]
@@ -43,7 +42,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
         as_root: matches.get_flag("as-root"),
         workdir: None,
     };
-    terminal.open(super::open_configured(host, options)?).await
+    terminal.open(super::open_configured(host, options)?.context).await
 }
 
 /// `coracle exec -t`: becomes the engine's program.
@@ -56,7 +55,7 @@ pub(super) async fn exec(matches: &ArgMatches, host: Host, options: &Options) ->
         let failure = Failure::new(Code::InvalidInput, "`-t` needs a terminal, and standard input is none");
         return Err(failure.hint(format!("leave `-t` out: `coracle exec -i {} -- …`", terminal.container)));
     }
-    terminal.open(super::open_configured(host, options)?).await
+    terminal.open(super::open_configured(host, options)?.context).await
 }
 
 /// What a call of `exec` says, if a terminal has all of it.
@@ -113,7 +112,7 @@ impl Terminal {
 
     /// The container, and how a person gets in. Of every session: it is the person who asks.
     async fn entered(&self, cx: &Context, handle: &Handle) -> Result<(Found, Vec<String>), Failure> {
-        let found = find(cx, &cx.store()?, handle).await?;
+        let found = find(cx.engines(), &cx.store()?, handle).await?;
         shaped(cx, &found.record, Act::Use)?;
         if self.as_root && !cx.config.security.allow_root {
             return Err(Failure::new(Code::PolicyDenied, "commands as root are not granted")
@@ -145,6 +144,7 @@ mod tests {
 
     use super::*;
     use crate::config::{Config, Preset};
+    use crate::process::Process;
     use crate::{Input, answer};
 
     #[tokio::test]
@@ -154,7 +154,7 @@ mod tests {
         let create = json!({
             "operation": "create", "name": "usual", "image": coracle_runtime::fake::LOCAL_IMAGE, "mount_cwd": false,
         });
-        let made = answer(ops::ALL, &usual, Input::Text(create.to_string().into())).await;
+        let made = answer(ops::ALL, &Process::of(usual.clone()), Input::Text(create.to_string().into())).await;
         assert_eq!(made["success"], true, "{made:#?}");
         let handle = Handle::parse("usual").unwrap();
         let shell = |as_root| Terminal { as_root, ..Terminal::default() };

@@ -11,11 +11,12 @@ use serde_json::{Map, Value, json};
 
 use super::reporter::Reporter;
 use super::{collect, finish, open, phrase, told, written};
-use crate::context::{Context, Options};
+use crate::context::Options;
 use crate::failure::{Code, Failure};
 use crate::host::Host;
+use crate::process::Process;
 use crate::tools::{self, Said, ToolEntry};
-use crate::{mouth, render};
+use crate::{frontend, render, session_tools};
 
 /// Bytes of a snippet that are read; the tool takes fewer.
 const MAX_SNIPPET: u64 = (1 << 20) + 1;
@@ -23,47 +24,48 @@ const MAX_SNIPPET: u64 = (1 << 20) + 1;
 /// A tool, or what a person does with the workspace.
 pub(super) async fn workspace(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
     let Some((name, matches)) = matches.subcommand() else { return ExitCode::from(super::NOT_UNDERSTOOD) };
-    let cx = match open(host, options) {
-        Ok(cx) => cx,
+    let process = match open(host, options) {
+        Ok(process) => process,
         Err(failure) => return told(&failure),
     };
     let json = matches.get_flag("json");
     let callable = tools::ALL.iter().chain([&tools::SNAPSHOT]);
     if let Some(entry) = callable.into_iter().find(|it| super::command::word(it.name) == name) {
         let mut arguments = collect::fields(&entry.arguments(), matches);
-        let read = written::from_stdin(&cx, entry, matches, &mut arguments).await;
+        let read = written::from_stdin(&process.context, entry, matches, &mut arguments).await;
         return match read {
-            Ok(()) => call(&cx, entry, arguments, json).await,
+            Ok(()) => call(&process, entry, arguments, json).await,
             Err(failure) if json => finish(&failure.answer(None)),
             Err(failure) => told(&failure),
         };
     }
     if name == "prompt" {
-        let answer = tools::prompt(&cx).await;
+        let answer = session_tools::prompt(&process.context).await;
         if json {
             return finish(&answer);
         }
         render::print(answer.get("prompt").and_then(Value::as_str).unwrap_or_default().trim_end());
         return ExitCode::SUCCESS;
     }
+    let cx = &process.context;
     let mut reporter = Reporter::new(&cx.host);
     let answer = match name {
-        "show" => tools::show(&cx),
+        "show" => session_tools::show(cx),
         "diff" => {
             reporter.message("comparing the workspace with what was copied in");
-            tools::diff(&cx).await
+            session_tools::diff(cx).await
         }
         "export" => {
             reporter.message("packing the workspace");
-            tools::export(&cx, matches.get_one::<String>("file").map_or("", String::as_str)).await
+            session_tools::export(cx, matches.get_one::<String>("file").map_or("", String::as_str)).await
         }
         "apply" => {
             reporter.message("writing the changes to this host");
-            tools::apply(&cx, matches.get_flag("protected")).await
+            session_tools::apply(cx, matches.get_flag("protected")).await
         }
         _ => {
             reporter.message("saving and removing the containers of the session");
-            tools::end(&cx).await
+            session_tools::end(cx).await
         }
     };
     reporter.clear();
@@ -86,7 +88,7 @@ pub(super) async fn workspace(matches: &ArgMatches, host: Host, options: &Option
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
     let json = matches.get_flag("json");
     let file = matches.get_one::<String>("file").map_or("-", String::as_str);
-    let asked = || -> Result<(Context, Map<String, Value>), Failure> {
+    let asked = || -> Result<(Process, Map<String, Value>), Failure> {
         let code = snippet(&host, file)?;
         let mut arguments = json!({ "code": code });
         let language = matches.get_one::<String>("language").map(String::as_str).or_else(|| by_name(file));
@@ -102,8 +104,8 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
         Ok((open(host.clone(), options)?, arguments.as_object().cloned().unwrap_or_default()))
     };
     match asked() {
-        Ok((cx, arguments)) => match tools::ALL.iter().find(|it| it.name == RunCode::NAME) {
-            Some(entry) => call(&cx, entry, arguments, json).await,
+        Ok((process, arguments)) => match tools::ALL.iter().find(|it| it.name == RunCode::NAME) {
+            Some(entry) => call(&process, entry, arguments, json).await,
             None => ExitCode::from(super::NOT_UNDERSTOOD),
         },
         Err(failure) if json => finish(&failure.answer(None)),
@@ -111,18 +113,18 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
     }
 }
 
-async fn call(cx: &Context, entry: &ToolEntry, arguments: Map<String, Value>, json: bool) -> ExitCode {
+async fn call(process: &Process, entry: &ToolEntry, arguments: Map<String, Value>, json: bool) -> ExitCode {
     if json {
-        return finish(&mouth::drive_tool(cx, *entry, arguments, None).await.answer);
+        return finish(&frontend::drive_tool(process, *entry, arguments, None).await.answer);
     }
-    let begun = Instant::now();
-    let mut reporter = Reporter::new(&cx.host);
+    let (begun, host) = (Instant::now(), &process.context.host);
+    let mut reporter = Reporter::new(host);
     // What a program prints is in its answer, whole.
     let mut hear = |event| reporter.tell(&event);
-    let said = mouth::drive_tool(cx, *entry, arguments, Some(&mut hear)).await;
+    let said = frontend::drive_tool(process, *entry, arguments, Some(&mut hear)).await;
     reporter.clear();
     let code = show(entry, &said);
-    let both = cx.host.stdout_is_terminal && cx.host.stderr_is_terminal;
+    let both = host.stdout_is_terminal && host.stderr_is_terminal;
     if let Some((stdout, stderr, code)) = printed(&said.answer).filter(|_| both) {
         let last = [stdout, stderr].into_iter().rfind(|it| !it.is_empty());
         render::ran(Some(code), begun.elapsed(), last.is_none_or(|it| it.ends_with('\n')));

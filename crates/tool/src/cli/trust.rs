@@ -5,11 +5,10 @@ use std::process::ExitCode;
 use clap::ArgMatches;
 use serde_json::{Map, Value};
 
-use crate::audit;
 use crate::context::Options;
 use crate::failure::Failure;
 use crate::host::Host;
-use crate::{render, tools};
+use crate::{audit, image_build, render};
 
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
     let json = matches.get_flag("json");
@@ -26,10 +25,10 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
 
 async fn trust(matches: &ArgMatches, host: Host, options: &Options) -> Result<Map<String, Value>, Failure> {
     let name = matches.get_one::<String>("name").cloned().unwrap_or_default();
-    let cx = super::open_configured(host, options)?;
+    let cx = super::open_configured(host, options)?.context;
     let intent =
         audit::intent(&cx, "images_trust", &Map::from_iter([("image".to_owned(), name.clone().into())])).await?;
-    let result = tools::trust(&cx, &name).await;
+    let result = image_build::trust(&cx, &name).await;
     intent.result(&result).await;
     result
 }

@@ -29,10 +29,11 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
 }
 
 async fn work(matches: &ArgMatches, host: Host, options: &Options) -> Result<(), Failure> {
-    let cx = super::open_configured(host, options)?;
-    let (profile, id, task) = asked(&cx, matches)?;
-    let model = sandbox::model(&cx, &profile, task.model.clone())?;
-    let home = cx.homes().of(&cx, &profile, &id).await?;
+    let process = super::open_configured(host, options)?;
+    let cx = &process.context;
+    let (profile, id, task) = asked(cx, matches)?;
+    let model = sandbox::model(cx, &profile, task.model.clone())?;
+    let home = process.homes().of(cx, &profile, &id).await?;
     let screen = Mutex::new(Reporter::new(&cx.host));
     let reporter = || screen.lock().unwrap_or_else(PoisonError::into_inner);
     let hear = |event: &Value| {
@@ -43,7 +44,7 @@ async fn work(matches: &ArgMatches, host: Host, options: &Options) -> Result<(),
         }
     };
     let work = async |cx: &Context| sandbox::work(cx, &home, (&profile, &id), task, hear).await;
-    let done = heard(&cx, work, |event| reporter().tell(&event)).await;
+    let done = heard(cx, work, |event| reporter().tell(&event)).await;
     reporter().clear();
     done
 }

@@ -16,13 +16,13 @@ use tokio::sync::mpsc;
 use super::command::{callable, option, word};
 use super::present::{NOT_RUN, out};
 use super::reporter::watched;
-use crate::audit;
 use crate::context::{Context, Options};
 use crate::failure::{Code, Failure};
 use crate::host::Host;
 use crate::op::Entry;
-use crate::sandbox::{self, Home, Open, worktree};
-use crate::{mouth, render};
+use crate::ops::worktree;
+use crate::sandbox::{self, Home, Homes, Open};
+use crate::{audit, frontend, render};
 
 /// Id of the words behind `--`.
 const WORDS: &str = "words";
@@ -78,7 +78,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
     match verb {
         "exec" => match Box::pin(exec(matches, host, options)).await {
             Ok(code) => code,
-            Err(failure) if failure.code == Code::Cancelled => ExitCode::from(mouth::interrupted_code()),
+            Err(failure) if failure.code == Code::Cancelled => ExitCode::from(frontend::interrupted_code()),
             Err(failure) => {
                 super::told(&failure);
                 ExitCode::from(NOT_RUN)
@@ -111,11 +111,11 @@ struct Entered {
 }
 
 impl Entered {
-    async fn of(cx: &Context, matches: &ArgMatches) -> Result<Self, Failure> {
+    async fn of(homes: &Homes, cx: &Context, matches: &ArgMatches) -> Result<Self, Failure> {
         let word = |name: &str| matches.get_one::<String>(name).cloned();
         let profile = word("profile").map_or_else(|| ProfileName::parse("default"), ProfileName::parse)?;
         let id = WorkflowId::parse(word("workflow").unwrap_or_default())?;
-        let home = cx.homes().of(cx, &profile, &id).await?;
+        let home = homes.of(cx, &profile, &id).await?;
         let open = sandbox::opened(cx, &home, &id).await?;
         let worktree = home.worktrees.create(&open.inside, &CreateAsk::new(id)).await?;
         home.enter(&open, &worktree).await?;
@@ -126,21 +126,22 @@ impl Entered {
 /// Runs a program; its exit code becomes ours.
 async fn exec(matches: &ArgMatches, host: Host, options: &Options) -> Result<ExitCode, Failure> {
     let argv: Vec<String> = matches.get_many(WORDS).into_iter().flatten().cloned().collect();
-    let cx = super::open_configured(host, options)?;
+    let process = super::open_configured(host, options)?;
+    let cx = &process.context;
     let args = audited(matches, &json!({ "command": argv }));
-    let intent = audit::intent(&cx, "worktree_exec", &args).await?;
+    let intent = audit::intent(cx, "worktree_exec", &args).await?;
     let done = async {
-        let entered = watched(&cx, async |cx| Entered::of(cx, matches).await).await?;
+        let entered = watched(cx, async |cx| Entered::of(process.homes(), cx, matches).await).await?;
         let (live, chunks) = mpsc::channel(8);
         let inside = &entered.open.inside;
         let mut exec =
             Exec::new(coracle_runtime::Command::Argv(argv), inside.agent, inside.tree_path(&entered.worktree.id));
         exec.env = entered.worktree.env();
-        exec.cancel = cx.cancel.clone();
+        exec.cancel = cx.call.cancel.clone();
         exec.live = Some(live);
         let (output, ()) = tokio::join!(inside.link.exec(exec), shown(chunks));
         let exit = output?.exit;
-        if cx.cancel.is_cancelled() { Err(Failure::cancelled()) } else { Ok(exit) }
+        if cx.call.cancel.is_cancelled() { Err(Failure::cancelled()) } else { Ok(exit) }
     };
     let result = done.await;
     let told = result.as_ref().map(|exit| Map::from_iter([("exit".to_owned(), json!(exit_code(*exit)))]));
@@ -152,7 +153,7 @@ async fn exec(matches: &ArgMatches, host: Host, options: &Options) -> Result<Exi
 fn exit_code(exit: Exit) -> u8 {
     match exit {
         Exit::Code(code) => code,
-        Exit::Cancelled => mouth::interrupted_code(),
+        Exit::Cancelled => frontend::interrupted_code(),
         Exit::TimedOut(_) | Exit::Running(_) => 124,
     }
 }
@@ -173,10 +174,11 @@ async fn shell(matches: &ArgMatches, host: Host, options: &Options) -> Result<Ex
         let failure = Failure::new(Code::InvalidInput, "`worktree shell` needs a terminal");
         return Err(failure.hint("use `coracle worktree exec WORKFLOW -- …` in a script"));
     }
-    let cx = super::open_configured(host, options)?;
-    let intent = audit::intent(&cx, "worktree_shell", &audited(matches, &json!({}))).await?;
+    let process = super::open_configured(host, options)?;
+    let cx = &process.context;
+    let intent = audit::intent(cx, "worktree_shell", &audited(matches, &json!({}))).await?;
     let done = async {
-        let entered = watched(&cx, async |cx| Entered::of(cx, matches).await).await?;
+        let entered = watched(cx, async |cx| Entered::of(process.homes(), cx, matches).await).await?;
         let engine = cx.runtime().await?;
         let engine = cx.terminal_of(engine.kind(), &engine.endpoint().address)?;
         let Entered { open, worktree, .. } = &entered;
@@ -198,8 +200,9 @@ async fn looked(
     host: Host,
     options: &Options,
 ) -> Result<Map<String, Value>, Failure> {
-    let cx = super::open_configured(host, options)?;
-    let entered = watched(&cx, async |cx| Entered::of(cx, matches).await).await?;
+    let process = super::open_configured(host, options)?;
+    let cx = &process.context;
+    let entered = watched(cx, async |cx| Entered::of(process.homes(), cx, matches).await).await?;
     let Worktree { id, path, host_path, branch, base_commit, .. } = &entered.worktree;
     let own = match verb {
         "log" => {

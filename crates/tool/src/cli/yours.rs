@@ -9,13 +9,13 @@ use coracle_runtime::Handle;
 use serde_json::{Map, Value, json};
 
 use crate::args::Seconds;
-use crate::audit;
 use crate::context::{Context, Options};
 use crate::failure::Failure;
 use crate::host::Host;
 use crate::ops::jobs_running;
-use crate::reach::{Act, Warning, shaped, start_again};
-use crate::render;
+use crate::target::{Act, shaped, start_again};
+use crate::warning::Warning;
+use crate::{audit, render};
 
 pub(super) async fn run(verb: &str, matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
     let json = matches.get_flag("json");
@@ -33,7 +33,7 @@ pub(super) async fn run(verb: &str, matches: &ArgMatches, host: Host, options: &
 
 async fn done(verb: &str, matches: &ArgMatches, host: Host, options: &Options) -> Result<Map<String, Value>, Failure> {
     let name = matches.get_one::<String>("name").cloned().unwrap_or_default();
-    let cx = super::open_configured(host, options)?;
+    let cx = super::open_configured(host, options)?.context;
     let handle = Handle::parse(&name).map_err(|err| Failure::name("container", err))?;
     let intent = audit::intent(&cx, verb, &Map::from_iter([("container".to_owned(), name.into())])).await?;
     let result = match verb {
@@ -50,7 +50,7 @@ async fn done(verb: &str, matches: &ArgMatches, host: Host, options: &Options) -
 
 async fn start(cx: &Context, handle: &Handle) -> Result<Map<String, Value>, Failure> {
     let store = cx.store()?;
-    let found = find(cx, &store, handle).await?;
+    let found = find(cx.engines(), &store, handle).await?;
     shaped(cx, &found.record, Act::Use)?;
     let started = !found.present()?.running();
     let (found, warnings) = if started { start_again(cx, found).await? } else { (found, Vec::new()) };
@@ -64,7 +64,7 @@ async fn start(cx: &Context, handle: &Handle) -> Result<Map<String, Value>, Fail
 /// Ends its processes and keeps all that is on its disk, as well as the record: `start` goes on with both.
 async fn stop(cx: &Context, handle: &Handle, grace: Duration) -> Result<Map<String, Value>, Failure> {
     let store = cx.store()?;
-    let found = find(cx, &store, handle).await?;
+    let found = find(cx.engines(), &store, handle).await?;
     let container = found.present()?;
     let running = container.running();
     let jobs = if running { jobs_running(cx, &found.record).await } else { 0 };
@@ -96,7 +96,7 @@ fn lost_by_stopping(found: &Found) -> Vec<Warning> {
 }
 
 async fn adopt(cx: &Context, handle: &Handle) -> Result<Map<String, Value>, Failure> {
-    let found = coracle_lifecycle::adopt(cx, &cx.store()?, handle, cx.session.as_str()).await?;
+    let found = coracle_lifecycle::adopt(cx.engines(), &cx.store()?, handle, cx.call.session.as_str()).await?;
     let mounts = found.present()?.mounts.iter().filter(|it| it.writable && !it.source.as_os_str().is_empty());
     let mounts: Vec<_> = mounts.map(|it| it.source.display().to_string()).collect();
     Ok(fields(&found, json!({ "image": found.record.image, "writes_to": mounts })))
@@ -120,6 +120,7 @@ mod tests {
     use crate::config::{Config, Preset};
     use crate::failure::Code;
     use crate::op::{Input, answer};
+    use crate::process::Process;
 
     #[tokio::test]
     async fn what_is_started_runs_its_main_program_again() {
@@ -127,7 +128,7 @@ mod tests {
         let cx = Context::for_tests(dir.path()).with_fake(fake.clone());
         let call = async |call: Value| {
             let Value::Object(call) = call else { panic!("a call is an object") };
-            Value::Object(answer(crate::ops::ALL, &cx, Input::Object(call)).await)
+            Value::Object(answer(crate::ops::ALL, &Process::of(cx.clone()), Input::Object(call)).await)
         };
         let made = call(json!({ "operation": "create", "name": "web", "image": LOCAL_IMAGE, "mount_cwd": false,
             "main": ["serve"] }));
@@ -151,7 +152,7 @@ mod tests {
         let mut cx = Context::for_tests(dir.path()).with_fake(fake.clone());
         let call = json!({ "operation": "create", "name": "web", "image": LOCAL_IMAGE, "mount_cwd": false });
         let Value::Object(call) = call else { panic!("a call is an object") };
-        assert_eq!(answer(crate::ops::ALL, &cx, Input::Object(call)).await["success"], true);
+        assert_eq!(answer(crate::ops::ALL, &Process::of(cx.clone()), Input::Object(call)).await["success"], true);
         let id = cx.store().unwrap().records().unwrap().remove(0).id.clone().unwrap();
         fake.crash(&id);
         cx.config = Config { policy: Preset::Strict, ..(*cx.config).clone() }.into();

@@ -6,9 +6,9 @@ mod faults;
 mod file;
 mod mounts;
 mod passthrough;
-mod policy;
 mod sandbox;
 mod strict;
+mod toolset;
 mod words;
 mod workspace;
 
@@ -24,11 +24,11 @@ use serde::Deserialize;
 
 pub use self::mounts::{HostMount, MountMode};
 pub use self::passthrough::{AutoPassthrough, Dotfiles};
-pub use self::policy::policy;
 pub use self::sandbox::{
     BuildNetwork, DevcontainerFile, Egress, Git, GitMode, Profile as SandboxProfile, Provider, ProviderKind, Proxy,
     ProxyNetwork, ProxyTransport, Sandbox, SandboxNetwork, Worker, Worktree, WorktreeMode,
 };
+pub use self::toolset::Toolset;
 pub use self::words::{CrossSession, Engine, EngineApi, Fallback, Guest, Level, NetworkGrant, Preset, SnapshotSecrets};
 pub use self::workspace::{EnvKeyCase, PathCharset, Preload, RunCode, TimeoutAction, Workspace, WorkspaceMode};
 use crate::args::Seconds;

@@ -99,8 +99,9 @@ mod tests {
     use coracle_runtime::ByteSize;
 
     use crate::args::Passthrough;
-    use crate::config::{Config, CrossSession, NetworkGrant, Preset, WorkspaceMode, policy};
+    use crate::config::{Config, CrossSession, NetworkGrant, Preset, WorkspaceMode};
     use crate::host::Host;
+    use crate::policy::from_config;
     use crate::state::StateDir;
 
     fn strict(more: &str) -> Config {
@@ -164,10 +165,10 @@ mod tests {
         let state = StateDir::at(Path::new("/h/state/coracle"));
         let own = strict("workspace.allow_roots = [\"/data\"]\n");
         let rule =
-            |path: &str| policy(&own, &host, &state).host_path_problem("copy", Path::new(path)).map(|it| it.rule);
+            |path: &str| from_config(&own, &host, &state).host_path_problem("copy", Path::new(path)).map(|it| it.rule);
         assert_eq!(rule("/data/x"), None);
         assert_eq!(rule("/h/work"), Some("copy.root"), "the working directory");
         assert!(rule("/h/state/coracle/scratch/x").is_some(), "the scratch directory");
-        assert!(!policy(&own, &host, &state).binds && policy(&Config::default(), &host, &state).binds);
+        assert!(!from_config(&own, &host, &state).binds && from_config(&Config::default(), &host, &state).binds);
     }
 }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::{Egress, HostMount, ProxyNetwork};
 use crate::args::Seconds;
-use crate::tools::Toolset;
+use crate::config::Toolset;
 
 /// `workspace.*`
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -6,6 +6,7 @@ mod code;
 mod from_compose;
 mod from_jobs;
 mod from_mounts;
+mod from_rooms;
 mod from_runtime;
 mod from_sandbox;
 mod from_siblings;
@@ -13,10 +14,12 @@ mod from_snapshots;
 mod from_tools;
 mod voice;
 
+use coracle_runtime::{Problem, Refused};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 pub use self::code::Code;
+pub(crate) use self::from_rooms::room_failure;
 pub(crate) use self::from_runtime::code as code_of;
 pub(crate) use self::from_tools::tool_hint;
 pub(crate) use self::voice::Reader;
@@ -149,6 +152,12 @@ impl std::fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+/// Root inside is the person's to grant.
+pub(crate) fn root_refused(rule: &'static str, message: &str) -> Failure {
+    let setting = Some("security.allow_root");
+    Refused { problems: vec![Problem { rule, setting, value: "root".into(), message: message.into() }] }.into()
+}
 
 /// Values given here are texts, numbers and lists of them, which have no way to fail.
 fn plain(value: impl Serialize) -> Value {

@@ -27,8 +27,9 @@ use self::tools::Tools;
 use crate::context::{Context, Mouth, Options};
 use crate::failure::Failure;
 use crate::host::Host;
+use crate::process::Process;
 use crate::progress::Progress;
-use crate::{mouth, ops, tools as sessions, upkeep};
+use crate::{frontend, maintenance, ops, session_tools};
 
 /// What a session still does when its connection ends has this long to end.
 const LEAVING: Duration = Duration::from_secs(30);
@@ -38,26 +39,27 @@ pub(crate) async fn run(host: Host, options: &Options, http: Option<&Http>) -> R
     if let Some(http) = http {
         http.check(options)?;
     }
-    let cx = Context::open(host, options, Mouth::Mcp)?;
-    mouth::log(&cx);
-    mouth::cancel_on_signals(cx.cancel.clone()).map_err(Failure::internal)?;
+    let process = Process::open(host, options, Mouth::Mcp)?;
+    let cx = &process.context;
+    frontend::log(cx);
+    frontend::cancel_on_signals(cx.call.cancel.clone()).map_err(Failure::internal)?;
     let upkeep = TaskTracker::new();
     // Preflight has found no engine yet, and nobody waits for this.
-    upkeep.spawn(upkeep::keep_up(cx.clone()));
-    upkeep.spawn(sessions::keep_up(cx.clone()));
+    upkeep.spawn(maintenance::keep_up(cx.clone()));
+    upkeep.spawn(process.clone().keep_up());
     upkeep.close();
     match http {
-        Some(http) => http.serve(&cx, upkeep.wait()).await,
-        None => serve_one(&cx, upkeep.wait()).await,
+        Some(http) => http.serve(&process, upkeep.wait()).await,
+        None => serve_one(&process, upkeep.wait()).await,
     }
 }
 
 /// Serves the client at standard input and output. `upkeep` is waited for at the end.
-async fn serve_one(cx: &Context, upkeep: impl Future<Output = ()>) -> Result<(), Failure> {
-    let session = Session::new(cx.clone());
-    let server = Server::new(Whose::One(session.clone().into()), Arc::new(Tools::of(cx)));
-    converse(server, cx).await?;
-    let leave = async { tokio::join!(Box::pin(session.end()), cx.homes().end(), upkeep) };
+async fn serve_one(process: &Process, upkeep: impl Future<Output = ()>) -> Result<(), Failure> {
+    let session = Session::new(process.clone());
+    let server = Server::new(Whose::One(session.clone().into()), Arc::new(Tools::of(process)));
+    converse(server, &process.context).await?;
+    let leave = async { tokio::join!(Box::pin(session.end()), process.end(), upkeep) };
     if tokio::time::timeout(LEAVING, leave).await.is_err() {
         tracing::warn!("the session's containers were not all removed in time; the next call goes on with it");
     }
@@ -76,14 +78,14 @@ async fn converse(server: Server, cx: &Context) -> Result<(), Failure> {
                 return Ok(());
             }
         },
-        () = cx.cancel.cancelled() => return Ok(()),
+        () = cx.call.cancel.cancelled() => return Ok(()),
     };
     let stop = service.cancellation_token();
     let waiting = service.waiting();
     tokio::pin!(waiting);
     let ended = tokio::select! {
         ended = &mut waiting => ended,
-        () = cx.cancel.cancelled() => {
+        () = cx.call.cancel.cancelled() => {
             stop.cancel();
             waiting.await
         }
@@ -95,8 +97,8 @@ async fn converse(server: Server, cx: &Context) -> Result<(), Failure> {
 async fn on_session_end(cx: &Context) {
     // The token of the session has fired, and this work goes on all the same.
     let cx = cx.for_call(CancellationToken::new(), Progress::none());
-    let (_, rooms) = tokio::join!(ops::end_session(&cx), sessions::end(&cx));
+    let (_, rooms) = tokio::join!(ops::end_session(&cx), session_tools::end(&cx));
     if let Err(failure) = rooms {
-        tracing::warn!(session = %cx.session, "the session left something: {}", failure.message);
+        tracing::warn!(session = %cx.call.session, "the session left something: {}", failure.message);
     }
 }

@@ -14,10 +14,10 @@ use super::http::Clients;
 use super::news::Teller;
 use super::session::{Held, Session};
 use super::tools::{Called, Tools};
-use crate::context::Context;
 use crate::failure::Failure;
-use crate::mouth;
+use crate::frontend;
 use crate::op::Input;
+use crate::process::Process;
 use crate::progress::{Event, Progress};
 
 /// Whose calls they are.
@@ -79,7 +79,7 @@ impl ServerHandler for Server {
             return Err(ErrorData::invalid_request("the server stops", None));
         };
         let arguments = request.arguments.unwrap_or_default();
-        let work = session.spawn(call(session.cx().clone(), called, arguments, context));
+        let work = session.spawn(call(session.process().clone(), called, arguments, context));
         let told = work.await.unwrap_or_else(|err| ToolResponse::of_containers(Failure::internal(err).answer(None)));
         let answer = Value::Object(told.answer);
         let mut result =
@@ -110,12 +110,12 @@ impl ToolResponse {
 
 /// One call, withdrawn by the request's own cancel and by the end of the session.
 async fn call(
-    cx: Context,
+    process: Process,
     called: Called,
     arguments: Map<String, Value>,
     context: RequestContext<RoleServer>,
 ) -> ToolResponse {
-    let cancel = cx.cancel.child_token();
+    let cancel = process.context.call.cancel.child_token();
     let withdrawn = tokio::spawn({
         let (request, cancel) = (context.ct.clone(), cancel.clone());
         async move {
@@ -123,12 +123,12 @@ async fn call(
             cancel.cancel();
         }
     });
-    let cx = cx.for_call(cancel, Progress::none());
+    let process = process.for_call(cancel, Progress::none());
     let told = match context.meta.get_progress_token() {
-        None => drive(&cx, called, arguments, None).await,
+        None => drive(&process, called, arguments, None).await,
         Some(token) => {
             let mut teller = Teller::new(token, context.peer);
-            drive(&cx, called, arguments, Some(&mut |event| teller.hear(&event))).await
+            drive(&process, called, arguments, Some(&mut |event| teller.hear(&event))).await
         }
     };
     withdrawn.abort();
@@ -136,15 +136,17 @@ async fn call(
 }
 
 async fn drive(
-    cx: &Context,
+    process: &Process,
     called: Called,
     arguments: Map<String, Value>,
     hear: Option<&mut (dyn FnMut(Event) + Send)>,
 ) -> ToolResponse {
     match called {
-        Called::Containers => ToolResponse::of_containers(mouth::drive(cx, Input::Object(arguments), hear).await),
+        Called::Containers => {
+            ToolResponse::of_containers(frontend::drive(process, Input::Object(arguments), hear).await)
+        }
         Called::Tool(entry) => {
-            let said = mouth::drive_tool(cx, entry, arguments, hear).await;
+            let said = frontend::drive_tool(process, entry, arguments, hear).await;
             ToolResponse { is_error: said.is_error(), answer: said.answer, text: Some(said.text) }
         }
     }

@@ -8,20 +8,20 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::on_session_end;
-use crate::context::Context;
+use crate::process::Process;
 
 /// A client's session. Clones are the same one.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
-    cx: Context,
+    process: Process,
     /// Calls that run, so that the end of the session comes after theirs.
     calls: TaskTracker,
     used: Arc<Mutex<Instant>>,
 }
 
 impl Session {
-    pub(super) fn new(cx: Context) -> Self {
-        Self { cx, calls: TaskTracker::new(), used: Arc::new(Mutex::new(Instant::now())) }
+    pub(super) fn new(process: Process) -> Self {
+        Self { process, calls: TaskTracker::new(), used: Arc::new(Mutex::new(Instant::now())) }
     }
 
     /// The session for a call that begins: it does not end before this is dropped.
@@ -44,10 +44,10 @@ impl Session {
 
     /// Withdraws what runs, waits for it, and then lets go of the session's containers.
     pub(super) async fn end(&self) {
-        self.cx.cancel.cancel();
+        self.process.context.call.cancel.cancel();
         self.calls.close();
         self.calls.wait().await;
-        on_session_end(&self.cx).await;
+        on_session_end(&self.process.context).await;
     }
 }
 
@@ -59,8 +59,8 @@ pub(super) struct Held {
 }
 
 impl Held {
-    pub(super) fn cx(&self) -> &Context {
-        &self.session.cx
+    pub(super) fn process(&self) -> &Process {
+        &self.session.process
     }
 
     /// A task of its own: an act that has begun is finished or undone, even when the connection breaks.

@@ -6,8 +6,11 @@ use coracle_workspace::Effect;
 use rmcp::model::{Tool, ToolAnnotations};
 use serde_json::json;
 
+use crate::config::Toolset;
 use crate::context::Context;
-use crate::tools::{ToolEntry, Toolset, given, reaches_out};
+use crate::op::tool_schema;
+use crate::process::Process;
+use crate::tools::{ToolEntry, given, reaches_out};
 use crate::{ops, schema};
 
 /// The tool that is called.
@@ -31,11 +34,12 @@ pub(super) struct Tools {
 }
 
 impl Tools {
-    pub(super) fn of(cx: &Context) -> Self {
-        let has_containers = cx.toolsets.contains(&Toolset::Containers);
-        let others = given(cx);
+    pub(super) fn of(process: &Process) -> Self {
+        let has_containers = process.toolsets.contains(&Toolset::Containers);
+        let others = given(process);
+        let cx = &process.context;
         let told = has_containers.then(containers).into_iter().chain(others.iter().map(|it| told(it, cx))).collect();
-        Self { told, has_containers, on_host: crate::tools::runs_on_host(cx), others }
+        Self { told, has_containers, on_host: crate::session_tools::runs_on_host(cx), others }
     }
 
     pub(super) fn find(&self, name: &str) -> Option<Called> {
@@ -78,8 +82,8 @@ impl Tools {
 const CONTAINERS: &str = "containers";
 
 fn containers() -> Tool {
-    let input = schema::input_schema(ops::ALL);
-    let told = schema::tool(ops::ALL);
+    let input = tool_schema::input_schema(ops::ALL);
+    let told = tool_schema::tool(ops::ALL);
     let description = told["description"].as_str().unwrap_or_default().to_owned();
     let answer = json!({
         "type": "object",

@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 use super::typed::{self, Problem};
 use super::{Entry, Prepared, fields, read};
 use crate::audit;
-use crate::context::Context;
 use crate::failure::Failure;
+use crate::process::Process;
 
 /// What a caller sent.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub enum Input {
 }
 
 /// Does what a call asks and gives its answer, which has `success` in any case.
-pub async fn answer(table: &[Entry], cx: &Context, input: Input) -> Map<String, Value> {
+pub async fn answer(table: &[Entry], process: &Process, input: Input) -> Map<String, Value> {
     let object = match input {
         Input::Text(text) => read::object(&text),
         Input::Object(object) => read::within_levels(&object).map(|()| object),
@@ -28,28 +28,29 @@ pub async fn answer(table: &[Entry], cx: &Context, input: Input) -> Map<String, 
         Err(failure) => return failure.answer(None),
     };
     let word = object.get("operation").and_then(Value::as_str).map(str::to_owned);
-    match call(table, cx, object).await {
+    match call(table, process, object).await {
         Ok(mut answer) => {
             answer.insert("success".into(), true.into());
             answer
         }
-        Err(failure) => failure.told_to(&cx.reader()).answer(word.as_deref()),
+        Err(failure) => failure.told_to(&process.context.reader()).answer(word.as_deref()),
     }
 }
 
-async fn call(table: &[Entry], cx: &Context, object: Map<String, Value>) -> Result<Map<String, Value>, Failure> {
+async fn call(table: &[Entry], process: &Process, object: Map<String, Value>) -> Result<Map<String, Value>, Failure> {
     let (entry, prepared, args) = prepare(table, object)?;
-    if let Some(fault) = cx.config_fault.as_deref().filter(|_| !entry.diagnoses) {
-        return Err(fault.clone());
+    let cx = &process.context;
+    if !entry.diagnoses {
+        cx.configured()?;
     }
-    if cx.cancel.is_cancelled() {
+    if cx.call.cancel.is_cancelled() {
         return Err(Failure::cancelled());
     }
     if !entry.acts {
-        return prepared(cx).await;
+        return prepared(process).await;
     }
     let intent = audit::intent(cx, entry.name, &args).await?;
-    let result = prepared(cx).await;
+    let result = prepared(process).await;
     intent.result(&result).await;
     result
 }
@@ -79,9 +80,10 @@ mod tests {
 
     use super::{Input, answer};
     use crate::args::{Name, Script, Seconds};
-    use crate::context::Context;
+    use crate::context::{Context, Settings};
     use crate::failure::Failure;
     use crate::op::{Entry, Operation};
+    use crate::process::Process;
 
     /// Runs.
     #[derive(Debug, Deserialize, JsonSchema)]
@@ -139,7 +141,7 @@ mod tests {
     /// The answer in a few lines: what it says, what to do, and all problems.
     async fn check(call: &str) -> String {
         let dir = tempfile::tempdir().unwrap();
-        let said = answer(TABLE, &Context::for_tests(dir.path()), Input::Text(call.into())).await;
+        let said = answer(TABLE, &Process::of(Context::for_tests(dir.path())), Input::Text(call.into())).await;
         if said["success"] == true {
             return Value::Object(said).to_string();
         }
@@ -262,7 +264,7 @@ mod tests {
 
     async fn act(cx: &Context) -> Value {
         let text = br#"{"operation":"act"}"#.to_vec();
-        answer(&[Entry::of::<Act>()], cx, Input::Text(text)).await.into()
+        answer(&[Entry::of::<Act>()], &Process::of(cx.clone()), Input::Text(text)).await.into()
     }
 
     #[tokio::test]
@@ -275,7 +277,7 @@ mod tests {
     async fn a_call_that_was_withdrawn_is_not_begun() {
         let dir = tempfile::tempdir().unwrap();
         let cx = Context::for_tests(dir.path());
-        cx.cancel.cancel();
+        cx.call.cancel.cancel();
         assert_eq!(act(&cx).await["code"], "cancelled");
         assert_eq!(cx.state().unwrap().audit().read_dir().unwrap().count(), 0);
     }
@@ -285,9 +287,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let fault = Failure::config("engin", Some(1), "unknown");
         let mut cx = Context::for_tests(dir.path());
-        cx.config_fault = Some(fault.into());
+        cx.settings = Settings { fault: Some(fault), ..(*cx.settings).clone() }.into();
         assert_eq!(act(&cx).await["code"], "config_invalid");
         let text = br#"{"operation":"preflight"}"#.to_vec();
-        assert_eq!(answer(crate::ops::ALL, &cx, Input::Text(text)).await["success"], true);
+        assert_eq!(answer(crate::ops::ALL, &Process::of(cx), Input::Text(text)).await["success"], true);
     }
 }

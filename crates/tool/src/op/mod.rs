@@ -6,6 +6,7 @@
 mod dispatch;
 mod fields;
 mod read;
+pub mod tool_schema;
 mod typed;
 mod value_error;
 
@@ -18,22 +19,23 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::audit;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::schema;
+use crate::process::Process;
+use crate::{audit, schema};
 
 pub use self::dispatch::{Input, answer};
 pub(crate) use self::fields::alone;
 pub(crate) use self::read::MAX_BYTES;
 pub(crate) use self::typed::{failure as refusal, read_any};
 
-/// Something that a caller can ask for. Implemented by the struct of its arguments.
+/// Something that a caller can ask for. Implemented by the struct of its arguments; `S` is what it is given, a [`Process`]
+/// where it needs the sandboxes of that.
 ///
 /// The struct is `#[serde(deny_unknown_fields)]`. An optional field is an `Option` or has `#[serde(default)]`; `null`
 /// means absent. A default that the schema shall tell (and that other operations ignore) is
 /// `#[schemars(extend("default" = 300))]`. A field of the same name means the same in every operation, to the letter.
-pub trait Operation: DeserializeOwned + JsonSchema + Send + 'static {
+pub trait Operation<S = Context>: DeserializeOwned + JsonSchema + Send + 'static {
     /// Its word in a call.
     const NAME: &'static str;
     /// It changes something: it is audited before and after.
@@ -46,14 +48,14 @@ pub trait Operation: DeserializeOwned + JsonSchema + Send + 'static {
     type Answer: Serialize + Send;
 
     /// Does it.
-    fn run(self, cx: &Context) -> impl Future<Output = Result<Self::Answer, Failure>> + Send;
+    fn run(self, cx: &S) -> impl Future<Output = Result<Self::Answer, Failure>> + Send;
 }
 
 /// The future of a call.
 pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Result<Map<String, Value>, Failure>> + Send + 'a>>;
 
 /// An operation with arguments that have been read.
-pub(crate) type Prepared = Box<dyn for<'a> FnOnce(&'a Context) -> Running<'a> + Send>;
+pub(crate) type Prepared = Box<dyn for<'a> FnOnce(&'a Process) -> Running<'a> + Send>;
 
 /// A row of the table of operations.
 #[derive(Clone, Copy)]
@@ -70,12 +72,25 @@ impl Entry {
     /// The row of an operation.
     #[must_use]
     pub const fn of<T: Operation>() -> Self {
+        Self::given::<T, Context>()
+    }
+
+    /// The same of one that needs the whole process.
+    #[must_use]
+    pub const fn of_process<T: Operation<Process>>() -> Self {
+        Self::given::<T, Process>()
+    }
+
+    const fn given<T: Operation<S>, S: Sync + 'static>() -> Self
+    where
+        Process: AsRef<S>,
+    {
         Self {
             name: T::NAME,
             acts: T::ACTS,
             diagnoses: T::DIAGNOSES,
             arguments: schema::arguments::<T>,
-            prepare: prepare::<T>,
+            prepare: prepare::<T, S>,
         }
     }
 
@@ -92,28 +107,31 @@ impl fmt::Debug for Entry {
     }
 }
 
-fn prepare<T: Operation>(args: Map<String, Value>) -> Result<Prepared, typed::Problems> {
+fn prepare<T: Operation<S>, S: Sync + 'static>(args: Map<String, Value>) -> Result<Prepared, typed::Problems>
+where
+    Process: AsRef<S>,
+{
     let args: T = typed::read(args)?;
-    Ok(Box::new(move |cx| Box::pin(run(args, cx))))
+    Ok(Box::new(move |process| Box::pin(run(args, process.as_ref()))))
 }
 
 /// Does one, with its line before and after in the audit trail if it changes something.
-pub(crate) async fn audited<T: Operation>(
-    cx: &Context,
+pub(crate) async fn audited<T: Operation<Process>>(
+    process: &Process,
     operation: T,
     args: &Map<String, Value>,
 ) -> Result<Map<String, Value>, Failure> {
     if !T::ACTS {
-        return run(operation, cx).await;
+        return run(operation, process).await;
     }
-    let intent = audit::intent(cx, T::NAME, args).await?;
-    let result = run(operation, cx).await;
+    let intent = audit::intent(&process.context, T::NAME, args).await?;
+    let result = run(operation, process).await;
     intent.result(&result).await;
     result
 }
 
-async fn run<T: Operation>(args: T, cx: &Context) -> Result<Map<String, Value>, Failure> {
-    match serde_json::to_value(args.run(cx).await?) {
+async fn run<T: Operation<S>, S: Sync>(args: T, given: &S) -> Result<Map<String, Value>, Failure> {
+    match serde_json::to_value(args.run(given).await?) {
         Ok(Value::Object(answer)) => Ok(answer),
         Ok(other) => Err(Failure::internal(format!("the answer of `{}` is no object: {other}", T::NAME))),
         Err(err) => Err(Failure::internal(format!("the answer of `{}` cannot be written: {err}", T::NAME))),

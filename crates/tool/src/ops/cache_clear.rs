@@ -5,9 +5,9 @@ use coracle_images::profile::Purpose;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::create::cache;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::image_build::cache;
 use crate::op::Operation;
 
 /// Remove the images that are kept for one purpose, or all of them and the bases that were made here. What a container

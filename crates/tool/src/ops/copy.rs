@@ -18,8 +18,9 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
 use crate::progress::Amount;
-use crate::reach::{Warning, reach_running};
 use crate::resolve::{copyable, host_path};
+use crate::target::reach_running;
+use crate::warning::Warning;
 
 /// How often a copy tells how far it is.
 const TOLD_EVERY: Duration = Duration::from_millis(500);
@@ -129,7 +130,7 @@ async fn metered<T>(cx: &Context, meter: &CopyMeter, copy: impl Future<Output = 
             done = &mut copy => return done,
             _ = ticks.tick() => if let Some(CopyAmount { bytes, total }) = meter.read() {
                 let done_what = if total.is_some() { "copied" } else { "read" };
-                cx.progress.amount(Amount { done_what, done: bytes, total });
+                cx.call.progress.amount(Amount { done_what, done: bytes, total });
             },
         }
     }

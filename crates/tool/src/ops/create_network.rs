@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::Name;
 use crate::context::Context;
+use crate::egress;
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
-use crate::proxied;
-use crate::reach::{Act, allowed};
+use crate::target::{Act, allowed};
 
 /// Make a network on which containers find each other by name. Put them on it with `network` of `create`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -39,12 +39,12 @@ impl Operation for CreateNetwork {
     type Answer = Made;
 
     async fn run(self, cx: &Context) -> Result<Made, Failure> {
-        let (session, internal) = (cx.session.to_string(), self.internal.unwrap_or(false));
+        let (session, internal) = (cx.call.session.to_string(), self.internal.unwrap_or(false));
         nobodys(cx, &self.name)?;
         if !internal {
             leads_out(cx)?;
         }
-        let ready = super::preflight::ensure_ready(cx).await?;
+        let ready = crate::preflight::ensure_ready(cx).await?;
         let new = NewNetwork { name: self.name, session, internal };
         let (network, created) = coracle_lifecycle::create_network(&*ready.runtime, &cx.store()?, &new).await?;
         allowed(cx, network.session.as_deref().unwrap_or_default(), &network.name, Act::Use)?;
@@ -73,7 +73,7 @@ fn leads_out(cx: &Context) -> Result<(), Failure> {
             .detail("setting", "policy")
             .hint("say `internal: true`"));
     }
-    proxied::open(cx, "and this network would be one").map_err(|failure| failure.hint("say `internal: true`"))
+    egress::open(cx, "and this network would be one").map_err(|failure| failure.hint("say `internal: true`"))
 }
 
 #[cfg(test)]
@@ -84,6 +84,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use crate::config::{Config, NetworkGrant, Preset};
+    use crate::process::Process;
     use crate::{Context, Input, answer, ops};
 
     #[tokio::test]
@@ -92,7 +93,7 @@ mod tests {
         let mut cx = Context::for_tests(dir.path());
         let make = async |cx: &Context, name: &str| {
             let call = json!({ "operation": "create_network", "name": name, "internal": true });
-            answer(ops::ALL, cx, Input::Text(call.to_string().into())).await
+            answer(ops::ALL, &Process::of(cx.clone()), Input::Text(call.to_string().into())).await
         };
         for name in ["coracle-sbx-0123456789abcdef", "coracle-lone-0a", "coracle-mine"] {
             let refused = make(&cx, name).await;
@@ -115,7 +116,7 @@ mod tests {
             let mut cx = usual.clone();
             cx.config = Arc::new(config);
             let call = json!({ "operation": "create_network", "name": "n", "internal": internal });
-            let answer = answer(ops::ALL, &cx, Input::Text(call.to_string().into())).await;
+            let answer = answer(ops::ALL, &Process::of(cx.clone()), Input::Text(call.to_string().into())).await;
             answer.get("details").map_or(Value::Null, |it| it["rule"].clone())
         };
         let closed: fn(&mut Config) = |it| it.security.network = NetworkGrant::Proxy;

@@ -11,8 +11,9 @@ use crate::args::Name;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
-use crate::ops::removing;
-use crate::reach::{Act, Warning, allowed, reach};
+use crate::removal::removing;
+use crate::target::{Act, allowed, reach};
+use crate::warning::Warning;
 
 /// Remove a container with all that only it used. Work that only it has is saved on the host first. A second time
 /// succeeds quietly.
@@ -58,7 +59,7 @@ impl Operation for Destroy {
     async fn run(self, cx: &Context) -> Result<Destroyed, Failure> {
         let store = cx.store()?;
         let removing = removing(cx, self.discard.unwrap_or(false), self.force.unwrap_or(false))?;
-        reconcile(cx, &store, cx.config.lifecycle.gone_for.0).await?;
+        reconcile(cx.engines(), &store, cx.config.lifecycle.gone_for.0).await?;
         let (runtime, record) = match reach_to_destroy(cx, &self.container).await {
             Ok(found) => found,
             Err(failure) => {
@@ -78,7 +79,7 @@ impl Operation for Destroy {
         } else {
             format!("saving the work of {name}, then removing it")
         };
-        cx.progress.message(what).await;
+        cx.call.progress.message(what).await;
         let done = coracle_lifecycle::destroy(&*runtime, &store, &record, &removing).await;
         let done = done.map_err(|err| Failure::from(err).known("container", &record.name))?;
         let stays = (done.forgotten && self.force == Some(true)).then(|| adopted_stays(&record.name));
@@ -149,7 +150,7 @@ pub(crate) fn to_review(review: &Review) -> Option<Warning> {
         return None;
     }
     let more = if review.more { "; not everything could be checked, or there are more" } else { "" };
-    let what = crate::render::amounts::count(places as u64, "place", "places");
+    let what = crate::humanize::count(places as u64, "place", "places");
     let message = format!(
         "{what} in host directories changed that host programs act on, such as git's hooks: review before you use the \
          directories{more}"
@@ -165,6 +166,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::op::{Input, answer};
+    use crate::process::Process;
 
     /// A container that runs and was adopted.
     pub(in crate::ops) async fn adopted(cx: &Context, fake: &FakeRuntime) -> Handle {
@@ -175,7 +177,7 @@ pub(super) mod tests {
         let id = fake.create(&spec).await.unwrap();
         fake.start(&id).await.unwrap();
         let handle = Handle::parse("theirs").unwrap();
-        coracle_lifecycle::adopt(cx, &cx.store().unwrap(), &handle, cx.session.as_str()).await.unwrap();
+        coracle_lifecycle::adopt(cx.engines(), &cx.store().unwrap(), &handle, cx.call.session.as_str()).await.unwrap();
         handle
     }
 
@@ -187,7 +189,7 @@ pub(super) mod tests {
         let Value::Object(call) = json!({ "operation": "destroy", "container": "theirs", "force": true }) else {
             panic!()
         };
-        let gone = Value::Object(answer(crate::ops::ALL, &cx, Input::Object(call)).await);
+        let gone = Value::Object(answer(crate::ops::ALL, &Process::of(cx.clone()), Input::Object(call)).await);
         assert_eq!(gone["warnings"][0]["code"], "adopted_stays", "{gone:#}");
         assert!(fake.inspect(&handle).await.unwrap().running());
     }

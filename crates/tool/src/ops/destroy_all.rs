@@ -11,8 +11,8 @@ use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
 use crate::ops::destroy::{FORGOTTEN, to_review};
-use crate::ops::removing;
-use crate::reach::Warning;
+use crate::removal::removing;
+use crate::warning::Warning;
 
 /// Remove all containers of this session. Work that only they have is saved on the host first.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -86,8 +86,8 @@ impl Operation for DestroyAll {
             .detail("setting", "security.cross_session")
             .hint("leave `scope` out to destroy those of this session"));
         }
-        let mine = |it: &Listed| scope == Scope::All || it.record.session == cx.session.as_str();
-        let unused = |it: &OwnNetwork| scope == Scope::All || it.session.as_deref() == Some(cx.session.as_str());
+        let mine = |it: &Listed| scope == Scope::All || it.record.session == cx.call.session.as_str();
+        let unused = |it: &OwnNetwork| scope == Scope::All || it.session.as_deref() == Some(cx.call.session.as_str());
         let removing = removing(cx, self.discard.unwrap_or(false), false)?;
         all(cx, mine, unused, (self.include_persistent.unwrap_or(false), &removing)).await
     }
@@ -102,9 +102,9 @@ pub(super) async fn all(
     (persistent_too, removing): (bool, &Removing<'_>),
 ) -> Result<AllDestroyed, Failure> {
     let store = cx.store()?;
-    reconcile(cx, &store, cx.config.lifecycle.gone_for.0).await?;
+    reconcile(cx.engines(), &store, cx.config.lifecycle.gone_for.0).await?;
     let mut results = Vec::new();
-    let mut listed = list(cx, &store).await?.containers;
+    let mut listed = list(cx.engines(), &store).await?.containers;
     // Whoever joined a stack holds its network: the container that it goes with comes last.
     listed.sort_by_key(|it| !it.record.compose_joined);
     for it in listed.into_iter().filter(|it| meant(it)) {
@@ -117,7 +117,7 @@ pub(super) async fn all(
     let destroyed = results.iter().filter(|it| it.success && !it.kept && !it.forgotten).count();
     let warnings: Vec<_> = results.iter().filter_map(|it| it.warning.clone()).collect();
     let failed = results.iter().filter(|it| !it.success).count();
-    let networks_removed = drop_networks(cx, &store, unused).await?;
+    let networks_removed = drop_networks(cx.engines(), &store, unused).await?;
     let answer = AllDestroyed { destroyed, results, networks_removed, warnings };
     if failed == 0 {
         return Ok(answer);
@@ -174,6 +174,7 @@ mod tests {
     use super::*;
     use crate::op::{Input, answer};
     use crate::ops::destroy::tests::adopted;
+    use crate::process::Process;
 
     #[tokio::test]
     async fn what_was_adopted_is_forgotten_and_not_counted() {
@@ -182,7 +183,7 @@ mod tests {
         let handle = adopted(&cx, &fake).await;
         let call = json!({ "operation": "destroy_all", "confirm": true, "include_persistent": true });
         let Value::Object(call) = call else { panic!("a call is an object") };
-        let all = Value::Object(answer(crate::ops::ALL, &cx, Input::Object(call)).await);
+        let all = Value::Object(answer(crate::ops::ALL, &Process::of(cx.clone()), Input::Object(call)).await);
         assert_eq!((&all["destroyed"], &all["results"][0]["detail"]), (&0.into(), &FORGOTTEN.into()), "{all:#}");
         assert!(fake.inspect(&handle).await.unwrap().running());
     }

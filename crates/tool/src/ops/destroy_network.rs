@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::near;
 use crate::op::Operation;
-use crate::reach::{Act, allowed};
+use crate::target::{Act, allowed};
 
 /// Remove a network that no container is on. A second time succeeds quietly.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -42,7 +42,7 @@ impl Operation for DestroyNetwork {
             return match store.network_destroyed(&self.name).map_err(Error::from)? {
                 true => Ok(Gone { network, removed: false, detail: "It was gone already" }),
                 false => {
-                    let known = coracle_lifecycle::networks(cx, &store).await.unwrap_or_default();
+                    let known = coracle_lifecycle::networks(cx.engines(), &store).await.unwrap_or_default();
                     let seen = |it: &OwnNetwork| {
                         let session = it.session.as_deref().unwrap_or_default();
                         allowed(cx, session, &it.name, Act::Look).is_ok()
@@ -65,12 +65,12 @@ async fn reach(
     store: &Store,
     name: &NetworkName,
 ) -> Result<Option<(Arc<dyn ContainerRuntime>, OwnNetwork)>, Failure> {
-    let preferred = cx.preferred().await?;
+    let preferred = cx.engines().preferred().await?;
     if let Some(found) = find_network(&*preferred, store, name).await? {
         return Ok(Some((preferred, found)));
     }
     for record in store.records().map_err(Error::from)? {
-        let runtime = cx.of(record.engine, &record.endpoint).await?;
+        let runtime = cx.engines().of(record.engine, &record.endpoint).await?;
         if runtime.kind() == preferred.kind() && runtime.endpoint() == preferred.endpoint() {
             continue;
         }

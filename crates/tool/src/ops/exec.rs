@@ -21,9 +21,10 @@ use crate::context::{Context, Mouth};
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
 use crate::ops::protected_paths;
-use crate::reach::{Act, Reached, Warning, reach_inside};
-use crate::redacted;
+use crate::redaction;
 use crate::resolve::{no_secret, plain_env};
+use crate::target::{Act, Reached, reach_inside};
+use crate::warning::Warning;
 
 /// Run a command in a container and wait for it. A command that fails or is ended at a limit is a successful call: see
 /// `exit_code` and `timed_out`.
@@ -117,7 +118,7 @@ impl Operation for Exec {
         let as_root = self.as_root.unwrap_or(false);
         let Reached { record, inside, session, mut warnings } = reach_inside(cx, &self.container, as_root).await?;
         self.check_plain(&inside, &env)?;
-        let redactor = Box::pin(redacted::redactor(cx, &record, &inside, &env)).await?;
+        let redactor = Box::pin(redaction::redactor(cx, &record, &inside, &env)).await?;
         let mut exec: RuntimeExec = session.exec(self.command.0.clone());
         if let Some(workdir) = &self.workdir {
             exec.workdir = session.workdir.join(workdir)?;
@@ -127,10 +128,10 @@ impl Operation for Exec {
         exec.limits = self.limits(&cx.config);
         exec.at_limit = if self.on_timeout == Some(OnTimeout::Keep) { AtLimit::Keep } else { AtLimit::End };
         exec.keep_bytes = usize::try_from(self.max_output(cx).0).unwrap_or(usize::MAX);
-        exec.cancel = cx.cancel.clone();
-        exec.live = redacted::live(cx.progress.live(), &redactor);
+        exec.cancel = cx.call.cancel.clone();
+        exec.live = redaction::live(cx.call.progress.live(), &redactor);
         let workdir = exec.workdir.clone();
-        let _place = cx.place().await?;
+        let _place = cx.engines().place().await?;
         let output = match inside.exec(exec).await {
             Ok(output) => output,
             Err(err) => {
@@ -178,7 +179,7 @@ pub(super) async fn lost_with_container(
     if !matches!(err, GuestLost { .. } | GuestFailed { .. }) {
         return err;
     }
-    let Ok(found) = crate::reach::reach(cx, handle, Act::Use).await else { return err };
+    let Ok(found) = crate::target::reach(cx, handle, Act::Use).await else { return err };
     let Some(id) = &found.record.id else { return err };
     match coracle_runtime::ended(&*found.runtime, id).await {
         Some(NotRunning { status, exit_code, oom_killed, .. }) => {
@@ -245,7 +246,7 @@ impl Exec {
     }
 
     fn max_output(&self, cx: &Context) -> ByteSize {
-        let default = if cx.mouth == Mouth::Mcp { cx.config.exec.inline_mcp } else { cx.config.exec.inline };
+        let default = if cx.call.mouth == Mouth::Mcp { cx.config.exec.inline_mcp } else { cx.config.exec.inline };
         self.max_output.unwrap_or(default)
     }
 }

@@ -15,8 +15,8 @@ use crate::args::{Name, Pairs, Script, Seconds, pairs};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
-use crate::reach::Warning;
 use crate::resolve::plain_env;
+use crate::warning::Warning;
 
 /// Start a command in a container as a job and answer at once with its `job_id`: `job_wait`, `exec_poll` and `job_read`
 /// follow it, `exec_cancel` ends it. Without `timeout` it runs as long as its container.
@@ -82,7 +82,7 @@ impl Operation for ExecBackground {
         exec.stdin = stdin.map(Input::Bytes);
         exec.limits = limits;
         // Input may take a while to go in. Who withdraws until then wants no job.
-        exec.cancel = cx.cancel.clone();
+        exec.cancel = cx.call.cancel.clone();
         let started = coracle_jobs::start(&link, exec, cx.config.jobs.max_running).await;
         let Started { id, pid, began_ms } =
             started.map_err(|err| Failure::from(err).known("container", &record.name))?;

@@ -12,7 +12,7 @@ use crate::args::{Name, Seconds};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
-use crate::reach::Warning;
+use crate::warning::Warning;
 
 /// End a job with everything that it started, and wait until it is gone. One that has ended already is a success too.
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::words::connect_command;
 use crate::args::Name;
 use crate::context::Context;
-use crate::failure::Failure;
+use crate::failure::{Failure, root_refused};
 use crate::op::Operation;
-use crate::reach::reach_running;
+use crate::target::reach_running;
 
 /// Tell how a person opens a shell in a container.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -42,7 +42,7 @@ impl Operation for ExecInteractiveHint {
     async fn run(self, cx: &Context) -> Result<Told, Failure> {
         let as_root = self.as_root.unwrap_or(false);
         if as_root && !cx.config.security.allow_root {
-            return Err(super::root_refused("root.exec", "commands as root are not granted"));
+            return Err(root_refused("root.exec", "commands as root are not granted"));
         }
         let (found, _) = reach_running(cx, &self.container).await?;
         let hint = hint(&found, as_root)?;

@@ -10,8 +10,8 @@ use crate::args::Name;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
-use crate::reach::Warning;
-use crate::redacted;
+use crate::redaction;
+use crate::warning::Warning;
 
 /// Look at a job: its state and the last lines that it printed. To wait for it, call `job_wait`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -66,7 +66,7 @@ impl Operation for ExecPoll {
         };
         Ok(Seen {
             running: job.running(),
-            output: redacted::clean_text(&redactor, &tail.bytes),
+            output: redaction::clean_text(&redactor, &tail.bytes),
             exit_code: job.exit_code,
             state: job.state,
             signal: signal(&job),

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
 use crate::failure::{Code, Failure};
-use crate::near;
-use crate::reach::{Reached, Warning, reach_inside};
-use crate::redacted;
+use crate::target::{Reached, reach_inside};
+use crate::warning::Warning;
+use crate::{near, redaction};
 
 /// A container whose guest remembers jobs.
 pub(super) struct Guided {
@@ -48,7 +48,7 @@ pub(crate) async fn running(cx: &Context, record: &Record) -> usize {
 impl Guided {
     /// What is taken out of the output of its jobs.
     pub(super) async fn redactor(&self, cx: &Context) -> Result<Redactor, Failure> {
-        Box::pin(redacted::of_link(cx, &self.record, &self.link, &BTreeMap::new())).await
+        Box::pin(redaction::of_link(cx, &self.record, &self.link, &BTreeMap::new())).await
     }
 
     /// What became of a job, or that it is lost: the record knows it from an earlier run of the guest.

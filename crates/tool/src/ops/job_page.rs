@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::job::Encoding;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::reach::Warning;
-use crate::redacted;
+use crate::redaction;
+use crate::warning::Warning;
 
 /// What is asked of kept output, as the caller gave it.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ impl JobPage {
             Ask::Page(read) => {
                 let encoding = self.encoding.unwrap_or_default();
                 let of = (&self.job_id, self.part());
-                let read = async { redacted::page(redactor, link, of, coracle_jobs::read(link, read).await?).await };
+                let read = async { redaction::page(redactor, link, of, coracle_jobs::read(link, read).await?).await };
                 let read = cx.unless_cancelled(read).await?;
                 Ok(page(self, &read, encoding))
             }
@@ -85,7 +85,7 @@ impl JobPage {
                 let mut found = found.map_err(|failure| failure.detail("field", "pattern"))?;
                 for it in &mut found.matches {
                     let lines = it.before.iter_mut().chain(&mut it.after).chain([&mut it.text]);
-                    lines.for_each(|line| *line = redacted::clean_text(redactor, line.as_bytes()));
+                    lines.for_each(|line| *line = redaction::clean_text(redactor, line.as_bytes()));
                 }
                 Ok(matches(self, found))
             }

@@ -16,10 +16,9 @@ use crate::args::{Name, Seconds};
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
-use crate::near;
 use crate::op::Operation;
-use crate::reach::Warning;
-use crate::redacted;
+use crate::warning::Warning;
+use crate::{near, redaction};
 
 /// Wait until a job ends, or until what `until` says, in one call: no polling. That `timeout` is over is a successful
 /// call too, and does not end the job: see `reason`.
@@ -175,7 +174,7 @@ impl Operation for JobWait {
         let wait = self.resolve(&cx.config)?;
         let guided = guided(cx, &self.container, false).await?;
         let redactor = guided.redactor(cx).await?;
-        cx.progress.message(format!("waiting for job {}", self.job_id)).await;
+        cx.call.progress.message(format!("waiting for job {}", self.job_id)).await;
         let waiting = async {
             let asked = coracle_jobs::wait(&guided.link, wait).await;
             guided.or_lost(&self.job_id, asked, long_gone).await
@@ -190,9 +189,9 @@ impl Operation for JobWait {
             r#match: found.map(|it| Line {
                 offset: it.offset,
                 line: it.line,
-                text: redacted::clean_text(&redactor, it.text.as_bytes()),
+                text: redaction::clean_text(&redactor, it.text.as_bytes()),
             }),
-            output: redacted::clean_text(&redactor, &tail.bytes),
+            output: redaction::clean_text(&redactor, &tail.bytes),
             next_offset: tail.next,
             waited_ms: millis(waited),
             job_id: job.id,

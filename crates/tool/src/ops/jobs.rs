@@ -17,7 +17,7 @@ use crate::config::CrossSession;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
-use crate::reach::Warning;
+use crate::warning::Warning;
 
 /// List jobs and running commands: of one container, or of all that this session may see.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -81,10 +81,10 @@ async fn of_one(cx: &Context, container: &Handle) -> Result<(Vec<Row>, Vec<Warni
 
 /// Those that run and have a guest; a stopped one is not started for a list.
 async fn of_all(cx: &Context) -> Result<(Vec<Row>, Vec<Warning>), Failure> {
-    let listing = coracle_lifecycle::list(cx, &cx.store()?).await?;
+    let listing = coracle_lifecycle::list(cx.engines(), &cx.store()?).await?;
     let all = cx.cross_session() != CrossSession::None;
     let asked = |it: &Listed| {
-        let seen = all || it.record.session == cx.session.as_str();
+        let seen = all || it.record.session == cx.call.session.as_str();
         seen && it.record.guest.is_some() && it.container.as_ref().is_some_and(|it| it.running())
     };
     let (places, mut asking) = (Arc::new(Semaphore::new(AT_ONCE)), JoinSet::new());

@@ -57,10 +57,10 @@ impl Operation for List {
     type Answer = Listing;
 
     async fn run(self, cx: &Context) -> Result<Listing, Failure> {
-        let listing = coracle_lifecycle::list_recent(cx, &cx.store()?).await?;
+        let listing = coracle_lifecycle::list_recent(cx.engines(), &cx.store()?).await?;
         let jobs = jobs_running(cx, &listing.containers).await;
         let all = cx.cross_session() != CrossSession::None;
-        let seen = |it: &Listed| all || it.record.session == cx.session.as_str();
+        let seen = |it: &Listed| all || it.record.session == cx.call.session.as_str();
         let told = |it: Listed| {
             let running = jobs.get(&it.record.record_id).copied().unwrap_or(0);
             let expires_at = super::expiry(cx, &it.record);

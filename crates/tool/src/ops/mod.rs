@@ -22,7 +22,7 @@ mod job_wait;
 mod jobs;
 mod list;
 mod networks;
-pub(crate) mod preflight;
+mod preflight;
 mod protected_paths;
 mod prune;
 mod restore;
@@ -32,23 +32,25 @@ mod snapshots;
 mod status;
 mod wait_healthy;
 mod words;
+pub(crate) mod workflow;
+pub(crate) mod worktree;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_lifecycle::{Record, Removing, SAVE_TIME, SaveLimits, Saving};
-use coracle_runtime::{ContainerRuntime, Problem, RecordId, Refused};
+use coracle_lifecycle::Record;
+use coracle_runtime::RecordId;
 
 pub(crate) use self::job::{Encoding, running as jobs_running};
 pub(crate) use self::job_page::JobPage;
-use crate::context::{Context, Mouth};
-use crate::failure::Failure;
+use crate::context::Context;
 use crate::op::Entry;
+use crate::removal::removing;
+use crate::requests::WithOrigin;
 
 /// All of them, in the order in which they are told.
 pub const ALL: &[Entry] = &[
     Entry::of::<preflight::Preflight>(),
-    Entry::of::<create::Create>(),
+    Entry::of::<crate::requests::Create>(),
     Entry::of::<exec::Exec>(),
     Entry::of::<exec_interactive_hint::ExecInteractiveHint>(),
     Entry::of::<exec_background::ExecBackground>(),
@@ -65,8 +67,8 @@ pub const ALL: &[Entry] = &[
     Entry::of::<snapshot::Snapshot>(),
     Entry::of::<snapshots::Snapshots>(),
     Entry::of::<snapshot_delete::SnapshotDelete>(),
-    Entry::of::<create::WithOrigin<restore::OfSnapshot>>(),
-    Entry::of::<create::WithOrigin<fork::OfContainer>>(),
+    Entry::of::<WithOrigin<restore::OfSnapshot>>(),
+    Entry::of::<WithOrigin<fork::OfContainer>>(),
     Entry::of::<create_network::CreateNetwork>(),
     Entry::of::<networks::Networks>(),
     Entry::of::<destroy_network::DestroyNetwork>(),
@@ -81,16 +83,16 @@ pub const ALL: &[Entry] = &[
 pub(crate) async fn end_session(cx: &Context) {
     let busy = if cx.config.lifecycle.keep_jobs { busy(cx).await } else { Vec::new() };
     let mine = |it: &coracle_lifecycle::Listed| {
-        it.record.session == cx.session.as_str() && !busy.contains(&it.record.record_id)
+        it.record.session == cx.call.session.as_str() && !busy.contains(&it.record.record_id)
     };
-    let unused = |it: &coracle_lifecycle::OwnNetwork| it.session.as_deref() == Some(cx.session.as_str());
+    let unused = |it: &coracle_lifecycle::OwnNetwork| it.session.as_deref() == Some(cx.call.session.as_str());
     let ended = async {
         let removing = removing(cx, false, false)?;
         destroy_all::all(cx, mine, unused, (false, &removing)).await
     };
     match ended.await {
-        Ok(_) => tracing::debug!(session = %cx.session, "the session ended"),
-        Err(failure) => tracing::warn!(session = %cx.session, "the session left something: {}", failure.message),
+        Ok(_) => tracing::debug!(session = %cx.call.session, "the session ended"),
+        Err(failure) => tracing::warn!(session = %cx.call.session, "the session left something: {}", failure.message),
     }
 }
 
@@ -98,41 +100,13 @@ pub(crate) async fn end_session(cx: &Context) {
 async fn busy(cx: &Context) -> Vec<RecordId> {
     let Ok(store) = cx.store() else { return Vec::new() };
     let mut busy = Vec::new();
-    for record in store.records().unwrap_or_default().into_iter().filter(|it| it.session == cx.session.as_str()) {
+    for record in store.records().unwrap_or_default().into_iter().filter(|it| it.session == cx.call.session.as_str()) {
         if job::running(cx, &record).await > 0 {
             tracing::info!(container = %record.name, "it outlives its session: jobs run in it");
             busy.push(record.record_id.clone());
         }
     }
     busy
-}
-
-/// The engine of a verdict of preflight that still holds.
-pub(crate) fn kept_engine(cx: &Context) -> Option<Arc<dyn ContainerRuntime>> {
-    preflight::kept(cx).map(|it| it.runtime)
-}
-
-/// How a container is removed in this process: what only it has is saved first, unless somebody who may says otherwise.
-///
-/// # Errors
-/// `policy_denied` when what is unsaved may not be discarded.
-pub(crate) fn removing<'a>(cx: &'a Context, discard: bool, force: bool) -> Result<Removing<'a>, Failure> {
-    if discard && !cx.config.security.allow_discard && cx.mouth != Mouth::Cli {
-        let message = "unsaved work may not be discarded".to_owned();
-        let setting = Some("security.allow_discard");
-        let problems = vec![Problem { rule: "discard", setting, value: "true".into(), message }];
-        return Err(Refused { problems }.into());
-    }
-    let limits = SaveLimits { max_bytes: cx.config.lifecycle.save_max.0, time: SAVE_TIME };
-    let saving = if discard { Saving::Discard } else { Saving::Keep(limits) };
-    let grace = if force { Duration::ZERO } else { cx.config.exec.grace.0 };
-    Ok(Removing { links: cx.links(), saving, grace, adopted_too: force && cx.mouth == Mouth::Cli })
-}
-
-/// Root inside is the person's to grant.
-pub(crate) fn root_refused(rule: &'static str, message: &str) -> Failure {
-    let setting = Some("security.allow_root");
-    Refused { problems: vec![Problem { rule, setting, value: "root".into(), message: message.into() }] }.into()
 }
 
 /// When the reaper may take a container at the earliest.

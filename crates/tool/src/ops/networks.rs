@@ -40,8 +40,8 @@ impl Operation for Networks {
 
     async fn run(self, cx: &Context) -> Result<Listing, Failure> {
         let all = cx.cross_session() != CrossSession::None;
-        let seen = |it: &OwnNetwork| all || it.session.as_deref() == Some(cx.session.as_str());
-        let found = coracle_lifecycle::networks(cx, &cx.store()?).await?;
+        let seen = |it: &OwnNetwork| all || it.session.as_deref() == Some(cx.call.session.as_str());
+        let found = coracle_lifecycle::networks(cx.engines(), &cx.store()?).await?;
         let networks: Vec<_> = found.into_iter().filter(seen).map(row).collect();
         Ok(Listing { count: networks.len(), networks })
     }

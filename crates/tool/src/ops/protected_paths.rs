@@ -4,7 +4,7 @@ use coracle_lifecycle::{Record, read_only_paths};
 use coracle_provision::Item;
 use coracle_runtime::{ExecOutput, Exit};
 
-use crate::reach::Warning;
+use crate::warning::Warning;
 
 /// Paths that a sentence names; the rest is counted.
 const NAMED: usize = 3;

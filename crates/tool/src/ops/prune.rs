@@ -7,13 +7,12 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::create::cache;
 use crate::args::Seconds;
 use crate::config::CrossSession;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::image_build::cache;
 use crate::op::Operation;
-use crate::tools;
 
 /// Remove unused resources of Coracle: containers whose session has ended or whose time is over, half-made ones, and unused
 /// networks, volumes and images. Without `dry_run: false` they are only listed.
@@ -134,8 +133,8 @@ impl Pruning<'_> {
         let wanted = |it: Prunable| self.wants(kind(it));
         let temp_dirs = [cx.host.temp_dir.clone(), cx.state()?.scratch()];
         let lease = (&terms, &Moment::now());
-        let (removing, tell) = (super::removing(cx, false, false)?, tools::teller(cx));
-        let found = prunable(cx, &store, cx.links(), lease, (wanted, &temp_dirs)).await?;
+        let (removing, tell) = (super::removing(cx, false, false)?, cx.teller());
+        let found = prunable(cx.engines(), &store, cx.links(), lease, (wanted, &temp_dirs)).await?;
         let kept: Vec<_> = found.kept.into_iter().filter(|it| self.sees(it)).collect();
         for it in kept {
             self.keep(kind(it.kind), it.name, it.id, it.reason);
@@ -154,7 +153,7 @@ impl Pruning<'_> {
             }
             let removed = match self.answer.dry_run {
                 true => None,
-                false => Some(coracle_lifecycle::prune(cx, &store, (&removing, &*tell), &it).await),
+                false => Some(coracle_lifecycle::prune(cx.engines(), &store, (&removing, &*tell), &it).await),
             };
             let (kind, done) = (kind(it.kind), matches!(removed, Some(Ok(()))));
             let error = removed.and_then(Result::err).map(|err: Error| Failure::from(err).message);
@@ -166,13 +165,13 @@ impl Pruning<'_> {
 
     /// Whether this session may know of it.
     fn sees(&self, it: &Thing) -> bool {
-        let own = it.session.as_deref().is_none_or(|session| session == self.cx.session.as_str());
+        let own = it.session.as_deref().is_none_or(|session| session == self.cx.call.session.as_str());
         own || self.cx.cross_session() != CrossSession::None
     }
 
     /// What a session that lives has is its own to remove.
     fn may(&self, it: &Thing) -> bool {
-        let own = it.session.as_deref().is_none_or(|session| session == self.cx.session.as_str());
+        let own = it.session.as_deref().is_none_or(|session| session == self.cx.call.session.as_str());
         own || self.cx.cross_session() == CrossSession::All
     }
 

@@ -3,14 +3,15 @@
 use coracle_runtime::SnapshotName;
 use schemars::JsonSchema;
 
-use super::create::{Answered, Origin, WithOrigin, create};
+use super::create::{Answered, Origin, create};
 use super::snapshot::snapshots;
 use crate::args::Name;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
-use crate::ops::preflight::ensure_ready;
-use crate::reach::may_use_snapshot;
+use crate::preflight::ensure_ready;
+use crate::requests::{OriginField, WithOrigin};
+use crate::target::may_use_snapshot;
 
 /// Make a container from a snapshot: its files as they were kept, and whatever `create` puts into a container, anew.
 /// Without `purpose` it has that of the snapshot; `workdir` and `mount_cwd` are by default those of the container that was
@@ -23,7 +24,7 @@ pub(crate) struct OfSnapshot {
     snapshot: SnapshotName,
 }
 
-impl super::create::OriginField for OfSnapshot {
+impl OriginField for OfSnapshot {
     const FIELD: &'static str = "snapshot";
     type Value = SnapshotName;
 }

@@ -15,8 +15,9 @@ use crate::args::Name;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
-use crate::reach::{Act, Reached, Warning, allowed, reach_inside};
 use crate::strict;
+use crate::target::{Act, Reached, allowed, reach_inside};
+use crate::warning::Warning;
 
 /// Keep the files of a container as they are now, to make others from with `restore`. What is mounted, what lies in memory
 /// and what runs is not kept. Refused while a secret of the person's lies in a file.
@@ -134,21 +135,21 @@ impl Source {
 
     async fn try_keep(&self, cx: &Context, name: (SnapshotName, bool)) -> Result<Taken, Failure> {
         let (store, runtime, record) = (cx.store()?, &*self.runtime, &self.record);
-        let progress = cx.progress.clone();
+        let progress = cx.call.progress.clone();
         let snapshots = snapshots(cx, &store)?;
-        crate::tools::not_for_snippets(cx, &snapshots.reference(&name.0))?;
+        crate::image_build::not_for_snippets(cx, &snapshots.reference(&name.0))?;
         let place = snapshots.place(runtime, name, &move |text: &str| progress.note(text)).await?;
         let _alone = store.lock(&record.name).await?;
         let id = record.id.as_ref().ok_or_else(|| Failure::not_found("container", record.name.as_str(), &[]))?;
         let container = runtime.inspect(&id.into()).await?;
-        cx.progress.message("looking for secrets in files").await;
+        cx.call.progress.message("looking for secrets in files").await;
         let mut warnings = self.warnings.clone();
         warnings.extend(secrets::search(cx, record, &self.inside).await?);
-        cx.progress.message(format!("keeping the files of {}", record.name)).await;
+        cx.call.progress.message(format!("keeping the files of {}", record.name)).await;
         let of = Of {
             container: record.name.to_string(),
             purpose: record.purpose.as_deref().and_then(|it| Purpose::parse(it).ok()),
-            session: cx.session.to_string(),
+            session: cx.call.session.to_string(),
             workdir: record.workdir.clone(),
             mount_cwd: record.mount_cwd,
         };

@@ -9,7 +9,7 @@ use crate::args::Name;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
-use crate::reach::may_use_snapshot;
+use crate::target::may_use_snapshot;
 
 /// Remove a snapshot that no container is made of.
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -9,7 +9,7 @@ use super::snapshot::snapshots;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
-use crate::reach::may_use_snapshot;
+use crate::target::may_use_snapshot;
 
 /// List the snapshots there are, with size, age and use.
 #[derive(Debug, Deserialize, JsonSchema)]

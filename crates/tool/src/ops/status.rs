@@ -17,7 +17,8 @@ use crate::args::Name;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
-use crate::reach::{Act, Warning, reach};
+use crate::target::{Act, reach};
+use crate::warning::Warning;
 
 /// A guest that has not answered by then is lost.
 const PATIENCE: Duration = Duration::from_secs(5);

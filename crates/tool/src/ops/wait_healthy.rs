@@ -14,7 +14,8 @@ use crate::args::{Name, Script, Seconds};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
-use crate::reach::{Reached, Warning, reach_inside, reach_running};
+use crate::target::{Reached, reach_inside, reach_running};
+use crate::warning::Warning;
 
 /// Wait until a container is ready: a command in it ends with 0, a port takes connections, or the image's own health check
 /// passes. One that does not become ready is a failed call, `unhealthy`, with what the last attempt said.
@@ -108,9 +109,10 @@ impl WaitHealthy {
                 Check::Image(found.runtime.clone(), found.present()?.id.clone())
             }
         };
-        let probe = Probe { inside, session, check, cancel: cx.cancel.clone() };
+        let probe = Probe { inside, session, check, cancel: cx.call.cancel.clone() };
         let name = record.name.to_string();
-        cx.progress
+        cx.call
+            .progress
             .message(format!("waiting until {name} is healthy, for at most {} attempts", patience.attempts))
             .await;
         match coracle_lifecycle::wait_healthy(&probe, patience).await {

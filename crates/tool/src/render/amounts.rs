@@ -2,21 +2,6 @@
 
 use jiff::Timestamp;
 
-/// `1 file`, `2 files`.
-pub(crate) fn count(amount: u64, one: &str, many: &str) -> String {
-    format!("{amount} {}", if amount == 1 { one } else { many })
-}
-
-/// Bytes in the largest unit that is not below one.
-pub(crate) fn bytes(amount: u64) -> String {
-    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
-    match units.iter().find(|(_, bits)| amount >> bits > 0) {
-        None => count(amount, "byte", "bytes"),
-        Some((unit, bits)) if amount.is_multiple_of(1 << bits) => format!("{} {unit}", amount >> bits),
-        Some((unit, bits)) => format!("{:.1} {unit}", amount as f64 / (1_u64 << bits) as f64),
-    }
-}
-
 /// A span of time, as `cargo` and `make` people read it.
 pub(crate) fn took(ms: u64) -> String {
     match ms {
@@ -55,14 +40,10 @@ pub(super) fn until(text: &str, now: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{ago, bytes, second, took};
+    use super::{ago, second, took};
 
     #[test]
-    fn sizes_and_spans_are_short() {
-        assert_eq!(
-            [0, 1, 3, 1024, 1536, 4 << 30].map(bytes).join(", "),
-            "0 bytes, 1 byte, 3 bytes, 1 KiB, 1.5 KiB, 4 GiB"
-        );
+    fn spans_are_short() {
         assert_eq!([0, 94, 7_640, 61_000].map(took).join(", "), "0.0 s, 0.1 s, 7.6 s, 1 min 1 s");
     }
 

@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use super::amounts::{count, took};
+use super::amounts::took;
 use super::table::{self, Column, View, fixed, flexible};
 use super::{list_of, text};
+use crate::humanize::count;
 
 const COLUMNS: &[Column] = &[
     fixed("TIME"),

@@ -4,9 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::amounts::count;
 use super::{DIM, DOUBTFUL, list_of, text};
-use crate::tools::is_bidirectional;
+use crate::humanize::{count, is_bidirectional};
 
 /// All differences, as `git apply` reads them. For a terminal nothing in them steers it.
 pub(super) fn diff(answer: &Value, terminal: bool) -> String {

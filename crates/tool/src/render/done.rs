@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
-use super::amounts::{bytes, count, took};
+use super::amounts::took;
 use super::{DOUBTFUL, Marks, NAME, list_of, plain, text};
+use crate::humanize::{bytes, count};
 
 /// Files that went in.
 pub(super) fn copied_in(call: &Value, answer: &Value, marks: &Marks) -> String {

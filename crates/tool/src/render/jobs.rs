@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use super::amounts::{ago, bytes, took};
+use super::amounts::{ago, took};
 use super::table::{View, fixed, flexible, lines};
 use super::{BAD, DIM, DOUBTFUL, GOOD, NAME, list_of, text};
+use crate::humanize::bytes;
 
 /// The jobs of `jobs`.
 pub(super) fn table(answer: &Value, view: View) -> String {

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::amounts::count;
 use super::table::{View, fixed, flexible, lines};
 use super::{list_of, text};
+use crate::humanize::count;
 
 /// What there is.
 pub(super) fn list(answer: &Value, view: View) -> String {

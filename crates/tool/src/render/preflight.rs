@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::amounts::count;
 use super::{BAD, GOOD, Marks, fields, list_of, text, words};
+use crate::humanize::count;
 
 /// Each check on a line, what to do below it, and the verdict at the end.
 pub(super) fn checks(answer: &Value, marks: &Marks) -> String {

@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use super::amounts::{ago, count};
+use super::amounts::ago;
 use super::table::{View, fixed, flexible, lines};
 use super::{list_of, plain, text};
+use crate::humanize::count;
 
 /// What there is.
 pub(super) fn list(answer: &Value, view: View) -> String {

@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use super::amounts::{ago, bytes, count};
+use super::amounts::ago;
 use super::table::{self, View, fixed, flexible};
 use super::{DOUBTFUL, NAME, list_of, plain, text};
+use crate::humanize::{bytes, count};
 
 /// What a removal saved, if anything.
 pub(super) fn lines(answer: &Value) -> Vec<String> {

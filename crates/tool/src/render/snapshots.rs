@@ -2,10 +2,11 @@
 
 use serde_json::Value;
 
-use super::amounts::{ago, bytes};
+use super::amounts::ago;
 use super::table::{View, fixed, flexible, lines};
 use super::tables::used;
 use super::{DIM, NAME, facts, list_of, plain, text};
+use crate::humanize::bytes;
 
 /// A snapshot that was made.
 pub(super) fn kept(answer: &Value) -> String {

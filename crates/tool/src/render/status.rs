@@ -3,9 +3,10 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::amounts::{ago, bytes, count, until};
+use super::amounts::{ago, until};
 use super::report::{port, step};
 use super::{BAD, DOUBTFUL, GOOD, Marks, NAME, facts, list_of, text};
+use crate::humanize::{bytes, count};
 
 /// What a person asks first: does it run, from what, with which way in and which limits.
 pub(super) fn of_one(answer: &Value, marks: &Marks, now: Timestamp) -> String {

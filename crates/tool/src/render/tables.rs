@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use super::amounts::{ago, bytes, count};
+use super::amounts::ago;
 use super::table::{Column, View, fixed, flexible, lines};
 use super::{BAD, DOUBTFUL, list_of, plain, text};
+use crate::humanize::{bytes, count};
 
 /// Unverified containers that are named.
 const NAMED: usize = 3;

@@ -3,9 +3,10 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::amounts::{ago, bytes, count};
+use super::amounts::ago;
 use super::table::{self, View, fixed, flexible};
 use super::{BAD, DIM, DOUBTFUL, GOOD, NAME, facts, list_of, plain, text};
+use crate::humanize::{bytes, count};
 
 /// A worktree that is there.
 pub(super) fn created(answer: &Value) -> String {

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::near;
-use crate::ops::create::Create;
+use crate::requests::Create;
 
 /// The profile of a container.
 #[derive(Debug)]

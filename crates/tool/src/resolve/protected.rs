@@ -7,7 +7,7 @@ use coracle_runtime::{Access, ContainerPath, Mount, Problem, Refused, leads_to_p
 
 use super::inside_path::PathInside;
 use crate::failure::Failure;
-use crate::ops::create::Content;
+use crate::requests::Content;
 
 /// A protected path is mounted read-only over a writable directory that holds it. That is worth nothing if the path, or
 /// a directory that only leads to it, is mounted once more by itself, or if something else is mounted in its place.

@@ -12,14 +12,8 @@ use crate::args::Passthrough;
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::ops::create::{Content, Create, RepoArg};
-
-/// A step that is done, or why it is not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted<T = ()> {
-    Yes(T),
-    No(String),
-}
+use crate::requested::Wanted;
+use crate::requests::{Content, Create, RepoArg};
 
 /// Everything that is put in.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use coracle_runtime::{ContainerName, ProjectName, Refused, random_hex};
 use super::host_path;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::ops::create::Create;
+use crate::requests::Create;
 
 /// A larger file is no Compose file.
 const MAX_BYTES: u64 = 1 << 20;

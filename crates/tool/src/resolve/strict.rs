@@ -11,7 +11,7 @@ use super::network;
 use crate::args::Passthrough;
 use crate::config::Config;
 use crate::failure::Failure;
-use crate::ops::create::Create;
+use crate::requests::Create;
 use crate::strict::{TMP, USER, WORKSPACE};
 
 /// Room in `/tmp`.

@@ -15,8 +15,7 @@ use coracle_sandbox::{Because, Containers, Held, Look, SandboxDir, SandboxKey};
 use super::own_network::OwnNetwork;
 use super::plan::Plan;
 use crate::context::Context;
-use crate::failure::Failure;
-use crate::tools::{self, room_failure};
+use crate::failure::{Failure, room_failure};
 
 /// To stop and remove one takes no longer.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -59,7 +58,7 @@ impl SandboxContainers {
     }
 
     async fn ready(&self) -> Result<Held, Failure> {
-        let tell = tools::teller(&self.cx);
+        let tell = self.cx.teller();
         // Before anything is made: files of the host are allowed, and there.
         self.plan.allow(&self.cx)?;
         let shared = match &self.shared {
@@ -85,11 +84,11 @@ impl SandboxContainers {
             owner: None,
             tell: &*tell,
         };
-        let ready = match self.rooms.ensure(&self.cx, ask, plan).await {
+        let ready = match self.rooms.ensure(self.cx.engines(), ask, plan).await {
             // A removal was begun, when all was saved, and whoever began it is dead: it is finished first.
             Err(RoomError::Ended(_)) => {
                 Box::pin(self.take_away(Because::Asked)).await?;
-                self.rooms.ensure(&self.cx, ask, plan).await
+                self.rooms.ensure(self.cx.engines(), ask, plan).await
             }
             ready => ready,
         };
@@ -127,14 +126,14 @@ impl SandboxContainers {
 
     /// Takes container and volume away.
     async fn take_away(&self, because: Because) -> Result<(), Failure> {
-        let tell = tools::teller(&self.cx);
+        let tell = self.cx.teller();
         let reason = match because {
             Because::Asked => EndReason::Command,
             Because::Old => EndReason::Lifetime,
         };
         let grace = self.cx.config.exec.grace.0;
         let ending = Ending { saving: Saving::Discard, reader: None, grace, within: WITHIN, tell: &*tell, reason };
-        let ended = self.rooms.end(&self.cx, &self.session, &ending).await;
+        let ended = self.rooms.end(self.cx.engines(), &self.session, &ending).await;
         // Its key may be wanted again, by the same workflow.
         self.rooms.reopen(&self.session);
         let mut ended = ended.map_err(room_failure)?;
@@ -166,7 +165,7 @@ impl Containers for SandboxContainers {
 
     async fn discard(&self) -> sandbox::Result<()> {
         let key = (&self.session, RoomRole::Sandbox);
-        let discarded = self.rooms.discard(&self.cx, key, (None, Reason::NotReady)).await;
+        let discarded = self.rooms.discard(self.cx.engines(), key, (None, Reason::NotReady)).await;
         discarded.map_err(|err| of_failure(room_failure(err)))?;
         self.network.remove(&self.cx).await.map_err(of_failure)
     }

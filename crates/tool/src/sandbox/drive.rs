@@ -17,8 +17,8 @@ use super::home::{Home, Open};
 use super::runs::{Run, RunState, Runs, failed};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
+use crate::humanize::count;
 use crate::near;
-use crate::render::amounts::count;
 
 /// How often it is looked whether somebody else wants the end of a run.
 const LOOKS: Duration = Duration::from_millis(300);
@@ -97,7 +97,7 @@ pub(crate) fn begin(
     };
     let runs = Runs::of(home.sandbox.dir(), &worktree.id);
     let alone = runs.alone()?;
-    let names = (&cx.session, run_id);
+    let names = (&cx.call.session, run_id);
     let run = Run::new(&worktree.id, (profile, worktree.branch.clone(), model), names);
     runs.begin(&run)?;
     Ok(Begun { run, runs, request, alone })
@@ -121,7 +121,7 @@ pub(crate) async fn drive(
     while ended.is_none() {
         let event = tokio::select! {
             biased;
-            () = cx.cancel.cancelled() => Some(Err(Failure::cancelled())),
+            () = cx.call.cancel.cancelled() => Some(Err(Failure::cancelled())),
             // Before the events: one who talks without a pause is told to stop all the same.
             _ = looks.tick() => match look(&runs, until) {
                 Err(failure) => Some(Err(failure)),

@@ -13,8 +13,8 @@ use coracle_sandbox::{ProfileName, proxy};
 use super::key::Key;
 use crate::config::{self, SandboxNetwork, SandboxProfile};
 use crate::context::Context;
+use crate::egress;
 use crate::failure::{Code, Failure};
-use crate::proxied;
 
 /// What sandboxes of a profile may do, but for their tokens.
 /// `repository` is the sandbox's own, which git reaches where nobody names another.
@@ -26,9 +26,9 @@ pub(super) fn grants(
 ) -> Result<Grants, Failure> {
     let (own, proxy) = (&cx.config.sandbox, &cx.config.proxy);
     if own.network == SandboxNetwork::Bridge {
-        proxied::open(cx, "not even to all that this host reaches")?;
+        egress::open(cx, "not even to all that this host reaches")?;
     }
-    let egress = proxied::policy(cx, own.network.proxied(), &own.egress)?;
+    let egress = egress::policy(cx, own.network.proxied(), &own.egress)?;
     Ok(Grants {
         provider: profile.provider.as_ref().map(|it| provider(cx, it)).transpose()?,
         llm_for_agent: proxy.llm_for_agent,

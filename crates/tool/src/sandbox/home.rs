@@ -29,10 +29,9 @@ use super::sandboxes;
 use super::teardown::SAVING;
 use crate::config::{SandboxNetwork, SandboxProfile};
 use crate::context::Context;
-use crate::failure::{Code, Failure};
-use crate::ops::preflight::ensure_ready;
-use crate::proxied::{self, HostCertificates};
-use crate::tools::room_failure;
+use crate::egress::{self, HostCertificates};
+use crate::failure::{Code, Failure, room_failure};
+use crate::preflight::ensure_ready;
 
 /// The sandboxes that this process uses. Clones are handles to the same.
 #[derive(Clone, Debug, Default)]
@@ -64,7 +63,7 @@ pub(crate) struct Home {
     /// What its repository says that it is made of.
     pub(super) worn: Option<Arc<Worn>>,
     /// Who commits inside.
-    pub(super) git_identity: GitIdentity,
+    pub(crate) git_identity: GitIdentity,
 }
 
 /// What a sandbox takes from the host that it is made on.
@@ -94,7 +93,7 @@ pub(crate) struct Open {
 
 impl Open {
     /// What else there is to tell of the container.
-    pub(super) fn warnings(&self) -> Vec<Warning> {
+    pub(crate) fn warnings(&self) -> Vec<Warning> {
         self.held.warnings()
     }
 
@@ -123,7 +122,7 @@ impl Homes {
         if let Some(home) = homes.get(&key) {
             return Ok(home.clone());
         }
-        let transport = proxied::transport_of_sandboxes(cx).await?;
+        let transport = egress::transport_of_sandboxes(cx).await?;
         let git_identity = GitIdentity::of_host(cx).await;
         let home = Arc::new(Home::new(cx, key.clone(), profile, Surroundings { transport, git_identity })?);
         homes.insert(key, home.clone());
@@ -177,7 +176,7 @@ impl Home {
     fn new(cx: &Context, key: SandboxKey, profile: &ProfileName, host: Surroundings) -> Result<Self, Failure> {
         let Surroundings { transport, git_identity } = host;
         // It outlives the call that it is made for.
-        let cx = &cx.for_home();
+        let cx = &cx.outliving_the_call();
         let settings: SandboxProfile = cx.config.sandbox.profile(profile);
         let dir = SandboxDir::open(&sandboxes(cx)?, &key)?;
         let person = Ids { uid: cx.host.uid, gid: cx.host.gid };
@@ -335,7 +334,7 @@ impl Home {
     /// Neither this host nor an engine has a container of it.
     pub(crate) async fn is_gone(&self, cx: &Context) -> Result<bool, Failure> {
         let key = (&session_of(&self.key)?, RoomRole::Sandbox);
-        Ok(!cx.rooms()?.recall(cx, key).await.map_err(room_failure)?)
+        Ok(!cx.rooms()?.recall(cx.engines(), key).await.map_err(room_failure)?)
     }
 
     /// The next one of its key works on whatever it is asked to.
@@ -349,9 +348,9 @@ impl Home {
     }
 
     /// What was begun here failed. Where nobody has a workflow, nobody could remove the sandbox: it goes.
-    pub(crate) async fn give_up(&self, cx: &Context) {
+    pub(crate) async fn give_up(&self, homes: &Homes) {
         match self.leave(None).await {
-            Ok(left) if left.removed => cx.homes().forget(&self.key).await,
+            Ok(left) if left.removed => homes.forget(&self.key).await,
             Ok(_) => {}
             Err(err) => tracing::warn!(%err.message, "a sandbox that was not used stays"),
         }
@@ -382,7 +381,7 @@ impl Home {
         if self.sandbox.look().await? == Look::Missing {
             let ready = ensure_ready(cx).await?;
             self.plan.image(cx, &ready).await?;
-            cx.progress.message("starting the sandbox".to_owned()).await;
+            cx.call.progress.message("starting the sandbox".to_owned()).await;
         }
         let way_out = self.keep_open()?;
         let held = cx.unless_cancelled(async { Ok(Box::pin(self.sandbox.ensure()).await?) }).await?;

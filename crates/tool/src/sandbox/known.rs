@@ -11,10 +11,9 @@ use serde::Serialize;
 use super::containers::{key_of, session_of};
 use super::home::worktrees;
 use super::sandboxes;
-use super::worktree::usual_profile;
 use crate::context::Context;
-use crate::failure::Failure;
-use crate::tools::room_failure;
+use crate::failure::{Failure, room_failure};
+use crate::sandbox::usual_profile;
 
 /// A sandbox of which something is left.
 #[derive(Clone, Debug)]
@@ -62,7 +61,7 @@ pub(crate) async fn known(cx: &Context) -> Result<Vec<Known>, Failure> {
     let (all, worktrees, rooms) = (sandboxes(cx)?, worktrees(cx)?, cx.rooms()?);
     let views: Vec<_> =
         rooms.all().map_err(room_failure)?.into_iter().filter(|it| it.role == RoomRole::Sandbox).collect();
-    let forgotten = rooms.forgotten(cx, RoomRole::Sandbox).await.map_err(room_failure)?;
+    let forgotten = rooms.forgotten(cx.engines(), RoomRole::Sandbox).await.map_err(room_failure)?;
     let remembered = SandboxDir::all(&all)?;
     let mut keys: BTreeSet<SandboxKey> = remembered.iter().map(|it| it.key.clone()).collect();
     keys.extend(views.iter().map(|it| &it.session).chain(&forgotten).filter_map(key_of));
@@ -123,7 +122,7 @@ async fn state(cx: &Context, it: &Known) -> Result<State, Failure> {
         let forgotten = it.on_engine && it.workflows.is_empty();
         return Ok(if forgotten { State::Forgotten } else { State::Missing });
     };
-    let status = cx.rooms()?.status(cx, (&room.session, RoomRole::Sandbox)).await.map_err(room_failure)?;
+    let status = cx.rooms()?.status(cx.engines(), (&room.session, RoomRole::Sandbox)).await.map_err(room_failure)?;
     Ok(match status {
         Some(Status::Running) => State::Running,
         Some(Status::Paused) => State::Paused,

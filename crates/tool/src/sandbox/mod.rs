@@ -1,20 +1,18 @@
 //! Sandboxes put together: their containers by `lifecycle`, their images by `images`, what runs in them by `sandbox`.
 
 mod containers;
-mod devcontainer;
-mod drive;
+pub(crate) mod devcontainer;
+pub(crate) mod drive;
 mod grants;
-mod home;
+pub(crate) mod home;
 mod identity;
 mod key;
 mod known;
 mod own_network;
 mod plan;
-mod runs;
-mod source;
+pub(crate) mod runs;
+pub(crate) mod source;
 mod teardown;
-pub(crate) mod workflow;
-pub(crate) mod worktree;
 
 use std::path::PathBuf;
 
@@ -22,10 +20,24 @@ pub(crate) use self::drive::{Task, model, opened, work};
 pub(crate) use self::home::{Home, Homes, Open, worktrees};
 pub(crate) use self::known::{known, overview};
 pub(crate) use self::teardown::{complete, expire, teardown, teardown_all};
+use coracle_sandbox::ProfileName;
+
 use crate::context::Context;
 use crate::failure::Failure;
 
 /// Where each sandbox has a directory of its own.
-fn sandboxes(cx: &Context) -> Result<PathBuf, Failure> {
+pub(crate) fn sandboxes(cx: &Context) -> Result<PathBuf, Failure> {
     Ok(cx.state()?.root().join("sandboxes"))
+}
+
+/// The kind of sandbox that nobody has to name.
+pub(crate) fn usual_profile() -> ProfileName {
+    ProfileName::parse("default").expect("the word follows the grammar")
+}
+
+/// The sandboxes of a process, for what is done to several of them in one call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sandboxes<'a> {
+    pub(crate) cx: &'a Context,
+    pub(crate) homes: &'a Homes,
 }

@@ -19,9 +19,11 @@ use sha2::{Digest as _, Sha256};
 use super::devcontainer::{self, Worn};
 use crate::config::{Config, SandboxNetwork, SandboxProfile};
 use crate::context::Context;
+use crate::engines::Ready;
 use crate::failure::{Code, Failure};
-use crate::ops::preflight::{Ready, ensure_ready};
-use crate::{guest, proxied, resolve, strict, tools};
+use crate::image_build::{NamedImage, owned, sandbox_image};
+use crate::preflight::ensure_ready;
+use crate::{egress, guest, resolve, strict};
 
 /// Where files lie inside.
 const ROOT: &str = "/workspace";
@@ -124,7 +126,7 @@ impl Plan {
     fn spec(&self, image: ImageRef, (sockets, network): (&Path, Option<NetworkName>)) -> Result<CreateSpec, Failure> {
         let place = ContainerPath::parse;
         let by_sockets = self.transport == Transport::Unix;
-        let mut mounts: Vec<_> = by_sockets.then(|| proxied::mount(sockets)).transpose()?.into_iter().collect();
+        let mut mounts: Vec<_> = by_sockets.then(|| egress::mount(sockets)).transpose()?.into_iter().collect();
         let open = |path: &Path| HostPath::open(path).map_err(|err| Failure::internal(format!("{err}")));
         if let Some(dir) = &self.shared {
             let host = open(dir)?;
@@ -163,14 +165,14 @@ impl Plan {
     }
 
     /// Its image, made or fetched.
-    pub(super) async fn image(&self, cx: &Context, ready: &Ready) -> Result<tools::Imaged, Failure> {
+    pub(super) async fn image(&self, cx: &Context, ready: &Ready) -> Result<NamedImage, Failure> {
         match &self.worn.0 {
             Some(worn) => devcontainer::image_of(cx, ready, worn).await,
             None if self.strict => {
-                let plain = tools::sandbox_image(cx, ready, self.image.as_ref()).await?;
-                strict::owned(cx, ready, &plain, &[ROOT]).await
+                let plain = sandbox_image(cx, ready, self.image.as_ref()).await?;
+                owned(cx, ready, &plain, &[ROOT]).await
             }
-            None => tools::sandbox_image(cx, ready, self.image.as_ref()).await,
+            None => sandbox_image(cx, ready, self.image.as_ref()).await,
         }
     }
 
@@ -184,7 +186,7 @@ impl Plan {
         if self.strict {
             strict::check(&ready, &self.limits)?;
         }
-        let tools::Imaged { image, reference } = self.image(cx, &ready).await?;
+        let NamedImage { image, reference } = self.image(cx, &ready).await?;
         let Some(program) = guest::program(cx, &*ready.runtime, &image)? else {
             let message = "a sandbox needs the guest, and this container gets none";
             let hint = "leave `guest` out of the configuration, and use an image for an architecture of this release";
@@ -216,7 +218,7 @@ impl Plan {
         }
         policy.allow_roots.extend(self.shared.clone());
         if self.transport == Transport::Unix {
-            proxied::admit(&mut policy, sockets);
+            egress::admit(&mut policy, sockets);
         }
         // What leads to nobody but the proxy is no way out; whether that is so is tried before it is used.
         policy.open_network |= self.internal() == Some(true);

@@ -6,7 +6,7 @@ use crate::context::Context;
 
 /// A URL, or the whole path of a directory. What is relative begins at the working directory, which is also meant when
 /// nothing was said.
-pub(super) fn source(cx: &Context, said: Option<String>) -> String {
+pub(crate) fn source(cx: &Context, said: Option<String>) -> String {
     let here = cx.config.working_dir(&cx.host);
     match said {
         None => here.display().to_string(),

@@ -10,13 +10,13 @@ use coracle_sandbox::{Because, Claim, Code, Look, Warning, WorkflowId};
 use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt as _};
 
+use super::Sandboxes;
 use super::containers::{key_of, session_of};
 use super::home::{Home, Open};
 use super::known::{Known, known};
 use super::runs::Runs;
 use crate::context::Context;
-use crate::failure::Failure;
-use crate::tools::room_failure;
+use crate::failure::{Failure, room_failure};
 
 /// So many at once.
 const AT_ONCE: usize = 4;
@@ -47,21 +47,21 @@ enum Why<'a> {
 ///
 /// # Errors
 /// `teardown_incomplete`, with the whole report, once all of them were tried.
-pub(crate) async fn teardown_all(cx: &Context) -> Result<TeardownReport, Failure> {
-    let all = known(cx).await?;
-    complete(teardown(cx, all).await)
+pub(crate) async fn teardown_all(all: Sandboxes<'_>) -> Result<TeardownReport, Failure> {
+    let known = known(all.cx).await?;
+    complete(teardown(all, known).await)
 }
 
 /// Takes these away, and goes on after a failure.
-pub(crate) async fn teardown(cx: &Context, which: Vec<Known>) -> TeardownReport {
-    let mut ends = stream::iter(which).map(|it| one(cx, it, Why::Asked)).buffer_unordered(AT_ONCE);
-    let mut all = TeardownReport::default();
+pub(crate) async fn teardown(all: Sandboxes<'_>, which: Vec<Known>) -> TeardownReport {
+    let mut ends = stream::iter(which).map(|it| one(all, it, Why::Asked)).buffer_unordered(AT_ONCE);
+    let mut report = TeardownReport::default();
     while let Some(it) = ends.next().await {
-        all.removed.extend(it.removed);
-        all.saved.extend(it.saved);
-        all.errors.extend(it.errors);
+        report.removed.extend(it.removed);
+        report.saved.extend(it.saved);
+        report.errors.extend(it.errors);
     }
-    all
+    report
 }
 
 /// A report without errors, or all of it as a failure.
@@ -76,9 +76,9 @@ pub(crate) fn complete(report: TeardownReport) -> Result<TeardownReport, Failure
     Err(failure.detail("errors", serde_json::to_value(report.errors).unwrap_or_default()).into())
 }
 
-async fn one(cx: &Context, it: Known, why: Why<'_>) -> TeardownReport {
+async fn one(all: Sandboxes<'_>, it: Known, why: Why<'_>) -> TeardownReport {
     let mut report = TeardownReport::default();
-    if let Err(failure) = Box::pin(end(cx, &it, why, &mut report)).await {
+    if let Err(failure) = Box::pin(end(all, &it, why, &mut report)).await {
         let message = format!("sandbox {}: {}", it.key, failure.message);
         report.errors.push(Warning::new(&failure.code.word(), message));
     }
@@ -114,12 +114,12 @@ async fn alone(cx: &Context, home: &Home, why: Why<'_>) -> Result<Option<Alone>,
     if let Why::Old(now) = why {
         // First this: who begins from here on waits, and who began before is found.
         nobody_begins = dir.end_at_once().await?;
-        if nobody_begins.is_none() || !rooms.is_old_sandbox(cx, &session, now).await.map_err(room_failure)? {
+        if nobody_begins.is_none() || !rooms.is_old_sandbox(cx.engines(), &session, now).await.map_err(room_failure)? {
             return Ok(None);
         }
     }
     dir.drop_damaged()?;
-    rooms.recall(cx, (&session, RoomRole::Sandbox)).await.map_err(room_failure)?;
+    rooms.recall(cx.engines(), (&session, RoomRole::Sandbox)).await.map_err(room_failure)?;
     let workflows = home.worktrees.remembered(home.key.as_str())?;
     let stopped = try_join_all(workflows.iter().map(async |id| {
         let runs = Runs::of(dir, id);
@@ -132,16 +132,16 @@ async fn alone(cx: &Context, home: &Home, why: Why<'_>) -> Result<Option<Alone>,
     Ok(Some(Alone { _mine: mine, nobody_begins, _stopped: stopped, workflows }))
 }
 
-async fn end(cx: &Context, it: &Known, why: Why<'_>, report: &mut TeardownReport) -> Result<(), Failure> {
-    let key = &it.key;
-    let home = cx.homes().of_key(cx, key.clone(), &it.profile).await?;
+async fn end(all: Sandboxes<'_>, it: &Known, why: Why<'_>, report: &mut TeardownReport) -> Result<(), Failure> {
+    let (Sandboxes { cx, homes }, key) = (all, &it.key);
+    let home = homes.of_key(cx, key.clone(), &it.profile).await?;
     let Some(alone) = within(WITHIN, alone(cx, &home, why)).await? else { return Ok(()) };
     let inside = within(SAVING, cx.unless_cancelled(Box::pin(save(cx, &home, &alone.workflows, report)))).await?;
     if !report.errors.is_empty() {
         // What could not be saved stays where it is.
         return Ok(());
     }
-    cx.progress.message(format!("removing sandbox {key}")).await;
+    cx.call.progress.message(format!("removing sandbox {key}")).await;
     let inside = inside.as_ref().map(|(open, ask)| (open, ask));
     let left = match &alone.nobody_begins {
         // Only who is old is held so.
@@ -152,7 +152,7 @@ async fn end(cx: &Context, it: &Known, why: Why<'_>, report: &mut TeardownReport
     if !left.removed {
         return Err(busy().into());
     }
-    cx.homes().forget(key).await;
+    homes.forget(key).await;
     report.removed.push(key.to_string());
     Ok(())
 }
@@ -167,7 +167,7 @@ async fn save(
     if workflows.is_empty() && !home.has_files() && home.sandbox.look().await? == Look::Missing {
         return Ok(None);
     }
-    cx.progress.message(format!("saving what only sandbox {} has", home.key)).await;
+    cx.call.progress.message(format!("saving what only sandbox {} has", home.key)).await;
     let open = match home.open_to_remove(cx).await {
         // That container is gone, and the next one has the same files.
         Err(failure) if failure.code == crate::failure::Code::SandboxNotReady => home.open_to_remove(cx).await?,
@@ -193,22 +193,23 @@ fn place(saved: &SavedWork) -> String {
 
 /// Takes away the sandboxes that were there for as long as they may (`sandbox.lifetime`), and in which nobody is. One whose
 /// work cannot be saved stays, and is tried again later.
-pub(crate) async fn expire(cx: &Context) {
-    if let Err(failure) = expire_all(cx).await {
+pub(crate) async fn expire(all: Sandboxes<'_>) {
+    if let Err(failure) = expire_all(all).await {
         tracing::warn!("old sandboxes cannot be looked for: {}", failure.message);
     }
 }
 
-async fn expire_all(cx: &Context) -> Result<(), Failure> {
+async fn expire_all(sandboxes: Sandboxes<'_>) -> Result<(), Failure> {
+    let cx = sandboxes.cx;
     let (rooms, now) = (cx.rooms()?, Moment::now());
-    let old = rooms.old_sandboxes(cx, &now).await.map_err(room_failure)?;
+    let old = rooms.old_sandboxes(cx.engines(), &now).await.map_err(room_failure)?;
     if old.is_empty() {
         return Ok(());
     }
     let all = known(cx).await?;
     for session in old {
         let Some(it) = key_of(&session).and_then(|key| all.iter().find(|it| it.key == key)) else { continue };
-        let report = one(cx, it.clone(), Why::Old(&now)).await;
+        let report = one(sandboxes, it.clone(), Why::Old(&now)).await;
         if report.errors.is_empty() && report.removed.is_empty() {
             // Somebody is in it again.
             continue;

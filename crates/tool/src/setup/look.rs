@@ -11,8 +11,8 @@ use coracle_runtime::host::process::{self, Invocation, Stdin};
 use toml::Table;
 
 use super::plan::{Machine, Settings, is_new_enough, rootless_hints};
-use super::system::{PACKAGES, System};
 use crate::host::Host;
+use crate::host_system::{PACKAGES, system};
 
 /// An engine that takes longer is as good as none.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -126,14 +126,6 @@ impl Place<'_> {
         let shut: Vec<&str> = ["/dev/fuse", "/dev/net/tun"].into_iter().filter(|it| !can_open(it)).collect();
         rootless_hints(&user(&read("/etc/passwd"), self.0.uid), &read("/etc/subuid"), &read("/etc/subgid"), &shut)
     }
-}
-
-/// What kind of system this is.
-#[must_use]
-pub fn system() -> System {
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let kernel = if cfg!(target_os = "macos") { "Darwin".into() } else { read("/proc/sys/kernel/osrelease") };
-    System::of(&read("/etc/os-release"), &kernel)
 }
 
 fn read(path: &str) -> String {

@@ -5,7 +5,6 @@
 
 mod look;
 mod plan;
-mod system;
 
 use std::fs;
 use std::io::{self, BufRead as _, Write};
@@ -14,13 +13,11 @@ use std::path::Path;
 use coracle_runtime::cli::detect;
 use coracle_runtime::host::process::{Invocation, exit_of};
 
-pub use self::look::system;
-pub use self::system::{Missing, System, guidance};
-
 use self::look::Place;
 use self::plan::{Plan, Step, plan};
 use crate::failure::{Code, Failure};
 use crate::host::Host;
+use crate::host_system::{Missing, guidance, system};
 
 /// Makes an engine answer, or says what the person has to do. `yes` stands for the answer to every question.
 ///

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use toml::Table;
 
-use super::system::System;
+use crate::host_system::System;
 
 /// Facts of the machine that decide what has to be done.
 #[derive(Clone, Debug)]
@@ -199,8 +199,8 @@ fn free_range(subuid: &str, subgid: &str) -> (u64, u64) {
 mod tests {
     use insta::assert_snapshot;
 
-    use super::super::system::PACKAGES;
     use super::*;
+    use crate::host_system::PACKAGES;
 
     fn bare() -> Machine {
         Machine {

@@ -7,14 +7,13 @@ use coracle_workspace::{Alias, Answer, Effect, Mode, Ran, RunCode, Shell, Tool, 
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
-use super::Toolset;
-use super::sessions::of_failure;
 use super::shell_output::ShellOutput;
-use crate::context::Context;
-use crate::failure::Failure;
-use crate::op::Operation;
+use crate::config::Toolset;
+use crate::failure::{self, Failure};
+use crate::op::{self, Operation};
+use crate::process::Process;
 use crate::schema::{self, Arguments};
-use crate::{failure, op};
+use crate::session_tools::of_failure;
 
 /// What a tool said: the object for programs, and the text for a model.
 #[derive(Clone, Debug)]
@@ -39,7 +38,7 @@ impl Said {
     }
 }
 
-type Call = fn(&'static str, Map<String, Value>, Workspace, Context) -> Pin<Box<dyn Future<Output = Said> + Send>>;
+type Call = fn(&'static str, Map<String, Value>, Workspace, Process) -> Pin<Box<dyn Future<Output = Said> + Send>>;
 
 /// A row of the table of tools.
 #[derive(Clone, Copy)]
@@ -131,10 +130,10 @@ impl ToolEntry {
             aliases: &[],
             arguments: schema::arguments::<ShellOutput>,
             value: || json!({ "type": "object" }),
-            call: |_, args, workspace, cx| {
+            call: |_, args, workspace, process| {
                 Box::pin(async move {
                     match op::read_any::<ShellOutput>(args) {
-                        Ok(asked) => match asked.run(&cx, &workspace).await {
+                        Ok(asked) => match asked.run(&process.context, &workspace).await {
                             Ok(value) => shell_output(&value),
                             Err(failure) => refused(&failure),
                         },
@@ -147,7 +146,7 @@ impl ToolEntry {
     }
 
     /// An operation that is a tool of its own.
-    pub(super) const fn operation<T: Operation>(sets: &'static [Toolset]) -> Self {
+    pub(super) const fn operation<T: Operation<Process>>(sets: &'static [Toolset]) -> Self {
         Self {
             name: T::NAME,
             sets,
@@ -155,11 +154,11 @@ impl ToolEntry {
             aliases: T::ALIASES,
             arguments: schema::arguments::<T>,
             value: || json!({ "type": "object" }),
-            call: |_, args, _, cx| {
+            call: |_, args, _, process| {
                 Box::pin(async move {
                     let asked = op::read_any::<T>(args.clone()).map_err(|problems| op::refusal(&problems));
                     let done = match asked {
-                        Ok(operation) => op::audited(&cx, operation, &args).await,
+                        Ok(operation) => op::audited(&process, operation, &args).await,
                         Err(failure) => Err(failure),
                     };
                     done.map_or_else(|failure| refused(&failure), |value| done_object(&value))

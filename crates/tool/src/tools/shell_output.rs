@@ -9,10 +9,10 @@ use serde_json::{Map, Value};
 
 use crate::args::{Name, Size};
 use crate::context::Context;
-use crate::failure::{Code, Failure};
+use crate::failure::{Code, Failure, room_failure};
 use crate::ops::{Encoding, JobPage};
-use crate::reach::root_is_inside;
-use crate::tools::sessions::{room_failure, room_role};
+use crate::session_tools::room_role;
+use crate::target::root_is_inside;
 
 /// Read all that a command or snippet printed, when its answer was cut: a page from `offset` or `line` on, or with `pattern`
 /// the lines that match. `next_offset` goes on where an answer ends.
@@ -84,7 +84,7 @@ fn shaped(cx: &Context, role: Role) -> Result<(), Failure> {
     if !cx.config.is_strict() {
         return Ok(());
     }
-    let mine = |it: &RoomView| it.session == cx.session && it.role == room_role(role) && !it.rootless;
+    let mine = |it: &RoomView| it.session == cx.call.session && it.role == room_role(role) && !it.rootless;
     match cx.rooms()?.all().map_err(room_failure)?.into_iter().find(mine) {
         Some(room) => {
             Err(root_is_inside(room.session.as_str()).hint("the next command makes another container, with its files"))

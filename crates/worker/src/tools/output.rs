@@ -1,6 +1,6 @@
 //! `shell_output`: what an answer had no room for.
 
-use coracle_guest::line_pattern;
+use coracle_protocol::patterns::line_pattern;
 use coracle_runtime::link::wire::{From, Part, Read, Search};
 use coracle_runtime::{Error, JobId, Link};
 use schemars::JsonSchema;

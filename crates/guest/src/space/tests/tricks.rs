@@ -307,7 +307,7 @@ fn w19_names_that_are_swapped_all_the_time_lead_nowhere_outside() {
                 }
                 Err(trouble) => {
                     let known = [TroubleCode::Escape, TroubleCode::NotFound];
-                    assert!(known.contains(&trouble.code), "{trouble:?}");
+                    assert!(known.contains(&trouble.0.code), "{trouble:?}");
                     refused += 1;
                 }
             };

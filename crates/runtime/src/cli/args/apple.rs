@@ -8,9 +8,11 @@ use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
 
+use coracle_protocol::paths;
+
+use super::Words;
 use super::create::{SLEEP_SECONDS, init, named};
 use super::exec::{ENTER, MARK};
-use super::{GUEST_DIR, Words};
 use crate::{
     Access, ByteSize, Capability, ContainerId, ContainerPath, CreateSpec, EngineKind, Error, Exec, GuestOn, Ids,
     ImageRef, Limits, Mount, NetworkOn, Placed, Result, Tmpfs, VolumeMount,
@@ -83,7 +85,7 @@ pub(in crate::cli) fn create(placed: &Placed, base: &Base) -> Result<Words> {
     let it = spec.mounts.iter().try_fold(it, bind)?;
     let it = spec.tmpfs.iter().try_fold(it, in_memory)?;
     let it = spec.volumes.iter().try_fold(it, volume)?;
-    let entry = if placed.guest().is_some() { format!("{GUEST_DIR}/guest") } else { "sleep".to_owned() };
+    let entry = if placed.guest().is_some() { paths::PROGRAM } else { "sleep" };
     let it = it.pair("--entrypoint", entry).word(name("the image", base.reference.as_str())?);
     Ok(if placed.guest().is_some() { init(it, spec) } else { it.word(SLEEP_SECONDS) })
 }
@@ -141,19 +143,19 @@ fn privileges(it: Words, spec: &CreateSpec) -> Words {
 fn guest_mounts(it: Words, placed: &Placed) -> Result<Words> {
     let (guest, read_only) = (placed.guest(), placed.spec().read_only);
     // What is too much for its memory goes beside it, which has to be writable.
-    let it = if read_only && guest.is_some() { tmpfs(it, GUEST_DIR, (64, "0755"))? } else { it };
+    let it = if read_only && guest.is_some() { tmpfs(it, paths::DIR, (64, "0755"))? } else { it };
     let it = match guest {
         None => return Ok(it),
         Some(GuestOn::Uploaded) => it,
         Some(GuestOn::Bound { program, .. }) => {
-            let it = file(it, program, &format!("{GUEST_DIR}/guest"), Access::ReadOnly)?;
+            let it = file(it, program, paths::PROGRAM, Access::ReadOnly)?;
             match placed.worker() {
-                Some(worker) => file(it, worker, &format!("{GUEST_DIR}/worker"), Access::ReadOnly)?,
+                Some(worker) => file(it, worker, paths::WORKER, Access::ReadOnly)?,
                 None => it,
             }
         }
     };
-    tmpfs(it, &format!("{GUEST_DIR}/run"), (16, "0755"))
+    tmpfs(it, paths::RUN, (16, "0755"))
 }
 
 fn bind(it: Words, mount: &Mount) -> Result<Words> {
@@ -240,7 +242,7 @@ pub(in crate::cli) fn own(id: &ContainerId) -> Words {
 
 pub(super) fn connect(id: &ContainerId) -> Words {
     let it = Words::verb("exec --interactive --user 0:0 --workdir /");
-    it.word(id.as_str()).word(format!("{GUEST_DIR}/guest")).word("connect")
+    it.word(id.as_str()).word(paths::PROGRAM).word("connect")
 }
 
 pub(in crate::cli) fn kill(id: &ContainerId) -> Words {

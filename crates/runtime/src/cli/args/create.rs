@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use super::{Facts, GUEST_DIR, Words};
+use coracle_protocol::paths;
+
+use super::{Facts, Words};
 use crate::cli::Dialect;
 use crate::{Access, Capabilities, CreateSpec, GuestOn, Ids, NetworkOn, Placed, Port, Tmpfs, VolumeMount};
 
@@ -56,18 +58,18 @@ pub(super) fn init(it: Words, spec: &CreateSpec) -> Words {
 
 /// The guest as PID 1, where it finds its sockets, and a place in memory for what must not reach a disk.
 fn with_guest(it: Words, dialect: Dialect, guest: &GuestOn, placed: &Placed) -> Words {
-    let it = it.flag("entrypoint", format_args!("{GUEST_DIR}/guest"));
+    let it = it.flag("entrypoint", paths::PROGRAM);
     let (spec, of_guest) = (placed.spec(), "rw,noexec,nosuid,nodev");
     let own = spec.is_rootless_inside().then_some(spec.exec_user);
     // What is too much for its memory goes beside it, which has to be writable.
-    let spill = spec.read_only.then(|| format!("{GUEST_DIR}:{of_guest},size=64m,mode=0755"));
-    let run = format!("{GUEST_DIR}/run:{of_guest},size=16m,mode=0{}", if own.is_some() { "700" } else { "755" });
+    let spill = spec.read_only.then(|| format!("{}:{of_guest},size=64m,mode=0755", paths::DIR));
+    let run = format!("{}:{of_guest},size=16m,mode=0{}", paths::RUN, if own.is_some() { "700" } else { "755" });
     let it = it.flags("tmpfs", spill.into_iter().chain([run]).map(|options| empty(dialect, options, own)));
     let GuestOn::Bound { program, link } = guest else { return it };
-    let it = bind(it, dialect, (program, &format!("{GUEST_DIR}/guest")), Access::ReadOnly);
-    let it = bind(it, dialect, (link, &format!("{GUEST_DIR}/link")), Access::ReadWrite);
+    let it = bind(it, dialect, (program, paths::PROGRAM), Access::ReadOnly);
+    let it = bind(it, dialect, (link, paths::LINK), Access::ReadWrite);
     match placed.worker() {
-        Some(worker) => bind(it, dialect, (worker, &format!("{GUEST_DIR}/worker")), Access::ReadOnly),
+        Some(worker) => bind(it, dialect, (worker, paths::WORKER), Access::ReadOnly),
         None => it,
     }
 }

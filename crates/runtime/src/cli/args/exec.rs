@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use super::{GUEST_DIR, Words, apple, on};
+use coracle_protocol::paths;
+
+use super::{Words, apple, on};
 use crate::cli::Dialect;
 use crate::{ContainerId, ContainerPath, Exec, Ids};
 
@@ -106,7 +108,6 @@ pub(in crate::cli) fn connect(dialect: Dialect, id: &ContainerId) -> Words {
     if dialect == Dialect::Apple {
         return apple::connect(id);
     }
-    let guest = format!("{GUEST_DIR}/guest");
     // As the container's own user, who is PID 1's.
-    on("exec --interactive --workdir=/", [id.as_str(), &guest, "connect"])
+    on("exec --interactive --workdir=/", [id.as_str(), paths::PROGRAM, "connect"])
 }

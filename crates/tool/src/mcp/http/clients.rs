@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use super::super::LEAVING;
 use super::super::session::{Held, Session};
-use crate::context::Context;
+use crate::process::Process;
 
 /// A client that asks nothing for so long is gone.
 const IDLE: Duration = Duration::from_secs(900);
@@ -29,7 +29,7 @@ pub(in super::super) struct Clients(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     /// The process, of which each session is one.
-    cx: Context,
+    process: Process,
     /// What the protocol needs for a session: its streams.
     streams: LocalSessionManager,
     /// Those of the protocol by their id; those without one share the session of the token.
@@ -52,12 +52,12 @@ pub(in super::super) enum Refused {
 }
 
 impl Clients {
-    pub(super) fn new(cx: &Context) -> Self {
+    pub(super) fn new(process: &Process) -> Self {
         let mut streams = LocalSessionManager::default();
         // Idle clients are noticed here, where it is known which calls run.
         streams.session_config.keep_alive = None;
         let (sessions, ending) = (Mutex::default(), TaskTracker::new());
-        Self(Arc::new(Inner { cx: cx.clone(), streams, sessions, ending }))
+        Self(Arc::new(Inner { process: process.clone(), streams, sessions, ending }))
     }
 
     /// The session of all clients that know the token and have no session of the protocol. `None` once the server stops.
@@ -75,10 +75,10 @@ impl Clients {
 
     fn begin(&self, id: Option<SessionId>) -> Result<Held, Refused> {
         let mut sessions = self.sessions();
-        if sessions.len() >= MOST || self.0.cx.cancel.is_cancelled() {
+        if sessions.len() >= MOST || self.0.process.context.call.cancel.is_cancelled() {
             return Err(Refused::NoRoom);
         }
-        let session = sessions.entry(id.clone()).or_insert_with(|| Session::new(self.0.cx.for_session()));
+        let session = sessions.entry(id.clone()).or_insert_with(|| Session::new(self.0.process.for_session()));
         let held = session.held();
         drop(sessions);
         tokio::spawn(self.clone().watch(id));
@@ -188,6 +188,7 @@ impl SessionManager for Clients {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::time::Duration;
 
     use rmcp::transport::streamable_http_server::SessionManager;
@@ -195,16 +196,21 @@ mod tests {
 
     use super::{Clients, IDLE, MOST};
     use crate::context::Context;
+    use crate::process::Process;
+
+    fn process(dir: &Path) -> Process {
+        Process::of(Context::for_tests(dir))
+    }
 
     const MOMENT: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_asks_nothing_is_gone_and_none_whose_call_runs() {
         let dir = tempfile::tempdir().unwrap();
-        let clients = Clients::new(&Context::for_tests(dir.path()));
+        let clients = Clients::new(&process(dir.path()));
         let (id, _transport) = clients.create_session().await.unwrap();
         let session = clients.held(&Some(id.clone())).unwrap();
-        let cancel = session.cx().cancel.clone();
+        let cancel = session.process().context.call.cancel.clone();
         session.spawn(sleep(IDLE * 3 - MOMENT));
         drop(session);
         sleep(IDLE * 4 - MOMENT * 3).await;
@@ -219,8 +225,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_session_of_the_token_ends_too_and_begins_anew() {
         let dir = tempfile::tempdir().unwrap();
-        let clients = Clients::new(&Context::for_tests(dir.path()));
-        let name = || clients.of_the_token().map(|it| it.cx().session.clone());
+        let clients = Clients::new(&process(dir.path()));
+        let name = || clients.of_the_token().map(|it| it.process().context.call.session.clone());
         let first = name();
         sleep(IDLE - MOMENT).await;
         assert_eq!(name(), first);
@@ -232,8 +238,8 @@ mod tests {
     #[tokio::test]
     async fn there_is_room_for_so_many_and_for_none_once_the_server_stops() {
         let dir = tempfile::tempdir().unwrap();
-        let cx = Context::for_tests(dir.path());
-        let clients = Clients::new(&cx);
+        let process = process(dir.path());
+        let clients = Clients::new(&process);
         let mut transports = Vec::new();
         for _ in 0..MOST {
             transports.push(clients.create_session().await.unwrap());
@@ -241,7 +247,7 @@ mod tests {
         assert!(clients.create_session().await.is_err());
         clients.close_session(&transports[0].0).await.unwrap();
         assert!(clients.create_session().await.is_ok());
-        cx.cancel.cancel();
+        process.context.call.cancel.cancel();
         clients.close_session(&transports[1].0).await.unwrap();
         assert!(clients.create_session().await.is_err() && clients.of_the_token().is_none());
         clients.end().await;

@@ -33,6 +33,7 @@ use super::token::Token;
 use super::tools::Tools;
 use crate::context::{Context, Options};
 use crate::failure::{Code, Failure};
+use crate::process::Process;
 use crate::render;
 
 /// Where the protocol is spoken.
@@ -71,7 +72,8 @@ impl Http {
     }
 
     /// Serves until a signal comes. `upkeep` is waited for at the end.
-    pub(super) async fn serve(&self, cx: &Context, upkeep: impl Future<Output = ()>) -> Result<(), Failure> {
+    pub(super) async fn serve(&self, process: &Process, upkeep: impl Future<Output = ()>) -> Result<(), Failure> {
+        let cx = &process.context;
         let path = match &self.token_file {
             Some(path) => cx.host.path(path),
             None => cx.state()?.mcp_token(),
@@ -80,8 +82,8 @@ impl Http {
         let address = self.address()?;
         let listener = TcpListener::bind(address).await.map_err(|err| unbound(address, &err))?;
         let address = listener.local_addr().map_err(Failure::internal)?;
-        let clients = Clients::new(cx);
-        let front = Arc::new(Front { token, protocol: protocol(cx, &clients) });
+        let clients = Clients::new(process);
+        let front = Arc::new(Front { token, protocol: protocol(process, &clients) });
         if cx.host.session.is_some() {
             tracing::warn!("CORACLE_SESSION is not used: over HTTP each client has its own session");
         }
@@ -91,7 +93,7 @@ impl Http {
         ));
         let open = accept(&listener, &front, cx).await;
         drop(listener);
-        let leave = async { tokio::join!(open.shutdown(), clients.end(), cx.homes().end(), upkeep) };
+        let leave = async { tokio::join!(open.shutdown(), clients.end(), process.end(), upkeep) };
         if tokio::time::timeout(LEAVING, leave).await.is_err() {
             tracing::warn!("not all containers of the clients were removed in time; the next call goes on with it");
         }
@@ -128,22 +130,22 @@ fn unbound(address: SocketAddr, err: &std::io::Error) -> Failure {
 
 type Protocol = StreamableHttpService<Server, Clients>;
 
-fn protocol(cx: &Context, clients: &Clients) -> Protocol {
-    let server = Server::new(Whose::Each(clients.clone()), Arc::new(Tools::of(cx)));
+fn protocol(process: &Process, clients: &Clients) -> Protocol {
+    let server = Server::new(Whose::Each(clients.clone()), Arc::new(Tools::of(process)));
     // Hosts are held to loopback by default; origins are not.
     let local = ["localhost", "127.0.0.1", "[::1]"];
     let origins = local.iter().flat_map(|it| [format!("http://{it}:*"), format!("https://{it}:*")]);
     let config = StreamableHttpServerConfig::default()
         .with_allowed_origins(origins)
         .with_max_request_body_bytes(MAX_MESSAGE)
-        .with_cancellation_token(cx.cancel.child_token());
+        .with_cancellation_token(process.context.call.cancel.child_token());
     StreamableHttpService::new(move || Ok(server.clone()), Arc::new(clients.clone()), config)
 }
 
 /// Takes connections until the process is to end; those that are still open then.
 async fn accept(listener: &TcpListener, front: &Arc<Front>, cx: &Context) -> GracefulShutdown {
     let (open, places) = (GracefulShutdown::new(), Arc::new(Semaphore::new(CONNECTIONS)));
-    while let Some(accepted) = cx.cancel.run_until_cancelled(listener.accept()).await {
+    while let Some(accepted) = cx.call.cancel.run_until_cancelled(listener.accept()).await {
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(err) => {

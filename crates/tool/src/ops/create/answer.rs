@@ -9,16 +9,16 @@ use coracle_runtime::{
 };
 use serde::Serialize;
 
-use super::image::{ImageSource, Imaged};
 use super::origin::Forked;
 use super::provision::PutIn;
 use super::stack::Stacked;
+use crate::engines::Ready;
 use crate::failure::Failure;
+use crate::image_build::{ImageSource, Imaged};
 use crate::ops::destroy::to_review;
-use crate::ops::preflight::Ready;
 use crate::ops::words::connect_command;
-use crate::reach::Warning;
 use crate::resolve::Request;
+use crate::warning::Warning;
 
 /// The answer.
 #[derive(Debug, Serialize)]

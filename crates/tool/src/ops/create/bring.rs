@@ -6,11 +6,12 @@ use coracle_provision::{
 };
 use coracle_runtime::{Command, ContainerPath, Inside};
 
-use super::content::Content;
 use super::provision::Filling;
 use super::{local_repo, try_repo};
 use crate::failure::Failure;
-use crate::resolve::{CloneSource, PathInside, Repo, Wanted};
+use crate::requested::Wanted;
+use crate::requests::Content;
+use crate::resolve::{CloneSource, PathInside, Repo};
 
 impl Filling<'_> {
     pub(super) async fn dotfiles(&mut self) -> Result<(), Failure> {
@@ -18,7 +19,7 @@ impl Filling<'_> {
         let step = match &put_in.dotfiles {
             Wanted::No(why) => Step::skipped("dotfiles", why),
             Wanted::Yes(asked) => {
-                self.cx.progress.message("setting up the dotfiles").await;
+                self.cx.call.progress.message("setting up the dotfiles").await;
                 let wanted = Dotfiles {
                     url: asked.url.clone(),
                     branch: asked.branch.clone(),
@@ -46,7 +47,7 @@ impl Filling<'_> {
         let clone = try_repo::repo(self.request, tried);
         let asked = &self.request.provisioning.repos;
         if clone.is_some() || !asked.is_empty() {
-            self.cx.progress.message("cloning repositories").await;
+            self.cx.call.progress.message("cloning repositories").await;
         }
         let (mut all, mut failed) = (Vec::from_iter(clone), Vec::new());
         for it in asked {
@@ -122,8 +123,8 @@ impl Filling<'_> {
         let hints = try_repo::hints(self.request);
         match commands.len() + hints.len() {
             0 => {}
-            1 => self.cx.progress.message("running the setup command").await,
-            n => self.cx.progress.message(format!("running {n} setup commands")).await,
+            1 => self.cx.call.progress.message("running the setup command").await,
+            n => self.cx.call.progress.message(format!("running {n} setup commands")).await,
         }
         let inside = Inside::Guest(self.place.link.clone());
         let in_repo = repo.unwrap_or(&self.place.workdir);

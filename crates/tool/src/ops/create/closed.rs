@@ -9,15 +9,14 @@ use coracle_runtime::{
     random_hex,
 };
 
-use super::bench::Spoiled;
-use super::image::{Imaged, Packages};
 use crate::context::Context;
+use crate::engines::Ready;
 use crate::failure::{Code, Failure};
-use crate::ops::preflight::Ready;
-use crate::reach::Warning;
-use crate::resolve::{self, Request, Wanted};
+use crate::image_build::{Imaged, NamedImage, Packages, Spoiled, owned};
+use crate::requested::Wanted;
+use crate::resolve::{self, Request};
 use crate::strict::{self, TMP, USER, WORKSPACE};
-use crate::tools;
+use crate::warning::Warning;
 
 /// Room in the home.
 const HOME_SIZE: ByteSize = ByteSize::mib(1024);
@@ -38,8 +37,8 @@ pub(super) async fn image(cx: &Context, ready: &Ready, imaged: Imaged) -> Result
                 "security.network",
             ));
     }
-    let asked = tools::Imaged { image: imaged.image.clone(), reference: imaged.reference.to_string() };
-    let image = strict::owned(cx, ready, &asked, &[WORKSPACE]).await?.image;
+    let asked = NamedImage { image: imaged.image.clone(), reference: imaged.reference.to_string() };
+    let image = owned(cx, ready, &asked, &[WORKSPACE]).await?.image;
     let mut step = imaged.step;
     step.detail = format!("{}; {WORKSPACE} is {USER}'s in an image that was derived from it", step.detail);
     let told = strict::unmapped(cx, (ready.runtime.kind(), ready.runtime.endpoint().rootless));

@@ -7,10 +7,11 @@ use coracle_runtime::{Handle, PublishedPort};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::args::{Create, IfExists};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
-use crate::reach::{Act, allowed, shaped};
+use crate::requests::{Create, IfExists};
+use crate::resolve::asked;
+use crate::target::{Act, allowed, shaped};
 
 /// The answer of an earlier `create`, given again.
 #[derive(Debug, Serialize)]
@@ -23,7 +24,7 @@ pub(super) async fn reused(
     cx: &Context,
 ) -> Result<Option<Reused>, Failure> {
     let (Some(IfExists::Reuse), Some(name)) = (args.if_exists, &args.name) else { return Ok(None) };
-    let found = match find(cx, &cx.store()?, &Handle::Name(name.clone())).await {
+    let found = match find(cx.engines(), &cx.store()?, &Handle::Name(name.clone())).await {
         Ok(found) => found,
         Err(coracle_lifecycle::Error::NotFound { .. } | coracle_lifecycle::Error::NotManaged { .. }) => {
             return Ok(None);
@@ -64,16 +65,6 @@ fn taken(record: &Record, running: bool) -> Failure {
         .detail("ours", true)
         .detail("running", running)
         .hint("`details.differs` names the fields; use it as it is, `destroy` it, or choose another name")
-}
-
-/// Keyed digests of the fields that were given: plain hashes of secrets would let who reads the record try guesses.
-pub(crate) fn asked(args: &Create, cx: &Context) -> Result<BTreeMap<String, String>, Failure> {
-    let Value::Object(fields) = serde_json::to_value(args).map_err(Failure::internal)? else {
-        return Ok(BTreeMap::new());
-    };
-    let store = cx.store()?;
-    let given = fields.into_iter().filter(|(name, value)| !value.is_null() && name != "if_exists" && name != "name");
-    Ok(given.map(|(name, value)| (name, store.signer().digest(value.to_string().as_bytes()))).collect())
 }
 
 /// Names of the fields that are not the same.

@@ -6,13 +6,13 @@ use std::time::Duration;
 use coracle_jobs::{State, Wait, Waited};
 use coracle_lifecycle::{Found, MainProgram, Making};
 use coracle_provision::{Accounts, Status, Step, UserAsk, accounts};
-use coracle_runtime::link::wire::FaultCode;
-use coracle_runtime::{Command, ContainerPath, Error as Engine, Exec, Ids, Image, JobId, Link};
+use coracle_runtime::{ContainerPath, Ids, Image, JobId};
 
 use super::provision::{Filling, PATH};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::resolve::MainAsk;
+use crate::session_env::start_main;
 
 /// A program that did not end by then has started.
 const STARTS_WITHIN: Duration = Duration::from_millis(300);
@@ -31,7 +31,7 @@ pub(super) fn allowed(cx: &Context, asked: Option<&MainAsk>, image: &Image) -> R
 
 fn granted(cx: &Context) -> Result<(), Failure> {
     let message = "the image starts its program as root, and that is not granted";
-    if cx.config.security.allow_root { Ok(()) } else { Err(crate::ops::root_refused("root.exec", message)) }
+    if cx.config.security.allow_root { Ok(()) } else { Err(crate::failure::root_refused("root.exec", message)) }
 }
 
 /// The user and the group that an image names.
@@ -47,7 +47,7 @@ impl Filling<'_> {
     /// Starts it; whether it did. A program that cannot be started is for the report.
     pub(super) async fn main(&mut self, making: &mut Making<'_>) -> bool {
         let Some(asked) = &self.request.main else { return false };
-        self.cx.progress.message("starting the main program").await;
+        self.cx.call.progress.message("starting the main program").await;
         let (started, step) = match self.started(asked, making).await {
             Ok(step) => (true, step),
             Err(failure) => {
@@ -72,7 +72,7 @@ impl Filling<'_> {
         let given = &self.request.env;
         let env = program.env.into_iter().chain(given.clone()).collect();
         let program = MainProgram { env, ..program };
-        start(&self.place.link, &program).await?;
+        start_main(&self.place.link, &program).await?;
         making.main_began(self.place.link.run_id().await?);
         let secret = |text: &str| self.reporting.keeps_out(text);
         let again = remembered(&program, given, &making.record().env_plain, secret);
@@ -152,18 +152,6 @@ fn environment(image: &Image) -> impl Iterator<Item = (String, String)> {
     [("PATH", PATH)].into_iter().chain(own).map(|(name, value)| (name.to_owned(), value.to_owned()))
 }
 
-/// Starts it in a guest that has no such job.
-pub(crate) async fn start(link: &Link, program: &MainProgram) -> Result<(), Failure> {
-    let MainProgram { words, user, workdir, env } = program.clone();
-    let mut exec = Exec::new(Command::Argv(words), user, workdir);
-    (exec.job, exec.bare, exec.env) = (Some(JobId::main()), true, env);
-    match link.start(exec, None).await {
-        // Another process saw to it first.
-        Err(Engine::Refused(fault)) if fault.code == FaultCode::JobTaken => Ok(()),
-        started => Ok(started.map(drop)?),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use coracle_runtime::fake::LOCAL_IMAGE;
@@ -171,6 +159,7 @@ mod tests {
 
     use super::*;
     use crate::op::{Input, answer};
+    use crate::process::Process;
 
     #[test]
     fn no_secret_of_a_main_program_is_remembered() {
@@ -197,7 +186,7 @@ mod tests {
         let cx = Context::for_tests(dir.path());
         let call = async |call: Value| {
             let Value::Object(call) = call else { panic!("a call is an object") };
-            Value::Object(answer(crate::ops::ALL, &cx, Input::Object(call)).await)
+            Value::Object(answer(crate::ops::ALL, &Process::of(cx.clone()), Input::Object(call)).await)
         };
         let begun = std::time::Instant::now();
         let made = call(json!({ "operation": "create", "name": "web", "image": LOCAL_IMAGE, "mount_cwd": false,

@@ -7,22 +7,20 @@ use coracle_runtime::{Access, Container, ContainerName, ContainerRuntime, Create
 use serde_json::{Map, Value};
 
 use super::answer::{Created, Made, answer};
-use super::closed;
-use super::image::{self, Imaged};
-use super::main_program;
 use super::origin::Had;
-use super::person::{Asked, Person};
 use super::provision::Filling;
 use super::report::Reporting;
 use super::stack::{self, Stack, Stacked};
 use super::unguided::unguided;
+use super::{closed, main_program};
 use crate::context::Context;
+use crate::engines::Ready;
 use crate::failure::{Code, Failure};
-use crate::guest;
-use crate::ops::preflight::Ready;
+use crate::host_identity::{Asked, Person};
+use crate::image_build::{self, Imaged};
 use crate::ops::protected_paths;
 use crate::resolve::{self, MainAsk, Request};
-use crate::{session, tools};
+use crate::{guest, session_env, workspace_mounts};
 
 /// Makes the container and fills it.
 pub(super) async fn make<'a>(
@@ -42,13 +40,13 @@ pub(super) async fn make<'a>(
     let image = async {
         match had {
             Some(had) => Ok(had.imaged(cx, request)),
-            None => image::ensure(cx, (ready, store), bench, request).await,
+            None => image_build::ensure(cx, (ready, store), bench, request).await,
         }
     };
     let (imaged, person) = tokio::join!(image, Person::look(cx, asked));
     let imaged = if cx.config.is_strict() { Box::pin(closed::image(cx, ready, imaged?)).await? } else { imaged? };
     main_program::allowed(cx, request.main.as_ref(), &imaged.image)?;
-    let mut reporting = Reporting::new(cx.progress.clone());
+    let mut reporting = Reporting::new(cx.call.progress.clone());
     reporting.add(image_step(&imaged, request)).await;
     let stacked = stack::bring_up(cx, (ready, store), making, stack).await?;
     reporting.add(stacked.step.clone()).await;
@@ -76,7 +74,7 @@ pub(super) async fn make<'a>(
         .await;
     let filled = match &inside {
         Inside::Guest(link) => {
-            let place = session::place(cx, making.record(), link)?;
+            let place = session_env::place(cx, making.record(), link)?;
             let found = found(ready, making, &container);
             let reporting = &mut reporting;
             let filling = Filling { cx, request, imaged: &imaged, person: &person, place, found, reporting };
@@ -102,9 +100,9 @@ pub(super) async fn make<'a>(
 
 /// The files of the working directory, at the work directory.
 async fn copied(cx: &Context, link: &Link, making: &Making<'_>) -> Result<Step, Failure> {
-    cx.progress.message("copying the working directory in").await;
+    cx.call.progress.message("copying the working directory in").await;
     let (user, workdir) = (guided_session(making.record(), false)?.user, &making.record().workdir);
-    let mount = tools::working_dir(cx)?;
+    let mount = workspace_mounts::working_dir(cx)?;
     Ok(match coracle_workspace::copy_in(link, (user, workdir), vec![mount]).await {
         Ok(baseline) => {
             let detail = format!("{} files of the working directory were copied to {workdir}", baseline.files.len());
@@ -168,7 +166,7 @@ async fn start(
         resolve::no_secret(&request.env, "leave it out: this container has no guest, so it would be seen on the host")?;
     }
     let exec_user = exec_user(cx, runtime, making, (request, imaged)).await?;
-    cx.progress.message(format!("making {}", request.draft.name)).await;
+    cx.call.progress.message(format!("making {}", request.draft.name)).await;
     let network = stacked.network.clone().unwrap_or_else(|| request.spec.network.clone());
     let image = imaged.reference.clone();
     let image_health = request.main == Some(MainAsk::Image)

@@ -1,21 +1,15 @@
 //! `create`: a container, made ready, with a report of what works.
 
 mod answer;
-mod args;
-mod bench;
 mod bring;
 mod closed;
-mod content;
 mod existing;
-mod image;
 mod local_repo;
 mod main_program;
 mod make;
 mod origin;
-mod person;
 mod provision;
 mod report;
-mod short_forms;
 mod stack;
 mod try_repo;
 mod unguided;
@@ -29,24 +23,18 @@ use serde::Serialize;
 
 use self::answer::Created;
 pub(crate) use self::answer::LimitsAnswer;
-pub(crate) use self::args::{Create, PortArg, RepoArg};
-pub(crate) use self::bench::{Spoiled, cook_into, draft};
-pub(crate) use self::content::Content;
 use self::existing::Reused;
-pub(crate) use self::existing::asked;
-pub(crate) use self::image::{Dish, Kitchen, Packages, cache};
-pub(crate) use self::main_program::start as start_main;
 use self::origin::Had;
-pub(crate) use self::origin::{Origin, OriginField, OriginSeen, WithOrigin};
-pub(crate) use self::person::{Asked, Person, search_path, trusted_certificates, trusted_path};
+pub(crate) use self::origin::Origin;
 use crate::context::Context;
-use crate::failure::Failure;
+use crate::engines::Ready;
+use crate::failure::{Failure, root_refused};
+use crate::maintenance::upkeep;
 use crate::op::Operation;
-use crate::ops::preflight::Ready;
-use crate::reach::{Act, allowed as allowed_to};
+use crate::requests::Create;
 use crate::resolve::{self, Basis, Request};
 use crate::strict;
-use crate::upkeep::upkeep;
+use crate::target::{Act, allowed as allowed_to};
 
 impl Operation for Create {
     const NAME: &'static str = "create";
@@ -83,7 +71,7 @@ pub(super) async fn create(args: &Create, origin: Option<Origin>, cx: &Context) 
     if let Some(reused) = Box::pin(existing::reused(args, request.draft.snapshot.as_ref(), cx)).await? {
         return Ok(Answered::Reused(reused));
     }
-    let ready = super::preflight::ensure_ready(cx).await?;
+    let ready = crate::preflight::ensure_ready(cx).await?;
     if cx.config.is_strict() {
         strict::check(&ready, &request.spec.limits)?;
     }
@@ -121,7 +109,7 @@ pub(super) async fn create(args: &Create, origin: Option<Origin>, cx: &Context) 
             Ok(Answered::Created(Box::new(created)))
         }
         Err(failure) => {
-            cx.progress.message("undoing what was made").await;
+            cx.call.progress.message("undoing what was made").await;
             let left: Vec<_> = left.into_iter().chain(making.undo().await).collect();
             Err(not_undone(failure, &left))
         }
@@ -163,7 +151,7 @@ fn allowed(request: &Request, cx: &Context) -> Result<(), Failure> {
     let put_in = &request.provisioning;
     let as_root = !put_in.setup.is_empty() || put_in.repos.iter().any(|it| it.as_root && it.install.is_some());
     if as_root && !policy.allow_root {
-        return Err(super::root_refused("root.setup", "setup commands as root are not granted"));
+        return Err(root_refused("root.setup", "setup commands as root are not granted"));
     }
     Ok(())
 }

@@ -1,112 +1,20 @@
 //! What a container is made from in place of an image: a snapshot, or another container; and the arguments for that.
 
-use std::fmt;
-use std::marker::PhantomData;
 use std::time::Instant;
 
 use coracle_images::profile::Purpose;
 use coracle_images::snapshot::Snapshot;
 use coracle_lifecycle::MadeFrom;
 use coracle_provision::Step;
-use coracle_runtime::{ContainerName, ContainerPath, ImageRef, SnapshotName};
-use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{DeserializeSeed, Error as _, IntoDeserializer as _, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use coracle_runtime::{ContainerName, SnapshotName};
 
-use super::args::Create;
-use super::image::{ImageSource, Imaged, Packages};
-use super::person;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::host_identity;
+use crate::image_build::{ImageSource, Imaged, Packages};
 use crate::ops::snapshot::{Source, Taken, snapshots};
-use crate::reach::Warning;
-use crate::resolve::Request;
-
-/// Fields of `create` that say what the image is.
-const OF_IMAGE: [&str; 5] = ["image", "packages", "pull", "cache_bust", "repo_url"];
-
-/// The one field that names an origin; its type describes the operation.
-pub(crate) trait OriginField: JsonSchema + 'static {
-    /// Its name.
-    const FIELD: &'static str;
-    /// What is read.
-    type Value: for<'de> Deserialize<'de> + Send;
-}
-
-/// The arguments of `create` without those of its image, and one that names what takes its place.
-pub(crate) struct WithOrigin<O: OriginField> {
-    pub(crate) origin: O::Value,
-    pub(crate) create: Create,
-}
-
-impl<'de, O: OriginField> Deserialize<'de> for WithOrigin<O> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Read<O>(PhantomData<O>);
-        impl<'de, O: OriginField> Visitor<'de> for Read<O> {
-            type Value = WithOrigin<O>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<M: MapAccess<'de>>(self, from: M) -> Result<WithOrigin<O>, M::Error> {
-                let mut origin = None;
-                let rest = Apart { from, field: O::FIELD, value: &mut origin };
-                let create = Create::deserialize(MapAccessDeserializer::new(rest))?;
-                let origin = origin.ok_or_else(|| M::Error::missing_field(O::FIELD))?;
-                Ok(WithOrigin { origin, create })
-            }
-        }
-        from.deserialize_map(Read(PhantomData))
-    }
-}
-
-/// Takes one field out of a map on its way. Paths of errors stay right, as they would not with `flatten`.
-struct Apart<'a, M, V> {
-    from: M,
-    field: &'static str,
-    value: &'a mut Option<V>,
-}
-
-impl<'de, M: MapAccess<'de>, V: Deserialize<'de>> MapAccess<'de> for Apart<'_, M, V> {
-    type Error = M::Error;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, M::Error> {
-        while let Some(key) = self.from.next_key::<String>()? {
-            if key != self.field {
-                return seed.deserialize(key.into_deserializer()).map(Some);
-            }
-            *self.value = Some(self.from.next_value()?);
-        }
-        Ok(None)
-    }
-
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, M::Error> {
-        self.from.next_value_seed(seed)
-    }
-}
-
-impl<O: OriginField> JsonSchema for WithOrigin<O> {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        O::schema_name()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let (mut of_create, own) = (Create::json_schema(generator), O::json_schema(generator));
-        for key in ["description", "required"] {
-            if let Some(value) = own.get(key) {
-                of_create.insert(key.to_owned(), value.clone());
-            }
-        }
-        let field = own.get("properties").and_then(|it| it.get(O::FIELD)).cloned();
-        if let Some(fields) = of_create.get_mut("properties").and_then(|it| it.as_object_mut()) {
-            fields.retain(|name, _| !OF_IMAGE.contains(&name.as_str()));
-            fields.extend(field.map(|it| (O::FIELD.to_owned(), it)));
-        }
-        of_create
-    }
-}
+use crate::resolve::{OriginSeen, Request};
+use crate::warning::Warning;
 
 /// What a container is made from in place of an image.
 pub(crate) enum Origin {
@@ -114,16 +22,6 @@ pub(crate) enum Origin {
     Snapshot(Box<Snapshot>),
     /// A container as it is, by a snapshot of that name.
     Fork(Box<Source>, SnapshotName),
-}
-
-/// As far as what is decided depends on it.
-#[derive(Clone, Debug)]
-pub(crate) struct OriginSeen {
-    pub(crate) made_from: MadeFrom,
-    pub(crate) reference: ImageRef,
-    pub(crate) purpose: Option<Purpose>,
-    pub(crate) workdir: ContainerPath,
-    pub(crate) mount_cwd: bool,
 }
 
 /// A snapshot to make a container from, and what is to be said of it.
@@ -191,7 +89,7 @@ impl Had {
             reference: it.reference.clone(),
             source: ImageSource::Snapshot,
             step: Step::success("image", detail, probe).took(self.begun.elapsed()),
-            certs: person::certs(cx, &request.provisioning.certs),
+            certs: host_identity::certs(cx, &request.provisioning.certs),
             packages: Packages::Told(Step::skipped("packages", "a snapshot has what its container had")),
             warnings: self.warnings.clone(),
             recipe: coracle_images::Recipe::default(),

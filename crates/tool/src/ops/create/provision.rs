@@ -8,15 +8,15 @@ use coracle_provision::git::{self, GitConfig, Settings, known_hosts};
 use coracle_provision::{Place, Step, amplifier, certs, gh, ssh};
 use coracle_runtime::ContainerPath;
 
-use super::bench;
-use super::image::{Imaged, Packages};
-use super::person::Person;
 use super::report::Reporting;
 use super::try_repo;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::resolve::{Request, Wanted};
-use crate::session;
+use crate::host_identity::Person;
+use crate::image_build::{self, Imaged, Packages};
+use crate::requested::Wanted;
+use crate::resolve::Request;
+use crate::session_env;
 
 /// What was put in.
 pub(super) struct PutIn {
@@ -75,7 +75,7 @@ impl Filling<'_> {
         let step = match &self.imaged.packages {
             Packages::Told(step) => step.clone(),
             Packages::Missing(spoiled) => {
-                bench::cook_here(self.cx, (self.request, self.imaged, &spoiled.why), &self.place, env).await
+                image_build::cook_here(self.cx, (self.request, self.imaged, &spoiled.why), &self.place, env).await
             }
         };
         self.reporting.add(step).await;
@@ -88,7 +88,7 @@ impl Filling<'_> {
         certificates: BTreeMap<String, String>,
         repo: Option<&ContainerPath>,
     ) -> Result<(Session, Step), Failure> {
-        let passthrough = select(&self.cx.host.env, &self.request.provisioning.env, &session::rules(self.cx)?)?;
+        let passthrough = select(&self.cx.host.env, &self.request.provisioning.env, &session_env::rules(self.cx)?)?;
         let mut profile = self.request.chosen.profile.recipe.env.clone();
         profile.extend(repo.map(|it| try_repo::variables(self.request, it)).unwrap_or_default());
         let token = match &self.person.token {
@@ -98,14 +98,14 @@ impl Filling<'_> {
         let asked = self.request.env.clone();
         let sources = Sources { before: self.before(), certificates, profile, passthrough, token, asked };
         let session = Session::of(sources.clone());
-        self.reporting.keep_out(session::redactor(&session, &self.request.env, self.person));
+        self.reporting.keep_out(session_env::redactor(&session, &self.request.env, self.person));
         let mut step = session.give(&self.place.link).await;
         if self.request.provisioning.env_stays {
             step.detail = format!("{}; under `strict` no variable of the host goes in", step.detail);
         }
         self.reporting.add(step.clone()).await;
         let run = self.place.link.run_id().await?;
-        let (keys, plain, held) = session::kept(&session, &sources, run, self.person)?;
+        let (keys, plain, held) = session_env::kept(&session, &sources, run, self.person)?;
         for env in [&mut self.place.user_env, &mut self.place.root_env] {
             env.retain(|name, _| !keys.contains(name));
         }

@@ -14,10 +14,10 @@ use coracle_runtime::{
 
 use crate::config::CrossSession;
 use crate::context::Context;
+use crate::engines::Ready;
 use crate::failure::{Code, Failure};
-use crate::ops::preflight::Ready;
-use crate::reach::Warning;
 use crate::resolve::{NewStack, Request, StackAsk};
+use crate::warning::Warning;
 
 /// A stack that may be brought up, or that the container joins.
 pub(super) enum Stack {
@@ -69,7 +69,7 @@ pub(super) async fn prepare(
 /// What a service is built as, by the names that Compose gives: it may not be those of an image that is not the stack's.
 fn built(cx: &Context, project: &ProjectName, service: &str) -> Result<(), Failure> {
     let names = ["-", "_"].map(|between| ImageRef::parse(format!("{project}{between}{service}")));
-    names.iter().flatten().try_for_each(|it| crate::tools::not_for_snippets(cx, it))
+    names.iter().flatten().try_for_each(|it| crate::image_build::not_for_snippets(cx, it))
 }
 
 /// Compose's own words about a file are worth telling; that it is missing is another matter.
@@ -98,7 +98,7 @@ fn join(cx: &Context, store: &Store, project: &ProjectName) -> Result<Stack, Fai
     let owner = store.stack_owner(project)?;
     let missing = || Failure::not_found("compose project", project.as_str(), &[]);
     let owner = owner.ok_or_else(missing)?;
-    crate::reach::allowed(cx, &owner.session, project.as_str(), crate::reach::Act::Use)?;
+    crate::target::allowed(cx, &owner.session, project.as_str(), crate::target::Act::Use)?;
     let network = owner.compose_network.as_deref().ok_or_else(missing)?;
     Ok(Stack::Joined(project.clone(), named(network)?))
 }
@@ -146,7 +146,8 @@ async fn ours(
     let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
     let signed = |labels: &BTreeMap<String, String>| {
         let session = labels.get(&store.signer().key("session"));
-        let usable = session.is_some_and(|it| it == cx.session.as_str() || cx.cross_session() != CrossSession::None);
+        let usable =
+            session.is_some_and(|it| it == cx.call.session.as_str() || cx.cross_session() != CrossSession::None);
         usable && store.signer().verify(runtime.kind(), labels)
     };
     let networks = runtime.network(NetworkAct::List(managed.clone())).await?;
@@ -204,12 +205,12 @@ pub(super) async fn bring_up(
     };
     let begun = std::time::Instant::now();
     let images = images(cx, &*ready.runtime, &admitted).await?;
-    let labels = labels((&*ready.runtime, store), (cx.session.as_str(), &admitted), &images)?;
+    let labels = labels((&*ready.runtime, store), (cx.call.session.as_str(), &admitted), &images)?;
     let stack = admitted.labelled(|part, name| labels(part, name));
     let network = stack.default_network().map(|it| named(&it)).transpose()?;
     making.begin_stack(network.as_ref().and_then(name_of))?;
     let names: Vec<_> = stack.services().iter().map(|it| it.service.as_str()).collect();
-    cx.progress.message(format!("bringing up the services {}", names.join(", "))).await;
+    cx.call.progress.message(format!("bringing up the services {}", names.join(", "))).await;
     let how = Up {
         dir: new.dir.clone(),
         patience: cx.config.compose.timeout.0,
@@ -252,7 +253,7 @@ async fn images(
             probe_timeout: settings.probe_timeout.0,
             fallback: Fallback::Fail,
         };
-        let progress = cx.progress.clone();
+        let progress = cx.call.progress.clone();
         let base = coracle_images::ensure(runtime, &want, &move |text: &str| progress.note(text)).await?;
         found.insert(image, base.image);
     }

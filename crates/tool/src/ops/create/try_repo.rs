@@ -22,7 +22,7 @@ pub(super) async fn look(cx: &Context, tried: &Tried) -> Result<Seen, Failure> {
     let names = match tried {
         Tried::Directory(dir) => names(dir).map_err(|err| err.to_string()),
         Tried::Url(url) => {
-            cx.progress.message(format!("looking at {url}")).await;
+            cx.call.progress.message(format!("looking at {url}")).await;
             let allow_private = cx.config.images.git_allow_private;
             let remote = Remote { url: url.clone(), branch: None, allow_private };
             let seen = Git::of_this_host().top_level(&remote, &cx.state()?.scratch()).await;

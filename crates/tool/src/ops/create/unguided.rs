@@ -10,7 +10,8 @@ use super::provision::PutIn;
 use super::report::Reporting;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::resolve::{Request, Wanted};
+use crate::requested::Wanted;
+use crate::resolve::Request;
 
 /// What can be done there is done; for the rest the report says that it takes a guest.
 pub(super) async fn unguided(
@@ -56,7 +57,7 @@ pub(super) async fn unguided(
         timeout: cx.config.setup.timeout.0,
         deadline: Instant::now() + cx.config.setup.total.0,
         grace: cx.config.exec.grace.0,
-        cancel: cx.cancel.clone(),
+        cancel: cx.call.cancel.clone(),
         live: Some(reporting.live()),
     };
     reporting.add(setup(inside, &how).await).await;

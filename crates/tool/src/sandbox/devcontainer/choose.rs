@@ -18,11 +18,12 @@ use super::image::{Looking, Made, make, missing, recipe};
 use super::record::{Agent, Record, alone, forget, is_remembered, remember, setting, variables};
 use crate::config::{Config, DevcontainerFile, SandboxProfile};
 use crate::context::Context;
+use crate::engines::Ready;
 use crate::failure::{Code, Failure};
-use crate::ops::create::draft;
-use crate::ops::preflight::{Ready, ensure_ready};
+use crate::image_build::draft;
+use crate::preflight::ensure_ready;
 use crate::resolve::{self, protected};
-use crate::sandbox::home::Home;
+use crate::sandbox::home::{Home, Homes};
 use crate::sandbox::plan::{Bind, bind};
 
 /// Which workflow begins, of what, and from where.
@@ -36,7 +37,12 @@ pub(crate) struct Beginning<'a> {
 
 /// Where there is neither a container nor a workflow, nothing counts that was decided before: whoever decided it failed.
 /// Said before a workflow begins, since it lets nobody begin meanwhile.
-pub(crate) async fn afresh(cx: &Context, home: Arc<Home>, profile: &ProfileName) -> Result<Arc<Home>, Failure> {
+pub(crate) async fn afresh(
+    cx: &Context,
+    homes: &Homes,
+    home: Arc<Home>,
+    profile: &ProfileName,
+) -> Result<Arc<Home>, Failure> {
     let dir = home.sandbox.dir();
     let stale = home.has_stale_repository().await?;
     let alone = match is_remembered(dir) {
@@ -54,13 +60,18 @@ pub(crate) async fn afresh(cx: &Context, home: Arc<Home>, profile: &ProfileName)
     if !home.has_files() {
         home.forget_repository()?;
     }
-    cx.homes().forget(&home.key).await;
-    cx.homes().of_key(cx, home.key.clone(), profile).await
+    homes.forget(&home.key).await;
+    homes.of_key(cx, home.key.clone(), profile).await
 }
 
 /// The sandbox of a workflow that begins. One that is there stays as it is; a new one is made as the repository's file
 /// says, if there is one and the person wants that.
-pub(crate) async fn chosen(cx: &Context, home: Arc<Home>, it: Beginning<'_>) -> Result<Arc<Home>, Failure> {
+pub(crate) async fn chosen(
+    cx: &Context,
+    homes: &Homes,
+    home: Arc<Home>,
+    it: Beginning<'_>,
+) -> Result<Arc<Home>, Failure> {
     let profile = cx.config.sandbox.profile(it.profile);
     let which = setting(cx, &profile);
     if *which == DevcontainerFile::Off || home.worn.is_some() {
@@ -81,8 +92,8 @@ pub(crate) async fn chosen(cx: &Context, home: Arc<Home>, it: Beginning<'_>) -> 
         let record = Box::pin(decided(cx, &home, (it, &profile), (&seen, path))).await?;
         remember(dir, &record)?;
     }
-    cx.homes().forget(&home.key).await;
-    cx.homes().of_key(cx, home.key.clone(), it.profile).await
+    homes.forget(&home.key).await;
+    homes.of_key(cx, home.key.clone(), it.profile).await
 }
 
 /// Where the file is.

@@ -73,7 +73,7 @@ pub(crate) async fn enter(
         save_done(dir, &ran)?;
     }
     let workdir = ContainerPath::parse(&worktree.path)?;
-    let who = RunAs { link, user: open.inside.agent, workdir, cancel: cx.cancel.clone() };
+    let who = RunAs { link, user: open.inside.agent, workdir, cancel: cx.call.cancel.clone() };
     for stage in Stage::ALL {
         let due = match stage {
             Stage::PostStart => ran.started.as_ref() != Some(&run_id),
@@ -83,9 +83,9 @@ pub(crate) async fn enter(
             continue;
         }
         if let Some(hook) = worn.file.hooks.get(&stage) {
-            cx.progress.message(format!("running {}", stage.property())).await;
+            cx.call.progress.message(format!("running {}", stage.property())).await;
             let all = run(stage, hook, &who).await;
-            if cx.cancel.is_cancelled() {
+            if cx.call.cancel.is_cancelled() {
                 return Err(Failure::cancelled());
             }
             let failed = all.iter().find(|it| it.error.is_some()).cloned();

@@ -10,8 +10,8 @@ use serde_json::json;
 
 use super::fetch::{Fetched, fetch};
 use super::image::{Asked, Looking, Made, by_key, content, files_of, missing};
+use crate::engines::Ready;
 use crate::failure::{Code, Failure};
-use crate::ops::preflight::Ready;
 
 /// What runs a feature's script. Its options are in a file, so nothing of them is read by a shell that is no value.
 /// Whose homes they are is known by the image alone.

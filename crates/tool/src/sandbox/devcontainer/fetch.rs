@@ -50,7 +50,7 @@ pub(super) async fn fetch(cx: &Context, artifact: &Artifact, digest: Option<&Str
     let (dir, digest) = (place(&manifest.digest), manifest.digest.clone());
     let _alone = alone(all.join(format!("{}.lock", digest.trim_start_matches("sha256:")))).await?;
     if !dir.is_dir() {
-        cx.progress.message("fetching a feature of devcontainer.json".to_owned()).await;
+        cx.call.progress.message("fetching a feature of devcontainer.json".to_owned()).await;
         let layer = cx.unless_cancelled(async { Ok(registries.layer(&artifact, &manifest).await?) }).await?;
         let kept = (all.clone(), dir.clone(), digest.clone());
         tokio::task::spawn_blocking(move || keep(&layer, kept)).await.map_err(Failure::internal)??;

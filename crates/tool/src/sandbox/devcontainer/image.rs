@@ -21,9 +21,9 @@ use super::features::{Files, Tool, of_registry, tool, with_features};
 use super::record::{Worn, alone};
 use crate::config::BuildNetwork;
 use crate::context::Context;
+use crate::engines::Ready;
 use crate::failure::{Code, Failure};
-use crate::ops::preflight::Ready;
-use crate::tools::{self, Imaged};
+use crate::image_build::{NamedImage, sandbox_image};
 
 /// Of a Dockerfile, and of what a feature says of itself.
 const MAX_TEXT: usize = 1 << 20;
@@ -93,14 +93,14 @@ pub(super) struct Made {
 }
 
 /// The image of a sandbox that is there already, made again if it is gone.
-pub(crate) async fn image_of(cx: &Context, ready: &Ready, worn: &Worn) -> Result<Imaged, Failure> {
+pub(crate) async fn image_of(cx: &Context, ready: &Ready, worn: &Worn) -> Result<NamedImage, Failure> {
     let record = &worn.record;
     if !record.built {
         let named = worn.file.image.as_ref().or(worn.usual.as_ref());
-        return tools::sandbox_image(cx, ready, named).await;
+        return sandbox_image(cx, ready, named).await;
     }
     if let Some((image, reference)) = found(cx, ready, &record.image).await? {
-        return Ok(Imaged { image, reference: reference.to_string() });
+        return Ok(NamedImage { image, reference: reference.to_string() });
     }
     let worktrees = super::super::home::worktrees(cx)?;
     let seen = worktrees.see_again(&record.source, &record.commit).await?;
@@ -122,7 +122,7 @@ pub(crate) async fn image_of(cx: &Context, ready: &Ready, worn: &Worn) -> Result
         return Err(coracle_sandbox::devcontainer::refused(&refusals).into());
     }
     let made = make(looking, ready, &recipe).await?;
-    Ok(Imaged { reference: made.reference.to_string(), image: made.image })
+    Ok(NamedImage { reference: made.reference.to_string(), image: made.image })
 }
 
 /// Reads all that an image is made of. What is not granted is added to `refusals`.
@@ -230,7 +230,7 @@ pub(super) fn missing(path: &str, why: &str) -> Failure {
 pub(super) async fn make(it: Looking<'_>, ready: &Ready, recipe: &Recipe) -> Result<Made, Failure> {
     let base = match &recipe.base {
         Basis::Image(named) => {
-            let Imaged { image, reference } = tools::sandbox_image(it.cx, ready, named.as_ref()).await?;
+            let NamedImage { image, reference } = sandbox_image(it.cx, ready, named.as_ref()).await?;
             Made { image, reference: ImageRef::parse(&reference)?, built: false }
         }
         Basis::Built(plan) => built(it, ready, plan).await?,
@@ -242,7 +242,7 @@ async fn built(it: Looking<'_>, ready: &Ready, plan: &Plan) -> Result<Made, Fail
     let mut bases = Vec::new();
     let mut arch = String::new();
     for base in &plan.needs.bases {
-        let image = tools::sandbox_image(it.cx, ready, Some(base)).await?.image;
+        let image = sandbox_image(it.cx, ready, Some(base)).await?.image;
         bases.push(json!([base, image.digest.as_deref().unwrap_or(image.id.as_str())]));
         arch.clone_from(&image.arch);
     }
@@ -311,7 +311,7 @@ pub(super) async fn by_key(it: Looking<'_>, ready: &Ready, asked: Asked<'_>) -> 
     if let Some((image, reference)) = found(cx, ready, &tag).await? {
         return Ok(Made { image, reference, built: true });
     }
-    cx.progress.message("building the image of devcontainer.json".to_owned()).await;
+    cx.call.progress.message("building the image of devcontainer.json".to_owned()).await;
     let dir = tempfile::Builder::new()
         .prefix("devcontainer-")
         .tempdir_in(cx.state()?.scratch())

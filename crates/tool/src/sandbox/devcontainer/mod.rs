@@ -11,7 +11,8 @@ mod fetch;
 mod image;
 mod record;
 
-pub(super) use self::choose::{Beginning, afresh, chosen};
-pub(super) use self::enter::{Told, enter};
+pub(crate) use self::choose::{Beginning, afresh, chosen};
+pub(crate) use self::enter::Told;
+pub(super) use self::enter::enter;
 pub(super) use self::image::image_of;
 pub(super) use self::record::{Worn, forget, worn};

@@ -1,0 +1,113 @@
+//! Calls that have one answer.
+
+use std::time::Duration;
+
+use coracle_protocol::{Answer, Ask, Fault, FaultCode, MAX_HEADER, Say};
+use coracle_types::{Error, Result};
+use tokio::time::timeout;
+
+use crate::channels::Talk;
+use crate::connection::{Broken, Channel};
+use crate::link::Link;
+
+impl Link {
+    /// Asks something that has one answer.
+    pub(crate) async fn ask<T>(&self, request: Request<T>, ask: impl Fn() -> Ask) -> Result<(T, Vec<u8>)> {
+        let Request { verb, kind, payload, patience, again } = request;
+        let asking = async {
+            let mut first = true;
+            loop {
+                let ask = sendable(ask())?;
+                let connection = self.connection().await?;
+                // Lists are parsed whole, so only some may come at once.
+                let _place = if again == Again::List { Some(connection.list_place().await?) } else { None };
+                let talk = Talk::Answer { fits: kind.fits, payload };
+                let heard = match connection.open(ask, Vec::new(), talk).await {
+                    Ok(mut channel) => answer(&mut channel).await,
+                    Err(broken) => Err(broken),
+                };
+                match heard {
+                    Err(broken) if first && !broken.full && (again != Again::Never || !broken.sent) => first = false,
+                    Err(broken) => return Err(broken.of(verb)),
+                    Ok(heard) => return understand(heard, kind.take),
+                }
+            }
+        };
+        timeout(patience, asking).await.map_err(|_| Error::TimedOut { verb, after: patience })?
+    }
+}
+
+/// What is asked.
+pub(crate) struct Request<T> {
+    pub(crate) verb: &'static str,
+    pub(crate) kind: Kind<T>,
+    /// Bytes that may come with the answer.
+    pub(crate) payload: u64,
+    pub(crate) patience: Duration,
+    pub(crate) again: Again,
+}
+
+/// Whether something is asked again when the connection broke before its answer came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// It changes nothing, or nothing more.
+    Once,
+    /// As [`Once`](Self::Once), and its answer is parsed whole.
+    List,
+    /// Only when the guest cannot have got it.
+    Never,
+}
+
+/// A kind of answer.
+pub(crate) struct Kind<T> {
+    pub(crate) fits: fn(&Answer) -> bool,
+    pub(crate) take: fn(Answer) -> Option<T>,
+}
+
+/// A guest that runs answers at once, whatever else it does. A disk may be slow.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+
+impl<T> Request<T> {
+    pub(crate) fn new(verb: &'static str, kind: Kind<T>) -> Self {
+        Self { verb, kind, payload: 0, patience: SOON, again: Again::Once }
+    }
+}
+
+/// A path or a pattern may be longer than a header can be.
+pub(crate) fn sendable(ask: Ask) -> Result<Ask> {
+    let bytes = serde_json::to_vec(&ask).map_or(usize::MAX, |it| it.len());
+    if bytes > MAX_HEADER {
+        let message = format!("what is asked has {bytes} bytes, above {MAX_HEADER}");
+        return Err(Error::Refused(Fault::new(FaultCode::TooLong, message)));
+    }
+    Ok(ask)
+}
+
+pub(crate) async fn answer(channel: &mut Channel) -> Result<(Say, Vec<u8>), Broken> {
+    loop {
+        let (say, payload) = channel.next().await?;
+        if !matches!(say, Say::Credit(_)) {
+            return Ok((say, payload));
+        }
+    }
+}
+
+pub(crate) fn understand<T>((say, payload): (Say, Vec<u8>), take: fn(Answer) -> Option<T>) -> Result<(T, Vec<u8>)> {
+    match say {
+        Say::Answer(answer) => take(answer).map(|it| (it, payload)).ok_or_else(not_understood),
+        Say::Failed(fault) => Err(refused(fault)),
+        _ => Err(not_understood()),
+    }
+}
+
+/// A later version may say what this one does not know, and it may have been the last word.
+pub(crate) fn not_understood() -> Error {
+    Error::GuestLost { reason: "the guest said something that this version does not know".into(), output: None }
+}
+
+pub(crate) fn refused(fault: Fault) -> Error {
+    match fault.code {
+        FaultCode::FilesRemoved => Error::FilesRemoved { missing: fault.message },
+        _ => Error::Refused(fault),
+    }
+}

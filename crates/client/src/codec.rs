@@ -1,0 +1,47 @@
+//! Frames from a byte stream.
+
+pub(crate) use coracle_protocol::codec::{Error, Frame};
+use coracle_protocol::codec::{PRELUDE, Prelude};
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// Reads the next frame; `None` when the other side ended between two.
+///
+/// Not safe to abandon: what was read of a frame is lost.
+///
+/// # Errors
+/// [`Error`]; nothing that comes after it can be read.
+pub(crate) async fn read<T: DeserializeOwned + Default>(
+    from: &mut (impl AsyncRead + Unpin),
+) -> Result<Option<Frame<T>>, Error> {
+    let mut prelude = [0; PRELUDE];
+    if from.read(&mut prelude[..1]).await? == 0 {
+        return Ok(None);
+    }
+    from.read_exact(&mut prelude[1..]).await?;
+    let prelude = Prelude::parse(prelude)?;
+    let mut head = vec![0; prelude.header];
+    from.read_exact(&mut head).await?;
+    let mut payload = vec![0; prelude.payload];
+    from.read_exact(&mut payload).await?;
+    prelude.frame(&head, payload).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_protocol::Ask;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_frame_cut_anywhere_is_none() {
+        let mut bytes = Vec::new();
+        Frame { channel: 1, head: Ask::Data { last: true }, payload: b"input".to_vec() }.write_to(&mut bytes);
+        for cut in 1..bytes.len() {
+            assert!(matches!(read::<Ask>(&mut &bytes[..cut]).await, Err(Error::Io(_))), "{cut}");
+        }
+        let mut rest = bytes.as_slice();
+        assert_eq!(read::<Ask>(&mut rest).await.unwrap().unwrap().payload, b"input");
+        assert!(read::<Ask>(&mut rest).await.unwrap().is_none());
+    }
+}

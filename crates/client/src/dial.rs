@@ -1,0 +1,240 @@
+//! How a connection to a guest is made.
+
+use std::any::Any;
+use std::fmt;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{Mode, OFlags};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
+use tokio::task::JoinHandle;
+
+use coracle_types::{Error, ProcessId, Result};
+
+/// Its name in the directory of a guest's socket.
+const SOCKET: &str = "sock";
+
+/// A listener whose queue is full takes the next connection in a moment.
+const FULL: Duration = Duration::from_millis(10);
+
+/// Makes connections to the guest of one container.
+#[async_trait]
+pub trait Dial: fmt::Debug + Send + Sync {
+    /// Connects, without saying anything.
+    ///
+    /// # Errors
+    /// [`Error::NotRunning`] and [`Error::NoSuchContainer`] where that is the reason; else [`Error::GuestFailed`].
+    async fn dial(&self) -> Result<Dialled>;
+
+    /// What it means that something answered and did not say hello.
+    async fn blame(&self, failure: Error) -> Error {
+        failure
+    }
+}
+
+/// Tells whether the other end of a connection is still there.
+pub type There = Box<dyn Fn() -> bool + Send + Sync>;
+
+/// A connection on which nothing was said.
+pub struct Dialled {
+    /// What the guest says.
+    pub reader: Box<dyn AsyncRead + Send + Unpin>,
+    /// What is said to it.
+    pub writer: Box<dyn AsyncWrite + Send + Unpin>,
+    /// Of which kind it is.
+    pub transport: Transport,
+    /// Who is at its other end, where the kernel tells.
+    pub peer: Option<ProcessId>,
+    /// What a program in between complains of, known when it has ended.
+    pub last_words: Option<JoinHandle<String>>,
+    /// Whether its other end is still there, where the kernel tells without a word to it.
+    pub there: Option<There>,
+    /// Dropped with the connection.
+    pub hold: Box<dyn Any + Send>,
+}
+
+impl fmt::Debug for Dialled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { transport, peer, .. } = self;
+        f.debug_struct("Dialled").field("transport", transport).field("peer", peer).finish_non_exhaustive()
+    }
+}
+
+impl Dialled {
+    /// A connection without a peer, a program or anything to hold.
+    pub fn plain(
+        reader: impl AsyncRead + Send + Unpin + 'static,
+        writer: impl AsyncWrite + Send + Unpin + 'static,
+        transport: Transport,
+    ) -> Self {
+        let (reader, writer) = (Box::new(reader), Box::new(writer));
+        Self { reader, writer, transport, peer: None, last_words: None, there: None, hold: Box::new(()) }
+    }
+}
+
+/// What carries a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Transport {
+    /// A unix socket that engine and host share.
+    Socket,
+    /// A program that the engine runs inside.
+    Stream,
+    /// The guest is part of this process.
+    InProcess,
+}
+
+/// Where a guest's socket is, and who answers there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketAt {
+    /// The directory that the container sees as its link.
+    pub dir: PathBuf,
+    /// PID 1 of the container, as it was last seen.
+    pub pid1: Option<ProcessId>,
+}
+
+impl SocketAt {
+    /// Whether there is no socket in the directory.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.dir.is_dir() && self.dir.join(SOCKET).symlink_metadata().is_err()
+    }
+
+    /// Connects and looks who is there. `None` when nobody is, or the kernel does not tell who.
+    ///
+    /// The socket lies where code of the container can write: it may be a link to any socket of the host. So nothing may
+    /// be said before the peer is known to be the container's PID 1.
+    pub async fn connect(&self) -> Option<(UnixStream, ProcessId)> {
+        // A descriptor instead of the path: a socket's path has no more than 107 bytes.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(&self.dir, flags, Mode::empty()).ok()?;
+        let path = format!("/proc/self/fd/{}/{SOCKET}", dir.as_raw_fd());
+        let mut attempts = 0..20;
+        let stream = loop {
+            match UnixStream::connect(&path).await {
+                Ok(stream) => break stream,
+                Err(err) if err.kind() == std::io::ErrorKind::WouldBlock && attempts.next().is_some() => {
+                    tokio::time::sleep(FULL).await;
+                }
+                Err(err) => {
+                    tracing::debug!(dir = %self.dir.display(), %err, "no socket of a guest");
+                    return None;
+                }
+            }
+        };
+        // Pid 0 is a process of a namespace that we cannot see into.
+        let pid = stream.peer_cred().ok()?.pid().and_then(|it| u32::try_from(it).ok()).filter(|it| *it != 0)?;
+        Some((stream, ProcessId::of(pid)?))
+    }
+}
+
+/// A connection by a socket whose peer is known.
+pub fn by_socket(stream: UnixStream, peer: ProcessId) -> Dialled {
+    let there = rustix::io::dup(&stream).ok().map(|it| Box::new(move || !hung_up(&it)) as There);
+    let (reader, writer) = stream.into_split();
+    Dialled { peer: Some(peer), there, ..Dialled::plain(reader, writer, Transport::Socket) }
+}
+
+fn hung_up(socket: &OwnedFd) -> bool {
+    let mut asked = [PollFd::new(socket, PollFlags::RDHUP)];
+    let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    match rustix::event::poll(&mut asked, Some(&Timespec::default())) {
+        Ok(_) => asked[0].revents().intersects(gone),
+        Err(_) => true,
+    }
+}
+
+/// Dials a socket and asks no engine.
+#[derive(Debug)]
+pub(crate) struct SocketDial(pub(crate) SocketAt);
+
+#[async_trait]
+impl Dial for SocketDial {
+    async fn dial(&self) -> Result<Dialled> {
+        match self.0.connect().await {
+            Some((stream, peer)) if self.0.pid1.as_ref() == Some(&peer) => Ok(by_socket(stream, peer)),
+            Some(_) => Err(Error::GuestFailed { reason: "another process answers at its socket".into() }),
+            None => Err(Error::GuestFailed { reason: "nobody answers at its socket".into() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::path::Path;
+
+    use coracle_protocol::{Ask, Hello, Say, VERSION};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::codec::{Frame, read};
+    use crate::link::{Link, LinkSettings};
+
+    fn listen(dir: &Path) -> tokio::net::UnixListener {
+        // Bound by a short name, as a guest does it: the directory's own path may be longer than a socket's can be.
+        let held = std::fs::File::open(dir).unwrap();
+        let listener = UnixListener::bind(format!("/proc/self/fd/{}/{SOCKET}", held.as_raw_fd())).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        tokio::net::UnixListener::from_std(listener).unwrap()
+    }
+
+    fn at(dir: &Path, pid1: ProcessId) -> SocketAt {
+        SocketAt { dir: dir.to_owned(), pid1: Some(pid1) }
+    }
+
+    #[tokio::test]
+    async fn a_socket_of_the_expected_process_is_taken_however_long_its_path() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path().join("d".repeat(200));
+        std::fs::create_dir(&dir).unwrap();
+        let listener = listen(&dir);
+        let answers = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let Some(Frame { head: Ask::Hello(hello), .. }) = read(&mut stream).await.unwrap() else { panic!() };
+            let mut bytes = Vec::new();
+            let (nonce, run) = (hello.nonce, "a run".to_owned());
+            Frame::new(0, Say::Hello(Hello { version: VERSION, nonce, run, keep: None })).write_to(&mut bytes);
+            stream.write_all(&bytes).await.unwrap();
+            stream.read_to_end(&mut bytes).await.unwrap();
+        });
+        let link = Link::by_socket(&at(&dir, ProcessId::current()), LinkSettings::default()).await.unwrap();
+        assert_eq!((link.transport(), link.peer()), (Some(Transport::Socket), Some(ProcessId::current())));
+        assert_eq!(link.run_id().await.unwrap(), "a run");
+        drop(link);
+        answers.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn another_process_hears_not_a_byte() {
+        let temp = tempfile::tempdir().unwrap();
+        let listener = listen(temp.path());
+        let me = ProcessId::current();
+        for other in [
+            ProcessId { pid: 1, ..me.clone() },
+            ProcessId { start: me.start + 1, ..me.clone() },
+            ProcessId { boot: "another".into(), ..me.clone() },
+        ] {
+            assert!(Link::by_socket(&at(temp.path(), other), LinkSettings::default()).await.is_none());
+            let (mut stream, _) = listener.accept().await.unwrap();
+            assert_eq!(stream.read_to_end(&mut Vec::new()).await.unwrap(), 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_is_a_link_and_a_missing_socket_are_none() {
+        let temp = tempfile::tempdir().unwrap();
+        let (real, link) = (temp.path().join("real"), temp.path().join("link"));
+        std::fs::create_dir(&real).unwrap();
+        assert!(at(&real, ProcessId::current()).connect().await.is_none());
+        let _listener = listen(&real);
+        assert!(at(&real, ProcessId::current()).connect().await.is_some());
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        assert!(at(&link, ProcessId::current()).connect().await.is_none());
+    }
+}

@@ -1,0 +1,417 @@
+//! Commands: begun once, and followed to their end over as many connections as it takes.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coracle_protocol::{self as wire, Ask, End, FaultCode, Life, Say, State};
+use coracle_types::{ContainerPath, Error, Exec, ExecLimits, ExecOutput, Exit, LimitKind, Result, Status};
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::call::{SOON, refused};
+use crate::channels::Talk;
+use crate::command::{Order, end_bytes};
+use crate::connection::{Broken, Channel, Sender};
+use crate::feed::Feed;
+use crate::link::Link;
+use crate::output::Outputs;
+
+/// How much longer than its limits say a command may take to end, until nobody believes in it.
+const SLACK: Duration = Duration::from_secs(30);
+
+/// How much longer than its limits say a command may take to begin.
+const BEGIN_SLACK: Duration = Duration::from_secs(10);
+
+/// How often, and how far apart, a command is looked for whose start is under way.
+const LOOKS: usize = 100;
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Connections that may break within a minute.
+const BREAKS: usize = 5;
+
+impl Link {
+    /// Runs a command and waits for it (containers.md 9).
+    ///
+    /// At a limit, or when `exec.cancel` fires, the guest ends the command's tree; to drop the future does it too. When
+    /// the connection breaks the command is followed on the next one.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPath`] for a missing work directory, [`Error::NoShell`], [`Error::NotRunning`] when the container
+    /// stopped, [`Error::GuestLost`] when it is not known how the command ended, [`Error::Refused`].
+    pub async fn exec(&self, mut exec: Exec) -> Result<ExecOutput> {
+        let mut feed = Feed::input(exec.stdin.take());
+        let order = Order::foreground(&exec, !feed.done())?;
+        let mut errand = Errand::new(order, &mut exec);
+        match errand.run(self, &mut feed).await? {
+            Done::End(end) => errand.output(&end),
+            Done::Begun(_) => Err(errand.lost("it began and did not end")),
+            Done::Withdrawn => {
+                let mut output = errand.so_far();
+                output.tree_ended = Some(true);
+                Ok(*output)
+            }
+        }
+    }
+
+    /// Begins a command that outlives the call, and feeds it all of its input. Refused when `most` jobs run.
+    ///
+    /// # Errors
+    /// As [`exec`](Self::exec); [`Error::Refused`] with [`FaultCode::TooMany`].
+    pub async fn start(&self, mut exec: Exec, most: Option<u32>) -> Result<wire::Begun> {
+        exec.live = None;
+        let mut feed = Feed::input(exec.stdin.take());
+        let order = Order::job(&exec, !feed.done(), most)?;
+        let mut errand = Errand::new(order, &mut exec);
+        let done = errand.run(self, &mut feed).await?;
+        match (done, errand.begun.take()) {
+            (Done::Begun(begun), _) | (Done::End(_), Some(begun)) => Ok(begun),
+            _ => Err(errand.lost("it did not begin")),
+        }
+    }
+}
+
+/// One command, over all connections.
+struct Errand {
+    order: Arc<Order>,
+    workdir: ContainerPath,
+    limits: ExecLimits,
+    cancel: CancellationToken,
+    outputs: Outputs,
+    from: Instant,
+    /// Run of the guest that it was sent to.
+    sent_to: Option<String>,
+    /// When it was first sent.
+    sent_at: Option<Instant>,
+    /// It was sent, so that it has to be asked for and not to be sent again.
+    attach: bool,
+    /// The guest did not know it, so it was sent once more.
+    resent: bool,
+    /// The guest has its id, and may not have started it yet: looks for it that are left.
+    looks: usize,
+    /// What was sent of its input is all there is, and has arrived.
+    settled: bool,
+    begun: Option<wire::Begun>,
+    cancelled: Option<Instant>,
+    broken: Vec<Instant>,
+    retried: bool,
+}
+
+/// What came of it.
+enum Done {
+    End(End),
+    /// It is a job.
+    Begun(wire::Begun),
+    /// It was cancelled before it was sent.
+    Withdrawn,
+}
+
+/// Why it is not followed on this connection any longer.
+enum Stop {
+    Done(Done),
+    Failed(wire::Fault),
+    Broken(Broken),
+    Lost(&'static str),
+    Input(io::Error),
+}
+
+impl Errand {
+    fn new(order: Order, exec: &mut Exec) -> Self {
+        Self {
+            order: Arc::new(order),
+            workdir: exec.workdir.clone(),
+            limits: exec.limits,
+            cancel: exec.cancel.clone(),
+            outputs: Outputs::new(2 * end_bytes(exec.keep_bytes), exec.live.take()),
+            from: Instant::now(),
+            sent_to: None,
+            sent_at: None,
+            attach: false,
+            resent: false,
+            looks: 0,
+            settled: true,
+            begun: None,
+            cancelled: None,
+            broken: Vec::new(),
+            retried: false,
+        }
+    }
+
+    async fn run(&mut self, link: &Link, feed: &mut Feed) -> Result<Done> {
+        loop {
+            let (attached, cancel) = (self.attach, self.cancel.clone());
+            let opened = tokio::select! {
+                biased;
+                () = cancel.cancelled(), if self.sent_to.is_none() => return Ok(Done::Withdrawn),
+                opened = self.open(link) => opened?,
+            };
+            let stop = match opened {
+                Ok(mut channel) => {
+                    let stop = self.follow(&mut channel, feed, attached).await;
+                    self.settled &= attached || feed.settled(&channel.sender());
+                    stop
+                }
+                Err(broken) => Stop::Broken(broken),
+            };
+            match stop {
+                Stop::Done(done) => return Ok(done),
+                Stop::Failed(fault) if attached && fault.code == FaultCode::NoJob && self.looks > 0 => {
+                    self.looks -= 1;
+                    sleep(LOOK).await;
+                }
+                Stop::Failed(fault) => self.failed(fault, attached, feed)?,
+                Stop::Broken(broken) => self.broke(&broken, attached, feed)?,
+                Stop::Lost(reason) => return Err(self.lost(reason)),
+                Stop::Input(source) => {
+                    return Err(Error::Host { what: "the input of the command cannot be read".into(), source });
+                }
+            }
+        }
+    }
+
+    /// Sends the command, or asks for it.
+    async fn open(&mut self, link: &Link) -> Result<Result<Channel, Broken>> {
+        let connection = match link.connection().await {
+            Ok(connection) => connection,
+            Err(err) => return Err(if self.sent_to.is_some() { self.lost_by(err) } else { err }),
+        };
+        if self.sent_to.as_ref().is_some_and(|it| *it != connection.run) {
+            // What the guest knew is gone with it, so that it knows no such command says nothing.
+            return Err(self.lost("the container was started anew"));
+        }
+        let at = self.outputs.at();
+        let (ask, payload) = if self.attach {
+            let (job, show) = (self.order.job.to_string(), self.order.head.show);
+            (Ask::Attach { job, stdout: at[0], stderr: at[1], show }, Vec::new())
+        } else {
+            let first = self.order.pieces().next().unwrap_or_default().to_vec();
+            (Ask::Exec(self.order.head.clone()), first)
+        };
+        let run = connection.run.clone();
+        let opened = connection.open(ask, payload, Talk::Command(at)).await;
+        if opened.is_ok() {
+            self.sent_to = Some(run);
+            self.sent_at.get_or_insert_with(Instant::now);
+            self.attach = true;
+        }
+        Ok(opened)
+    }
+
+    /// Listens until something stops it. Its words and its input go out meanwhile: a guest may refuse before it has all.
+    async fn follow(&mut self, channel: &mut Channel, feed: &mut Feed, attached: bool) -> Stop {
+        let (opened, to, order) = (Instant::now(), channel.sender(), Arc::clone(&self.order));
+        // What was begun on another connection has all of its input, or it is not followed.
+        let mut sending = !attached;
+        let send = send(&order, feed, &to);
+        tokio::pin!(send);
+        if self.cancelled.is_some() {
+            channel.cancel();
+        }
+        loop {
+            if attached && let Some(done) = self.job_begun() {
+                return Stop::Done(done);
+            }
+            let watched = self.outputs.pending();
+            tokio::select! {
+                biased;
+                () = self.cancel.cancelled(), if self.cancelled.is_none() => {
+                    self.cancelled = Some(Instant::now());
+                    self.outputs.unwatch();
+                    channel.cancel();
+                }
+                () = sleep_until(self.watched_until()), if self.outputs.watched() => self.outputs.unwatch(),
+                () = sleep_until(self.begun_until()) => return Stop::Lost("it did not begin"),
+                () = sleep_until(self.deadline(opened)) => return Stop::Lost("the guest does not tell of the command"),
+                sent = &mut send, if sending => match sent {
+                    Ok(()) => sending = false,
+                    Err(err) => return Stop::Input(err),
+                },
+                room = self.outputs.pass_on(), if watched => channel.took(room),
+                heard = channel.next_unless(watched) => match heard {
+                    Ok((say, payload)) => match self.take(say, payload, attached) {
+                        Ok(room) => channel.took(room),
+                        Err(stop) => return stop,
+                    },
+                    Err(broken) => return Stop::Broken(broken),
+                },
+            }
+        }
+    }
+
+    /// Takes what was said. How much room is free again.
+    fn take(&mut self, say: Say, payload: Vec<u8>, attached: bool) -> Result<usize, Stop> {
+        if attached && !self.settled && !matches!(say, Say::Failed(_)) {
+            return Err(Stop::Lost("its input was under way"));
+        }
+        match say {
+            Say::Begun(begun) if begun.job == self.order.job.as_str() => {
+                self.begun.get_or_insert(begun);
+                Ok(0)
+            }
+            Say::Begun(_) => Err(Stop::Lost("the guest tells of another command")),
+            Say::Out { stream, offset } => Ok(self.outputs.take(stream, offset, payload)),
+            Say::End(end) => Err(Stop::Done(Done::End(end))),
+            Say::Failed(fault) => Err(Stop::Failed(fault)),
+            _ => Err(Stop::Lost("the guest said something that this version does not know")),
+        }
+    }
+
+    /// A job is not waited for. On its first connection the guest says so itself, when it has all of the input.
+    fn job_begun(&self) -> Option<Done> {
+        let begun = self.begun.as_ref().filter(|_| self.order.head.life == Life::Job)?;
+        Some(Done::Begun(begun.clone()))
+    }
+
+    /// At the limit the guest ends the command, and who does not take its output cannot hold that up.
+    fn watched_until(&self) -> Instant {
+        self.limits.total.map_or_else(far, |total| self.from + total)
+    }
+
+    /// What has a limit and does not begin would by then have ended, so to wait on says nothing more.
+    fn begun_until(&self) -> Instant {
+        match (self.sent_at, self.limits.total) {
+            (Some(sent), Some(total)) if self.begun.is_none() && self.cancelled.is_none() => {
+                sent.checked_add(total.saturating_add(self.limits.grace + BEGIN_SLACK)).unwrap_or_else(far)
+            }
+            _ => far(),
+        }
+    }
+
+    fn deadline(&self, opened: Instant) -> Instant {
+        let ending = self.limits.grace + SLACK;
+        match (self.cancelled, &self.begun, self.limits.total) {
+            (Some(cancelled), ..) => cancelled.max(opened) + ending,
+            // A job that does not take its input keeps nobody waiting for ever.
+            _ if self.order.head.life == Life::Job => opened + SOON,
+            (None, None, _) => opened + SOON,
+            (None, Some(_), Some(total)) => self.from.max(opened) + total + ending,
+            (None, Some(_), None) => far(),
+        }
+    }
+
+    /// The guest refused: for good, or it never saw the command.
+    fn failed(&mut self, fault: wire::Fault, attached: bool, feed: &mut Feed) -> Result<()> {
+        match fault.code {
+            // What was sent long ago may have begun, ended, and been forgotten.
+            FaultCode::NoJob if attached && self.begun.is_none() && !self.resent && self.fresh() => {
+                (self.resent, self.attach, self.settled) = (true, false, true);
+                if feed.rewind() { Ok(()) } else { Err(self.lost("its input was under way")) }
+            }
+            // What was sent first has arrived after all, behind the question for it.
+            FaultCode::JobTaken if !attached && self.resent => {
+                self.settled &= !self.order.head.stdin;
+                self.looks = LOOKS;
+                Ok(())
+            }
+            _ if attached => Err(self.lost(&format!("the guest does not know the command any more: {fault}"))),
+            FaultCode::NoDirectory => Err(Error::NoSuchPath(self.workdir.clone())),
+            FaultCode::NoShell => Err(Error::NoShell),
+            FaultCode::FilesRemoved => Err(refused(fault)),
+            FaultCode::NoJob => Err(Error::NoSuchJob(self.order.job.clone())),
+            _ => Err(Error::Refused(fault)),
+        }
+    }
+
+    fn fresh(&self) -> bool {
+        self.sent_at.is_some_and(|it| it.elapsed() < SOON)
+    }
+
+    /// The connection broke: decides whether another one can help.
+    fn broke(&mut self, broken: &Broken, attached: bool, feed: &mut Feed) -> Result<()> {
+        if broken.full {
+            return Err(if self.sent_to.is_some() { self.lost(&broken.reason) } else { broken.clone().of("exec") });
+        }
+        let now = Instant::now();
+        self.outputs.forget_room();
+        self.broken.retain(|it| now.duration_since(*it) < Duration::from_secs(60));
+        self.broken.push(now);
+        self.retried = true;
+        if self.broken.len() > BREAKS {
+            return Err(self.lost(&broken.reason));
+        }
+        if !broken.sent && !attached {
+            self.attach = false;
+            if !self.resent {
+                (self.sent_to, self.sent_at) = (None, None);
+            }
+            (self.settled, self.retried) = (true, self.resent);
+            return if feed.rewind() { Ok(()) } else { Err(self.lost(&broken.reason)) };
+        }
+        Ok(())
+    }
+
+    /// What is known when nothing more will be.
+    fn lost(&mut self, reason: &str) -> Error {
+        Error::GuestLost { reason: reason.into(), output: Some(self.so_far()) }
+    }
+
+    fn lost_by(&mut self, err: Error) -> Error {
+        let output = Some(self.so_far());
+        match err {
+            Error::NotRunning { status, exit_code, oom_killed, .. } => {
+                Error::NotRunning { status, exit_code, oom_killed, output }
+            }
+            Error::NoSuchContainer(_) => {
+                Error::NotRunning { status: Status::Exited, exit_code: None, oom_killed: false, output }
+            }
+            other => Error::GuestLost { reason: other.to_string(), output },
+        }
+    }
+
+    /// Output without an end. That it was cancelled is the nearest to the truth: somebody stopped to wait.
+    fn so_far(&mut self) -> Box<ExecOutput> {
+        let captures = self.outputs.finish([0; 2]);
+        let output = ExecOutput::plain(Exit::Cancelled, captures, None, self.from.elapsed());
+        Box::new(ExecOutput { retried: self.retried, ..output })
+    }
+
+    fn output(&mut self, end: &End) -> Result<ExecOutput> {
+        let Some(exit) = exit(end, self.order.head.life) else {
+            return Err(self.lost("the guest does not tell how the command ended"));
+        };
+        let (stdout, stderr) = self.outputs.finish([end.stdout, end.stderr]);
+        let cut = stdout.left_out() > 0 || stderr.left_out() > 0 || end.stdout.max(end.stderr) > self.order.head.cut;
+        let asked_for = cut || end.left > 0 || matches!(exit, Exit::Running(_));
+        Ok(ExecOutput {
+            exit,
+            stdout,
+            stderr,
+            signal: end.signal,
+            tree_ended: end.tree_ended,
+            left_running: end.left,
+            oom: end.oom,
+            job: (end.kept && asked_for).then(|| self.order.job.clone()),
+            retried: self.retried,
+            duration: Duration::from_millis(end.ms),
+        })
+    }
+}
+
+async fn send(order: &Order, feed: &mut Feed, to: &Sender) -> io::Result<()> {
+    for piece in order.pieces().skip(1) {
+        if !to.send(Ask::More, piece.to_vec()).await {
+            return Ok(());
+        }
+    }
+    feed.run(to).await
+}
+
+/// `None` for what is no end.
+fn exit(end: &End, life: Life) -> Option<Exit> {
+    let at_limit = |kind| match (life, end.code) {
+        (Life::Keep, None) => Exit::Running(kind),
+        _ => Exit::TimedOut(kind),
+    };
+    match end.state {
+        State::Exited => end.code.map(Exit::Code),
+        State::TotalTime => Some(at_limit(LimitKind::Total)),
+        State::Silence => Some(at_limit(LimitKind::Silence)),
+        State::Cancelled => Some(Exit::Cancelled),
+        State::Running => None,
+    }
+}
+
+/// Longer than anything lives.
+fn far() -> Instant {
+    Instant::now() + Duration::from_secs(86_400 * 365)
+}

@@ -1,0 +1,48 @@
+//! The host's client of a guest.
+//!
+//! A [`Link`] is one connection that all calls of this process share. It is made when it is first needed, by a [`Dial`],
+//! and anew when it broke. Calls that only ask are then asked again; a command is followed where it stands.
+//!
+//! **Invariant:** what a guest sends is hostile. It is held against what was asked for and the room it was given; memory
+//! is bounded by our numbers, and whatever does not fit ends the connection and wakes its calls.
+//! **Invariant:** a command is never started twice. Its id is ours, and a guest refuses one that it has seen.
+//! **Invariant:** a command whose end was not heard is [`Error::GuestLost`], never a result.
+
+#![warn(missing_docs)]
+
+mod call;
+mod channels;
+mod codec;
+mod command;
+mod connection;
+mod dial;
+mod exec;
+mod feed;
+mod files;
+mod inbox;
+mod jobs;
+mod link;
+mod outlet;
+mod output;
+mod relay;
+#[cfg(test)]
+mod script;
+mod session;
+mod space;
+#[cfg(test)]
+mod trials;
+mod walk;
+mod whole;
+mod writer;
+
+pub use coracle_protocol as wire;
+#[cfg(doc)]
+use coracle_types::Error;
+
+pub use self::dial::{Dial, Dialled, SocketAt, There, Transport, by_socket};
+pub use self::files::{Content, Put};
+pub use self::link::{Link, LinkSettings, WeakLink};
+pub use self::outlet::Outlet;
+pub use self::relay::Way;
+pub use self::session::SecretFile;
+pub use self::walk::{Walk, Walked};

@@ -1,0 +1,138 @@
+//! The connection that all calls share.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use coracle_protocol::Keep;
+#[cfg(doc)]
+use coracle_types::Error;
+use coracle_types::{ProcessId, Result};
+
+use crate::connection::Connection;
+use crate::dial::{Dial, SocketAt, SocketDial, Transport};
+
+/// How a guest is spoken to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LinkSettings {
+    /// How much of what commands print is kept inside.
+    pub keep: Keep,
+}
+
+/// A connection to the guest of one container. A clone is the same connection.
+#[derive(Clone)]
+pub struct Link(Arc<Shared>);
+
+/// A handle that keeps nothing connected.
+#[derive(Clone, Debug)]
+pub struct WeakLink(Weak<Shared>);
+
+impl WeakLink {
+    /// The link, if anybody still has it.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Link> {
+        self.0.upgrade().map(Link)
+    }
+}
+
+struct Shared {
+    dial: Arc<dyn Dial>,
+    settings: LinkSettings,
+    /// Held while a connection is made, so that only one is.
+    dialling: tokio::sync::Mutex<()>,
+    current: Mutex<Option<Arc<Connection>>>,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("dial", &self.0.dial).field("transport", &self.transport()).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    /// A link that is not connected yet.
+    #[must_use]
+    pub fn new(dial: Arc<dyn Dial>, settings: LinkSettings) -> Self {
+        Self(Arc::new(Shared { dial, settings, dialling: tokio::sync::Mutex::default(), current: Mutex::default() }))
+    }
+
+    /// A link by a socket alone, connected, without a call to an engine. `None` when the container's PID 1 as it was
+    /// last seen does not answer there; then the engine has to find out.
+    ///
+    /// When it breaks it is made anew by the same socket only, so a container that stopped meanwhile is
+    /// [`Error::GuestLost`].
+    pub async fn by_socket(at: &SocketAt, settings: LinkSettings) -> Option<Self> {
+        at.pid1.as_ref()?;
+        let link = Self::new(Arc::new(SocketDial(at.clone())), settings);
+        link.open().await.ok().map(|()| link)
+    }
+
+    /// Connects and says hello, if it is not connected.
+    ///
+    /// # Errors
+    /// [`Error::NotRunning`], [`Error::NoSuchContainer`], [`Error::GuestFailed`].
+    pub async fn open(&self) -> Result<()> {
+        self.connection().await.map(drop)
+    }
+
+    /// What carries it, while it is connected.
+    #[must_use]
+    pub fn transport(&self) -> Option<Transport> {
+        self.current().map(|it| it.transport)
+    }
+
+    /// Who is at its other end, while it is connected by a socket: the container's PID 1.
+    #[must_use]
+    pub fn peer(&self) -> Option<ProcessId> {
+        self.current().and_then(|it| it.peer.clone())
+    }
+
+    /// A handle that keeps it from nothing.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakLink {
+        WeakLink(Arc::downgrade(&self.0))
+    }
+
+    /// Whether it is a handle to the same link.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Whether the guest is there without being asked: it said something within that time, and the kernel knows of no end
+    /// of the connection. One that hangs since is only known by a call.
+    #[must_use]
+    pub fn was_heard(&self, within: Duration) -> bool {
+        self.current().is_some_and(|it| it.was_heard(within))
+    }
+
+    /// Names this run of the guest: a container that was started anew has another one.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn run_id(&self) -> Result<String> {
+        Ok(self.connection().await?.run.clone())
+    }
+
+    pub(crate) fn current(&self) -> Option<Arc<Connection>> {
+        let current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current.clone().filter(|it| it.alive())
+    }
+
+    pub(crate) async fn connection(&self) -> Result<Arc<Connection>> {
+        if let Some(connection) = self.current() {
+            return Ok(connection);
+        }
+        let _dialling = self.0.dialling.lock().await;
+        if let Some(connection) = self.current() {
+            return Ok(connection);
+        }
+        let dialled = self.0.dial.dial().await?;
+        let connection = match Connection::greet(dialled, self.0.settings.keep).await {
+            Ok(connection) => Arc::new(connection),
+            Err(failure) => return Err(self.0.dial.blame(failure).await),
+        };
+        *self.0.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&connection));
+        Ok(connection)
+    }
+}

@@ -1,0 +1,275 @@
+//! A guest that says what a test tells it to, and one that plays a real one.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+
+use async_trait::async_trait;
+use coracle_protocol::{Ask, Begun, End, Exec, Fault, FaultCode, Hello, Say, State, Stream, VERSION};
+use coracle_types::Result;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, ReadHalf, WriteHalf};
+
+use crate::codec::{self, Frame};
+use crate::dial::{Dial, Dialled, Transport};
+use crate::link::{Link, LinkSettings};
+
+/// The guest's end of one connection.
+pub(crate) struct Guest {
+    reader: ReadHalf<DuplexStream>,
+    pub(crate) writer: WriteHalf<DuplexStream>,
+}
+
+impl Guest {
+    /// What the host says next; `None` when it is gone.
+    pub(crate) async fn hear(&mut self) -> Option<Frame<Ask>> {
+        codec::read(&mut self.reader).await.ok().flatten()
+    }
+
+    /// As [`hear`](Self::hear), without credit.
+    pub(crate) async fn asked(&mut self) -> Option<Frame<Ask>> {
+        loop {
+            let frame = self.hear().await?;
+            if !matches!(frame.head, Ask::Credit(_)) {
+                return Some(frame);
+            }
+        }
+    }
+
+    pub(crate) async fn say(&mut self, channel: u32, head: Say, payload: &[u8]) {
+        let mut bytes = Vec::new();
+        Frame { channel, head, payload: payload.to_vec() }.write_to(&mut bytes);
+        let _ = self.writer.write_all(&bytes).await;
+    }
+
+    /// Says a proper hello.
+    pub(crate) async fn greet(&mut self, run: &str) {
+        let Some(Frame { head: Ask::Hello(hello), .. }) = self.hear().await else { return };
+        let ours = Hello { version: VERSION, nonce: hello.nonce, run: run.into(), keep: None };
+        self.say(0, Say::Hello(ours), b"").await;
+    }
+
+    /// Reads until the host is gone.
+    pub(crate) async fn idle(&mut self) {
+        while self.hear().await.is_some() {}
+    }
+}
+
+pub(crate) fn begun(job: &str) -> Say {
+    Say::Begun(Begun { job: job.into(), pid: 7, at_ms: 0 })
+}
+
+pub(crate) fn out(stream: Stream, offset: u64) -> Say {
+    Say::Out { stream, offset }
+}
+
+pub(crate) fn ended(code: u8, stdout: u64, stderr: u64) -> End {
+    End {
+        state: State::Exited,
+        code: Some(code),
+        signal: None,
+        stdout,
+        stderr,
+        dropped: 0,
+        left: 0,
+        tree_ended: None,
+        oom: false,
+        ms: 5,
+        kept: true,
+    }
+}
+
+/// Gives the n-th connection to a script.
+struct Scripted<S> {
+    script: S,
+    count: AtomicUsize,
+    cut: Mutex<Cut>,
+}
+
+/// Bytes after which the first connection breaks, to and from the host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    pub(crate) heard: usize,
+    pub(crate) said: usize,
+}
+
+impl Cut {
+    pub(crate) const NEVER: Self = Self { heard: usize::MAX, said: usize::MAX };
+}
+
+impl<S> fmt::Debug for Scripted<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Scripted")
+    }
+}
+
+#[async_trait]
+impl<S, F> Dial for Scripted<S>
+where
+    S: Fn(usize, Guest) -> F + Send + Sync,
+    F: Future<Output = ()> + Send + 'static,
+{
+    async fn dial(&self) -> Result<Dialled> {
+        let (host, guest) = tokio::io::duplex(32 << 10);
+        let (reader, writer) = tokio::io::split(guest);
+        tokio::spawn((self.script)(self.count.fetch_add(1, Ordering::Relaxed), Guest { reader, writer }));
+        let cut = std::mem::replace(&mut *self.cut.lock().unwrap(), Cut::NEVER);
+        let (reader, writer) = tokio::io::split(host);
+        let (reader, writer) = (Limited { inner: reader, left: cut.said }, Limited { inner: writer, left: cut.heard });
+        Ok(Dialled::plain(reader, writer, Transport::InProcess))
+    }
+}
+
+/// A link to a guest that follows a script, which is given the number of the connection.
+pub(crate) fn link<F>(script: impl Fn(usize, Guest) -> F + Send + Sync + 'static) -> Link
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    cut_link(Cut::NEVER, script)
+}
+
+/// As [`link`], with a first connection that breaks.
+pub(crate) fn cut_link<F>(cut: Cut, script: impl Fn(usize, Guest) -> F + Send + Sync + 'static) -> Link
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let dial = Scripted { script, count: AtomicUsize::new(0), cut: Mutex::new(cut) };
+    Link::new(Arc::new(dial), LinkSettings::default())
+}
+
+/// Ends after so many bytes.
+struct Limited<T> {
+    inner: T,
+    left: usize,
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Limited<T> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let mut part = into.take(self.left);
+        let before = part.filled().len();
+        let polled = Pin::new(&mut self.inner).poll_read(cx, &mut part);
+        let count = part.filled().len() - before;
+        // The part was cut from the front of what is unfilled, so it is initialised as far as it is filled.
+        let filled = part.filled().to_vec();
+        if polled.is_ready() {
+            into.put_slice(&filled);
+            self.left -= count;
+        }
+        polled
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Limited<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.left == 0 {
+            let _ = Pin::new(&mut self.inner).poll_shutdown(cx);
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let part = bytes.len().min(self.left);
+        let polled = Pin::new(&mut self.inner).poll_write(cx, &bytes[..part]);
+        if let Poll::Ready(Ok(count)) = polled {
+            self.left -= count;
+        }
+        polled
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+/// What a played guest keeps over all connections.
+#[derive(Debug, Default)]
+pub(crate) struct World {
+    /// How often anything was started.
+    pub(crate) started: usize,
+    jobs: HashMap<String, Played>,
+}
+
+/// A command that is played: it reads its input to the end, and prints.
+#[derive(Debug, Default)]
+struct Played {
+    input: Vec<u8>,
+    whole: bool,
+}
+
+/// What a played command prints to standard output, in pieces of three bytes; with input, the input.
+pub(crate) const PRINTED: &[u8] = b"one two three";
+/// And to standard error.
+pub(crate) const COMPLAINED: &[u8] = b"oh";
+
+/// Plays a guest on one connection. It knows one command, which takes all of its input and then prints. As with a real
+/// guest, input ends with its connection.
+pub(crate) async fn play(world: Arc<Mutex<World>>, mut guest: Guest) {
+    guest.greet("a run").await;
+    let mut channels: HashMap<u32, String> = HashMap::new();
+    while let Some(Frame { channel, head, payload }) = guest.hear().await {
+        match head {
+            Ask::Exec(Exec { job, stdin, .. }) => {
+                let fresh = {
+                    let mut world = world.lock().unwrap();
+                    let fresh = !world.jobs.contains_key(&job);
+                    if fresh {
+                        world.started += 1;
+                        world.jobs.insert(job.clone(), Played { input: Vec::new(), whole: !stdin });
+                    }
+                    fresh
+                };
+                if !fresh {
+                    guest.say(channel, Say::Failed(Fault::new(FaultCode::JobTaken, "taken")), b"").await;
+                    continue;
+                }
+                guest.say(channel, begun(&job), b"").await;
+                channels.insert(channel, job.clone());
+                if !stdin {
+                    print(&world, &job, channel, [0; 2], &mut guest).await;
+                }
+            }
+            Ask::Data { last } => {
+                let Some(job) = channels.get(&channel).cloned() else { continue };
+                let size = payload.len() as u64;
+                {
+                    let mut world = world.lock().unwrap();
+                    let played = world.jobs.get_mut(&job).unwrap();
+                    played.input.extend(payload);
+                    played.whole = last;
+                }
+                guest.say(channel, Say::Credit(size), b"").await;
+                if last {
+                    print(&world, &job, channel, [0; 2], &mut guest).await;
+                }
+            }
+            Ask::Attach { job, stdout, stderr, .. } => {
+                if world.lock().unwrap().jobs.contains_key(&job) {
+                    guest.say(channel, begun(&job), b"").await;
+                    print(&world, &job, channel, [stdout, stderr], &mut guest).await;
+                } else {
+                    guest.say(channel, Say::Failed(Fault::new(FaultCode::NoJob, "none")), b"").await;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// From these offsets on, then the end.
+async fn print(world: &Mutex<World>, job: &str, channel: u32, from: [u64; 2], guest: &mut Guest) {
+    let input = world.lock().unwrap().jobs[job].input.clone();
+    let printed = if input.is_empty() { PRINTED.to_vec() } else { input };
+    for (stream, bytes, from) in [(Stream::Stdout, printed.as_slice(), from[0]), (Stream::Stderr, COMPLAINED, from[1])]
+    {
+        let mut offset = usize::try_from(from).unwrap();
+        for piece in bytes[offset..].chunks(3) {
+            guest.say(channel, out(stream, offset as u64), piece).await;
+            offset += piece.len();
+        }
+    }
+    guest.say(channel, Say::End(ended(3, printed.len() as u64, COMPLAINED.len() as u64)), b"").await;
+}

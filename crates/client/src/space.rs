@@ -1,0 +1,76 @@
+//! The files of a workspace inside.
+
+use std::time::Duration;
+
+use coracle_protocol::space::{Act, Done, MAX_TOLD, Space};
+use coracle_protocol::{self as wire, Answer, Ask, Who};
+use coracle_types::{ContainerPath, Error, Ids, Result};
+use tokio::time::timeout;
+
+use crate::call::{refused, sendable};
+use crate::channels::Talk;
+use crate::connection::Broken;
+use crate::link::Link;
+
+/// What a guest may take altogether: a walk or a removal ends itself long before.
+const LONG: Duration = Duration::from_secs(180);
+
+impl Link {
+    /// Does something with the files below `root`, as `user`. `content` is what the act takes.
+    ///
+    /// What only looks is asked again when the connection breaks; what changes something is not, once it was sent.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for what makes no sense. What can be wrong with files is [`Done::Not`].
+    pub async fn space(&self, user: Ids, root: &ContainerPath, act: Act, content: &[u8]) -> Result<Done> {
+        let too_long = || {
+            let message = "the content is too long".to_owned();
+            refused(wire::Fault::new(wire::FaultCode::TooLong, message))
+        };
+        let bytes = u32::try_from(content.len()).map_err(|_| too_long())?;
+        let again = looks(&act);
+        let user = Who::Ids { uid: user.uid, gid: Some(user.gid) };
+        let ask = sendable(Ask::Space(Space { user, root: root.to_string(), act, bytes }))?;
+        let doing = async {
+            let mut first = true;
+            loop {
+                match self.space_once(ask.clone(), content).await? {
+                    Ok(done) => return Ok(done),
+                    Err(broken) if first && !broken.full && (again || !broken.sent) => first = false,
+                    Err(broken) => return Err(broken.of("space")),
+                }
+            }
+        };
+        timeout(LONG, doing).await.map_err(|_| Error::TimedOut { verb: "space", after: LONG })?
+    }
+
+    async fn space_once(&self, ask: Ask, content: &[u8]) -> Result<Result<Done, Broken>> {
+        let connection = self.connection().await?;
+        let talk = Talk::Content { fits: |it| matches!(it, Answer::Space), most: MAX_TOLD as u64 };
+        let mut channel = match connection.bring(ask, content, talk).await {
+            Ok(channel) => channel,
+            Err(broken) => return Ok(Err(broken)),
+        };
+        let json = match channel.content().await? {
+            Ok((_, json)) => json,
+            Err(broken) => return Ok(Err(broken)),
+        };
+        let unreadable = |err: serde_json::Error| Error::Unreadable { verb: "space", detail: err.to_string() };
+        serde_json::from_slice(&json).map(Ok).map_err(unreadable)
+    }
+}
+
+/// Whether it changes nothing.
+fn looks(act: &Act) -> bool {
+    matches!(
+        act,
+        Act::List { .. }
+            | Act::Stat { .. }
+            | Act::Lines { .. }
+            | Act::Bytes { .. }
+            | Act::Glob { .. }
+            | Act::Grep { .. }
+            | Act::Touched
+            | Act::Measure { .. }
+    )
+}

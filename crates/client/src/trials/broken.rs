@@ -1,0 +1,104 @@
+//! Connections that break, and what becomes of the commands that were on them.
+
+use super::*;
+
+async fn exec_cut_at(cut: Cut, stdin: Option<&[u8]>) -> (Result<coracle_types::ExecOutput, Error>, usize) {
+    let world = Arc::new(Mutex::new(World::default()));
+    let link = cut_link(cut, {
+        let world = Arc::clone(&world);
+        move |_, guest| play(Arc::clone(&world), guest)
+    });
+    let (sender, mut watched) = mpsc::channel(100);
+    let exec = Exec { stdin: stdin.map(|it| Input::Bytes(it.to_vec())), live: Some(sender), ..command() };
+    let outcome = timeout(Duration::from_secs(300), link.exec(exec)).await.expect("it ends");
+    if let Ok(output) = &outcome {
+        let mut seen: [Vec<u8>; 2] = Default::default();
+        while let Some(chunk) = watched.recv().await {
+            let seen = &mut seen[usize::from(chunk.stream == coracle_types::Stream::Stderr)];
+            assert_eq!(chunk.offset, seen.len() as u64, "nothing twice, nothing missing");
+            seen.extend(chunk.bytes);
+        }
+        assert_eq!(seen, [output.stdout.bytes(), output.stderr.bytes()]);
+    }
+    let started = world.lock().unwrap().started;
+    (outcome, started)
+}
+
+/// Bytes of a whole conversation are fewer than that.
+const CUTS: usize = 900;
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_cut_anywhere_loses_nothing_and_starts_nothing_twice() {
+    let mut retried = 0;
+    for bytes in 0..CUTS {
+        for cut in [Cut { said: bytes, ..Cut::NEVER }, Cut { heard: bytes, ..Cut::NEVER }] {
+            let (outcome, started) = exec_cut_at(cut, None).await;
+            let output = match outcome {
+                Ok(output) => output,
+                // The hello itself was cut.
+                Err(Error::GuestFailed { .. }) => continue,
+                Err(err) => panic!("{cut:?}: {err}"),
+            };
+            assert_eq!((output.exit, started), (Exit::Code(3), 1), "{cut:?}");
+            assert_eq!((output.stdout.bytes(), output.stderr.bytes()), (PRINTED.to_vec(), COMPLAINED.to_vec()));
+            retried += usize::from(output.retried);
+        }
+    }
+    assert!((100..2 * CUTS - 200).contains(&retried), "{retried}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_input_cut_anywhere_is_whole_or_its_command_is_lost() {
+    let input = b"0123456789".repeat(5);
+    let (mut whole, mut lost) = (0, 0);
+    for bytes in 0..CUTS {
+        for cut in [Cut { said: bytes, ..Cut::NEVER }, Cut { heard: bytes, ..Cut::NEVER }] {
+            let (outcome, started) = exec_cut_at(cut, Some(&input)).await;
+            assert!(started <= 1, "{cut:?}");
+            match outcome {
+                Ok(output) => {
+                    assert_eq!(output.stdout.bytes(), input, "{cut:?}");
+                    whole += 1;
+                }
+                Err(Error::GuestLost { .. }) => lost += 1,
+                Err(Error::GuestFailed { .. }) => {}
+                Err(err) => panic!("{cut:?}: {err}"),
+            }
+        }
+    }
+    assert!(whole > 100 && lost > 20, "{whole} {lost}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_container_that_was_started_anew_nothing_is_sent_again() {
+    for begins in [false, true] {
+        let execs = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&execs);
+        let link = link(move |nth, mut guest| {
+            let count = Arc::clone(&count);
+            async move {
+                guest.greet(&format!("run {nth}")).await;
+                while let Some(Frame { channel, head, .. }) = guest.asked().await {
+                    match head {
+                        Ask::Exec(exec) => {
+                            count.fetch_add(1, Ordering::Relaxed);
+                            if begins {
+                                guest.say(channel, begun(&exec.job), b"").await;
+                                guest.say(channel, out(Stream::Stdout, 0), b"so far").await;
+                            }
+                            return;
+                        }
+                        _ => guest.say(channel, Say::Failed(Fault::new(FaultCode::NoJob, "none")), b"").await,
+                    }
+                }
+            }
+        });
+        match link.exec(command()).await {
+            Err(Error::GuestLost { output: Some(output), .. }) => {
+                assert_eq!(output.stdout.text(), if begins { "so far" } else { "" });
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(execs.load(Ordering::Relaxed), 1);
+    }
+}

@@ -1,0 +1,228 @@
+//! What a guest must not say: it ends the connection, or the call that it was said to, and never hangs one.
+
+use coracle_protocol::{MAX_UNKNOWN, VERSION};
+use proptest::prelude::*;
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn what_fits_nothing_ends_the_connection_with_its_reason() {
+    type Said = Vec<(u32, Say, Vec<u8>)>;
+    type Case = (&'static str, fn(u32, &str) -> Said);
+    let cases: &[Case] = &[
+        ("not open", |channel, _| vec![(channel + 9, Say::Credit(0), vec![])]),
+        ("not open", |_, _| vec![(0, Say::Credit(0), vec![])]),
+        ("nobody asked for", |channel, job| vec![(channel, begun(job), vec![]), (channel, begun(job), vec![])]),
+        ("nobody asked for", |channel, _| vec![(channel, Say::Answer(Answer::Done), vec![])]),
+        ("nobody asked for", |channel, _| vec![(channel, Say::Data { last: true }, vec![])]),
+        ("nobody asked for", |channel, job| vec![(channel, begun(job), vec![1])]),
+        ("had room for", |channel, _| {
+            // On the next connection it goes on, or else that would be what is wrong.
+            static NEXT: AtomicUsize = AtomicUsize::new(0);
+            let offset = || NEXT.fetch_add(1 << 17, Ordering::Relaxed) as u64;
+            (0..4).map(|_| (channel, out(Stream::Stdout, offset()), vec![0; 1 << 17])).collect()
+        }),
+        ("than was used", |channel, _| vec![(channel, Say::Credit(1), vec![])]),
+        ("than was used", |channel, _| vec![(channel, Say::Credit(u64::MAX), vec![])]),
+        ("twice", |channel, _| {
+            vec![(channel, out(Stream::Stdout, 0), vec![1; 5]), (channel, out(Stream::Stdout, 4), vec![1])]
+        }),
+        ("twice", |channel, _| vec![(channel, out(Stream::Stderr, u64::MAX), vec![1])]),
+        ("unknown types", |_, _| vec![(0, Say::Unknown, vec![]); MAX_UNKNOWN]),
+        ("another command", |channel, _| vec![(channel, begun("00000000"), vec![])]),
+        ("does not know", |channel, _| vec![(channel, Say::Unknown, vec![])]),
+        ("how the command ended", |channel, _| vec![(channel, Say::End(End { code: None, ..ended(0, 0, 0) }), vec![])]),
+        ("how the command ended", |channel, _| {
+            vec![(channel, Say::End(End { state: State::Running, ..ended(0, 0, 0) }), vec![])]
+        }),
+    ];
+    for (reason, said) in cases {
+        let said = *said;
+        let link = against(move |mut guest, channel, job| async move {
+            let mut bytes = Vec::new();
+            for (channel, head, payload) in said(channel, &job) {
+                Frame { channel, head, payload }.write_to(&mut bytes);
+            }
+            let _ = guest.writer.write_all(&bytes).await;
+            guest.idle().await;
+        });
+        let (sender, _watched) = mpsc::channel(1);
+        // Nobody takes what comes, so no room is given back.
+        let exec = Exec { live: Some(sender), ..command() };
+        let outcome = timeout(Duration::from_secs(100), link.exec(exec)).await.expect("it ends");
+        let why = lost(outcome);
+        assert!(why.contains(reason), "{reason}: {why}");
+    }
+}
+
+#[tokio::test]
+async fn what_comes_after_the_last_word_ends_the_connection() {
+    let link = link(|_, mut guest| async move {
+        guest.greet("a run").await;
+        while let Some(Frame { channel, head, .. }) = guest.asked().await {
+            if let Ask::Exec(exec) = head {
+                guest.say(channel, begun(&exec.job), b"").await;
+                guest.say(channel, Say::End(ended(0, 0, 0)), b"").await;
+                guest.say(channel, out(Stream::Stdout, 0), b"more").await;
+            }
+        }
+    });
+    assert_eq!(link.exec(command()).await.unwrap().exit, Exit::Code(0));
+    while link.transport().is_some() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_of_another_kind_or_beyond_its_limit_is_none() {
+    for said in [Answer::Jobs(vec![]), Answer::Done] {
+        let link = link(move |_, mut guest| {
+            let said = said.clone();
+            async move {
+                guest.greet("a run").await;
+                let Some(Frame { channel, .. }) = guest.asked().await else { return };
+                guest.say(channel, Say::Answer(said), b"").await;
+                guest.idle().await;
+            }
+        });
+        assert!(lost(link.stat(at("x")).await).contains("nobody asked for"));
+    }
+    let link = link(|_, mut guest| async move {
+        guest.greet("a run").await;
+        let Some(Frame { channel, .. }) = guest.asked().await else { return };
+        guest.say(channel, file("x"), b"").await;
+        guest.say(channel, Say::Data { last: true }, b"123456").await;
+        guest.idle().await;
+    });
+    assert!(lost(link.get(at("x"), 0, 5).await).contains("nobody asked for"));
+}
+
+#[tokio::test]
+async fn an_unknown_word_ends_its_own_call_only() {
+    let link = link(|_, mut guest| async move {
+        guest.greet("a run").await;
+        while let Some(Frame { channel, head, .. }) = guest.asked().await {
+            match head {
+                Ask::Stat(at) if at.path == "odd" => guest.say(channel, Say::Unknown, b"").await,
+                Ask::Stat(at) => guest.say(channel, file(&at.path), b"").await,
+                _ => {}
+            }
+        }
+    });
+    assert!(lost(link.stat(at("odd")).await).contains("does not know"));
+    assert_eq!(link.stat(at("even")).await.unwrap().name, "even");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_say_a_proper_hello_is_no_guest() {
+    type Script = fn(Hello) -> Option<Say>;
+    let cases: &[(&str, Script)] = &[
+        ("did not say hello", |hello| Some(Say::Hello(Hello { nonce: "0".repeat(32), ..hello }))),
+        ("did not say hello", |_| Some(Say::Credit(1))),
+        ("within 5 s", |_| None),
+    ];
+    for (reason, answer) in cases {
+        let answer = *answer;
+        let link = link(move |_, mut guest| async move {
+            let Some(Frame { head: Ask::Hello(hello), .. }) = guest.hear().await else { return };
+            if let Some(say) = answer(hello) {
+                guest.say(0, say, b"").await;
+            }
+            guest.idle().await;
+        });
+        let begun = Instant::now();
+        let failed = link.open().await;
+        assert!(matches!(&failed, Err(Error::GuestFailed { reason: it }) if it.contains(reason)), "{failed:?}");
+        assert!(begun.elapsed() <= Duration::from_secs(6));
+    }
+}
+
+#[tokio::test]
+async fn a_guest_of_another_version_is_not_spoken_to_and_both_are_named() {
+    let link = link(|_, mut guest| async move {
+        let Some(Frame { head: Ask::Hello(hello), .. }) = guest.hear().await else { return };
+        guest.say(0, Say::Hello(Hello { version: VERSION + 1, ..hello }), b"").await;
+        guest.idle().await;
+    });
+    let failed = link.open().await.unwrap_err();
+    assert!(matches!(failed, Error::GuestVersion { guest, host: VERSION } if guest == VERSION + 1), "{failed:?}");
+}
+
+#[tokio::test]
+async fn a_guest_that_ends_the_connection_says_why() {
+    let link = link(|_, mut guest| async move {
+        guest.greet("a run").await;
+        guest.asked().await;
+        let why = Fault::new(FaultCode::Invalid, "more data than a window has");
+        guest.say(0, Say::Failed(why), b"").await;
+        guest.idle().await;
+    });
+    assert_eq!(lost(link.stat(at("x")).await), "the guest ended the connection: more data than a window has");
+}
+
+/// What a guest may say about a command, in any order.
+fn said() -> impl Strategy<Value = Say> {
+    let stream = prop_oneof![Just(Stream::Stdout), Just(Stream::Stderr)];
+    prop_oneof![
+        Just(begun("00000000")),
+        (stream, 0..9u64).prop_map(|(stream, offset)| out(stream, offset)),
+        any::<bool>().prop_map(|last| Say::Data { last }),
+        (0..3u64).prop_map(Say::Credit),
+        Just(Say::Answer(Answer::Done)),
+        Just(Say::Unknown),
+        Just(file("f")),
+        any::<u8>().prop_map(|code| Say::End(ended(code, 3, 3))),
+        Just(Say::Failed(Fault::new(FaultCode::NoJob, "none"))),
+        Just(Say::Failed(Fault::new(FaultCode::JobTaken, "taken"))),
+    ]
+}
+
+fn on_paused_time(work: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async { timeout(Duration::from_secs(3600), work).await.expect("it does not hang") });
+}
+
+/// Three calls of three kinds at once; whatever comes of them comes.
+async fn all_calls(link: Link) {
+    let limits = ExecLimits { total: Some(Duration::from_secs(10)), ..ExecLimits::default() };
+    let exec = Exec { limits, stdin: Some(Input::Bytes(vec![0; 1000])), ..command() };
+    let _ = tokio::join!(link.exec(exec), link.stat(at("x")), link.get(at("x"), 0, 5));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn random_bytes_end_every_call(bytes in proptest::collection::vec(any::<u8>(), 0..200), stays in any::<bool>()) {
+        on_paused_time(all_calls(link(move |_, mut guest| {
+            let bytes = bytes.clone();
+            async move {
+                guest.greet("a run").await;
+                let _ = guest.writer.write_all(&bytes).await;
+                if stays {
+                    guest.idle().await;
+                }
+            }
+        })));
+    }
+
+    #[test]
+    fn random_words_end_every_call(
+        words in proptest::collection::vec((0..5u32, said(), proptest::collection::vec(any::<u8>(), 0..4)), 0..20),
+        stays in any::<bool>(),
+    ) {
+        on_paused_time(all_calls(link(move |_, mut guest| {
+            let words = words.clone();
+            async move {
+                guest.greet("a run").await;
+                for (channel, say, payload) in words {
+                    guest.hear().await;
+                    guest.say(channel, say, &payload).await;
+                }
+                if stays {
+                    guest.idle().await;
+                }
+            }
+        })));
+    }
+}

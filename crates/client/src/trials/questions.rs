@@ -1,0 +1,137 @@
+//! Questions and files: what is asked again, and what is not.
+
+use super::*;
+
+#[tokio::test]
+async fn what_is_too_long_to_be_asked_is_refused_here() {
+    let link = link(|_, mut guest| async move { guest.greet("a run").await });
+    let long = "x".repeat(1 << 16);
+    for refused in [link.stat(at(&long)).await.map(drop), link.get(at(&long), 0, 1).await.map(drop)] {
+        assert!(matches!(refused, Err(Error::Refused(fault)) if fault.code == FaultCode::TooLong));
+    }
+}
+
+#[tokio::test]
+async fn faults_are_what_a_caller_can_act_on() {
+    for (code, expected) in [
+        (FaultCode::NoDirectory, "no `/` in the container"),
+        (FaultCode::NoShell, "the container has no `/bin/sh`"),
+        (FaultCode::CannotStart, "because"),
+    ] {
+        let link = against(move |mut guest, channel, _| async move {
+            guest.say(channel, Say::Failed(Fault::new(code, "because")), b"").await;
+            guest.idle().await;
+        });
+        assert_eq!(link.exec(command()).await.unwrap_err().to_string(), expected);
+    }
+    let link = link(|_, mut guest| async move {
+        guest.greet("a run").await;
+        while let Some(Frame { channel, .. }) = guest.asked().await {
+            guest.say(channel, Say::Failed(Fault::new(FaultCode::NoJob, "none")), b"").await;
+        }
+    });
+    let job = JobId::random();
+    assert!(matches!(link.job(&job).await, Err(Error::NoSuchJob(it)) if it == job));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_is_asked_again_once_and_a_wait_for_what_is_left_of_it() {
+    let dials = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&dials);
+    let link = link(move |nth, mut guest| {
+        count.fetch_add(1, Ordering::Relaxed);
+        async move {
+            guest.greet("a run").await;
+            let Some(Frame { channel, head, .. }) = guest.asked().await else { return };
+            tokio::time::sleep(Duration::from_secs(4)).await;
+            if let (Ask::Wait(wait), 1) = (head, nth) {
+                let job = coracle_protocol::Job {
+                    job: wait.job,
+                    pid: 1,
+                    command: String::new(),
+                    root: false,
+                    foreground: false,
+                    began_ms: 0,
+                    ended_ms: None,
+                    end: ended(0, 0, 0),
+                };
+                let reason = coracle_protocol::Reason::Limit;
+                let waited = Waited { reason, found: None, job, ms: wait.limit_ms, tail: None };
+                guest.say(channel, Say::Answer(Answer::Waited(waited)), b"").await;
+                guest.asked().await;
+            }
+        }
+    });
+    let wait = Wait {
+        job: JobId::random().to_string(),
+        pattern: None,
+        ignore_case: false,
+        from: None,
+        port: None,
+        idle_ms: None,
+        limit_ms: 10_000,
+        tail: None,
+    };
+    assert_eq!(link.wait(wait).await.unwrap().0.ms, 6_000);
+    assert!(lost(link.stat(at("x")).await).contains("closed"));
+    assert!(lost(link.remove(at("x"), true).await).contains("closed"));
+    assert_eq!(dials.load(Ordering::Relaxed), 4, "one more each for the wait and for stat, none for the removal");
+}
+
+fn put(content: &[u8]) -> Put {
+    Put {
+        at: at("/f"),
+        mode: None,
+        exact: false,
+        parents: false,
+        replace: true,
+        content: Input::Bytes(content.to_vec()),
+    }
+}
+
+#[tokio::test]
+async fn files_go_and_come_in_pieces() {
+    let link = link(|_, mut guest| async move {
+        guest.greet("a run").await;
+        let mut content = Vec::new();
+        while let Some(Frame { channel, head, payload }) = guest.asked().await {
+            match head {
+                Ask::Data { last } => {
+                    guest.say(channel, Say::Credit(payload.len() as u64), b"").await;
+                    content.extend(payload);
+                    if last {
+                        guest.say(channel, file("f"), b"").await;
+                    }
+                }
+                Ask::Get { .. } => {
+                    guest.say(channel, file("f"), b"").await;
+                    for piece in content.chunks(20_000) {
+                        guest.say(channel, Say::Data { last: false }, piece).await;
+                    }
+                    guest.say(channel, Say::Data { last: true }, b"").await;
+                }
+                _ => {}
+            }
+        }
+    });
+    let content: Vec<u8> = (0..WINDOW - 1).map(|it| it as u8).collect();
+    assert_eq!(link.put(put(&content)).await.unwrap().name, "f");
+    assert_eq!(link.get(at("/f"), 0, WINDOW).await.unwrap().1, content);
+}
+
+#[tokio::test]
+async fn a_file_that_may_be_half_sent_is_not_sent_again() {
+    let puts = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&puts);
+    let link = link(move |_, mut guest| {
+        let count = Arc::clone(&count);
+        async move {
+            guest.greet("a run").await;
+            if guest.asked().await.is_some() {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+    lost(link.put(put(b"content")).await);
+    assert_eq!(puts.load(Ordering::Relaxed), 1);
+}

@@ -1,0 +1,131 @@
+//! Addresses that anybody may be sent to, and those that lead into somebody's own network.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use crate::git_url::GitUrl;
+
+/// A name server is given this long.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why nobody is sent to a host.
+#[derive(Debug, thiserror::Error)]
+pub enum Unresolved {
+    /// One of its addresses is no public one: the rule `repo.private` (containers.md 15.2).
+    #[error("`{host}` has the address {address}, which is not public")]
+    Private {
+        /// The host.
+        host: String,
+        /// The first such address.
+        address: IpAddr,
+    },
+    /// It has no address.
+    #[error("`{host}` has no address")]
+    Unknown {
+        /// The host.
+        host: String,
+        /// What the resolver says.
+        #[source]
+        source: io::Error,
+    },
+    /// No name server answered in time.
+    #[error("no name server told the address of `{host}` within {} s", PATIENCE.as_secs())]
+    Slow {
+        /// The host.
+        host: String,
+    },
+}
+
+/// Asks for the addresses of a URL's host, all of which have to be public.
+///
+/// Whoever connects later must use these addresses: a second question may be answered differently.
+///
+/// # Errors
+/// [`Unresolved`].
+pub async fn addresses_public(url: &GitUrl) -> Result<Vec<SocketAddr>, Unresolved> {
+    let host = || url.host().to_owned();
+    let asked = tokio::time::timeout(PATIENCE, tokio::net::lookup_host((url.host(), url.port())));
+    let found = asked.await.map_err(|_| Unresolved::Slow { host: host() })?;
+    let found: Vec<SocketAddr> = found.map_err(|source| Unresolved::Unknown { host: host(), source })?.collect();
+    if let Some(private) = found.iter().find(|it| !is_public(it.ip())) {
+        return Err(Unresolved::Private { host: host(), address: private.ip() });
+    }
+    if found.is_empty() {
+        return Err(Unresolved::Unknown { host: host(), source: io::ErrorKind::NotFound.into() });
+    }
+    Ok(found)
+}
+
+/// Whether an address belongs to the public internet, and to no network of somebody's own, no machine's inside, no
+/// cloud's metadata, and nothing that is reserved.
+#[must_use]
+pub fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(it) => is_public_v4(it),
+        IpAddr::V6(it) => is_public_v6(it),
+    }
+}
+
+fn is_public_v4(it: Ipv4Addr) -> bool {
+    let reserved = match it.octets() {
+        // "This" network; the carrier's; protocol assignments; old relays; benchmarks; multicast and what follows.
+        [0, ..] | [100, 64..=127, ..] | [192, 0, 0, _] | [192, 88, 99, _] | [198, 18..=19, ..] | [224..=255, ..] => {
+            true
+        }
+        // Public by number, yet answered by the machine below: Azure's own.
+        [168, 63, 129, 16] => true,
+        _ => it.is_private() || it.is_loopback() || it.is_link_local() || it.is_documentation(),
+    };
+    !reserved
+}
+
+fn is_public_v6(it: Ipv6Addr) -> bool {
+    let four = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
+    match it.segments() {
+        // These carry an IPv4 address: mapped, by NAT64, by 6to4.
+        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
+            is_public_v4(four(high, low))
+        }
+        // Protocol assignments with Teredo; documentation.
+        [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => false,
+        // Nothing else was ever given out.
+        [first, ..] => (0x2000..=0x3fff).contains(&first),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::git_url::GitRules;
+
+    #[test]
+    fn the_edges_of_each_range_are_kept() {
+        let check = |addresses: &[&str], public: bool| {
+            for it in addresses {
+                assert_eq!(is_public(it.parse().unwrap()), public, "{it}");
+            }
+        };
+        check(&["1.0.0.0", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "126.255.255.255"], true);
+        check(&["128.0.0.0", "169.253.255.255", "169.255.0.0", "172.15.255.255", "172.32.0.0", "192.0.1.0"], true);
+        check(&["192.167.255.255", "192.169.0.0", "198.17.255.255", "198.20.0.0", "223.255.255.255"], true);
+        check(&["0.255.255.255", "10.255.255.255", "100.127.255.255", "127.0.0.0", "169.254.0.0"], false);
+        check(&["172.31.255.255", "192.0.0.255", "192.0.2.1", "192.88.99.1", "192.168.255.255"], false);
+        check(&["198.19.255.255", "198.51.100.1", "203.0.113.1", "224.0.0.0", "240.0.0.0"], false);
+        check(&["2000::", "2001:200::", "2606:4700::1", "3ffe:ffff::", "::ffff:8.8.8.8", "2002:808:808::1"], true);
+        check(&["1fff::", "4000::", "::", "::2", "::8.8.8.8", "fe80::1", "fec0::1", "fc00::1", "ff0e::1"], false);
+        check(&["64:ff9b::a00:1", "64:ff9b:1::808:808", "100::1", "2001:1ff::1", "3fff:fff::1"], false);
+    }
+
+    #[tokio::test]
+    async fn a_host_that_is_an_address_is_its_own_answer() {
+        let everything = GitRules { allow_private: true, ssh: true };
+        let asked = async |text: &str| addresses_public(&GitUrl::parse(text, everything).unwrap()).await;
+        assert_eq!(asked("https://8.8.8.8:99/x").await.unwrap(), ["8.8.8.8:99".parse().unwrap()]);
+        assert_eq!(asked("https://[2606:4700::1]/x").await.unwrap(), ["[2606:4700::1]:443".parse().unwrap()]);
+        for private in ["https://10.0.0.1/x", "http://[::1]/x", "https://localhost/x", "git@127.0.0.1:x"] {
+            assert!(matches!(asked(private).await, Err(Unresolved::Private { .. })), "{private}");
+        }
+        assert!(matches!(asked("https://no-such-host.invalid/x").await, Err(Unresolved::Unknown { .. })));
+    }
+}

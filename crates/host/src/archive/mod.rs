@@ -1,0 +1,105 @@
+//! The subset of tar that we write and accept: regular files, directories, and links that stay inside.
+//!
+//! **Invariant:** nothing is written outside the directory that was given, whatever an archive says.
+//! **Invariant:** bytes and entries are bounded by [`Limits`].
+
+mod read;
+mod write;
+
+use std::io;
+
+use serde::Serialize;
+
+pub use coracle_types::ArchiveError as Error;
+pub use read::{plain_name, unpack, unpack_beneath};
+pub use write::{Growing, Writer};
+
+/// Bounds of one transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of all files together.
+    pub max_bytes: u64,
+    /// Files, directories and links together.
+    pub max_entries: u64,
+}
+
+/// Directories may be nested this deep.
+const MAX_DEPTH: usize = 128;
+
+/// What a transfer moved, and what it left out and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Moved {
+    /// Regular files and links.
+    pub files: u64,
+    /// Directories.
+    pub dirs: u64,
+    /// Bytes of all files together.
+    pub bytes: u64,
+    /// What did not travel.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Something that did not travel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Skipped {
+    /// Its name within the tree, without control characters.
+    pub path: String,
+    /// Why.
+    pub reason: &'static str,
+}
+
+impl Moved {
+    fn skip(&mut self, path: &str, reason: &'static str) {
+        // A hostile tree must not fill our memory with what was refused.
+        if self.skipped.len() < 1000 {
+            self.skipped.push(Skipped { path: path.escape_debug().to_string(), reason });
+        }
+    }
+
+    fn count(&mut self, limits: &Limits, bytes: u64) -> Result<(), Error> {
+        self.bytes += bytes;
+        if self.bytes > limits.max_bytes {
+            return Err(Error::TooLarge(limits.max_bytes));
+        }
+        if self.files + self.dirs + self.skipped.len() as u64 > limits.max_entries {
+            return Err(Error::TooMany(limits.max_entries));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a link that lies in `parent` (both relative to the tree) leads to something inside the tree.
+fn stays_inside(parent: &str, target: &str) -> bool {
+    if target.starts_with('/') || target.is_empty() {
+        return false;
+    }
+    let mut depth = parent.split('/').filter(|it| !it.is_empty()).count();
+    for part in target.split('/') {
+        match part {
+            "" | "." => {}
+            ".." if depth == 0 => return false,
+            ".." => depth -= 1,
+            _ => depth += 1,
+        }
+    }
+    true
+}
+
+fn io_error(path: &str) -> impl Fn(io::Error) -> Error + '_ {
+    move |source| Error::Io { path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::stays_inside;
+
+    #[test]
+    fn links_may_climb_only_as_far_as_the_tree() {
+        for (parent, target) in [("", "a"), ("a", "../b"), ("a/b", "../../c"), ("", "./x/../y")] {
+            assert!(stays_inside(parent, target), "{parent} -> {target}");
+        }
+        for (parent, target) in [("", "../a"), ("a", "../../b"), ("a", "/etc"), ("", ""), ("", "x/../../y")] {
+            assert!(!stays_inside(parent, target), "{parent} -> {target}");
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! From a hostile tar to files beneath a directory.
+
+use std::fs::File;
+use std::io;
+use std::path::{Component, Path};
+
+use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt as _, Permissions, PermissionsExt as _};
+
+use super::{Error, Limits, MAX_DEPTH, Moved, io_error, stays_inside};
+
+/// Unpacks what an engine gave for one path into an empty directory, under the name `name`.
+///
+/// The archive comes from a container and is not trusted: names that are absolute, climb, or lie elsewhere are skipped,
+/// links are placed last and only when they lead to something inside, nothing is written through a link, and devices,
+/// pipes and sockets do not travel.
+///
+/// # Errors
+/// [`Error`] when a bound is reached, the archive is cut, or a file cannot be written.
+pub fn unpack(tar: File, into: &Dir, name: &str, limits: Limits) -> Result<Moved, Error> {
+    unpacked((tar, 1), into, name, limits)
+}
+
+/// The same for an archive of what lies in a directory: its names are beneath `name` as they are.
+///
+/// # Errors
+/// As [`unpack`].
+pub fn unpack_beneath(tar: File, into: &Dir, name: &str, limits: Limits) -> Result<Moved, Error> {
+    unpacked((tar, 0), into, name, limits)
+}
+
+fn unpacked((tar, strip): (File, usize), into: &Dir, name: &str, limits: Limits) -> Result<Moved, Error> {
+    let mut it = Unpack { into, name, strip, limits, moved: Moved::default(), links: Vec::new(), dirs: Vec::new() };
+    let mut archive = tar::Archive::new(io::BufReader::new(tar));
+    for entry in archive.entries().map_err(io_error("the archive"))? {
+        it.entry(&mut entry.map_err(io_error("the archive"))?)?;
+    }
+    it.finish()
+}
+
+struct Unpack<'a> {
+    into: &'a Dir,
+    name: &'a str,
+    /// Parts of each name that are left out.
+    strip: usize,
+    limits: Limits,
+    moved: Moved,
+    /// Path and target of symbolic links.
+    links: Vec<(String, String)>,
+    /// Path and mode of directories, set at the end so that a read-only one can be filled.
+    dirs: Vec<(String, u32)>,
+}
+
+impl Unpack<'_> {
+    fn entry<R: io::Read>(&mut self, entry: &mut tar::Entry<'_, R>) -> Result<(), Error> {
+        let told = entry.path().map_err(io_error("the archive"))?.into_owned();
+        let Some(inner) = within(&told, self.strip) else {
+            self.moved.skip(&told.to_string_lossy(), "its name leaves the tree");
+            return self.moved.count(&self.limits, 0);
+        };
+        let path = if inner.is_empty() { self.name.to_owned() } else { format!("{}/{inner}", self.name) };
+        let mode = entry.header().mode().unwrap_or(0o644) & 0o777;
+        match entry.header().entry_type() {
+            kind if kind.is_dir() => self.dir(&path, mode),
+            kind if kind.is_file() || kind.is_contiguous() || kind.is_gnu_sparse() => self.file(entry, &path, mode),
+            kind if kind.is_symlink() => self.remember_link(entry, &inner, path),
+            kind if kind.is_hard_link() => self.hard_link(entry, &path),
+            _ => {
+                self.moved.skip(&inner, "it is neither a file nor a directory");
+                self.moved.count(&self.limits, 0)
+            }
+        }
+    }
+
+    fn dir(&mut self, path: &str, mode: u32) -> Result<(), Error> {
+        self.into.create_dir_all(path).map_err(io_error(path))?;
+        self.moved.dirs += 1;
+        self.dirs.push((path.to_owned(), mode));
+        self.moved.count(&self.limits, 0)
+    }
+
+    fn file<R: io::Read>(&mut self, entry: &mut tar::Entry<'_, R>, path: &str, mode: u32) -> Result<(), Error> {
+        self.moved.files += 1;
+        self.moved.count(&self.limits, entry.size())?;
+        self.make_parent(path)?;
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(mode);
+        let mut file = match self.into.open_with(path, &options) {
+            Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {
+                self.moved.skip(path, "the archive names it twice");
+                return Ok(());
+            }
+            other => other.map_err(io_error(path))?,
+        };
+        io::copy(entry, &mut file).map_err(io_error(path))?;
+        // The mode at creation is cut by our umask.
+        file.set_permissions(Permissions::from_mode(mode)).map_err(io_error(path))
+    }
+
+    fn remember_link<R: io::Read>(
+        &mut self,
+        entry: &tar::Entry<'_, R>,
+        inner: &str,
+        path: String,
+    ) -> Result<(), Error> {
+        let target = entry.link_name().map_err(io_error(inner))?.unwrap_or_default();
+        let parent = inner.rsplit_once('/').map_or("", |it| it.0);
+        match target.to_str() {
+            // The tree itself may be a link; it leads somewhere else by its nature.
+            Some(target) if !inner.is_empty() && stays_inside(parent, target) => {
+                self.links.push((path, target.to_owned()));
+                self.moved.files += 1;
+            }
+            _ => self.moved.skip(if inner.is_empty() { self.name } else { inner }, "the link leads out of the tree"),
+        }
+        self.moved.count(&self.limits, 0)
+    }
+
+    fn hard_link<R: io::Read>(&mut self, entry: &tar::Entry<'_, R>, path: &str) -> Result<(), Error> {
+        let target = entry.link_name().map_err(io_error(path))?.unwrap_or_default().into_owned();
+        let source = within(&target, self.strip).map(|inner| format!("{}/{inner}", self.name));
+        self.make_parent(path)?;
+        match source.map(|source| self.into.hard_link(&source, self.into, path)) {
+            Some(Ok(())) => self.moved.files += 1,
+            _ => self.moved.skip(path, "the hard link leads to something else"),
+        }
+        self.moved.count(&self.limits, 0)
+    }
+
+    fn make_parent(&self, path: &str) -> Result<(), Error> {
+        let Some((parent, _)) = path.rsplit_once('/') else { return Ok(()) };
+        self.into.create_dir_all(parent).map_err(io_error(path))
+    }
+
+    /// Links come last, so that no entry could pass through one, and a link may not pass through another.
+    fn finish(mut self) -> Result<Moved, Error> {
+        for (path, target) in std::mem::take(&mut self.links) {
+            let parents = Path::new(&path).ancestors().skip(1).filter(|it| !it.as_os_str().is_empty());
+            let through_link =
+                parents.into_iter().any(|it| self.into.symlink_metadata(it).is_ok_and(|it| it.is_symlink()));
+            self.make_parent(&path)?;
+            if through_link || self.into.symlink_contents(&target, &path).is_err() {
+                self.moved.files -= 1;
+                self.moved.skip(&path, "the link cannot be placed");
+            }
+        }
+        for (path, mode) in self.dirs.iter().rev() {
+            // Its owner may always list, fill and remove it: else nobody but root could move it on.
+            self.into.set_permissions(path, Permissions::from_mode(*mode | 0o700)).map_err(io_error(path))?;
+        }
+        Ok(self.moved)
+    }
+}
+
+/// The path below the archive's first parts, or `None` when it is no plain relative path.
+fn within(told: &Path, strip: usize) -> Option<String> {
+    let parts = plain_parts(told)?;
+    (parts.len() >= strip).then(|| parts[strip..].join("/"))
+}
+
+/// A name of an archive, without its dots, or `None` when it is no plain relative path: absolute, climbing, too deep, or
+/// with bytes that no text can say.
+#[must_use]
+pub fn plain_name(told: &Path) -> Option<String> {
+    plain_parts(told).map(|it| it.join("/"))
+}
+
+fn plain_parts(told: &Path) -> Option<Vec<&str>> {
+    let mut parts = Vec::new();
+    for part in told.components() {
+        match part {
+            Component::Normal(part) => parts.push(part.to_str().filter(|it| it.len() <= 255)?),
+            Component::CurDir => {}
+            _ => return None,
+        }
+    }
+    (parts.len() <= MAX_DEPTH).then_some(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Seek, Write};
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    use cap_std::ambient_authority;
+    use coracle_types::Ids;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::archive::Writer;
+    use crate::fs::HostPath;
+
+    const LIMITS: Limits = Limits { max_bytes: 1 << 20, max_entries: 1000 };
+
+    /// A raw entry: the writer of the tar crate refuses the names that matter here.
+    fn raw(tar: &mut Vec<u8>, kind: tar::EntryType, path: &str, link: &str, data: &[u8]) {
+        let mut header = tar::Header::new_gnu();
+        let gnu = header.as_gnu_mut().unwrap();
+        gnu.name[..path.len()].copy_from_slice(path.as_bytes());
+        gnu.linkname[..link.len()].copy_from_slice(link.as_bytes());
+        header.set_entry_type(kind);
+        header.set_size(data.len() as u64);
+        header.set_mode(0o6755);
+        header.set_cksum();
+        tar.extend_from_slice(header.as_bytes());
+        tar.extend_from_slice(data);
+        tar.resize(tar.len().next_multiple_of(512), 0);
+    }
+
+    fn unpacked(tar: &[u8]) -> (tempfile::TempDir, Result<Moved, Error>) {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(tar).unwrap();
+        file.rewind().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("into")).unwrap();
+        let into = Dir::open_ambient_dir(dir.path().join("into"), ambient_authority()).unwrap();
+        let moved = unpack(file, &into, "out", LIMITS);
+        (dir, moved)
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut left = vec![dir.to_owned()];
+        while let Some(next) = left.pop() {
+            for entry in std::fs::read_dir(&next).unwrap() {
+                let entry = entry.unwrap();
+                found.push(entry.path().strip_prefix(dir).unwrap().display().to_string());
+                if entry.file_type().unwrap().is_dir() {
+                    left.push(entry.path());
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn a_tree_comes_back_as_it_was() {
+        let from = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(from.path().join("a/b")).unwrap();
+        std::fs::write(from.path().join("a/b/run.sh"), b"\0\xff bytes").unwrap();
+        std::fs::set_permissions(from.path().join("a/b/run.sh"), std::os::unix::fs::PermissionsExt::from_mode(0o4751))
+            .unwrap();
+        symlink("b/run.sh", from.path().join("a/link")).unwrap();
+        symlink("/etc/passwd", from.path().join("a/out")).unwrap();
+        std::os::unix::net::UnixListener::bind(from.path().join("a/socket")).unwrap();
+        let mut writer = Writer::new(tempfile::tempfile().unwrap(), Ids::ROOT, LIMITS);
+        writer.host(&HostPath::open(from.path()).unwrap(), "told").unwrap();
+        let (tar, sent) = writer.finish().unwrap();
+        assert_eq!((sent.files, sent.dirs, sent.skipped.len()), (2, 3, 2), "{sent:?}");
+
+        let dir = tempfile::tempdir().unwrap();
+        let into = Dir::open_ambient_dir(dir.path(), ambient_authority()).unwrap();
+        let got = unpack(tar, &into, "out", LIMITS).unwrap();
+        assert_eq!((got.files, got.dirs, got.bytes), (2, 3, 8));
+        let script = dir.path().join("out/a/b/run.sh");
+        assert_eq!(std::fs::read(&script).unwrap(), b"\0\xff bytes");
+        assert_eq!(script.metadata().unwrap().mode() & 0o7777, 0o751, "set-id bits do not travel");
+        assert_eq!(std::fs::read_link(dir.path().join("out/a/link")).unwrap(), Path::new("b/run.sh"));
+    }
+
+    #[test]
+    fn a_file_that_grows_is_whole_or_not_there() {
+        let mut writer = Writer::new(tempfile::tempfile().unwrap(), Ids::ROOT, LIMITS);
+        let long = format!("told/{}", "n".repeat(200));
+        for (path, pieces) in [("told/a", vec!["one", "two"]), (&long, vec![]), ("told/b", vec!["x"])] {
+            let mut growing = writer.begin(path, 0o4644, 7).unwrap();
+            pieces.iter().for_each(|it| growing.write(it.as_bytes()).unwrap());
+            growing.end().unwrap();
+            let mut given_up = writer.begin("told/never", 0o644, 0).unwrap();
+            given_up.write(&[0; 2000]).unwrap();
+        }
+        assert!(writer.link_within("told/l", "a").unwrap() && !writer.link_within("told/m", "../x").unwrap());
+        let mut growing = writer.begin("told/large", 0o644, 0).unwrap();
+        assert!(matches!(growing.write(&[0; 2 << 20]), Err(Error::TooLarge(_))));
+        drop(growing);
+        let (tar, sent) = writer.finish().unwrap();
+        assert_eq!((sent.files, sent.bytes), (4, 7));
+        let dir = tempfile::tempdir().unwrap();
+        let into = Dir::open_ambient_dir(dir.path(), ambient_authority()).unwrap();
+        assert_eq!(unpack(tar, &into, "out", LIMITS).unwrap().files, 4);
+        let read = |name: &str| std::fs::read_to_string(dir.path().join("out").join(name)).unwrap();
+        assert_eq!(
+            (read("a"), read(&long[5..]), read("b"), read("l")),
+            ("onetwo".into(), "".into(), "x".into(), "onetwo".into())
+        );
+        assert_eq!(names(dir.path()).len(), 5);
+    }
+
+    #[test]
+    fn hostile_names_and_links_write_nothing_outside() {
+        use tar::EntryType::{Block, Directory, Fifo, Link, Regular, Symlink};
+        let mut tar = Vec::new();
+        raw(&mut tar, Directory, "t", "", b"");
+        raw(&mut tar, Regular, "/t/absolute", "", b"x");
+        raw(&mut tar, Regular, "t/../../climbs", "", b"x");
+        raw(&mut tar, Symlink, "t/out", "../..", b"");
+        raw(&mut tar, Symlink, "t/in", ".", b"");
+        raw(&mut tar, Regular, "t/out/through", "", b"x");
+        raw(&mut tar, Symlink, "t/in/second", "x", b"");
+        raw(&mut tar, Link, "t/hard", "/etc/passwd", b"");
+        raw(&mut tar, Link, "t/hard2", "t/../../etc/passwd", b"");
+        raw(&mut tar, Fifo, "t/fifo", "", b"");
+        raw(&mut tar, Block, "t/disk", "", b"");
+        raw(&mut tar, Regular, "t/fine", "", b"x");
+        raw(&mut tar, Regular, "t/fine", "", b"y");
+        let (dir, moved) = unpacked(&tar);
+        let moved = moved.unwrap();
+        assert_eq!(names(&dir.path().join("into")), ["out", "out/fine", "out/in", "out/out", "out/out/through"]);
+        assert_eq!(names(dir.path()).len(), 6, "only `into` and what is in it");
+        assert_eq!(std::fs::read(dir.path().join("into/out/fine")).unwrap(), b"x");
+        assert_eq!(moved.skipped.len(), 9, "{:#?}", moved.skipped);
+    }
+
+    #[test]
+    fn a_cut_archive_and_too_many_bytes_are_errors() {
+        let mut tar = Vec::new();
+        raw(&mut tar, tar::EntryType::Regular, "t", "", &vec![0; 4096]);
+        assert!(unpacked(&tar).1.is_ok());
+        assert!(matches!(unpacked(&tar[..2000]).1, Err(Error::Io { .. })));
+        let mut tar = Vec::new();
+        (0..3).for_each(|at| raw(&mut tar, tar::EntryType::Regular, &format!("t/{at}"), "", &vec![0; 400_000]));
+        assert!(matches!(unpacked(&tar).1, Err(Error::TooLarge(_))));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+        #[test]
+        fn whatever_an_archive_says_it_stays_beneath(
+            entries in proptest::collection::vec((0u8..4, "[/.ab]{1,8}", "[/.ab]{0,8}"), 1..12),
+        ) {
+            let mut tar = Vec::new();
+            for (kind, path, link) in entries {
+                use tar::EntryType::{Directory, Link, Regular, Symlink};
+                let kind = [Regular, Directory, Symlink, Link][usize::from(kind)];
+                raw(&mut tar, kind, &path, &link, if kind == Regular { b"data" } else { b"" });
+            }
+            let (dir, _) = unpacked(&tar);
+            let outside: Vec<_> = names(dir.path()).into_iter().filter(|it| it != "into" && !it.starts_with("into/out")).collect();
+            prop_assert!(outside.is_empty(), "{:?}", outside);
+        }
+    }
+}

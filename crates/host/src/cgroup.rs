@@ -1,0 +1,231 @@
+//! What a container uses, read from the kernel: the engines' own `stats` take a second or two.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Where control groups are mounted.
+const MOUNT: &str = "/sys/fs/cgroup";
+
+/// The share of a core is taken over this long at least.
+const SHORTEST: Duration = Duration::from_millis(100);
+
+/// And this long at most: what was used longer ago is not used at the moment.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// What the processes of a container use together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Used {
+    /// Without what the kernel can take back at once.
+    pub memory_bytes: u64,
+    /// Processes and threads.
+    pub pids: u64,
+    /// 100 is one core.
+    pub cpu_percent: f64,
+}
+
+/// Processor times that were read earlier, so that the next reading need not wait for a second one.
+#[derive(Debug, Default)]
+pub struct CpuSamples(Mutex<BTreeMap<u32, Samples>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Samples {
+    before: Option<Sample>,
+    last: Sample,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Sample {
+    at: Instant,
+    cpu_ns: u64,
+}
+
+impl Samples {
+    /// The latest reading that a share can be taken since.
+    fn base(&self, now: Instant) -> Option<Sample> {
+        let is_usable = |it: &Sample| (SHORTEST..=LONGEST).contains(&now.duration_since(it.at));
+        [Some(self.last), self.before].into_iter().flatten().find(is_usable)
+    }
+
+    /// Readings that follow each other closely keep the one before them.
+    fn with(self, sample: Sample) -> Self {
+        let is_next = sample.at.duration_since(self.last.at) >= SHORTEST;
+        if is_next { Self { before: Some(self.last), last: sample } } else { self }
+    }
+}
+
+impl CpuSamples {
+    fn base(&self, pid: u32, now: Instant) -> Option<Sample> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&pid)?.base(now)
+    }
+
+    fn add(&self, pid: u32, sample: Sample) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, it| sample.at.duration_since(it.last.at) <= LONGEST);
+        all.entry(pid).and_modify(|it| *it = it.with(sample)).or_insert(Samples { before: None, last: sample });
+    }
+}
+
+/// What the control groups of a process on this host say; of the processor since the last reading, or over a tenth of a
+/// second where there is none of the last minute. `None` where that process is not in a group of this container's own:
+/// its engine may be on another machine, or give it none.
+pub async fn used(pid: u32, container: &str, samples: &CpuSamples) -> Option<Used> {
+    let told = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let groups = Groups::of(&told, container, Path::new(MOUNT))?;
+    let read = || Some(Sample { at: Instant::now(), cpu_ns: groups.cpu_ns()? });
+    let mut now = read()?;
+    let base = match samples.base(pid, now.at).filter(|it| it.cpu_ns <= now.cpu_ns) {
+        Some(base) => base,
+        None => {
+            let first = now;
+            samples.add(pid, first);
+            tokio::time::sleep(SHORTEST).await;
+            now = read()?;
+            first
+        }
+    };
+    samples.add(pid, now);
+    let took = now.at.duration_since(base.at);
+    let cpu_percent = 100.0 * now.cpu_ns.saturating_sub(base.cpu_ns) as f64 / took.as_nanos() as f64;
+    Some(Used {
+        memory_bytes: groups.memory()?,
+        pids: groups.pids()?,
+        cpu_percent: (cpu_percent * 10.0).round() / 10.0,
+    })
+}
+
+/// The groups of a container, each where its controller is: all in one place with version 2 of the control groups.
+#[derive(Debug)]
+struct Groups {
+    memory: PathBuf,
+    pids: PathBuf,
+    cpu: PathBuf,
+}
+
+impl Groups {
+    /// Of what `/proc/PID/cgroup` tells. Every engine names the group of a container by its full id; a group without it
+    /// is shared with others, or is that of a process which has nothing to do with it.
+    fn of(told: &str, container: &str, mount: &Path) -> Option<Self> {
+        let lines: Vec<_> = told.lines().filter_map(|it| it.split_once(':')?.1.split_once(':')).collect();
+        let find = |controller: &str| {
+            let own = lines.iter().find(|it| it.0.split(',').any(|it| it == controller));
+            let (controllers, path) = own.or_else(|| lines.iter().find(|it| it.0.is_empty()))?;
+            let unified = if mount.join("cgroup.controllers").exists() { "" } else { "unified" };
+            let at = if controllers.is_empty() { unified } else { controllers };
+            let group = |at: &str| mount.join(at).join(path.trim_start_matches('/'));
+            // Controllers that are mounted together go by either name.
+            let groups = [group(at), group(controller)];
+            groups.into_iter().find(|it| path.contains(container) && it.is_dir())
+        };
+        Some(Self { memory: find("memory")?, pids: find("pids")?, cpu: find("cpuacct").or_else(|| find("cpu"))? })
+    }
+
+    /// Without the part of the cache that the kernel may drop at once, as the engines tell it.
+    fn memory(&self) -> Option<u64> {
+        let used = number(&self.memory, "memory.current").or_else(|| number(&self.memory, "memory.usage_in_bytes"))?;
+        let stat = std::fs::read_to_string(self.memory.join("memory.stat")).unwrap_or_default();
+        let inactive = field(&stat, "total_inactive_file").or_else(|| field(&stat, "inactive_file"));
+        Some(used.saturating_sub(inactive.unwrap_or(0)))
+    }
+
+    fn pids(&self) -> Option<u64> {
+        number(&self.pids, "pids.current")
+    }
+
+    fn cpu_ns(&self) -> Option<u64> {
+        let of_version_1 = number(&self.cpu, "cpuacct.usage");
+        of_version_1.or_else(|| {
+            let stat = std::fs::read_to_string(self.cpu.join("cpu.stat")).ok()?;
+            Some(field(&stat, "usage_usec")?.saturating_mul(1000))
+        })
+    }
+}
+
+fn number(group: &Path, file: &str) -> Option<u64> {
+    std::fs::read_to_string(group.join(file)).ok()?.trim().parse().ok()
+}
+
+fn field(stat: &str, name: &str) -> Option<u64> {
+    stat.lines().find_map(|it| it.split_once(' ').filter(|it| it.0 == name)?.1.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "c0ffee";
+
+    fn mounted(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, content) in files {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, content).unwrap();
+        }
+        dir
+    }
+
+    fn read(told: &str, files: &[(&str, &str)]) -> Option<(u64, u64, u64)> {
+        let dir = mounted(files);
+        let groups = Groups::of(told, ID, dir.path())?;
+        Some((groups.memory()?, groups.pids()?, groups.cpu_ns()?))
+    }
+
+    #[test]
+    fn version_1_has_a_place_for_each_controller() {
+        let told = "4:memory:/docker/c0ffee\n3:cpu,cpuacct:/docker/c0ffee\n2:pids:/docker/c0ffee\n0::/docker/c0ffee\n";
+        let files = [
+            ("memory/docker/c0ffee/memory.usage_in_bytes", "5000\n"),
+            ("memory/docker/c0ffee/memory.stat", "inactive_file 1\ntotal_inactive_file 1000\n"),
+            ("pids/docker/c0ffee/pids.current", "3\n"),
+            ("cpuacct/docker/c0ffee/cpuacct.usage", "77\n"),
+        ];
+        assert_eq!(read(told, &files), Some((4000, 3, 77)));
+    }
+
+    #[test]
+    fn version_2_has_one_place() {
+        let told = "0::/machine.slice/libpod-c0ffee.scope/container\n";
+        let at = "machine.slice/libpod-c0ffee.scope/container";
+        let file = |name: &str| format!("{at}/{name}");
+        let (current, stat, pids, cpu) =
+            (file("memory.current"), file("memory.stat"), file("pids.current"), file("cpu.stat"));
+        let files = [
+            ("cgroup.controllers", "cpu memory pids\n"),
+            (current.as_str(), "5000\n"),
+            (&stat, "anon 4\ninactive_file 1000\n"),
+            (&pids, "3\n"),
+            (&cpu, "usage_usec 7\nuser_usec 1\n"),
+        ];
+        assert_eq!(read(told, &files), Some((4000, 3, 7000)));
+    }
+
+    #[test]
+    fn a_group_that_is_not_the_containers_own_tells_nothing() {
+        let files = [
+            ("cgroup.controllers", ""),
+            ("user.slice/memory.current", "5000\n"),
+            ("user.slice/pids.current", "3\n"),
+            ("user.slice/cpu.stat", "usage_usec 7\n"),
+        ];
+        assert_eq!(read("0::/user.slice\n", &files), None);
+        assert_eq!(read("", &files), None);
+    }
+
+    #[test]
+    fn a_share_is_taken_since_a_reading_that_is_neither_too_near_nor_too_old() {
+        let begin = Instant::now();
+        let sample = |ms| Sample { at: begin + Duration::from_millis(ms), cpu_ns: ms };
+        let base = |it: Samples, ms| it.base(begin + Duration::from_millis(ms)).map(|it| it.cpu_ns);
+        let one = Samples { before: None, last: sample(0) };
+        assert_eq!(
+            (base(one, 99), base(one, 100), base(one, 60_000), base(one, 60_001)),
+            (None, Some(0), Some(0), None)
+        );
+        let close = one.with(sample(50));
+        assert_eq!(base(close, 120), Some(0));
+        let two = one.with(sample(200));
+        assert_eq!((base(two, 210), base(two, 300)), (Some(0), Some(200)));
+    }
+}

@@ -1,0 +1,232 @@
+//! Reads both outputs of a program until it ends, a limit is reached, or the caller withdraws.
+
+use std::time::Duration;
+
+use coracle_types::{Capture, Chunk, ExecLimits, LimitKind, Stream};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{Child, ChildStderr, ChildStdout};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::process::exit_of;
+
+/// Why reading stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The program ended, with its exit status.
+    Exited(i32),
+    /// It still runs and one of its limits is reached.
+    Limit(LimitKind),
+    /// It still runs and the caller withdrew.
+    Cancelled,
+}
+
+/// After a program ended, its pipes are given this long to fall silent: something it left behind may hold them.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// After its tree was ended, a program is given this long to hand over what it still holds.
+const GIVE_UP: Duration = Duration::from_secs(1);
+
+/// Both outputs of a program, on their way into two bounded captures.
+#[derive(Debug)]
+pub struct Drain {
+    stdout: Pipe<ChildStdout>,
+    stderr: Pipe<ChildStderr>,
+    live: Option<mpsc::Sender<Chunk>>,
+    /// Read, kept, and not yet taken by the receiver.
+    pending: Option<Chunk>,
+}
+
+#[derive(Debug)]
+struct Pipe<R> {
+    stream: Stream,
+    source: Option<R>,
+    buffer: Vec<u8>,
+    kept: Capture,
+}
+
+impl<R: AsyncRead + Unpin> Pipe<R> {
+    fn new(stream: Stream, source: Option<R>, keep_bytes: usize) -> Self {
+        Self { stream, source, buffer: vec![0; 64 << 10], kept: Capture::new(keep_bytes) }
+    }
+
+    /// The next piece, or `None` at the end of the pipe. Safe to abandon: a read that was not awaited to its end took
+    /// nothing.
+    async fn next(&mut self) -> Option<Chunk> {
+        let count = self.source.as_mut()?.read(&mut self.buffer).await.unwrap_or(0);
+        if count == 0 {
+            self.source = None;
+            return None;
+        }
+        let offset = self.kept.total_bytes();
+        self.kept.push(&self.buffer[..count]);
+        Some(Chunk { stream: self.stream, bytes: self.buffer[..count].to_vec(), offset })
+    }
+}
+
+impl Drain {
+    /// Takes the outputs of a program that was just started.
+    #[must_use]
+    pub fn new(child: &mut Child, keep_bytes: usize, live: Option<mpsc::Sender<Chunk>>) -> Self {
+        Self {
+            stdout: Pipe::new(Stream::Stdout, child.stdout.take(), keep_bytes),
+            stderr: Pipe::new(Stream::Stderr, child.stderr.take(), keep_bytes),
+            live,
+            pending: None,
+        }
+    }
+
+    /// Reads until the first of the ends. On all but [`End::Exited`] the program still runs: the caller ends its tree
+    /// and then calls [`finish`](Self::finish).
+    pub async fn until_end(&mut self, child: &mut Child, limits: &ExecLimits, cancel: &CancellationToken) -> End {
+        let far = Instant::now() + Duration::from_secs(86_400 * 365);
+        let total = limits.total.map_or(far, |it| Instant::now() + it);
+        let silence_from = |now: Instant| limits.silence.map_or(far, |it| now + it);
+        let mut silence = silence_from(Instant::now());
+        loop {
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => return End::Cancelled,
+                () = sleep_until(total) => return End::Limit(LimitKind::Total),
+                status = child.wait() => {
+                    let exit = status.map_or(-1, exit_of);
+                    let _ = timeout(10 * LAST_WORDS, self.read_until_silent(LAST_WORDS)).await;
+                    return End::Exited(exit);
+                }
+                read = self.read_and_tell() => match read {
+                    true => silence = silence_from(Instant::now()),
+                    false => return self.wait(child, (total, silence), cancel).await,
+                },
+                () = sleep_until(silence) => return End::Limit(LimitKind::Silence),
+            }
+        }
+    }
+
+    /// Both pipes are closed; the program may run on without them.
+    async fn wait(&self, child: &mut Child, (total, silence): (Instant, Instant), cancel: &CancellationToken) -> End {
+        tokio::select! {
+            biased;
+            status = child.wait() => End::Exited(status.map_or(-1, exit_of)),
+            () = cancel.cancelled() => End::Cancelled,
+            () = sleep_until(total) => End::Limit(LimitKind::Total),
+            () = sleep_until(silence) => End::Limit(LimitKind::Silence),
+        }
+    }
+
+    /// Reads what is left and gives both captures. A program that still holds on is killed.
+    pub async fn finish(mut self, child: &mut Child) -> (Capture, Capture) {
+        if !self.ends_soon(child).await {
+            let _ = child.kill().await;
+        }
+        (self.stdout.kept, self.stderr.kept)
+    }
+
+    /// Keeps reading while something else is done. Nobody is told any more: who withdrew may not take it.
+    pub async fn while_reading<T>(&mut self, work: impl Future<Output = T>) -> T {
+        self.live = None;
+        tokio::pin!(work);
+        tokio::select! {
+            done = &mut work => return done,
+            () = async { while self.read_and_tell().await {} } => {}
+        }
+        work.await
+    }
+
+    /// Whether the program ends by itself within a moment, its output read to the end.
+    pub async fn ends_soon(&mut self, child: &mut Child) -> bool {
+        let ends = async {
+            self.read_until_silent(GIVE_UP).await;
+            child.wait().await
+        };
+        timeout(GIVE_UP, ends).await.is_ok()
+    }
+
+    async fn read_until_silent(&mut self, patience: Duration) {
+        let mut read = true;
+        while read {
+            read = timeout(patience, self.read_and_tell()).await.unwrap_or(false);
+        }
+    }
+
+    /// Reads from whichever pipe has something and passes it on; `false` when both are at their end.
+    ///
+    /// Safe to abandon: a piece that the receiver has not taken stays, and is the first to be passed on next time.
+    async fn read_and_tell(&mut self) -> bool {
+        if self.pending.is_none() {
+            self.pending = tokio::select! {
+                Some(chunk) = self.stdout.next() => Some(chunk),
+                Some(chunk) = self.stderr.next() => Some(chunk),
+                else => return false,
+            };
+        }
+        if let Some(live) = &self.live {
+            // A receiver that went away wants no more; the command goes on.
+            if let (Ok(room), Some(chunk)) = (live.reserve().await, self.pending.take()) {
+                room.send(chunk);
+            }
+        }
+        self.pending = None;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::{Invocation, Stdin, spawn};
+
+    async fn ends(script: &str, limits: ExecLimits) -> (End, String, String) {
+        let mut child = spawn(&Invocation::new("/bin/sh", ["-c", script]), Stdin::Empty).unwrap();
+        let mut drain = Drain::new(&mut child, 1000, None);
+        let end = drain.until_end(&mut child, &limits, &CancellationToken::new()).await;
+        if end != End::Exited(0) {
+            let _ = child.start_kill();
+        }
+        let (stdout, stderr) = drain.finish(&mut child).await;
+        (end, stdout.text(), stderr.text())
+    }
+
+    fn silence(ms: u64) -> ExecLimits {
+        ExecLimits { silence: Some(Duration::from_millis(ms)), ..ExecLimits::default() }
+    }
+
+    #[tokio::test]
+    async fn output_and_exit_come_back() {
+        let (end, stdout, stderr) = ends("echo a; echo b >&2; exit 3", ExecLimits::default()).await;
+        assert_eq!((end, stdout.as_str(), stderr.as_str()), (End::Exited(3), "a\n", "b\n"));
+    }
+
+    #[tokio::test]
+    async fn a_pipe_held_by_what_is_left_behind_does_not_hold_us() {
+        let begun = Instant::now();
+        let (end, stdout, _) = ends("sleep 20 & echo up", ExecLimits::default()).await;
+        assert_eq!((end, stdout.as_str()), (End::Exited(0), "up\n"));
+        assert!(begun.elapsed() < Duration::from_secs(5));
+    }
+
+    #[tokio::test]
+    async fn only_a_silent_program_is_silent() {
+        let talks = "for i in 1 2 3 4 5 6; do echo $i; sleep 0.1; done";
+        assert_eq!(ends(talks, silence(2000)).await.0, End::Exited(0));
+        let (end, stdout, _) = ends("echo once; sleep 20", silence(300)).await;
+        assert_eq!((end, stdout.as_str()), (End::Limit(LimitKind::Silence), "once\n"));
+    }
+
+    #[tokio::test]
+    async fn limits_hold_for_a_program_that_closed_its_outputs() {
+        let limits = ExecLimits { total: Some(Duration::from_millis(100)), ..ExecLimits::default() };
+        assert_eq!(ends("exec >&- 2>&-; sleep 20", limits).await.0, End::Limit(LimitKind::Total));
+    }
+
+    #[tokio::test]
+    async fn a_receiver_that_does_not_take_cannot_outlast_the_limit() {
+        let mut child = spawn(&Invocation::new("/bin/sh", ["-c", "yes"]), Stdin::Empty).unwrap();
+        let (sender, _receiver) = mpsc::channel(1);
+        let mut drain = Drain::new(&mut child, 1000, Some(sender));
+        let limits = ExecLimits { total: Some(Duration::from_millis(200)), ..ExecLimits::default() };
+        let end = drain.until_end(&mut child, &limits, &CancellationToken::new()).await;
+        assert_eq!(end, End::Limit(LimitKind::Total));
+        child.start_kill().unwrap();
+    }
+}

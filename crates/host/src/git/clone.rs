@@ -1,0 +1,293 @@
+//! A look at a repository that nobody vouches for.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use coracle_types::{Error, Excerpt};
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::watched::{self, Ended, Limits};
+use super::{Git, Remote, Unseen};
+use crate::address::addresses_public;
+use crate::git_url::GitUrl;
+use crate::hardened::{self, Side};
+use crate::process::{Finished, Invocation, Stdin, run};
+
+/// Beside those of every git.
+const SETTINGS: &[&str] = &[
+    "protocol.https.allow=always",
+    // One thread, so that the limit on its address space is one on its memory.
+    "pack.threads=1",
+];
+
+/// Ends by itself when we were killed and its server keeps silent.
+pub(super) const IMPATIENT: &[&str] = &["http.lowSpeedLimit=1", "http.lowSpeedTime=30"];
+
+/// A tree of 64 MiB may unfold to a thousand times that.
+const MEMORY: u64 = 1 << 30;
+
+/// Names at the top of one repository: many thousands.
+const MAX_NAMES: usize = 1 << 20;
+
+/// The first git that can be told the addresses of a host.
+const PINS: (u32, u32) = (2, 37);
+
+impl Git {
+    pub(super) async fn look(
+        &self,
+        remote: &Remote,
+        temp_dir: &Path,
+        cancel: &CancellationToken,
+    ) -> Result<Vec<String>, Unseen> {
+        let until = Instant::now() + self.deadline;
+        let slow = |_| Unseen::TooSlow { after: self.deadline };
+        let program = self.program.as_ref().ok_or(Unseen::NoGit)?;
+        // Only an identity opens that, and none is used here.
+        if remote.url.is_ssh() {
+            return Err(Unseen::Private);
+        }
+        let pinned = match remote.allow_private {
+            true => vec![],
+            false => timeout_at(until, self.addresses(program, &remote.url)).await.map_err(slow)??,
+        };
+        let failed = |source| Error::Host { what: "cannot make a temporary directory".into(), source };
+        let dir = tempfile::Builder::new().prefix("coracle-git-").tempdir_in(temp_dir).map_err(failed)?;
+        let seen = self.clone_and_list(remote, &pinned, (dir.path(), until), cancel).await;
+        remove(dir).await;
+        seen
+    }
+
+    /// The addresses that git is held to.
+    pub(super) async fn addresses(&self, program: &Path, url: &GitUrl) -> Result<Vec<SocketAddr>, Unseen> {
+        let asks = Invocation { env: environment(url), ..Invocation::new(program, ["version"]) };
+        let told = run("git version", &asks, Stdin::Empty, (self.deadline, 1000)).await?;
+        if version(&told.stdout.text()).is_none_or(|it| it < PINS) {
+            return Err(Unseen::OldGit);
+        }
+        Ok(addresses_public(url).await?)
+    }
+
+    async fn clone_and_list(
+        &self,
+        remote: &Remote,
+        pinned: &[SocketAddr],
+        (dir, until): (&Path, Instant),
+        cancel: &CancellationToken,
+    ) -> Result<Vec<String>, Unseen> {
+        let program = self.program.as_ref().ok_or(Unseen::NoGit)?;
+        let bare = dir.join("it");
+        let words = [settings(&remote.url, pinned), clone_words(remote, &bare)].concat();
+        let clones = Invocation { env: environment(&remote.url), ..Invocation::new(program, in_dir(dir, words)) };
+        let limits = Limits { until, max_bytes: self.max_bytes, memory: MEMORY, keep_bytes: 8192 };
+        let cloned = self.ended(watched::run(&clones, dir, &limits, cancel).await?)?;
+        if !cloned.ok() {
+            return Err(refusal(&cloned));
+        }
+        let words = [settings(&remote.url, &[]), list_words(&bare)].concat();
+        let lists = Invocation { env: environment(&remote.url), ..Invocation::new(program, in_dir(dir, words)) };
+        let limits = Limits { keep_bytes: 2 * MAX_NAMES, ..limits };
+        let listed = self.ended(watched::run(&lists, dir, &limits, cancel).await?)?;
+        match (listed.ok(), listed.stdout.total_bytes()) {
+            (false, _) => Err(Unseen::Unreachable(Excerpt::of(&listed.stderr.bytes()))),
+            (true, size) if size > MAX_NAMES as u64 => Err(Unseen::TooBig { max_bytes: MAX_NAMES as u64 }),
+            (true, _) => Ok(names(&listed.stdout.bytes())),
+        }
+    }
+
+    fn ended(&self, ended: Ended) -> Result<Finished, Unseen> {
+        match ended {
+            Ended::Itself(finished) => Ok(finished),
+            Ended::TooBig => Err(Unseen::TooBig { max_bytes: self.max_bytes }),
+            // Nobody listens any more to hear of it.
+            Ended::TooSlow | Ended::Cancelled => Err(Unseen::TooSlow { after: self.deadline }),
+        }
+    }
+}
+
+fn environment(url: &GitUrl) -> BTreeMap<String, OsString> {
+    let fixed = hardened::environment(Side::Host).map(|(name, value)| (name.to_owned(), value.into()));
+    let protocols = if url.insecure() { "http:https" } else { "https" };
+    fixed.chain([("GIT_ALLOW_PROTOCOL".to_owned(), protocols.into())]).collect()
+}
+
+/// The place where git begins: above it, nothing is looked for.
+fn in_dir(dir: &Path, words: Vec<OsString>) -> Vec<OsString> {
+    [vec!["-C".into(), dir.into()], words].concat()
+}
+
+fn settings(url: &GitUrl, pinned: &[SocketAddr]) -> Vec<OsString> {
+    let http = url.insecure().then(|| "protocol.http.allow=always".to_owned());
+    let more = http.into_iter().chain(pin(url, pinned).map(|it| format!("http.curloptResolve={it}")));
+    let fixed = hardened::settings(Side::Host).chain(SETTINGS.iter().chain(IMPATIENT).copied());
+    let all = fixed.map(str::to_owned).chain(more);
+    all.flat_map(|it| ["-c".into(), it.into()]).collect()
+}
+
+/// `HOST:PORT:ADDRESS[,ADDRESS]`: curl asks nobody else. A host that is an address needs no asking.
+pub(super) fn pin(url: &GitUrl, pinned: &[SocketAddr]) -> Option<String> {
+    if pinned.is_empty() || url.address().is_some() {
+        return None;
+    }
+    let bracketed = |it: &SocketAddr| if it.is_ipv6() { format!("[{}]", it.ip()) } else { it.ip().to_string() };
+    let addresses: Vec<String> = pinned.iter().map(bracketed).collect();
+    Some(format!("{}:{}:{}", url.host(), url.port(), addresses.join(",")))
+}
+
+fn clone_words(remote: &Remote, bare: &Path) -> Vec<OsString> {
+    let words = ["clone", "--bare", "--depth=1", "--single-branch", "--no-tags", "--filter=blob:none", "--template="];
+    let branch = remote.branch.as_ref().map(|it| format!("--branch={it}"));
+    let ends = [OsString::from("--"), remote.url.as_str().into(), bare.into()];
+    words.into_iter().map(Into::into).chain(branch.map(Into::into)).chain(ends).collect()
+}
+
+fn list_words(bare: &Path) -> Vec<OsString> {
+    let mut git_dir = OsString::from("--git-dir=");
+    git_dir.push(bare);
+    [vec![git_dir], ["ls-tree", "-z", "--name-only", "HEAD"].map(Into::into).to_vec()].concat()
+}
+
+fn names(listed: &[u8]) -> Vec<String> {
+    let names = listed.split(|it| *it == 0).filter(|it| !it.is_empty());
+    names.map(|it| String::from_utf8_lossy(it).into_owned()).collect()
+}
+
+fn refusal(cloned: &Finished) -> Unseen {
+    let said = cloned.stderr.bytes();
+    if wants_credential(&said) { Unseen::Private } else { Unseen::Unreachable(Excerpt::of(&said)) }
+}
+
+/// Git tells its reasons in words alone. They decide how a refusal reads and whether a credential is looked for, and
+/// nothing else.
+pub(super) fn wants_credential(said: &[u8]) -> bool {
+    let words = String::from_utf8_lossy(said);
+    let asked = ["could not read Username", "could not read Password", "Authentication failed", "returned error: 403"];
+    asked.iter().any(|it| words.contains(it))
+}
+
+/// `git version 2.47.3`, perhaps with the packager's words behind.
+fn version(told: &str) -> Option<(u32, u32)> {
+    let mut parts = told.strip_prefix("git version ")?.split(|it: char| !it.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+/// What was killed a moment ago may still be about to write.
+async fn remove(dir: TempDir) {
+    let path: PathBuf = dir.keep();
+    for _ in 0..20 {
+        match tokio::fs::remove_dir_all(&path).await {
+            Ok(()) => return,
+            Err(err) if err.kind() == std::io::ErrorKind::NotFound => return,
+            Err(err) => tracing::debug!(%err, "a temporary directory is not empty yet"),
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+    tracing::warn!(path = %path.display(), "a temporary directory could not be removed");
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+    use crate::branch::BranchName;
+    use crate::git_url::GitRules;
+
+    fn remote(url: &str, allow_private: bool) -> Remote {
+        let url = GitUrl::parse(url, GitRules { allow_private, ssh: true }).unwrap();
+        Remote { url, branch: None, allow_private }
+    }
+
+    fn text(words: &[OsString]) -> String {
+        words.iter().map(|it| it.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn git_is_told_what_it_may_do() {
+        let mut remote = remote("https://e.com/r.git", false);
+        remote.branch = Some(BranchName::parse("a/b").unwrap());
+        let pinned = ["8.8.8.8:443", "[2606::1]:443"].map(|it| it.parse().unwrap());
+        let words = [settings(&remote.url, &pinned), clone_words(&remote, "/tmp/it".as_ref())].concat();
+        insta::assert_snapshot!(text(&words).replace(" -c ", "\n-c "), @r"
+        -c core.hooksPath=/dev/null
+        -c core.fsmonitor=false
+        -c core.attributesFile=/dev/null
+        -c core.pager=cat
+        -c core.editor=false
+        -c core.sshCommand=false
+        -c credential.helper=
+        -c protocol.allow=never
+        -c submodule.recurse=false
+        -c diff.ignoreSubmodules=all
+        -c commit.gpgSign=false
+        -c safe.bareRepository=explicit
+        -c gc.auto=0
+        -c maintenance.auto=false
+        -c core.symlinks=false
+        -c http.followRedirects=false
+        -c fetch.fsckObjects=true
+        -c transfer.fsckObjects=true
+        -c protocol.https.allow=always
+        -c pack.threads=1
+        -c http.lowSpeedLimit=1
+        -c http.lowSpeedTime=30
+        -c http.curloptResolve=e.com:443:8.8.8.8,[2606::1] clone --bare --depth=1 --single-branch --no-tags --filter=blob:none --template= --branch=a/b -- https://e.com/r.git /tmp/it
+        ");
+        assert_eq!(environment(&remote.url)["GIT_ALLOW_PROTOCOL"], "https");
+    }
+
+    #[test]
+    fn plain_http_is_a_protocol_where_it_was_allowed() {
+        let remote = remote("http://10.0.0.1/r", true);
+        assert!(text(&settings(&remote.url, &[])).ends_with("-c protocol.http.allow=always"));
+        assert_eq!(environment(&remote.url)["GIT_ALLOW_PROTOCOL"], "http:https");
+    }
+
+    #[test]
+    fn versions_are_read() {
+        for (told, expected) in [
+            ("git version 2.47.3\n", Some((2, 47))),
+            ("git version 2.39.5 (Apple Git-154)\n", Some((2, 39))),
+            ("git version 2.30.rc1", Some((2, 30))),
+            ("git 2.47", None),
+            ("", None),
+        ] {
+            assert_eq!(version(told), expected, "{told}");
+        }
+    }
+
+    #[tokio::test]
+    async fn git_connects_to_the_address_that_was_checked_and_asks_nobody() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = [listener.local_addr().unwrap()];
+        let remote = remote(&format!("http://no-such-host.invalid:{}/r", at[0].port()), true);
+        let (temp, cancel) = (tempfile::tempdir().unwrap(), CancellationToken::new());
+        let git = Git::of_this_host();
+        let until = Instant::now() + Duration::from_secs(30);
+        let looks = git.clone_and_list(&remote, &at, (temp.path(), until), &cancel);
+        let meets = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = [0; 1000];
+            let count = stream.read(&mut head).await.unwrap();
+            String::from_utf8_lossy(&head[..count]).into_owned()
+        };
+        let (seen, head) = tokio::join!(looks, meets);
+        assert!(matches!(seen, Err(Unseen::Unreachable(_))), "{seen:?}");
+        assert!(head.contains("Host: no-such-host.invalid:"), "{head}");
+    }
+
+    #[tokio::test]
+    async fn a_host_that_is_not_public_is_not_connected_to() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let asks = Remote { allow_private: false, ..remote(&format!("https://localhost:{port}/r"), true) };
+        let temp = tempfile::tempdir().unwrap();
+        let seen = Git::of_this_host().look(&asks, temp.path(), &CancellationToken::new()).await;
+        assert!(matches!(seen, Err(Unseen::Address(crate::address::Unresolved::Private { .. }))), "{seen:?}");
+        assert!(tokio::time::timeout(Duration::from_millis(50), listener.accept()).await.is_err());
+    }
+}

@@ -1,0 +1,210 @@
+//! Git on the host, where neither a repository nor a container decides what runs (security.md 6).
+//!
+//! **Invariant:** git works in directories of ours only, never in one that a container could write.
+//! **Invariant:** a clone sees no configuration, no credential and no variable of the person.
+
+mod clone;
+mod credential;
+mod own;
+mod watched;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use coracle_types::{Error, Excerpt};
+use tokio_util::sync::CancellationToken;
+
+pub use self::own::{Asked, Login, OwnGit, Peer, Running};
+use super::process::{Invocation, Stdin, run};
+use crate::address::Unresolved;
+use crate::branch::BranchName;
+use crate::find_program::find_program;
+use crate::git_url::GitUrl;
+
+/// What is asked of git on this host. A trait, because a host may have no git, or one that fails.
+#[async_trait]
+pub trait HostGit: fmt::Debug + Send + Sync {
+    /// The person's own configuration as `git config --list -z` prints it: `key\nvalue\0`, or `key\0` without a value.
+    /// At most 1 MiB, within 10 s; only these two directories are told to git.
+    ///
+    /// # Errors
+    /// [`NoConfig`].
+    async fn global_config(&self, home: &Path, xdg_config_home: Option<&Path>) -> Result<Vec<u8>, NoConfig>;
+
+    /// The names at the top of a repository, seen without running or trusting anything of it (containers.md 7.5). What
+    /// is fetched for it lies below `temp_dir` in the meantime, also when the caller withdraws: not for long.
+    ///
+    /// # Errors
+    /// [`Unseen`].
+    async fn top_level(&self, remote: &Remote, temp_dir: &Path) -> Result<Vec<String>, Unseen>;
+}
+
+/// A repository to look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// Where it is.
+    pub url: GitUrl,
+    /// The branch; else the one that the repository names.
+    pub branch: Option<BranchName>,
+    /// Its host may have an address that is not public (`images.git_allow_private`).
+    pub allow_private: bool,
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum NoConfig {
+    /// Nobody could be asked.
+    #[error("there is no git on this host")]
+    NoGit,
+    /// The person has none.
+    #[error("there is no git configuration on this host")]
+    Empty,
+    /// It is longer than what is read.
+    #[error("the git configuration of this host has more than {} bytes", Git::MAX_CONFIG)]
+    TooLarge,
+    /// Git cannot read it.
+    #[error("git cannot read its configuration: {0}")]
+    Broken(Excerpt),
+    /// Git did not run to its end.
+    #[error(transparent)]
+    Host(Error),
+}
+
+/// Why a repository was not seen.
+#[derive(Debug, thiserror::Error)]
+pub enum Unseen {
+    /// Nobody could be asked.
+    #[error("there is no git on this host")]
+    NoGit,
+    /// Git before 2.37 cannot be held to the address that was checked.
+    #[error("git on this host is older than 2.37")]
+    OldGit,
+    /// Its host has no public address.
+    #[error(transparent)]
+    Address(#[from] Unresolved),
+    /// It wants a credential, of which none is used; servers say so of repositories that do not exist, too.
+    #[error("the repository is private, or there is none")]
+    Private,
+    /// It cannot be fetched.
+    #[error("the repository cannot be fetched: {0}")]
+    Unreachable(Excerpt),
+    /// More would be fetched than allowed.
+    #[error("the repository is too big: more than {max_bytes} bytes without its files")]
+    TooBig {
+        /// The limit.
+        max_bytes: u64,
+    },
+    /// It takes longer than allowed.
+    #[error("the repository could not be fetched within {} s", after.as_secs())]
+    TooSlow {
+        /// The limit.
+        after: Duration,
+    },
+    /// This host failed.
+    #[error(transparent)]
+    Host(#[from] Error),
+}
+
+/// The git of this host, by its own program.
+#[derive(Clone, Debug)]
+pub struct Git {
+    /// Absolute path, if there is one.
+    pub program: Option<PathBuf>,
+    /// For all that looking at a repository takes.
+    pub deadline: Duration,
+    /// For what is fetched of it.
+    pub max_bytes: u64,
+}
+
+impl Git {
+    const MAX_CONFIG: usize = 1 << 20;
+    const CONFIG_DEADLINE: Duration = Duration::from_secs(10);
+
+    /// The git that is installed, if any.
+    #[must_use]
+    pub fn of_this_host() -> Self {
+        Self { program: find_program("git").ok(), deadline: Duration::from_secs(30), max_bytes: 64 << 20 }
+    }
+}
+
+#[async_trait]
+impl HostGit for Git {
+    async fn global_config(&self, home: &Path, xdg_config_home: Option<&Path>) -> Result<Vec<u8>, NoConfig> {
+        let program = self.program.as_ref().ok_or(NoConfig::NoGit)?;
+        // From the root directory: where we were started may be a repository that a container writes.
+        let words = ["-C", "/", "config", "--global", "--list", "--includes", "-z"];
+        let mut asks = Invocation::new(program, words);
+        asks.env.insert("PATH".into(), "/usr/bin:/bin".into());
+        asks.env.insert("HOME".into(), home.into());
+        asks.env.extend(xdg_config_home.map(|it| ("XDG_CONFIG_HOME".into(), it.into())));
+        let limits = (Self::CONFIG_DEADLINE, 2 * Self::MAX_CONFIG);
+        let told = run("git config", &asks, Stdin::Empty, limits).await.map_err(NoConfig::Host)?;
+        if told.stdout.total_bytes() > Self::MAX_CONFIG as u64 {
+            return Err(NoConfig::TooLarge);
+        }
+        match (told.ok(), told.stdout.total_bytes()) {
+            (true, 1..) => Ok(told.stdout.bytes()),
+            // Git fails where there is no file, and where it cannot read one: whether there is one is ours to look.
+            (false, _) if has_config(home, xdg_config_home) => Err(NoConfig::Broken(Excerpt::of(&told.stderr.bytes()))),
+            _ => Err(NoConfig::Empty),
+        }
+    }
+
+    async fn top_level(&self, remote: &Remote, temp_dir: &Path) -> Result<Vec<String>, Unseen> {
+        let cancel = CancellationToken::new();
+        let _withdrawn = cancel.clone().drop_guard();
+        let (git, remote, temp_dir) = (self.clone(), remote.clone(), temp_dir.to_owned());
+        // On its own, so that it is ended and cleared away in order also when the caller is gone.
+        let looks = tokio::spawn(async move { git.look(&remote, &temp_dir, &cancel).await });
+        looks.await.unwrap_or_else(|err| {
+            Err(Error::Host { what: "looking at a repository broke off".into(), source: err.into() }.into())
+        })
+    }
+}
+
+fn has_config(home: &Path, xdg_config_home: Option<&Path>) -> bool {
+    let xdg = xdg_config_home.map_or_else(|| home.join(".config"), Path::to_owned);
+    home.join(".gitconfig").exists() || xdg.join("git/config").exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn home(config: &str) -> tempfile::TempDir {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::write(home.path().join(".gitconfig"), config).unwrap();
+        home
+    }
+
+    async fn read(home: &tempfile::TempDir) -> Result<String, NoConfig> {
+        let bytes = Git::of_this_host().global_config(home.path(), None).await?;
+        Ok(String::from_utf8(bytes).unwrap())
+    }
+
+    #[tokio::test]
+    async fn the_persons_configuration_is_read_with_what_it_includes() {
+        let home = home("[user]\n\tname = \"A; B\\n C\"\n[push]\n\tdefault\n[include]\n\tpath = more\n");
+        std::fs::write(home.path().join("more"), "[user]\n\temail = a@example.com\n").unwrap();
+        let config = read(&home).await.unwrap();
+        assert_eq!(config, "user.name\nA; B\n C\0push.default\0include.path\nmore\0user.email\na@example.com\0");
+        let (xdg, empty) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::create_dir(xdg.path().join("git")).unwrap();
+        std::fs::write(xdg.path().join("git/config"), "[user]\n\tname = X\n").unwrap();
+        let found = Git::of_this_host().global_config(empty.path(), Some(xdg.path())).await.unwrap();
+        assert_eq!(found, b"user.name\nX\0");
+    }
+
+    #[tokio::test]
+    async fn without_configuration_there_is_a_reason() {
+        assert!(matches!(read(&tempfile::tempdir().unwrap()).await, Err(NoConfig::Empty)));
+        assert!(matches!(read(&home("")).await, Err(NoConfig::Empty)));
+        assert!(matches!(read(&home("[user\n")).await, Err(NoConfig::Broken(_))));
+        let large = format!("[user]\n\tname = {}\n", "x".repeat(1 << 20));
+        assert!(matches!(read(&home(&large)).await, Err(NoConfig::TooLarge)));
+        let none = Git { program: None, ..Git::of_this_host() };
+        assert!(matches!(none.global_config("/".as_ref(), None).await, Err(NoConfig::NoGit)));
+    }
+}

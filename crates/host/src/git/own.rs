@@ -1,0 +1,248 @@
+//! Git on bare repositories of ours, which no container can write (security.md 6.2).
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use coracle_types::{Error, ExecLimits, Result, Secret};
+use tokio::process::{Child, ChildStdout};
+
+use super::clone::{IMPATIENT, pin, wants_credential};
+use super::credential::Credential;
+use super::watched::Group;
+use super::{Git, Unseen};
+use crate::drain::{Drain, End};
+use crate::find_program::find_program;
+use crate::git_url::GitUrl;
+use crate::hardened::{self, Side};
+use crate::process::{Finished, Invocation, Stdin, spawn};
+
+/// Beside those of every git.
+const SETTINGS: &[&str] = &["pack.threads=0", "push.followTags=false"];
+
+/// With the person's keys, and nothing that another host could use.
+const SSH: &str = "ssh -oBatchMode=yes -oForwardAgent=no -oPermitLocalCommand=no";
+
+/// Variables of the person's that a program for ssh needs.
+const FOR_SSH: &[&str] = &["HOME", "USER", "SSH_AUTH_SOCK"];
+
+/// With whom git talks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer<'a> {
+    /// With nobody.
+    Nobody,
+    /// With a directory of this host.
+    Dir,
+    /// With a server.
+    Url(&'a GitUrl),
+}
+
+/// What git is asked to do.
+#[derive(Debug)]
+pub struct Asked<'a> {
+    /// What it is called in an error.
+    pub verb: &'static str,
+    /// Where it begins.
+    pub dir: &'a Path,
+    /// Its words behind the settings. Free ones follow `--`.
+    pub words: Vec<OsString>,
+    /// Added to its environment.
+    pub env: Vec<(&'static str, OsString)>,
+    /// What it reads. For a server: nothing, since it may be asked twice.
+    pub stdin: Stdin,
+    /// When it is ended.
+    pub deadline: Duration,
+    /// Of each output.
+    pub keep_bytes: usize,
+}
+
+/// By whom a server knows the person.
+#[derive(Debug)]
+pub struct Login {
+    /// The name.
+    pub username: String,
+    /// The password, or a token.
+    pub password: Secret,
+}
+
+/// The host's git, held to what it is told.
+#[derive(Clone)]
+pub struct OwnGit {
+    program: PathBuf,
+    /// Where temporary directories go.
+    scratch: PathBuf,
+    /// The person's environment, for their credential helper and their ssh, and for nothing else.
+    person: BTreeMap<String, OsString>,
+    /// Plain `http` and addresses that are not public may be talked to.
+    allow_private: bool,
+    /// Objects that come in are checked.
+    fsck: bool,
+}
+
+impl fmt::Debug for OwnGit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnGit").field("program", &self.program).finish_non_exhaustive()
+    }
+}
+
+/// A git whose output is read as it comes. It is ended with all that it started when this is dropped.
+pub struct Running {
+    child: Child,
+    group: Group,
+    drain: Drain,
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("pid", &self.child.id()).finish_non_exhaustive()
+    }
+}
+
+impl OwnGit {
+    /// The git that is installed, with objects checked and private addresses refused.
+    ///
+    /// # Errors
+    /// [`Error::NotInstalled`].
+    pub fn of_this_host(scratch: PathBuf, person: BTreeMap<String, OsString>) -> Result<Self> {
+        Ok(Self { program: find_program("git")?, scratch, person, allow_private: false, fsck: true })
+    }
+
+    /// What the person's credential helper knows of an address. `None` when it knows nothing.
+    ///
+    /// # Errors
+    /// When git does not answer.
+    pub async fn login(&self, url: &GitUrl) -> Result<Option<Login>> {
+        let known = Credential::of(&self.program, url, &self.person, &self.scratch).await?;
+        Ok(known.and_then(|it| it.login()))
+    }
+
+    /// Whether private addresses may be talked to, and whether objects that come in are checked.
+    #[must_use]
+    pub fn with(self, allow_private: bool, fsck: bool) -> Self {
+        Self { allow_private, fsck, ..self }
+    }
+
+    /// Runs git to its end. A server that wants to know who asks is asked once more with what the person's credential
+    /// helper says, over https only (or within this host).
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], [`Error::Spawn`]; [`Unseen`] for an address that is refused.
+    pub async fn run(&self, asked: Asked<'_>, peer: Peer<'_>) -> Result<Finished, Unseen> {
+        let pinned = match peer {
+            Peer::Url(url) if !self.allow_private => self.addresses(url).await?,
+            _ => Vec::new(),
+        };
+        let Peer::Url(url) = peer else { return Ok(self.once(asked, peer, &[], None).await?) };
+        let Asked { verb, dir, ref words, ref env, deadline, keep_bytes, .. } = asked;
+        let again =
+            Asked { verb, dir, words: words.clone(), env: env.clone(), stdin: Stdin::Empty, deadline, keep_bytes };
+        let first = self.once(asked, peer, &pinned, None).await?;
+        if first.ok() || !may_have_credential(url) || !wants_credential(&first.stderr.bytes()) {
+            return Ok(first);
+        }
+        let Some(found) = Credential::of(&self.program, url, &self.person, &self.scratch).await? else {
+            return Ok(first);
+        };
+        let pipe = found.piped(&self.scratch)?;
+        Ok(self.once(again, peer, &pinned, Some(pipe.helper())).await?)
+    }
+
+    /// Starts git, with its output for whoever reads it.
+    ///
+    /// # Errors
+    /// [`Error::Spawn`].
+    pub fn start(&self, asked: Asked<'_>) -> Result<(Running, ChildStdout)> {
+        let mut child = spawn(&self.invocation(&asked, Peer::Nobody, &[], None), asked.stdin)?;
+        let group = Group::of(&child);
+        let stdout = child.stdout.take().expect("its output is a pipe");
+        let drain = Drain::new(&mut child, asked.keep_bytes, None);
+        Ok((Running { child, group, drain }, stdout))
+    }
+
+    async fn addresses(&self, url: &GitUrl) -> Result<Vec<SocketAddr>, Unseen> {
+        let git = Git { program: Some(self.program.clone()), ..Git::of_this_host() };
+        git.addresses(&self.program, url).await
+    }
+
+    async fn once(
+        &self,
+        asked: Asked<'_>,
+        peer: Peer<'_>,
+        pinned: &[SocketAddr],
+        helper: Option<String>,
+    ) -> Result<Finished> {
+        let (verb, deadline, keep_bytes) = (asked.verb, asked.deadline, asked.keep_bytes);
+        let mut child = spawn(&self.invocation(&asked, peer, pinned, helper), asked.stdin)?;
+        let group = Group::of(&child);
+        let drain = Drain::new(&mut child, keep_bytes, None);
+        Running { child, group, drain }.end(verb, deadline).await
+    }
+
+    fn invocation(
+        &self,
+        asked: &Asked<'_>,
+        peer: Peer<'_>,
+        pinned: &[SocketAddr],
+        helper: Option<String>,
+    ) -> Invocation {
+        let mut settings: Vec<String> = hardened::settings(Side::Host)
+            .chain(SETTINGS.iter().chain(IMPATIENT).copied())
+            .map(str::to_owned)
+            .collect();
+        if !self.fsck {
+            settings.extend(["fetch.fsckObjects=false", "transfer.fsckObjects=false"].map(str::to_owned));
+        }
+        let protocol = match peer {
+            Peer::Nobody => "none",
+            Peer::Dir => "file",
+            Peer::Url(url) if url.is_ssh() => "ssh",
+            Peer::Url(url) if url.insecure() => "http",
+            Peer::Url(_) => "https",
+        };
+        if peer != Peer::Nobody {
+            settings.push(format!("protocol.{protocol}.allow=always"));
+        }
+        if let Peer::Url(url) = peer {
+            settings.extend(pin(url, pinned).map(|it| format!("http.curloptResolve={it}")));
+        }
+        settings.extend(helper.map(|it| format!("credential.helper={it}")));
+        let place = ["-C".into(), asked.dir.as_os_str().to_owned()];
+        let settings = settings.into_iter().flat_map(|it| ["-c".into(), it.into()]);
+        let mut it = Invocation::new(&self.program, place.into_iter().chain(settings).chain(asked.words.clone()));
+        it.env = hardened::environment(Side::Host).map(|(name, value)| (name.to_owned(), value.into())).collect();
+        it.env.insert("GIT_ALLOW_PROTOCOL".into(), protocol.into());
+        if protocol == "ssh" {
+            it.env.insert("GIT_SSH_COMMAND".into(), SSH.into());
+            it.env.extend(FOR_SSH.iter().filter_map(|it| Some(((*it).to_owned(), self.person.get(*it)?.clone()))));
+        }
+        it.env.extend(asked.env.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        it
+    }
+}
+
+impl Running {
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`].
+    pub async fn end(mut self, verb: &'static str, deadline: Duration) -> Result<Finished> {
+        let within = ExecLimits { total: Some(deadline), ..ExecLimits::default() };
+        let never = tokio_util::sync::CancellationToken::new();
+        match self.drain.until_end(&mut self.child, &within, &never).await {
+            End::Exited(exit) => {
+                self.group.ended();
+                let (stdout, stderr) = self.drain.finish(&mut self.child).await;
+                Ok(Finished { exit, stdout, stderr })
+            }
+            _ => Err(Error::TimedOut { verb, after: deadline }),
+        }
+    }
+}
+
+/// Over plain http a credential could be read on the way, unless there is none.
+fn may_have_credential(url: &GitUrl) -> bool {
+    !url.is_ssh() && (!url.insecure() || url.address().is_some_and(|it| it.is_loopback()))
+}

@@ -1,0 +1,124 @@
+//! A program whose directory, memory and time are watched, and which is ended with all that it started.
+
+use std::path::Path;
+use std::time::Duration;
+
+use coracle_types::{ExecLimits, Result};
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::process::Child;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::drain::{Drain, End};
+use crate::process::{Finished, Invocation, Stdin, spawn};
+
+const LOOKS_EVERY: Duration = Duration::from_millis(20);
+
+/// What it may take.
+#[derive(Clone, Debug)]
+pub(super) struct Limits {
+    pub(super) until: Instant,
+    /// Of its directory.
+    pub(super) max_bytes: u64,
+    /// Of its address space and of that of each program that it starts, where the system can.
+    pub(super) memory: u64,
+    /// Of each output.
+    pub(super) keep_bytes: usize,
+}
+
+#[derive(Debug)]
+pub(super) enum Ended {
+    Itself(Finished),
+    TooBig,
+    TooSlow,
+    Cancelled,
+}
+
+/// Its process group, which is killed unless it ended by itself: also when the task that runs it is dropped.
+pub(super) struct Group(Option<Pid>);
+
+impl Group {
+    pub(super) fn of(child: &Child) -> Self {
+        Self(child.id().and_then(|it| Pid::from_raw(it.cast_signed())))
+    }
+
+    /// It ended by itself: its number may soon be another's.
+    pub(super) fn ended(&mut self) {
+        self.0 = None;
+    }
+
+    fn limit_memory(&self, bytes: u64) {
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::process::{Resource, Rlimit, prlimit};
+            // It ends at once, or has its limit before it starts others.
+            let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
+            if let Err(err) = self.0.map_or(Ok(()), |pid| prlimit(Some(pid), Resource::As, limit).map(drop)) {
+                tracing::debug!(%err, "a program has no limit of its memory");
+            }
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = bytes;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
+/// Runs a program that writes below `dir`.
+///
+/// # Errors
+/// When it cannot be started.
+pub(super) async fn run(
+    invocation: &Invocation,
+    dir: &Path,
+    limits: &Limits,
+    cancel: &CancellationToken,
+) -> Result<Ended> {
+    let mut child = spawn(invocation, Stdin::Empty)?;
+    let mut group = Group::of(&child);
+    group.limit_memory(limits.memory);
+    let mut drain = Drain::new(&mut child, limits.keep_bytes, None);
+    let time = limits.until.saturating_duration_since(Instant::now());
+    let within = ExecLimits { total: Some(time), ..ExecLimits::default() };
+    let end = tokio::select! {
+        end = drain.until_end(&mut child, &within, cancel) => Some(end),
+        () = outgrows(dir, limits.max_bytes) => None,
+    };
+    if let Some(End::Exited(exit)) = end {
+        // It waits for what it starts, and its number may soon be another's.
+        group.0 = None;
+        let (stdout, stderr) = drain.finish(&mut child).await;
+        let too_big = size_of(dir) > limits.max_bytes;
+        return Ok(if too_big { Ended::TooBig } else { Ended::Itself(Finished { exit, stdout, stderr }) });
+    }
+    drop(group);
+    let _ = child.wait().await;
+    Ok(match end {
+        None => Ended::TooBig,
+        Some(End::Cancelled) => Ended::Cancelled,
+        Some(_) => Ended::TooSlow,
+    })
+}
+
+async fn outgrows(dir: &Path, max_bytes: u64) {
+    while size_of(dir) <= max_bytes {
+        sleep(LOOKS_EVERY).await;
+    }
+}
+
+/// What lies in a directory. What vanishes meanwhile counts for nothing.
+fn size_of(dir: &Path) -> u64 {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let size = |entry: std::fs::DirEntry| match entry.metadata() {
+        Ok(it) if it.is_dir() => size_of(&entry.path()),
+        Ok(it) => it.len(),
+        Err(_) => 0,
+    };
+    entries.map(size).sum()
+}

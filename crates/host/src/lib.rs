@@ -1,0 +1,27 @@
+//! The host's side: programs started, files held open and replaced, archives, git.
+//!
+//! [`process`] starts programs, [`program`] runs one as a command of ours. [`tree`] and [`fs`] hold files open, so that what
+//! was checked is what is used. [`git`] is git on the host, [`archive`] the tar that we write and accept.
+//!
+//! **Invariant:** one file, `process.rs`, starts programs. They get an absolute path, an environment of their own, and no
+//! inherited input.
+//! **Invariant:** nothing here knows an engine or a guest.
+
+#![warn(missing_docs)]
+
+pub mod address;
+pub mod archive;
+pub mod branch;
+pub mod cgroup;
+pub mod drain;
+pub mod find_program;
+pub mod fs;
+pub mod gh;
+pub mod git;
+pub mod git_url;
+pub mod hardened;
+pub mod index;
+pub mod marked;
+pub mod process;
+pub mod program;
+pub mod tree;

@@ -1,0 +1,231 @@
+//! The one place that starts programs on the host.
+//!
+//! A program is an absolute path with a cleared environment, its own process group (a Ctrl-C at our terminal is ours to
+//! handle), and no inherited stdin. Both outputs are drained at the same time, each into a bounded capture.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, ChildStdin, Command};
+
+use coracle_types::{Capture, Error, Input, Result};
+
+/// A program to start: everything it gets to see.
+#[derive(Clone, Debug)]
+pub struct Invocation {
+    /// Absolute path.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub words: Vec<OsString>,
+    /// Its whole environment.
+    pub env: BTreeMap<String, OsString>,
+    /// The directory that it starts in; without one, the directory of this process.
+    pub dir: Option<PathBuf>,
+}
+
+impl Invocation {
+    /// A program with arguments and an empty environment.
+    pub fn new(program: impl Into<PathBuf>, words: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        let words = words.into_iter().map(Into::into).collect();
+        Self { program: program.into(), words, env: BTreeMap::new(), dir: None }
+    }
+
+    /// Takes the place of the current process: for interactive programs, which need the person's terminal.
+    ///
+    /// # Errors
+    /// Returns only when the program could not be started.
+    pub fn replace_this_process(self) -> io::Error {
+        use std::os::unix::process::CommandExt;
+        self.command().into_std().args(&self.words).env_clear().envs(&self.env).exec()
+    }
+
+    /// Runs with the terminal of this process and waits: for programs that talk to the person.
+    ///
+    /// # Errors
+    /// When the program cannot be started.
+    pub async fn run_on_terminal(self) -> Result<ExitStatus> {
+        let mut command = self.command();
+        command.args(&self.words).env_clear().envs(&self.env).kill_on_drop(true);
+        command.status().await.map_err(|source| self.cannot_start(source))
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "this file is the one place that starts programs")]
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        if let Some(dir) = &self.dir {
+            command.current_dir(dir);
+        }
+        command
+    }
+
+    fn cannot_start(&self, source: io::Error) -> Error {
+        Error::Spawn { program: self.program.display().to_string(), source }
+    }
+}
+
+/// What a program reads.
+#[derive(Debug)]
+pub enum Stdin {
+    /// Nothing: end of file at once.
+    Empty,
+    /// A file, from its present offset.
+    File(File),
+    /// Bytes or a stream, fed while its output is read.
+    Input(Input),
+    /// A pipe, which the caller finds in the handle.
+    Open,
+}
+
+impl From<Input> for Stdin {
+    fn from(input: Input) -> Self {
+        Self::Input(input)
+    }
+}
+
+/// A program that ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// Its exit status; 128 + n when signal n ended it.
+    pub exit: i32,
+    /// Its output.
+    pub stdout: Capture,
+    /// Its standard error.
+    pub stderr: Capture,
+}
+
+impl Finished {
+    /// Whether it exited 0.
+    #[must_use]
+    pub fn ok(&self) -> bool {
+        self.exit == 0
+    }
+}
+
+/// Starts a program whose outputs the caller reads. It is killed when the handle is dropped.
+///
+/// # Errors
+/// When the program cannot be started.
+pub fn spawn(invocation: &Invocation, stdin: Stdin) -> Result<Child> {
+    tracing::debug!(program = %invocation.program.display(), words = ?invocation.words, "start");
+    let (reads, input) = match stdin {
+        Stdin::Empty => (Stdio::null(), None),
+        Stdin::File(file) => (Stdio::from(file), None),
+        Stdin::Input(input) => (Stdio::piped(), Some(input)),
+        Stdin::Open => (Stdio::piped(), None),
+    };
+    let mut child = invocation
+        .command()
+        .args(&invocation.words)
+        .env_clear()
+        .envs(&invocation.env)
+        .stdin(reads)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|source| invocation.cannot_start(source))?;
+    if let Some(input) = input
+        && let Some(pipe) = child.stdin.take()
+    {
+        tokio::spawn(feed(pipe, input));
+    }
+    Ok(child)
+}
+
+/// Runs a program to its end within `deadline`, keeping `keep_bytes` of each output.
+///
+/// # Errors
+/// [`Error::TimedOut`] under the name `verb`; [`Error::Spawn`].
+pub async fn run(
+    verb: &'static str,
+    invocation: &Invocation,
+    stdin: Stdin,
+    (deadline, keep_bytes): (Duration, usize),
+) -> Result<Finished> {
+    let mut child = spawn(invocation, stdin)?;
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let work = async { tokio::join!(capture(out, keep_bytes), capture(err, keep_bytes), child.wait()) };
+    let (stdout, stderr, status) =
+        tokio::time::timeout(deadline, work).await.map_err(|_| Error::TimedOut { verb, after: deadline })?;
+    let status = status.map_err(|source| Error::Host { what: format!("cannot wait for `{verb}`"), source })?;
+    Ok(Finished { exit: exit_of(status), stdout, stderr })
+}
+
+/// The shell's way to say it: the exit code, or 128 + the signal.
+#[must_use]
+pub fn exit_of(status: ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt;
+    status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
+}
+
+/// A program that does not read all of its input is no fault of ours, so a broken pipe is no error.
+async fn feed(mut pipe: ChildStdin, input: Input) {
+    let fed = match input {
+        Input::Bytes(bytes) => pipe.write_all(&bytes).await,
+        Input::Stream(mut stream) => tokio::io::copy(&mut stream, &mut pipe).await.map(drop),
+    };
+    if let Err(err) = fed {
+        tracing::debug!(%err, "the program did not read all of its input");
+    }
+}
+
+async fn capture(pipe: Option<impl AsyncRead + Unpin>, keep_bytes: usize) -> Capture {
+    let mut kept = Capture::new(keep_bytes);
+    let Some(mut pipe) = pipe else { return kept };
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = pipe.read(&mut buffer).await {
+        kept.push(&buffer[..count]);
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str) -> Invocation {
+        Invocation::new("/bin/sh", ["-c", script])
+    }
+
+    async fn ran(script: &str, stdin: Stdin) -> Finished {
+        run("sh", &sh(script), stdin, (Duration::from_secs(30), 1000)).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_program_sees_no_variable_and_no_input_of_ours() {
+        let it = ran("env | grep -v -e ^PWD= -e ^SHLVL= -e ^_=; cat", Stdin::Empty).await;
+        assert_eq!((it.stdout.text().as_str(), it.exit), ("", 0));
+    }
+
+    #[tokio::test]
+    async fn a_flood_on_both_outputs_is_drained_and_bounded() {
+        let it = ran("head -c 3000000 /dev/zero; head -c 3000000 /dev/zero >&2", Stdin::Empty).await;
+        assert_eq!((it.stdout.total_bytes(), it.stderr.total_bytes()), (3_000_000, 3_000_000));
+        assert_eq!(it.stdout.bytes().len(), 1000);
+    }
+
+    #[tokio::test]
+    async fn input_larger_than_a_pipe_is_fed_while_output_is_read() {
+        let it = ran("cat | wc -c", Stdin::Input(Input::Bytes(vec![b'x'; 1 << 20]))).await;
+        assert_eq!(it.stdout.text().trim(), "1048576");
+        assert_eq!(ran("exit 3", Stdin::Input(Input::Bytes(vec![b'x'; 1 << 20]))).await.exit, 3);
+    }
+
+    #[tokio::test]
+    async fn a_deadline_ends_the_program() {
+        let late = run("sh", &sh("exec sleep 600"), Stdin::Empty, (Duration::from_millis(50), 10)).await;
+        assert!(matches!(late, Err(Error::TimedOut { verb: "sh", .. })));
+    }
+
+    #[tokio::test]
+    async fn a_signal_reads_as_128_and_its_number() {
+        assert_eq!(ran("kill -9 $$", Stdin::Empty).await.exit, 137);
+    }
+}

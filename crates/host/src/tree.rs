@@ -1,0 +1,521 @@
+//! Directories of the host, gone through by descriptors: no link on the way is followed, whatever somebody swaps.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::sync::Arc;
+
+use coracle_types::{Ids, random_hex};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat, StatxFlags};
+use rustix::fs::{
+    Gid, Uid, fchmod, fchown, fstat, fsync, mkdirat, openat, readlinkat, renameat, renameat_with, statat, statx,
+    unlinkat,
+};
+use rustix::io::Errno;
+
+use super::fs::HostPath;
+
+/// A directory that is held open.
+#[derive(Clone, Debug)]
+pub struct Tree(Arc<OwnedFd>);
+
+/// What a name stands for, itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Node {
+    /// A regular file.
+    File,
+    /// A directory.
+    Dir,
+    /// A symbolic link.
+    Link,
+    /// A socket, pipe or device.
+    Other,
+}
+
+/// A regular file that is open for reading.
+#[derive(Debug)]
+pub struct Opened {
+    /// Its content.
+    pub file: File,
+    /// Bytes.
+    pub size: u64,
+    /// Permission bits, with those for set-id.
+    pub mode: u32,
+    /// Which file this is, and since when.
+    pub stamp: Stamp,
+}
+
+/// What is another one when a file was written or exchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    device: u64,
+    inode: u64,
+    size: i64,
+    changed: (i64, i64),
+    status_changed: (i64, i64),
+}
+
+/// Directories that a removal has open within each other. What lies deeper is taken up first: names can be nested without
+/// an end.
+const DEEPEST: usize = 64;
+
+/// Looks of a removal, each of which goes that deep.
+const LOOKS: usize = 4096;
+
+const DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+impl Tree {
+    /// A directory that was opened before.
+    ///
+    /// # Errors
+    /// When it is none or may not be read.
+    pub fn of(path: &HostPath) -> io::Result<Self> {
+        Ok(Self::from(path.dir()?.into_std_file()))
+    }
+
+    /// What is in it, sorted by name.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn entries(&self) -> io::Result<Vec<(OsString, Node)>> {
+        let mut found = Vec::new();
+        for entry in Dir::new(openat(&*self.0, ".", DIR, Mode::empty())?)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            let name = OsString::from_vec(name.to_vec());
+            let node = match entry.file_type() {
+                FileType::Unknown => self.look(&name)?,
+                kind => Some(node(kind)),
+            };
+            found.extend(node.map(|it| (name, it)));
+        }
+        found.sort_by(|one, other| one.0.cmp(&other.0));
+        Ok(found)
+    }
+
+    /// What a name stands for; nothing when it is free.
+    ///
+    /// # Errors
+    /// When that cannot be told.
+    pub fn look(&self, name: &OsStr) -> io::Result<Option<Node>> {
+        match statat(&*self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(node(FileType::from_raw_mode(stat.st_mode)))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// A directory in it.
+    ///
+    /// # Errors
+    /// When there is none of that name; a link is none.
+    pub fn enter(&self, name: &OsStr) -> io::Result<Self> {
+        plain(name)?;
+        Ok(Self(Arc::new(openat(&*self.0, name, DIR, Mode::empty())?)))
+    }
+
+    /// A directory below it, part by part.
+    ///
+    /// # Errors
+    /// As for [`enter`](Self::enter).
+    pub fn descend<'a>(&self, parts: impl IntoIterator<Item = &'a OsStr>) -> io::Result<Self> {
+        parts.into_iter().try_fold(self.clone(), |here, part| here.enter(part))
+    }
+
+    /// A directory in it, made when the name is free.
+    ///
+    /// # Errors
+    /// When something else has the name.
+    pub fn enter_or_make(&self, name: &OsStr) -> io::Result<Self> {
+        plain(name)?;
+        match mkdirat(&*self.0, name, Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(Errno::EXIST) => self.enter(name),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// A directory in it that is new.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when something has the name; when something else had it as soon as it was made.
+    pub fn make(&self, name: &OsStr) -> io::Result<Self> {
+        plain(name)?;
+        mkdirat(&*self.0, name, Mode::from_raw_mode(0o777))?;
+        let made = self.enter(name)?;
+        let is_mine = fstat(made.0.as_fd())?.st_uid == rustix::process::geteuid().as_raw();
+        // What is given away next must not be what somebody moved there.
+        if is_mine && made.entries()?.is_empty() { Ok(made) } else { Err(io::Error::other("it was exchanged")) }
+    }
+
+    /// A regular file in it, for reading. Nobody is waited for: a pipe is refused at once.
+    ///
+    /// # Errors
+    /// When there is no regular file of that name.
+    pub fn open(&self, name: &OsStr) -> io::Result<Opened> {
+        plain(name)?;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = File::from(openat(&*self.0, name, flags, Mode::empty())?);
+        let stat = fstat(&file)?;
+        if node(FileType::from_raw_mode(stat.st_mode)) != Node::File {
+            return Err(io::Error::other("it is no regular file"));
+        }
+        let size = u64::try_from(stat.st_size).unwrap_or_default();
+        Ok(Opened { file, size, mode: stat.st_mode as u32 & 0o7777, stamp: Stamp::of(&stat) })
+    }
+
+    /// Bytes of a regular file in it.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn size(&self, name: &OsStr) -> io::Result<u64> {
+        let stat = statat(&*self.0, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if node(FileType::from_raw_mode(stat.st_mode)) != Node::File {
+            return Err(io::Error::other("it is no regular file"));
+        }
+        Ok(u64::try_from(stat.st_size).unwrap_or_default())
+    }
+
+    /// Which file has a name; nothing when it is free.
+    ///
+    /// # Errors
+    /// When that cannot be told.
+    pub fn stamp(&self, name: &OsStr) -> io::Result<Option<Stamp>> {
+        match statat(&*self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(Stamp::of(&stat))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// What a link says.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn link(&self, name: &OsStr) -> io::Result<OsString> {
+        Ok(OsString::from_vec(readlinkat(&*self.0, name, Vec::new())?.into_bytes()))
+    }
+
+    /// Writes a file whole, in the place of one that is there: it has its old content or its new one.
+    ///
+    /// # Errors
+    /// When it cannot be written; then nothing is left of it.
+    pub fn replace(&self, name: &OsStr, mode: u32, content: &mut dyn io::Read) -> io::Result<()> {
+        self.replace_as(name, (mode, None), content)
+    }
+
+    /// The same with a file that is somebody's before it has its name: no other can be taken for it then.
+    ///
+    /// # Errors
+    /// As for [`replace`](Self::replace); when it may not be given away.
+    pub fn replace_as(
+        &self,
+        name: &OsStr,
+        (mode, owner): (u32, Option<Ids>),
+        content: &mut dyn io::Read,
+    ) -> io::Result<()> {
+        plain(name)?;
+        let temporary = format!(".coracle-{}.tmp", random_hex::<8>());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut file = File::from(openat(&*self.0, &temporary, flags, Mode::RUSR | Mode::WUSR)?);
+        let mut written = || {
+            io::copy(content, &mut file)?;
+            file.flush()?;
+            owner.map_or(Ok(()), |it| give(&file, it))?;
+            fchmod(&file, Mode::from_raw_mode(mode & 0o777))?;
+            fsync(&file)?;
+            io::Result::Ok(renameat(&*self.0, &temporary, &*self.0, name)?)
+        };
+        let done = written();
+        if done.is_err() {
+            let _ = unlinkat(&*self.0, &temporary, AtFlags::empty());
+        }
+        done
+    }
+
+    /// Writes a small file that is new.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when something has the name; when it cannot be written, and then nothing is left of it.
+    pub fn write_new(&self, name: &OsStr, content: &[u8]) -> io::Result<()> {
+        plain(name)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut file = File::from(openat(&*self.0, name, flags, Mode::from_raw_mode(0o666))?);
+        file.write_all(content).inspect_err(|_| {
+            let _ = unlinkat(&*self.0, name, AtFlags::empty());
+        })
+    }
+
+    /// Writes a file in the place where it lies, for those who hold that very file, if it still says what it `was`. Small
+    /// ones, since somebody may read half. Whether it did.
+    ///
+    /// # Errors
+    /// When there is no regular file of that name, or it cannot be written.
+    pub fn write_over(&self, name: &OsStr, was: &[u8], content: &[u8]) -> io::Result<bool> {
+        plain(name)?;
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let mut file = File::from(openat(&*self.0, name, flags, Mode::empty())?);
+        if node(FileType::from_raw_mode(fstat(&file)?.st_mode)) != Node::File {
+            return Err(io::Error::other("it is no regular file"));
+        }
+        let mut now = Vec::new();
+        (&file).take(was.len() as u64 + 1).read_to_end(&mut now)?;
+        if now != was {
+            return Ok(false);
+        }
+        file.rewind()?;
+        file.write_all(content)?;
+        file.set_len(content.len() as u64)?;
+        file.sync_all()?;
+        Ok(true)
+    }
+
+    /// Gives the directory to somebody, if it is another's.
+    ///
+    /// # Errors
+    /// When that may not be.
+    pub fn give(&self, to: Ids) -> io::Result<()> {
+        give(&*self.0, to)
+    }
+
+    /// What tells what has a name, itself, from whatever had it before or has it later: its inode, and when that was made,
+    /// since numbers of inodes come again.
+    ///
+    /// # Errors
+    /// When nothing has it.
+    pub fn birth(&self, name: &OsStr) -> io::Result<(u64, i64, u32)> {
+        let wanted = StatxFlags::INO | StatxFlags::BTIME;
+        let it = statx(&*self.0, name, AtFlags::SYMLINK_NOFOLLOW, wanted)?;
+        Ok((it.stx_ino, it.stx_btime.tv_sec, it.stx_btime.tv_nsec))
+    }
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn remove(&self, name: &OsStr) -> io::Result<()> {
+        plain(name)?;
+        Ok(unlinkat(&*self.0, name, AtFlags::empty())?)
+    }
+
+    /// Removes a directory that is empty.
+    ///
+    /// # Errors
+    /// When it is not, or cannot be removed.
+    pub fn remove_dir(&self, name: &OsStr) -> io::Result<()> {
+        plain(name)?;
+        Ok(unlinkat(&*self.0, name, AtFlags::REMOVEDIR)?)
+    }
+
+    /// Removes a directory with all that is in it: the one that has the name now, whatever has it meanwhile.
+    ///
+    /// # Errors
+    /// When there is none of that name, or something of it cannot be removed.
+    pub fn remove_all(&self, name: &OsStr) -> io::Result<()> {
+        let top = self.enter(name)?;
+        for _ in 0..LOOKS {
+            let done = top.clear(&top, 0).and_then(|()| self.remove_dir(name));
+            match done {
+                Err(err) if err.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+                done => return done,
+            }
+        }
+        Err(io::ErrorKind::DirectoryNotEmpty.into())
+    }
+
+    fn clear(&self, top: &Self, depth: usize) -> io::Result<()> {
+        for entry in Dir::new(openat(&*self.0, ".", DIR, Mode::empty())?)? {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            match self.look(name)? {
+                Some(Node::Dir) if depth == DEEPEST => {
+                    renameat(&*self.0, name, &*top.0, format!(".coracle-{}.tmp", random_hex::<8>()))?;
+                }
+                Some(Node::Dir) => {
+                    self.enter(name)?.clear(top, depth + 1)?;
+                    self.remove_dir(name)?;
+                }
+                Some(_) => self.remove(name)?,
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives something in it another name in it, which nothing has.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when something has it; when there is nothing to rename.
+    pub fn rename(&self, name: &OsStr, to: &OsStr) -> io::Result<()> {
+        plain(name)?;
+        plain(to)?;
+        match renameat_with(&*self.0, name, &*self.0, to, RenameFlags::NOREPLACE) {
+            // Not every file system can tell by itself.
+            Err(Errno::INVAL | Errno::NOSYS) if self.look(to)?.is_none() => Ok(renameat(&*self.0, name, &*self.0, to)?),
+            Err(Errno::INVAL | Errno::NOSYS) => Err(io::ErrorKind::AlreadyExists.into()),
+            done => Ok(done?),
+        }
+    }
+
+    /// Device and inode: the same for the same directory.
+    ///
+    /// # Errors
+    /// When it cannot be looked at.
+    pub fn identity(&self) -> io::Result<(u64, u64)> {
+        let stat = fstat(self.0.as_fd())?;
+        Ok((stat.st_dev as u64, stat.st_ino))
+    }
+}
+
+impl From<File> for Tree {
+    fn from(file: File) -> Self {
+        Self(Arc::new(file.into()))
+    }
+}
+
+impl Stamp {
+    #[expect(clippy::unnecessary_cast, reason = "these are of another type on other machines")]
+    fn of(stat: &Stat) -> Self {
+        Self {
+            device: stat.st_dev as u64,
+            inode: stat.st_ino,
+            size: stat.st_size,
+            changed: (stat.st_mtime as i64, stat.st_mtime_nsec as i64),
+            status_changed: (stat.st_ctime as i64, stat.st_ctime_nsec as i64),
+        }
+    }
+}
+
+/// Gives what is open to somebody, if it is another's.
+fn give(open: impl AsFd, to: Ids) -> io::Result<()> {
+    let stat = fstat(&open)?;
+    if (stat.st_uid, stat.st_gid) == (to.uid, to.gid) {
+        return Ok(());
+    }
+    Ok(fchown(&open, Some(Uid::from_raw(to.uid)), Some(Gid::from_raw(to.gid)))?)
+}
+
+fn node(kind: FileType) -> Node {
+    match kind {
+        FileType::RegularFile => Node::File,
+        FileType::Directory => Node::Dir,
+        FileType::Symlink => Node::Link,
+        _ => Node::Other,
+    }
+}
+
+/// One name, so that no call leads anywhere else.
+fn plain(name: &OsStr) -> io::Result<()> {
+    let bytes = name.as_bytes();
+    let odd = bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.iter().any(|it| matches!(it, b'/' | 0));
+    if odd { Err(io::Error::new(io::ErrorKind::InvalidInput, "this is no name")) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::path::Path;
+
+    use super::*;
+
+    fn tree(dir: &Path) -> Tree {
+        Tree::of(&HostPath::open(dir).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn links_and_pipes_are_neither_entered_nor_opened() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(other.path().join("secret"), "s").unwrap();
+        symlink(other.path(), dir.path().join("dir")).unwrap();
+        symlink(other.path().join("secret"), dir.path().join("file")).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, dir.path().join("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        let tree = tree(dir.path());
+        assert!(tree.enter("dir".as_ref()).is_err() && tree.open("file".as_ref()).is_err());
+        assert!(tree.open("pipe".as_ref()).is_err(), "nobody waits for a writer");
+        assert!(tree.enter("..".as_ref()).is_err() && tree.open("dir/secret".as_ref()).is_err());
+        assert!(tree.enter_or_make("dir".as_ref()).is_err());
+        let found: Vec<_> = tree.entries().unwrap().into_iter().map(|it| it.1).collect();
+        assert_eq!(found, [Node::Link, Node::Link, Node::Other]);
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole_and_a_link_gives_way_itself() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(other.path().join("kept"), "kept").unwrap();
+        symlink(other.path().join("kept"), dir.path().join("a")).unwrap();
+        tree(dir.path()).replace("a".as_ref(), 0o6755, &mut "new".as_bytes()).unwrap();
+        let made = dir.path().join("a").symlink_metadata().unwrap();
+        assert!(made.is_file() && made.permissions().mode() & 0o7777 == 0o755, "{made:?}");
+        assert_eq!(std::fs::read(other.path().join("kept")).unwrap(), b"kept");
+        struct Fails;
+        impl io::Read for Fails {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::Error::other("no"))
+            }
+        }
+        assert!(tree(dir.path()).replace("a".as_ref(), 0o644, &mut Fails).is_err());
+        assert_eq!(std::fs::read(dir.path().join("a")).unwrap(), b"new");
+        assert_eq!(dir.path().read_dir().unwrap().count(), 1, "nothing is left over");
+    }
+
+    #[test]
+    fn what_is_held_is_removed_and_not_what_has_its_name_by_then() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::create_dir_all(dir.path().join("here/old/a")).unwrap();
+        std::fs::create_dir_all(other.path().join("old")).unwrap();
+        std::fs::write(other.path().join("old/kept"), "").unwrap();
+        let held = tree(&dir.path().join("here"));
+        // A link in what is removed goes, and not what it leads to.
+        symlink(other.path(), dir.path().join("here/old/a/link")).unwrap();
+        std::fs::rename(dir.path().join("here"), dir.path().join("away")).unwrap();
+        symlink(other.path(), dir.path().join("here")).unwrap();
+        held.remove_all("old".as_ref()).unwrap();
+        assert!(!dir.path().join("away/old").exists() && other.path().join("old/kept").exists());
+        assert!(tree(dir.path()).remove_all("here".as_ref()).is_err(), "a link is no directory");
+        assert!(held.remove_all("..".as_ref()).is_err());
+    }
+
+    #[test]
+    fn a_directory_is_removed_however_deep_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = tree(dir.path());
+        let mut here = top.make("deep".as_ref()).unwrap();
+        for _ in 0..DEEPEST * 3 {
+            here.replace("file".as_ref(), 0o400, &mut "x".as_bytes()).unwrap();
+            here = here.make("d".as_ref()).unwrap();
+        }
+        top.remove_all("deep".as_ref()).unwrap();
+        assert_eq!(top.entries().unwrap(), []);
+    }
+
+    #[test]
+    fn a_name_that_is_taken_stays_what_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = tree(dir.path());
+        top.make("a".as_ref()).unwrap();
+        let taken = |it: io::Result<()>| it.unwrap_err().kind() == io::ErrorKind::AlreadyExists;
+        assert!(taken(top.make("a".as_ref()).map(drop)));
+        top.make("b".as_ref()).unwrap();
+        assert!(taken(top.rename("b".as_ref(), "a".as_ref())), "an empty one, too");
+        top.rename("b".as_ref(), "c".as_ref()).unwrap();
+        assert_eq!(top.look("b".as_ref()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_file_that_says_something_else_is_not_written_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, top) = (dir.path().join("a"), tree(dir.path()));
+        std::fs::write(&file, "was, and more").unwrap();
+        assert!(!top.write_over("a".as_ref(), b"was", b"new").unwrap());
+        std::fs::write(&file, "was").unwrap();
+        assert!(top.write_over("a".as_ref(), b"was", b"n").unwrap());
+        assert_eq!(std::fs::read(&file).unwrap(), b"n");
+    }
+}

@@ -1,0 +1,112 @@
+//! What the host has of the person's, looked at once for one container.
+
+use std::path::{Path, PathBuf};
+
+use coracle_provision::certs::Additions;
+use coracle_provision::ssh::SecretFiles;
+use coracle_provision::{amplifier, env, ssh};
+use coracle_runtime::cli::detect::find_program_in;
+use coracle_runtime::host::gh::gh_token;
+use coracle_runtime::host::git::{Git, HostGit};
+use coracle_runtime::{PatternSet, Redactor, Secret};
+
+use crate::context::Context;
+use crate::host::Host;
+use crate::requested::Wanted;
+
+/// What may go into a container: only what was asked for is looked at.
+#[derive(Debug)]
+pub(crate) struct Person {
+    /// `git config --global --list --includes -z`.
+    pub(crate) git: Wanted<Vec<u8>>,
+    pub(crate) token: Wanted<Secret>,
+    pub(crate) keys: Wanted<SecretFiles>,
+    /// `~/.ssh/known_hosts`.
+    pub(crate) known_hosts: Vec<u8>,
+    /// Settings of Amplifier.
+    pub(crate) settings: SecretFiles,
+}
+
+/// What is asked of the person's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) git: &'a Wanted,
+    pub(crate) gh: &'a Wanted,
+    pub(crate) ssh: &'a Wanted,
+    pub(crate) settings: bool,
+}
+
+impl Person {
+    /// Looks. What is not there is no fault.
+    pub(crate) async fn look(cx: &Context, asked: Asked<'_>) -> Self {
+        let (git, token) = tokio::join!(git(cx, asked.git), token(cx, asked.gh));
+        let ssh = cx.host.home.join(".ssh");
+        // Patterns were tried when the configuration was read; one that fails all the same names nothing.
+        let patterns = PatternSet::new(&cx.config.auto_passthrough.ssh_keys).unwrap_or_default();
+        let keys = match asked.ssh {
+            Wanted::No(why) => Wanted::No(why.clone()),
+            Wanted::Yes(()) => Wanted::Yes(ssh::read(&ssh, &patterns)),
+        };
+        let settings = match asked.settings {
+            true => amplifier::read(&cx.host.home.join(".amplifier")),
+            false => SecretFiles::default(),
+        };
+        let known_hosts = std::fs::read(ssh.join("known_hosts")).unwrap_or_default();
+        Self { git, token, keys, known_hosts, settings }
+    }
+}
+
+/// The host's own certificate authorities.
+pub(crate) fn certs(cx: &Context, wanted: &Wanted) -> Wanted<Additions> {
+    match wanted {
+        Wanted::No(why) => Wanted::No(why.clone()),
+        Wanted::Yes(()) => Wanted::Yes(Additions::read(Path::new("/"), &cx.config.auto_passthrough.ca_files)),
+    }
+}
+
+/// The same for an image that is made for nobody in particular.
+pub(crate) fn trusted_certificates(cx: &Context) -> Wanted<Additions> {
+    certs(cx, &Wanted::Yes(()))
+}
+
+async fn git(cx: &Context, wanted: &Wanted) -> Wanted<Vec<u8>> {
+    if let Wanted::No(why) = wanted {
+        return Wanted::No(why.clone());
+    }
+    match Git::of_this_host().global_config(&cx.host.home, Some(&cx.host.config_home)).await {
+        Ok(config) => Wanted::Yes(config),
+        Err(why) => Wanted::No(why.to_string()),
+    }
+}
+
+async fn token(cx: &Context, wanted: &Wanted) -> Wanted<Secret> {
+    if let Wanted::No(why) = wanted {
+        return Wanted::No(why.clone());
+    }
+    let Ok(program) = find_program_in("gh", &trusted_path(cx)) else {
+        return Wanted::No("the host has no `gh`".into());
+    };
+    match gh_token(&program, &cx.config.auto_passthrough.gh_host, &cx.host.env).await {
+        Ok(token) => Wanted::Yes(token),
+        Err(why) => Wanted::No(why.to_string()),
+    }
+}
+
+/// Variables of this process with the names of secrets: what prints them is not written down.
+pub(crate) fn secrets_of(host: &Host) -> Redactor {
+    let secrets = host.env.iter().filter(|(name, _)| !env::is_plain(name, "", std::iter::empty()));
+    Redactor::new(secrets.map(|(name, value)| (name.clone(), value.clone())).collect())
+}
+
+/// The person's `PATH`.
+pub(crate) fn search_path(host: &Host) -> String {
+    host.env.get("PATH").map(|it| String::from_utf8_lossy(it.reveal()).into_owned()).unwrap_or_default()
+}
+
+/// Directories of the person's `PATH` in which no container writes.
+pub(crate) fn trusted_path(cx: &Context) -> Vec<PathBuf> {
+    let path = search_path(&cx.host);
+    let roots = cx.policy().map(|it| it.allow_roots).unwrap_or_default();
+    let trusted = |dir: &PathBuf| dir.is_absolute() && !roots.iter().any(|root| dir.starts_with(root));
+    std::env::split_paths(&path).filter(trusted).collect()
+}

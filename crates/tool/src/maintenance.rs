@@ -1,0 +1,43 @@
+//! What is done now and then for all containers of this person (containers.md 14.8 to 14.10).
+
+use std::time::Duration;
+
+use coracle_lifecycle::{Moment, reap, reconcile};
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::removal::removing;
+
+/// How often a server does it.
+const EVERY: Duration = Duration::from_secs(600);
+
+/// Heals what dead processes left, and lets go of containers whose time is over.
+///
+/// # Errors
+/// When records cannot be read. That an engine which holds some of ours does not answer is for another time.
+pub(crate) async fn upkeep(cx: &Context) -> Result<(), Failure> {
+    let (store, terms) = (cx.store()?, cx.config.lifecycle.terms());
+    reconcile(cx.engines(), &store, terms.gone_for).await?;
+    match Box::pin(reap(cx.engines(), &store, &removing(cx, false, false)?, (&terms, &Moment::now()))).await {
+        Ok(reaped) if !reaped.is_empty() => tracing::info!("let go of {}", reaped.join(", ")),
+        Ok(_) => {}
+        Err(err) => tracing::warn!(%err, "containers could not be looked at"),
+    }
+    let keep = jiff::SignedDuration::try_from(cx.config.lifecycle.save_keep.0).unwrap_or(jiff::SignedDuration::MAX);
+    if let Ok(before) = jiff::Timestamp::now().checked_sub(keep) {
+        store.forget_saved(before).map_err(coracle_lifecycle::Error::from)?;
+    }
+    Ok(())
+}
+
+/// The same for as long as a server runs, from its start.
+pub(crate) async fn keep_up(cx: Context) {
+    let mut turns = tokio::time::interval(EVERY);
+    turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    while cx.call.cancel.run_until_cancelled(turns.tick()).await.is_some() {
+        // An act that has begun is finished: the process waits for it at its end.
+        if let Err(failure) = upkeep(&cx).await {
+            tracing::warn!("upkeep: {}", failure.message);
+        }
+    }
+}

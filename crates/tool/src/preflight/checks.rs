@@ -1,0 +1,415 @@
+//! The checks of preflight, as a pure function of facts (containers.md 3.3).
+
+use coracle_runtime::cli::detect::find_program;
+use coracle_runtime::{EngineInfo, EngineKind, Error};
+use serde::Serialize;
+
+use crate::config::Engine;
+use crate::context::Context;
+use crate::engines::Choice;
+use crate::failure::Failure;
+use crate::guest;
+use crate::host_system::{Missing, System, guidance};
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Status {
+    Pass,
+    Warn,
+    Fail,
+    Info,
+}
+
+/// One check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Check {
+    pub(crate) name: &'static str,
+    pub(crate) status: Status,
+    pub(crate) passed: bool,
+    pub(crate) detail: String,
+    pub(crate) guidance: Option<String>,
+}
+
+impl Check {
+    fn new(name: &'static str, status: Status, detail: impl Into<String>) -> Self {
+        Self { name, status, passed: status != Status::Fail, detail: detail.into(), guidance: None }
+    }
+
+    fn guided(mut self, text: impl Into<String>) -> Self {
+        self.guidance = Some(text.into());
+        self
+    }
+}
+
+/// Everything that the checks look at.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub(crate) system: System,
+    /// The setting `engine`.
+    pub(crate) wanted: Engine,
+    pub(crate) config: Option<Failure>,
+    pub(crate) state: Option<Failure>,
+    /// The configuration names an engine that may not be used.
+    pub(crate) endpoint: Option<Failure>,
+    pub(crate) engine: Option<EngineInfo>,
+    pub(crate) skipped: Vec<Skipped>,
+    /// Free bytes where the engine stores its data, if that can be read here.
+    pub(crate) free_bytes: Option<u64>,
+    pub(crate) root: bool,
+    pub(crate) git: bool,
+    pub(crate) gh: bool,
+    pub(crate) unverified: Vec<String>,
+}
+
+/// An engine that was not taken.
+#[derive(Clone, Debug)]
+pub(crate) struct Skipped {
+    pub(crate) kind: EngineKind,
+    pub(crate) installed: bool,
+    pub(crate) denied: bool,
+    pub(crate) why: String,
+}
+
+impl Facts {
+    /// Looks; changes nothing.
+    pub(crate) fn gather(
+        cx: &Context,
+        detected: &Result<Choice, Failure>,
+        unverified: Vec<String>,
+        system: System,
+    ) -> Self {
+        let choice = detected.as_ref().ok();
+        let engine = choice.and_then(|it| it.chosen.as_ref()).map(|it| it.1.clone());
+        let free = |it: &EngineInfo| rustix::fs::statvfs(&it.data_root).ok().map(|it| it.f_bavail * it.f_frsize);
+        Self {
+            system,
+            wanted: cx.config.engine,
+            config: cx.settings.fault.clone(),
+            state: cx.state().err(),
+            endpoint: detected.as_ref().err().cloned(),
+            free_bytes: engine.as_ref().and_then(free),
+            engine,
+            skipped: choice.map(|it| it.skipped.iter().map(Skipped::of).collect()).unwrap_or_default(),
+            root: cx.host.uid == 0,
+            git: find_program("git").is_ok(),
+            gh: find_program("gh").is_ok(),
+            unverified,
+        }
+    }
+}
+
+impl Skipped {
+    fn of((kind, err): &(EngineKind, Error)) -> Self {
+        Self {
+            kind: *kind,
+            installed: !matches!(err, Error::NotInstalled { .. }),
+            denied: matches!(err, Error::Unavailable { denied: true, .. }),
+            why: err.to_string(),
+        }
+    }
+}
+
+/// All checks that mean something here, in the order of what depends on what.
+pub(crate) fn checks(facts: &Facts) -> Vec<Check> {
+    let installed = facts.engine.is_some() || facts.skipped.iter().any(|it| it.installed) || facts.endpoint.is_some();
+    if !installed {
+        return vec![not_installed(facts)];
+    }
+    let mut checks = vec![
+        configuration(facts),
+        runtime_installed(facts),
+        endpoint(facts),
+        daemon_running(facts),
+        user_permissions(facts),
+    ];
+    match &facts.engine {
+        Some(engine) => checks.extend(of_engine(facts, engine)),
+        None => {
+            let skipped = |name| Check::new(name, Status::Fail, "skipped: daemon_running failed");
+            checks.extend(["engine_version", "disk_space"].map(skipped));
+        }
+    }
+    checks.push(fault_or("state_dir", facts.state.as_ref(), "only its owner can open it, and file locks work"));
+    let found = |it: bool| if it { "found on the host" } else { "not found on the host" };
+    checks.push(Check::new("git", Status::Info, found(facts.git)));
+    checks.push(Check::new("gh", Status::Info, found(facts.gh)));
+    checks.push(unverified(facts));
+    checks
+}
+
+fn fault_or(name: &'static str, fault: Option<&Failure>, good: &str) -> Check {
+    match fault {
+        None => Check::new(name, Status::Pass, good),
+        Some(fault) => {
+            let check = Check::new(name, Status::Fail, &fault.message);
+            check.guided(fault.hint.clone().unwrap_or_default())
+        }
+    }
+}
+
+fn configuration(facts: &Facts) -> Check {
+    fault_or("configuration", facts.config.as_ref(), "it can be used")
+}
+
+fn runtime_installed(facts: &Facts) -> Check {
+    let passed_over = facts
+        .skipped
+        .iter()
+        .filter(|it| it.installed)
+        .map(|it| format!("{} is installed and was not taken: {}", it.kind, it.why));
+    let chosen = facts.engine.iter().map(|it| format!("{} {}", it.kind, it.version));
+    Check::new("runtime_installed", Status::Pass, chosen.chain(passed_over).collect::<Vec<_>>().join("; "))
+}
+
+/// A configured engine is named with what is missing of it; with `auto` any engine would do.
+fn not_installed(facts: &Facts) -> Check {
+    let failed = |detail: String| Check::new("runtime_installed", Status::Fail, detail);
+    let missing: Vec<_> = facts.skipped.iter().map(|it| it.why.as_str()).collect();
+    if facts.wanted == Engine::Auto || missing.is_empty() {
+        let check = failed("neither podman nor docker is installed".to_owned());
+        return check.guided(guidance(&facts.system, Missing::Engine));
+    }
+    failed(missing.join("; ")).guided(
+        "the configuration names this engine: install it, or correct `engine` and `engine_path`; `engine = \"auto\"` takes \
+         any engine that is installed",
+    )
+}
+
+fn endpoint(facts: &Facts) -> Check {
+    let here = facts.engine.as_ref().map_or_else(|| "local".to_owned(), |it| it.endpoint.clone());
+    fault_or("endpoint", facts.endpoint.as_ref(), &here)
+}
+
+fn daemon_running(facts: &Facts) -> Check {
+    if facts.engine.is_some() {
+        return Check::new("daemon_running", Status::Pass, "the engine answers");
+    }
+    let down: Vec<_> = facts.skipped.iter().filter(|it| it.installed).collect();
+    let why: Vec<_> = down.iter().map(|it| it.why.as_str()).collect();
+    let missing = match down.first() {
+        Some(it) if it.kind == EngineKind::Podman => Missing::PodmanAnswer,
+        Some(it) if it.kind == EngineKind::Container => Missing::AppleAnswer,
+        _ => Missing::DockerAnswer,
+    };
+    Check::new("daemon_running", Status::Fail, why.join("; ")).guided(guidance(&facts.system, missing))
+}
+
+fn user_permissions(facts: &Facts) -> Check {
+    let denied = facts.engine.is_none() && facts.skipped.iter().any(|it| it.denied);
+    if denied {
+        let check = Check::new("user_permissions", Status::Fail, "this user may not talk to the engine");
+        return check.guided(guidance(&facts.system, Missing::DockerPermission));
+    }
+    match &facts.engine {
+        None => Check::new("user_permissions", Status::Fail, "skipped: daemon_running failed"),
+        Some(it) if it.kind == EngineKind::Docker && !it.rootless && !facts.root => {
+            Check::new("user_permissions", Status::Warn, "access by a group that equals root")
+                .guided("whoever may talk to this Docker may become root; rootless Podman or Docker avoids that")
+        }
+        Some(_) => Check::new("user_permissions", Status::Pass, "the engine answers this user"),
+    }
+}
+
+fn of_engine(facts: &Facts, engine: &EngineInfo) -> Vec<Check> {
+    let mapping = match (engine.kind, engine.rootless) {
+        (EngineKind::Container, _) => "each container is a virtual machine with users of its own",
+        (EngineKind::Podman, true) => "files made inside belong to this user (keep-id)",
+        (_, true) => "this user is root inside",
+        (_, false) => "user ids inside and outside are the same",
+    };
+    let compose = engine.compose_version.as_ref().map_or_else(|| "missing".to_owned(), |it| format!("version {it}"));
+    let told = |it: bool| if it { "yes" } else { "no" };
+    vec![
+        engine_version(engine),
+        disk_space(facts),
+        guest(engine),
+        limits(engine),
+        Check::new("user_mapping", Status::Info, mapping),
+        Check::new("selinux", Status::Info, if engine.selinux { "enforcing" } else { "not enforcing" }),
+        Check::new("compose", Status::Info, compose),
+        Check::new("gpu_runtime", Status::Info, told(engine.gpu)),
+    ]
+}
+
+fn guest(engine: &EngineInfo) -> Check {
+    match guest::embedded(&engine.arch) {
+        _ if engine.kind == EngineKind::Fake => Check::new("guest", Status::Pass, "played in this process"),
+        Some(guest) => Check::new("guest", Status::Pass, format!("one for {} is built in", guest.arch)),
+        None => {
+            let detail = format!("none for {} is built in: commands run through the engine's own exec", engine.arch);
+            Check::new("guest", Status::Warn, detail)
+        }
+    }
+}
+
+fn engine_version(engine: &EngineInfo) -> Check {
+    let detail = format!("{} {}", engine.kind, engine.version);
+    let (least, safe) = match engine.kind {
+        EngineKind::Docker => ((20, 10, 0), (25, 0, 5)),
+        EngineKind::Podman => ((4, 3, 0), (4, 3, 0)),
+        EngineKind::Container => ((1, 1, 0), (1, 1, 0)),
+        EngineKind::Fake => return Check::new("engine_version", Status::Pass, detail),
+    };
+    let version = version(&engine.version);
+    let (major, minor, _) = least;
+    if version < least {
+        let guidance = format!("coracle needs {} {major}.{minor} or later", engine.kind);
+        return Check::new("engine_version", Status::Fail, detail).guided(guidance);
+    }
+    if version < safe {
+        let guidance =
+            "before 25.0.5 a network without a way out still answers names; use `network: none` for isolation";
+        return Check::new("engine_version", Status::Warn, detail).guided(guidance);
+    }
+    Check::new("engine_version", Status::Pass, detail)
+}
+
+/// The first three numbers of a version, whatever else stands around them.
+fn version(text: &str) -> (u32, u32, u32) {
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).filter_map(|it| it.parse().ok());
+    let mut next = || numbers.next().unwrap_or(0);
+    (next(), next(), next())
+}
+
+fn disk_space(facts: &Facts) -> Check {
+    let Some(bytes) = facts.free_bytes else {
+        return Check::new("disk_space", Status::Info, "not readable here");
+    };
+    let detail = format!("{:.1} GiB free where the engine stores its data", bytes as f64 / f64::from(1 << 30));
+    let status = match bytes >> 30 {
+        0 => Status::Fail,
+        1..5 => Status::Warn,
+        _ => Status::Pass,
+    };
+    let check = Check::new("disk_space", status, detail);
+    if status == Status::Pass { check } else { check.guided("remove images and containers that you no longer need") }
+}
+
+fn limits(engine: &EngineInfo) -> Check {
+    if engine.ignored_limits.is_empty() {
+        return Check::new("limits", Status::Pass, "memory, cores and processes are limited");
+    }
+    let detail = format!("this engine takes and ignores limits of {}", engine.ignored_limits.join(", "));
+    Check::new("limits", Status::Warn, detail).guided("control groups version 2 with delegated controllers keeps them")
+}
+
+fn unverified(facts: &Facts) -> Check {
+    match facts.unverified.as_slice() {
+        [] => Check::new("unverified", Status::Pass, "no container carries our label without proof"),
+        names => {
+            let detail = format!("these carry our label without proof, and nothing acts on them: {}", names.join(", "));
+            Check::new("unverified", Status::Warn, detail)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use insta::assert_snapshot;
+
+    use super::*;
+
+    fn info() -> EngineInfo {
+        EngineInfo {
+            kind: EngineKind::Docker,
+            version: "20.10.24+dfsg1".into(),
+            endpoint: "unix:///var/run/docker.sock".into(),
+            rootless: false,
+            arch: "amd64".into(),
+            cgroup: 1,
+            data_root: "/var/lib/docker".into(),
+            compose_version: None,
+            gpu: false,
+            selinux: false,
+            ignored_limits: Vec::new(),
+        }
+    }
+
+    fn facts() -> Facts {
+        Facts {
+            system: System::Other,
+            wanted: Engine::Auto,
+            config: None,
+            state: None,
+            endpoint: None,
+            engine: Some(info()),
+            skipped: Vec::new(),
+            free_bytes: Some(50 << 30),
+            root: true,
+            git: true,
+            gh: false,
+            unverified: Vec::new(),
+        }
+    }
+
+    fn told(facts: &Facts) -> String {
+        let line = |it: &Check| format!("{} {:?}: {}", it.name, it.status, it.detail);
+        checks(facts).iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn a_healthy_machine_passes_every_check() {
+        assert!(checks(&facts()).iter().all(|it| it.passed), "{}", told(&facts()));
+    }
+
+    #[test]
+    fn without_an_engine_there_is_one_check_with_guidance() {
+        let checks = checks(&Facts { engine: None, ..facts() });
+        assert_eq!(checks.len(), 1);
+        assert_eq!((checks[0].name, checks[0].passed), ("runtime_installed", false));
+        assert!(checks[0].guidance.is_some());
+    }
+
+    #[test]
+    fn a_configured_engine_that_is_missing_is_named() {
+        let missing = |kind, program: &str| Skipped::of(&(kind, Error::NotInstalled { program: program.to_owned() }));
+        let check = |wanted, skipped| {
+            let found = checks(&Facts { engine: None, wanted, skipped: vec![skipped], ..facts() });
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(found[0].guidance.as_ref().is_some_and(|it| it.contains("engine_path")), "{found:?}");
+            found[0].detail.clone()
+        };
+        let apple = check(Engine::Container, missing(EngineKind::Container, "container"));
+        assert_eq!(apple, "no `container` program was found");
+        let docker = check(Engine::Docker, missing(EngineKind::Docker, "/nope/docker"));
+        assert_eq!(docker, "no `/nope/docker` program was found");
+    }
+
+    #[test]
+    fn an_engine_that_does_not_answer_is_told_with_its_reason() {
+        let down = Skipped {
+            kind: EngineKind::Docker,
+            installed: true,
+            denied: false,
+            why: "docker does not answer: no socket".into(),
+        };
+        assert_snapshot!(told(&Facts { engine: None, skipped: vec![down], ..facts() }), @r"
+        configuration Pass: it can be used
+        runtime_installed Pass: docker is installed and was not taken: docker does not answer: no socket
+        endpoint Pass: local
+        daemon_running Fail: docker does not answer: no socket
+        user_permissions Fail: skipped: daemon_running failed
+        engine_version Fail: skipped: daemon_running failed
+        disk_space Fail: skipped: daemon_running failed
+        state_dir Pass: only its owner can open it, and file locks work
+        git Info: found on the host
+        gh Info: not found on the host
+        unverified Pass: no container carries our label without proof
+        ");
+    }
+
+    #[test]
+    fn versions_space_and_limits_are_judged() {
+        let judged = |engine: EngineInfo, free: u64| {
+            let facts = Facts { engine: Some(engine), free_bytes: Some(free), ..facts() };
+            let of = |name: &str| checks(&facts).into_iter().find(|it| it.name == name).unwrap().status;
+            (of("engine_version"), of("disk_space"), of("limits"))
+        };
+        let old = EngineInfo { version: "19.3.1".into(), ignored_limits: vec!["memory".into()], ..info() };
+        assert_eq!(judged(old, 1), (Status::Fail, Status::Fail, Status::Warn));
+        assert_eq!(judged(info(), 3 << 30), (Status::Warn, Status::Warn, Status::Pass));
+        let new = EngineInfo { version: "28.5.0".into(), ..info() };
+        assert_eq!(judged(new, 5 << 30), (Status::Pass, Status::Pass, Status::Pass));
+    }
+}

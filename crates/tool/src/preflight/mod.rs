@@ -1,0 +1,144 @@
+//! Can containers be made here, and what to do if not (containers.md 3): looked at, and kept for a while.
+
+mod checks;
+
+use coracle_runtime::{Capability, EngineInfo, EngineKind};
+use serde::Serialize;
+
+use self::checks::{Check, Facts, Status};
+use crate::config::{Engine, Preset};
+use crate::context::Context;
+use crate::engines::{Choice, Ready};
+use crate::failure::{Code, Failure};
+use crate::host_system;
+
+/// The answer of `preflight` (containers.md 3.2).
+#[derive(Debug, Serialize)]
+pub(crate) struct Verdict {
+    ready: bool,
+    runtime: Option<EngineKind>,
+    checks: Vec<Check>,
+    summary: String,
+    engine: Option<EngineInfo>,
+    capabilities: Capabilities,
+    policy: Preset,
+    allow_roots: Vec<String>,
+    checked_at: String,
+}
+
+/// What containers can have here (containers.md 3.6).
+#[derive(Debug, Serialize)]
+struct Capabilities {
+    exec: bool,
+    guest: bool,
+    commit: bool,
+    networks: bool,
+    compose: bool,
+    gpu: bool,
+    limits_memory: bool,
+    limits_cpu: bool,
+    limits_pids: bool,
+    bind: bool,
+    publish: bool,
+    keep_id: bool,
+}
+
+/// The engine for a `create`, from a kept verdict or a new look.
+///
+/// # Errors
+/// `not_ready`, with the whole answer of preflight in `details`.
+pub(crate) async fn ensure_ready(cx: &Context) -> Result<Ready, Failure> {
+    if let Some(ready) = cx.engines().kept() {
+        return Ok(ready);
+    }
+    let _alone = cx.engines().look_alone().await;
+    if let Some(ready) = cx.engines().kept() {
+        return Ok(ready);
+    }
+    let (verdict, ready) = look(cx, false).await;
+    match ready {
+        Some(ready) if verdict.ready => {
+            cx.engines().keep(&ready);
+            Ok(ready)
+        }
+        _ => {
+            cx.engines().forget_kept();
+            Err(Failure::new(Code::NotReady, format!("not ready: {}", verdict.summary))
+                .detail("preflight", &verdict)
+                .hint("`details.preflight.checks` say what to do; `coracle setup` prepares an engine"))
+        }
+    }
+}
+
+/// Looks again, and keeps the verdict if it is good.
+pub(crate) async fn renewed(cx: &Context) -> Verdict {
+    let (verdict, ready) = look(cx, true).await;
+    match ready {
+        Some(ready) if verdict.ready => cx.engines().keep(&ready),
+        _ => cx.engines().forget_kept(),
+    }
+    verdict
+}
+
+/// `containers`: also those that exist are looked at, which says nothing about making new ones.
+async fn look(cx: &Context, containers: bool) -> (Verdict, Option<Ready>) {
+    let detected = cx.engines().detect().await;
+    let unverified = if containers { unverified(cx, detected.as_ref().ok()).await } else { Vec::new() };
+    let facts = Facts::gather(cx, &detected, unverified, host_system::system());
+    let checks = checks::checks(&facts);
+    let chosen = detected.ok().and_then(|it| it.chosen);
+    let engine = chosen.as_ref().map(|it| it.1.clone());
+    let ready = chosen.map(|(runtime, info)| Ready { runtime, gpu: info.gpu, ignored_limits: info.ignored_limits });
+    (verdict(cx, checks, engine), ready)
+}
+
+/// Containers that carry our label without the proof. Not being able to say is no reason to fail.
+async fn unverified(cx: &Context, choice: Option<&Choice>) -> Vec<String> {
+    if choice.is_none_or(|it| it.chosen.is_none()) {
+        return Vec::new();
+    }
+    let Ok(store) = cx.store() else { return Vec::new() };
+    coracle_lifecycle::list(cx.engines(), &store).await.map(|it| it.unverified).unwrap_or_default()
+}
+
+fn verdict(cx: &Context, checks: Vec<Check>, engine: Option<EngineInfo>) -> Verdict {
+    let failed: Vec<_> = checks.iter().filter(|it| it.status == Status::Fail).map(|it| it.name).collect();
+    let summary = match (&engine, failed.as_slice()) {
+        (Some(_), []) => "Container runtime ready".to_owned(),
+        (None, ["runtime_installed"]) if cx.config.engine == Engine::Auto => "No container runtime found".to_owned(),
+        (_, [name]) => format!("1 check failed: {name}"),
+        (_, names) => format!("{} checks failed: {}", names.len(), names.join(", ")),
+    };
+    let allow_roots = cx.policy().map(|it| it.allow_roots).unwrap_or_default();
+    Verdict {
+        ready: failed.is_empty() && engine.is_some(),
+        runtime: engine.as_ref().map(|it| it.kind),
+        capabilities: capabilities(engine.as_ref()),
+        checks,
+        summary,
+        engine,
+        policy: cx.config.policy,
+        allow_roots: allow_roots.iter().map(|it| it.display().to_string()).collect(),
+        checked_at: jiff::Timestamp::now().to_string(),
+    }
+}
+
+fn capabilities(engine: Option<&EngineInfo>) -> Capabilities {
+    let there = engine.is_some();
+    let can = |what: Capability| engine.is_some_and(|it| !Capability::lacked_by(it.kind).contains(&what));
+    let kept = |limit: &str| engine.is_some_and(|it| !it.ignored_limits.iter().any(|ignored| ignored == limit));
+    Capabilities {
+        exec: there,
+        guest: engine.is_some_and(|it| it.kind == EngineKind::Fake || crate::guest::embedded(&it.arch).is_some()),
+        commit: can(Capability::Commit),
+        networks: there,
+        compose: can(Capability::Compose) && engine.is_some_and(|it| it.compose_version.is_some()),
+        gpu: engine.is_some_and(|it| it.gpu),
+        limits_memory: kept("memory"),
+        limits_cpu: kept("cpus"),
+        limits_pids: kept("pids"),
+        bind: there,
+        publish: can(Capability::Publish),
+        keep_id: engine.is_some_and(|it| it.kind == EngineKind::Podman && it.rootless),
+    }
+}

@@ -1,0 +1,146 @@
+//! What belongs to a process and not to a call: the tools that its agent gets, and the sandboxes that it uses.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use coracle_lifecycle::Moment;
+use coracle_runtime::{FakeRuntime, ProcessId, Redactor};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Toolset;
+use crate::context::{Context, Mouth, Options};
+use crate::failure::Failure;
+use crate::host::Host;
+use crate::host_identity::secrets_of;
+use crate::progress::Progress;
+use crate::sandbox::{self, Homes, Sandboxes};
+use crate::session_tools::{self, SessionTools};
+
+/// How often a server says that it lives, and every second time looks for what nobody uses.
+const EVERY: Duration = Duration::from_secs(30);
+
+/// A process, as one of its clients uses it. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// What its operations are given.
+    pub context: Context,
+    /// Tools that the agent gets.
+    pub toolsets: Arc<[Toolset]>,
+    homes: Homes,
+    session_tools: Arc<OnceLock<SessionTools>>,
+    own_secrets: Arc<OnceLock<Redactor>>,
+}
+
+impl Process {
+    /// Reads the configuration and makes the state directory. Asks no engine.
+    ///
+    /// # Errors
+    /// Those of [`Context::open`].
+    pub fn open(host: Host, options: &Options, mouth: Mouth) -> Result<Self, Failure> {
+        let context = Context::open(host, options, mouth)?;
+        let toolsets = options.toolsets.as_ref().unwrap_or(&context.config.workspace.toolsets).as_slice().into();
+        Ok(Self { toolsets, ..Self::of(context) })
+    }
+
+    /// One whose agent gets the tools that the configuration names.
+    #[must_use]
+    pub fn of(context: Context) -> Self {
+        let toolsets = context.config.workspace.toolsets.as_slice().into();
+        let (homes, session_tools, own_secrets) = Default::default();
+        Self { context, toolsets, homes, session_tools, own_secrets }
+    }
+
+    /// The same with an engine that a test has arranged.
+    #[must_use]
+    pub fn with_fake(self, fake: FakeRuntime) -> Self {
+        let context = self.context.clone().with_fake(fake);
+        self.with_context(context)
+    }
+
+    /// The same process, which gives its operations that.
+    #[must_use]
+    pub fn with_context(self, context: Context) -> Self {
+        Self { context, ..self }
+    }
+
+    /// The same process, for one call.
+    #[must_use]
+    pub fn for_call(&self, cancel: CancellationToken, progress: Progress) -> Self {
+        Self { context: self.context.for_call(cancel, progress), ..self.clone() }
+    }
+
+    /// The same process for one more client: a session of its own, withdrawn with the process.
+    #[must_use]
+    pub fn for_session(&self) -> Self {
+        Self { context: self.context.for_session(), session_tools: Arc::default(), ..self.clone() }
+    }
+
+    /// The sandboxes that this process uses.
+    pub(crate) fn homes(&self) -> &Homes {
+        &self.homes
+    }
+
+    /// The same for what is done to all of them.
+    pub(crate) fn sandboxes(&self) -> Sandboxes<'_> {
+        Sandboxes { cx: &self.context, homes: &self.homes }
+    }
+
+    /// What the tools of the session work with. It has no container until one of them needs one.
+    ///
+    /// # Errors
+    /// `config_invalid` when the state directory cannot be used.
+    pub(crate) fn session_tools(&self) -> Result<SessionTools, Failure> {
+        if let Some(tools) = self.session_tools.get() {
+            return Ok(tools.clone());
+        }
+        let tools = SessionTools::new(&self.context, self.toolsets.contains(&Toolset::Containers))?;
+        Ok(self.session_tools.get_or_init(|| tools).clone())
+    }
+
+    /// Variables of this process with the names of secrets: what prints them is not written down.
+    pub(crate) fn own_secrets(&self) -> &Redactor {
+        self.own_secrets.get_or_init(|| secrets_of(&self.context.host))
+    }
+
+    /// Ends all runs of agents, and waits for that.
+    pub(crate) async fn end(&self) {
+        self.homes.end().await;
+    }
+
+    /// Keeps the session's containers for as long as a server runs.
+    pub(crate) async fn keep_up(self) {
+        let cx = &self.context;
+        let Ok(rooms) = cx.rooms() else { return };
+        let owner = ProcessId::current();
+        session_tools::recover(cx, &rooms).await;
+        let mut turns = tokio::time::interval(EVERY);
+        turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut turn = 0_u64;
+        while cx.call.cancel.run_until_cancelled(turns.tick()).await.is_some() {
+            if let Err(err) = rooms.renew(&owner) {
+                tracing::warn!(%err, "that the session is used cannot be written down");
+            }
+            if turn.is_multiple_of(2) {
+                session_tools::expire(cx, &rooms).await;
+                // Rare and large: what is in a sandbox is looked at, and saved.
+                Box::pin(sandbox::expire(self.sandboxes())).await;
+                if let Err(err) = rooms.sweep(cx.engines(), &Moment::now(), &*cx.teller()).await {
+                    tracing::warn!(%err, "containers that nobody uses cannot be looked for");
+                }
+            }
+            turn += 1;
+        }
+    }
+}
+
+impl AsRef<Context> for Process {
+    fn as_ref(&self) -> &Context {
+        &self.context
+    }
+}
+
+impl AsRef<Process> for Process {
+    fn as_ref(&self) -> &Process {
+        self
+    }
+}

@@ -1,0 +1,66 @@
+//! What is remembered of containers, opened when it is first needed, and the connections to their guests.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use coracle_lifecycle::{Links, RoomTerms, Rooms, Store};
+use coracle_runtime::LabelNamespace;
+use coracle_runtime::link::{LinkSettings, wire::Keep};
+
+use crate::config::{Config, Exec};
+use crate::failure::Failure;
+use crate::state::StateDir;
+
+/// Of one process.
+#[derive(Debug)]
+pub(crate) struct Records {
+    /// Where they are; why there is no such place.
+    state: Result<Arc<StateDir>, Arc<Failure>>,
+    namespace: LabelNamespace,
+    store: OnceLock<Store>,
+    links: Links,
+    terms: RoomTerms,
+    rooms: OnceLock<Rooms>,
+}
+
+impl Records {
+    /// Opens nothing.
+    pub(crate) fn new(config: &Config, state: Result<Arc<StateDir>, Arc<Failure>>) -> Self {
+        let Exec { keep_bytes, keep_total, keep_for, .. } = &config.exec;
+        let keep = Keep { bytes: keep_bytes.0, total: keep_total.0, for_s: keep_for.0.as_secs() };
+        let terms = RoomTerms {
+            idle: config.workspace.idle.0,
+            sandbox_idle: config.sandbox.idle.0,
+            lifetime: config.workspace.lifetime.unless_zero().unwrap_or(Duration::MAX),
+            sandbox_lifetime: config.sandbox.lifetime.unless_zero().unwrap_or(Duration::MAX),
+            ..RoomTerms::default()
+        };
+        let (namespace, links) = (config.label_namespace.clone(), Links::new(LinkSettings { keep }));
+        Self { state, namespace, store: OnceLock::new(), links, terms, rooms: OnceLock::new() }
+    }
+
+    /// Our state directory.
+    pub(crate) fn state(&self) -> Result<&StateDir, Failure> {
+        self.state.as_deref().map_err(|fault| Failure::clone(fault))
+    }
+
+    /// Our records.
+    pub(crate) fn store(&self) -> Result<Store, Failure> {
+        if let Some(store) = self.store.get() {
+            return Ok(store.clone());
+        }
+        let store = Store::open(self.state()?.root(), self.namespace.clone())?;
+        Ok(self.store.get_or_init(|| store).clone())
+    }
+
+    /// Connections to the guests of containers.
+    pub(crate) fn links(&self) -> &Links {
+        &self.links
+    }
+
+    /// The containers of sessions.
+    pub(crate) fn rooms(&self) -> Result<Rooms, Failure> {
+        let store = self.store()?;
+        Ok(self.rooms.get_or_init(|| Rooms::new(store, self.links.clone(), self.terms.clone())).clone())
+    }
+}

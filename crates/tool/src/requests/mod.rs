@@ -1,0 +1,10 @@
+//! What calls ask for, as it is read: plain types that nothing has been decided about.
+
+mod content;
+mod create;
+mod short_forms;
+mod with_origin;
+
+pub(crate) use self::content::Content;
+pub(crate) use self::create::{Create, IfExists, PortArg, RepoArg};
+pub(crate) use self::with_origin::{OriginField, WithOrigin};

@@ -1,0 +1,151 @@
+//! What became of the workspace, for the person: seen, packed, or brought back to the host (workspace.md 1.11).
+
+use std::path::Path;
+
+use coracle_lifecycle::{RoomRole, Rooms};
+use coracle_runtime::archive::Limits;
+use coracle_runtime::link::wire::space::Sum;
+use coracle_runtime::{Baseline, ContainerPath, Ids};
+use coracle_workspace::{Apply, ApplyError, Role, Session};
+use serde_json::{Map, Value, json};
+
+use super::sessions::SessionContainers;
+use crate::context::Context;
+use crate::failure::{Code, Failure, room_failure};
+use crate::workspace_mounts::ROOT;
+
+/// A workspace that is looked at.
+struct Seen {
+    rooms: Rooms,
+    session: Session,
+    root: ContainerPath,
+    baseline: Baseline,
+    sums: Vec<Sum>,
+}
+
+impl Seen {
+    /// The container of the session, made anew if it is not there; its volume has to be.
+    async fn of(cx: &Context) -> Result<Self, Failure> {
+        cx.configured()?;
+        let rooms = cx.rooms()?;
+        let all = rooms.all().map_err(room_failure)?;
+        if !all.iter().any(|it| it.session == cx.call.session && it.role == RoomRole::Workspace) {
+            return Err(Failure::new(Code::NotFound, format!("the session `{}` has no workspace", cx.call.session))
+                .detail("kind", "workspace")
+                .detail("name", &cx.call.session)
+                .hint("the first call of a tool makes it; `--session` names another session"));
+        }
+        let session = Box::pin(SessionContainers::new(cx)?.ready(Role::Workspace)).await?;
+        let root = ContainerPath::parse(ROOT)?;
+        let baseline = rooms.baseline(&cx.call.session).map_err(coracle_lifecycle::Error::from)?.unwrap_or_default();
+        let sums = coracle_workspace::sums(&session.link, (session.user, &root)).await;
+        let sums = sums.map_err(coracle_lifecycle::Error::from)?;
+        Ok(Self { rooms, session, root, baseline, sums })
+    }
+
+    fn at(&self) -> (Ids, &ContainerPath) {
+        (self.session.user, &self.root)
+    }
+
+    fn keep(&self, cx: &Context, baseline: &Baseline) -> Result<(), Failure> {
+        Ok(self.rooms.keep_baseline(&cx.call.session, baseline).map_err(coracle_lifecycle::Error::from)?)
+    }
+}
+
+/// What is not as it was copied in.
+///
+/// # Errors
+/// `not_found` when the session has no workspace, and whatever keeps it from being reached.
+pub async fn diff(cx: &Context) -> Result<Map<String, Value>, Failure> {
+    let seen = Seen::of(cx).await?;
+    let changes = coracle_workspace::changes(&seen.baseline, &seen.sums);
+    let files = coracle_workspace::diff(&seen.session.link, seen.at(), &seen.baseline, &changes).await;
+    let files = files.map_err(coracle_lifecycle::Error::from)?;
+    Ok(object(json!({ "success": true, "files": files, "count": files.len(), "passed_over": changes.passed })))
+}
+
+/// Packs all files into a new archive of the host.
+///
+/// # Errors
+/// As [`diff`]; `path_exists` when there is a file of that name.
+pub async fn export(cx: &Context, file: &str) -> Result<Map<String, Value>, Failure> {
+    let path = cx.host.path(Path::new(file));
+    let shown = path.display().to_string();
+    let taken = || {
+        Failure::new(Code::PathExists, format!("`{shown}` exists on this host"))
+            .detail("path", &shown)
+            .hint("name a file that is not there yet")
+    };
+    let failed = |err: std::io::Error| {
+        let code = if err.kind() == std::io::ErrorKind::NotFound { Code::PathNotFound } else { Code::CopyFailed };
+        Failure::new(code, format!("cannot write `{shown}`: {err}")).detail("path", &shown)
+    };
+    if path.symlink_metadata().is_ok() {
+        return Err(taken());
+    }
+    let beside = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(Path::new("/"))).map_err(failed)?;
+    let mut seen = Seen::of(cx).await?;
+    let into = (beside.reopen().map_err(failed)?, limits(cx));
+    let exported = coracle_workspace::export(&seen.session.link, seen.at(), &seen.sums, into).await;
+    let exported = exported.map_err(coracle_lifecycle::Error::from)?;
+    exported.file.sync_all().map_err(failed)?;
+    beside.persist_noclobber(&path).map_err(|err| match err.error.kind() {
+        std::io::ErrorKind::AlreadyExists => taken(),
+        _ => failed(err.error),
+    })?;
+    let packed = seen.sums.iter().filter(|it| !exported.passed.iter().any(|passed| passed.path == it.path));
+    let packed = packed.filter_map(|it| Some((it.path.clone(), it.sha256.clone()?)));
+    seen.baseline.exported = packed.collect();
+    seen.keep(cx, &seen.baseline)?;
+    let moved = exported.moved;
+    Ok(object(json!({
+        "success": true, "path": shown, "files": moved.files, "bytes": moved.bytes, "passed_over": exported.passed,
+    })))
+}
+
+/// Writes what changed to the directories that were copied in.
+///
+/// # Errors
+/// As [`diff`]; `apply_conflict`, and then nothing was written.
+pub async fn apply(cx: &Context, protected: bool) -> Result<Map<String, Value>, Failure> {
+    let seen = Seen::of(cx).await?;
+    if seen.baseline.mounts.is_empty() {
+        return Err(Failure::new(Code::NotFound, "no directory of the host was copied into this workspace")
+            .hint("`workspace.mounts` names directories; `coracle workspace export FILE.tar` packs the files"));
+    }
+    still_allowed(cx, &seen.baseline)?;
+    let changes = coracle_workspace::changes(&seen.baseline, &seen.sums);
+    let how = Apply {
+        protected: cx.config.workspace.protected.clone(),
+        also_protected: protected,
+        scratch: cx.state()?.scratch(),
+        limits: limits(cx),
+    };
+    let done = coracle_workspace::apply(&seen.session.link, seen.at(), (&seen.baseline, &changes), &how).await;
+    if let Err(ApplyError::Io { baseline, .. }) = &done {
+        seen.keep(cx, baseline)?;
+    }
+    let applied = done?;
+    seen.keep(cx, &applied.baseline)?;
+    let files: Vec<Value> =
+        applied.files.iter().map(|(path, change)| json!({ "path": path, "change": change })).collect();
+    Ok(object(json!({
+        "success": true, "files": files, "count": files.len(),
+        "protected": applied.protected, "passed_over": applied.passed,
+    })))
+}
+
+/// The person may have taken a directory off the list since.
+fn still_allowed(cx: &Context, baseline: &Baseline) -> Result<(), Failure> {
+    let policy = cx.policy()?;
+    let problems: Vec<_> = baseline.mounts.iter().filter_map(|it| policy.host_path_problem("copy", &it.host)).collect();
+    if problems.is_empty() { Ok(()) } else { Err(coracle_runtime::Refused { problems }.into()) }
+}
+
+fn limits(cx: &Context) -> Limits {
+    Limits { max_bytes: cx.config.copy.max_bytes.0, max_entries: cx.config.copy.max_entries }
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    if let Value::Object(object) = value { object } else { Map::new() }
+}

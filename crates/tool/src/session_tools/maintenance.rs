@@ -1,0 +1,92 @@
+//! What is done for session containers now and then, and at the end of a session (workspace.md 1.6, 1.7).
+
+use std::time::Duration;
+
+use coracle_lifecycle::{EndReason, EndedRooms, Ending, GuestProgram, Moment, Rooms, SAVE_TIME, SaveLimits, Saving};
+use coracle_runtime::Policy;
+use serde_json::{Map, Value, json};
+
+use crate::context::{Context, Mouth};
+use crate::failure::{Failure, room_failure};
+use crate::guest;
+
+/// An end takes no longer; the next process goes on with it.
+const WITHIN: Duration = Duration::from_secs(20);
+
+/// Ends what dead processes left. Whoever makes a container does this first, and a server at its start.
+pub(crate) async fn recover(cx: &Context, rooms: &Rooms) {
+    let (tell, reader) = (cx.teller(), reader(cx, rooms).await);
+    let ending = ending(cx, reader.as_ref(), (&*tell, EndReason::LeaseExpired));
+    match rooms.recover(cx.engines(), jiff::Timestamp::now(), &ending).await {
+        Ok(ended) => told(&ended),
+        Err(err) => tracing::warn!(%err, "containers of sessions that ended cannot be looked for"),
+    }
+    if let Err(err) = rooms.expire(cx.engines(), &Moment::now(), &ending).await {
+        tracing::warn!(%err, "containers that are old cannot be looked for");
+    }
+}
+
+/// Ends those that are too old.
+pub(crate) async fn expire(cx: &Context, rooms: &Rooms) {
+    let (tell, reader) = (cx.teller(), reader(cx, rooms).await);
+    let ending = ending(cx, reader.as_ref(), (&*tell, EndReason::Lifetime));
+    if let Err(err) = rooms.expire(cx.engines(), &Moment::now(), &ending).await {
+        tracing::warn!(%err, "containers that are old cannot be looked for");
+    }
+}
+
+/// Removes the session's containers, with what only they have saved.
+///
+/// # Errors
+/// When the state directory cannot be read.
+pub async fn end(cx: &Context) -> Result<Map<String, Value>, Failure> {
+    let rooms = cx.rooms()?;
+    let (tell, reader) = (cx.teller(), reader(cx, &rooms).await);
+    let reason = if cx.call.mouth == Mouth::Mcp { EndReason::Disconnect } else { EndReason::Command };
+    let ending = ending(cx, reader.as_ref(), (&*tell, reason));
+    let ended = rooms.end(cx.engines(), &cx.call.session, &ending).await.map_err(room_failure)?;
+    told(&ended);
+    let roles: Vec<&str> = ended.ended.iter().map(|it| it.1.as_str()).collect();
+    let failed: Vec<Value> =
+        ended.failed.iter().map(|(_, role, err)| json!({ "role": role, "why": err.to_string() })).collect();
+    let answer = json!({ "success": failed.is_empty(), "ended": roles, "saved": ended.saved, "failed": failed });
+    Ok(answer.as_object().cloned().unwrap_or_default())
+}
+
+/// The session's containers as they are remembered.
+pub(crate) fn show(cx: &Context) -> Result<Map<String, Value>, Failure> {
+    let all = cx.rooms()?.all().map_err(room_failure)?;
+    let mine: Vec<_> = all.into_iter().filter(|it| it.session == cx.call.session).collect();
+    let answer = json!({ "success": true, "session": cx.call.session, "containers": mine });
+    Ok(answer.as_object().cloned().unwrap_or_default())
+}
+
+/// What reads a volume whose container is gone.
+type Reader = (GuestProgram, Policy);
+
+/// Nothing where there is no engine, or no volume that could be read. An engine is asked for only then.
+async fn reader(cx: &Context, rooms: &Rooms) -> Option<Reader> {
+    rooms.all().ok().filter(|it| !it.is_empty())?;
+    let runtime = cx.runtime().await.ok()?;
+    let program = guest::of_this_machine(cx, &*runtime).ok().flatten()?;
+    Some((program, cx.policy().ok()?))
+}
+
+fn ending<'a>(
+    cx: &Context,
+    reader: Option<&'a Reader>,
+    (tell, reason): (&'a coracle_lifecycle::Tell<'static>, EndReason),
+) -> Ending<'a> {
+    let limits = SaveLimits { max_bytes: cx.config.lifecycle.save_max.0, time: SAVE_TIME.min(WITHIN / 2) };
+    let reader = reader.map(|(program, policy)| (program, policy));
+    Ending { saving: Saving::Keep(limits), reader, grace: cx.config.exec.grace.0, within: WITHIN, tell, reason }
+}
+
+fn told(ended: &EndedRooms) {
+    for (session, role, err) in &ended.failed {
+        tracing::warn!(%session, role = role.as_str(), %err, "a session's container stays");
+    }
+    for (session, role) in &ended.ended {
+        tracing::info!(%session, role = role.as_str(), "a session's container is gone");
+    }
+}

@@ -1,0 +1,22 @@
+//! What the tools of a session work with: its containers, their images and mounts, and what the person sees of them.
+//!
+//! What the tools do is in `coracle-workspace`.
+
+mod backoff;
+mod container_spec;
+mod engine_backoff;
+mod export;
+mod maintenance;
+pub(crate) mod packages;
+mod prompt;
+mod session_egress;
+mod sessions;
+mod settings;
+
+pub use self::export::{apply, diff, export};
+pub use self::maintenance::end;
+pub(crate) use self::maintenance::{expire, recover, show};
+pub use self::prompt::prompt;
+pub(crate) use self::session_egress::is_open;
+pub(crate) use self::sessions::{of_failure, room_role};
+pub(crate) use self::settings::{SessionTools, runs_on_host};

@@ -1,0 +1,111 @@
+//! The way out of a session's container: a list of names, by a proxy that this process keeps for it (workspace.md 1.9,
+//! sandbox.md 5).
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use coracle_runtime::{ContainerId, Ids, Link};
+use coracle_sandbox::proxy::{Grants, PROXY_ENV, Tokens};
+use coracle_sandbox::{
+    AtStart, Domain, Gate, InUse, Preparing, ProfileName, Readying, SandboxDir, SandboxKey, Transport,
+};
+use coracle_workspace::Role;
+
+use super::sessions::room_role;
+use crate::config::{Config, Egress, ProxyNetwork};
+use crate::context::Context;
+use crate::egress::{self, HostCertificates};
+use crate::failure::{Code, Failure};
+
+/// What keeps a container's way out.
+pub(super) struct WayOut {
+    dir: SandboxDir,
+    gate: Arc<Gate>,
+    transport: Transport,
+    /// From the first use on.
+    kept: Mutex<Option<InUse>>,
+    readying: Readying,
+}
+
+impl fmt::Debug for WayOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WayOut").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
+
+impl WayOut {
+    /// That of a role's container, whose commands run as `user`; none unless the person wants one.
+    pub(super) async fn of(cx: &Context, role: Role, user: Ids) -> Result<Option<Self>, Failure> {
+        let (network, egress) = asked(&cx.config, role);
+        let Some(policy) = egress::policy(cx, network, egress)? else { return Ok(None) };
+        let profile = ProfileName::parse(room_role(role).as_str())?;
+        let key = SandboxKey::of(&profile, &Domain::Named(cx.call.session.to_string()), "");
+        let dir = SandboxDir::open(&cx.state()?.session_proxy(&cx.call.session, room_role(role)), &key)?;
+        let grants = Grants { egress: Some(policy), ..Grants::new(profile.clone(), Tokens::default()) };
+        let transport = egress::transport(cx).await?;
+        let gate = Arc::new(Gate::new(dir.clone(), grants, None).by(transport));
+        let also = HostCertificates::of(cx, true, user).map(|it| Arc::new(it) as Arc<dyn AtStart>);
+        let readying = Readying::new(dir.clone(), profile, Preparing { also, ..Preparing::default() });
+        let readying = if transport == Transport::Link { readying.by_link(gate.clone()) } else { readying };
+        Ok(Some(Self { dir, gate, transport, kept: Mutex::default(), readying }))
+    }
+
+    /// Where the proxy listens, if the container sees it. Made anew if another process ended the session meanwhile.
+    pub(super) fn sockets(&self) -> Result<Option<PathBuf>, Failure> {
+        let sockets = self.dir.sockets();
+        if !sockets.is_dir() {
+            // Whoever listens there is heard by nobody.
+            self.gate.close();
+            SandboxDir::open(self.dir.root().parent().unwrap_or(Path::new("/")), self.dir.key())?;
+        }
+        Ok((self.transport == Transport::Unix).then_some(sockets))
+    }
+
+    /// The proxy listens, unless another process keeps it.
+    pub(super) fn listen(&self) -> Result<(), Failure> {
+        let open = self.gate.open()?;
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(open);
+        Ok(())
+    }
+
+    /// The container that runs has no other way out.
+    pub(super) async fn prove(&self, link: &Link, id: &ContainerId) -> Result<(), Failure> {
+        let ready = self.readying.ensure(link, id.as_str()).await;
+        ready.map_err(|it| match it.code {
+            coracle_sandbox::Code::EgressNotEnforced => Failure::from(it),
+            _ => Failure::new(Code::ReadinessFailed, "Workspace failed readiness checks.").detail("why", it.message),
+        })
+    }
+}
+
+/// What commands in a container of that role find in their environment to use it.
+pub(super) fn environment(cx: &Context, role: Role, user: Ids) -> Vec<(String, String)> {
+    let (network, _) = asked(&cx.config, role);
+    if network == ProxyNetwork::None {
+        return Vec::new();
+    }
+    let names = PROXY_ENV.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    names.chain(HostCertificates::of(cx, true, user).iter().flat_map(HostCertificates::env)).collect()
+}
+
+/// What a workspace reaches, as the person lists it.
+pub(super) fn names(config: &Config) -> &[String] {
+    match asked(config, Role::Workspace) {
+        (ProxyNetwork::None, _) => &[],
+        (ProxyNetwork::Proxy, egress) => &egress.allow,
+    }
+}
+
+/// Whether containers of that role have a network.
+pub(crate) fn is_open(config: &Config, role: Role) -> bool {
+    asked(config, role).0 == ProxyNetwork::Proxy
+}
+
+/// What the person wants for a role.
+fn asked(config: &Config, role: Role) -> (ProxyNetwork, &Egress) {
+    match role {
+        Role::Workspace => (config.workspace.network, &config.workspace.egress),
+        Role::Run => (config.run_code.network, &config.run_code.egress),
+    }
+}

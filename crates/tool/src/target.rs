@@ -1,0 +1,282 @@
+//! From the `container` of a call to a container that this session may act on.
+
+use coracle_images::snapshot::Snapshot;
+use coracle_lifecycle::{
+    Found, Record, Role, Session, enter, find, guided_session, may_be_root, restart, session as plain_session,
+};
+use coracle_provision::UserAsk;
+use coracle_runtime::{Container, Handle, Ids, Inside, Problem, Refused};
+
+use crate::config::CrossSession;
+use crate::context::Context;
+use crate::failure::{Code, Failure};
+use crate::session_env;
+use crate::warning::Warning;
+
+/// What is to be done with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// A look.
+    Look,
+    /// Commands, copies.
+    Use,
+    /// To make others of it.
+    Keep,
+    /// Its end.
+    Destroy,
+}
+
+/// Finds a container of ours that this session may act on.
+pub(crate) async fn reach(cx: &Context, handle: &Handle, act: Act) -> Result<Found, Failure> {
+    let found = find(cx.engines(), &cx.store()?, handle).await?;
+    allowed(cx, &found.record.session, found.record.name.as_str(), act)?;
+    shaped(cx, &found.record, act)?;
+    touched(cx, &found.record);
+    Ok(found)
+}
+
+/// As [`reach`], for commands and copies: it has to run. A persistent one that stopped is started again.
+pub(crate) async fn reach_running(cx: &Context, handle: &Handle) -> Result<(Found, Vec<Warning>), Failure> {
+    let found = reach(cx, handle, Act::Use).await?;
+    let container = found.present()?;
+    if container.running() {
+        return Ok((with_user(found).await?, Vec::new()));
+    }
+    if !found.record.persistent || found.record.role == Role::Adopted {
+        return Err(stopped(container, found.record.name.as_str()));
+    }
+    let (found, lost) = start_again(cx, found).await?;
+    let restarted = Warning::new("restarted", "the container had stopped and was started again");
+    Ok((found, [restarted].into_iter().chain(lost).collect()))
+}
+
+/// Why nothing runs in a container that has stopped.
+pub(crate) fn stopped(container: &Container, name: &str) -> Failure {
+    let Container { exit_code, oom_killed, .. } = *container;
+    let stopped = coracle_runtime::Error::NotRunning { status: container.status, exit_code, oom_killed, output: None };
+    Failure::from(stopped).hint_stopped(name, oom_killed).known("container", name)
+}
+
+/// Starts a container that stopped, gives its guest what the one before had, and runs again what it was made to run. Answers
+/// what cannot be had again.
+pub(crate) async fn start_again(cx: &Context, found: Found) -> Result<(Found, Vec<Warning>), Failure> {
+    let store = cx.store()?;
+    let mut found = restart(found, &store, cx.links()).await?;
+    let warnings = match cx.links().inside(&store, &mut found).await? {
+        Inside::Guest(link) => session_env::ensure(cx, &store, &mut found.record, &link).await?,
+        Inside::Plain(..) => Vec::new(),
+    };
+    Ok((found, warnings))
+}
+
+/// Commands in a service, or in what was adopted, run as the image's user: one that is told by name is looked up in the service's own files.
+async fn with_user(mut found: Found) -> Result<Found, Failure> {
+    let named = found.record.user_name.clone().filter(|_| matches!(found.record.role, Role::Service | Role::Adopted));
+    let (None, Some(name)) = (found.record.exec_user, named) else { return Ok(found) };
+    let user = UserAsk::parse(&name)?;
+    let id = &found.present()?.id;
+    let accounts = coracle_provision::accounts(&*found.runtime, id).await?;
+    found.record.exec_user = Some(accounts.resolve(&user)?);
+    Ok(found)
+}
+
+/// Such a container has no guest that keeps set-id files off the host. Where root inside is root outside, one may have a writable
+/// directory of the host because it does not run as root, and then no command in it does.
+fn root_may_enter(found: &Found) -> Result<(), Failure> {
+    let plain = matches!(found.record.role, Role::Service | Role::Adopted);
+    let service = plain && found.record.exec_user != Some(Ids::ROOT);
+    let writes = found.container.iter().flat_map(|it| &it.mounts).any(|it| it.writable);
+    if service && writes && !found.runtime.endpoint().rootless {
+        let message =
+            "a container without a guest that writes to mounts and does not run as root is not entered as root";
+        return Err(crate::failure::root_refused("root.exec", message));
+    }
+    Ok(())
+}
+
+/// A container that commands run in, and how.
+pub(crate) struct Reached {
+    pub(crate) record: Record,
+    pub(crate) inside: Inside,
+    /// Who runs commands there, where and with which environment.
+    pub(crate) session: Session,
+    pub(crate) warnings: Vec<Warning>,
+}
+
+/// Finds a container for commands and jobs. It is inspected only when its guest is reached neither by a link that is held,
+/// nor by its socket, nor by the engine's exec.
+pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -> Result<Reached, Failure> {
+    if as_root && !cx.config.security.allow_root {
+        return Err(crate::failure::root_refused("root.exec", "commands as root are not granted"));
+    }
+    let store = cx.store()?;
+    if let Some((mut record, link)) = enter(cx.engines(), &store, cx.links(), handle).await? {
+        allowed(cx, &record.session, record.name.as_str(), Act::Use)?;
+        shaped(cx, &record, Act::Use)?;
+        if as_root {
+            may_be_root(&record)?;
+        }
+        touched(cx, &record);
+        let warnings = session_env::ensure(cx, &store, &mut record, &link).await?;
+        let session = guided_session(&record, as_root)?;
+        return Ok(Reached { inside: Inside::Guest(link), session, record, warnings });
+    }
+    let (mut found, mut warnings) = reach_running(cx, handle).await?;
+    if as_root {
+        root_may_enter(&found)?;
+        may_be_root(&found.record)?;
+    }
+    let inside = cx.links().inside(&store, &mut found).await?;
+    if let Inside::Guest(link) = &inside {
+        warnings.extend(session_env::ensure(cx, &store, &mut found.record, link).await?);
+    }
+    let session = match &inside {
+        Inside::Guest(_) => guided_session(&found.record, as_root)?,
+        Inside::Plain(..) => plain_session(&found, as_root)?,
+    };
+    Ok(Reached { inside, session, record: found.record, warnings })
+}
+
+/// Whether this session may make containers of a snapshot, see it and remove it: those that it made in any case, others
+/// unless sessions are to see nothing of each other. A snapshot is there for later sessions.
+pub(crate) fn may_use_snapshot(cx: &Context, snapshot: &Snapshot) -> Result<(), Failure> {
+    let session = snapshot.of.session.as_str();
+    if session == cx.call.session.as_str() || cx.cross_session() != CrossSession::None {
+        return Ok(());
+    }
+    Err(other_session(session, snapshot.name.as_str()))
+}
+
+/// A container that is used is kept. That it cannot be noted is no reason not to use it.
+fn touched(cx: &Context, record: &Record) {
+    // A service is kept by the container that it stands beside.
+    let of_service = record.compose_project.as_ref().filter(|_| record.role == Role::Service);
+    let noted = cx.store().and_then(|store| match of_service {
+        Some(project) => Ok(store.stack_owner(project)?.map_or(Ok(()), |owner| store.touch(&owner))?),
+        None => Ok(store.touch(record)?),
+    });
+    if let Err(failure) = noted {
+        tracing::warn!(container = %record.name, "its use is not noted: {}", failure.message);
+    }
+}
+
+/// Whether this session may do that to a container of that session.
+pub(crate) fn allowed(cx: &Context, session: &str, name: &str, act: Act) -> Result<(), Failure> {
+    let may = match cx.cross_session() {
+        _ if session == cx.call.session.as_str() => true,
+        CrossSession::All => true,
+        CrossSession::Use => matches!(act, Act::Look | Act::Use),
+        CrossSession::None => false,
+    };
+    if may {
+        return Ok(());
+    }
+    Err(other_session(session, name))
+}
+
+/// Under `strict` nothing runs in a container that `standard` made, in which PID 1 is root, and it is not started again. It
+/// can be looked at, and ended.
+pub(crate) fn shaped(cx: &Context, record: &Record, act: Act) -> Result<(), Failure> {
+    let nobody_is_root = record.guest.as_ref().is_some_and(|it| it.own.is_some());
+    if nobody_is_root || !cx.config.is_strict() || matches!(act, Act::Look | Act::Destroy) {
+        return Ok(());
+    }
+    let hint = "`destroy` ends it, and saves its work; `status` and `list` show it";
+    Err(root_is_inside(record.name.as_str()).hint(hint))
+}
+
+/// Why nothing runs in it under `strict`.
+pub(crate) fn root_is_inside(name: &str) -> Failure {
+    let message = format!("`{name}` was made under `policy = \"standard\"`, and root is inside");
+    let problem = Problem { rule: "root.init", setting: Some("policy"), value: name.to_owned(), message };
+    Refused { problems: vec![problem] }.into()
+}
+
+fn other_session(session: &str, name: &str) -> Failure {
+    Failure::new(Code::OtherSession, format!("`{name}` belongs to session `{session}`"))
+        .detail("session", session)
+        .detail("setting", "security.cross_session")
+        .detail("rule", "session.other")
+        .hint_setting("use one of your own", "security.cross_session")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Map, Value, json};
+
+    use coracle_runtime::fake::Verb;
+    use coracle_runtime::{ContainerId, FakeRuntime};
+
+    use crate::config::{Config, Preset};
+    use crate::process::Process;
+    use crate::{Context, Host, Input, Mouth, Options, answer, ops};
+
+    async fn call(cx: &Context, operation: &str, more: Value) -> Map<String, Value> {
+        let mut call = json!({ "operation": operation, "container": "usual" });
+        call.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
+        answer(ops::ALL, &Process::of(cx.clone()), Input::Text(call.to_string().into())).await
+    }
+
+    #[tokio::test]
+    async fn a_container_is_inspected_only_when_it_cannot_be_entered() {
+        let dir = tempfile::tempdir().unwrap();
+        let fake = FakeRuntime::new();
+        // Each holds no link yet, as a process that makes one call.
+        let open = || {
+            Context::open(Host::below(dir.path()), &Options::default(), Mouth::Call).unwrap().with_fake(fake.clone())
+        };
+        let create = json!({
+            "operation": "create", "name": "usual", "image": coracle_runtime::fake::LOCAL_IMAGE, "mount_cwd": false,
+        });
+        let made = answer(ops::ALL, &Process::of(open()), Input::Text(create.to_string().into())).await;
+        let id = ContainerId::parse(made["id"].as_str().unwrap()).unwrap();
+        let inspected = || fake.calls().iter().filter(|it| **it == Verb::Inspect).count();
+        let before = inspected();
+        let ran = call(&open(), "exec", json!({ "command": "true" })).await;
+        assert_eq!((&ran["success"], inspected()), (&json!(true), before), "{ran:#?}");
+        fake.crash(&id);
+        let refused = call(&open(), "exec", json!({ "command": "true" })).await;
+        assert_eq!(refused["code"], "not_running", "{refused:#?}");
+        assert!(inspected() > before);
+        fake.disappear(&id);
+        let refused = call(&open(), "exec", json!({ "command": "true" })).await;
+        assert_eq!(refused["code"], "not_found", "{refused:#?}");
+    }
+
+    #[tokio::test]
+    async fn strict_runs_nothing_in_a_container_that_standard_made_and_shows_and_ends_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let fake = FakeRuntime::new();
+        let open = || {
+            Context::open(Host::below(dir.path()), &Options::default(), Mouth::Call).unwrap().with_fake(fake.clone())
+        };
+        let usual = open();
+        let create = json!({
+            "operation": "create", "name": "usual", "image": coracle_runtime::fake::LOCAL_IMAGE, "mount_cwd": false,
+        });
+        let made = answer(ops::ALL, &Process::of(usual.clone()), Input::Text(create.to_string().into())).await;
+        assert_eq!(made["success"], true, "{made:#?}");
+        let config = Arc::new(Config { policy: Preset::Strict, ..(*usual.config).clone() });
+        // Its link is held by the one, and asked for by the other.
+        for mut strict in [usual.clone(), open()] {
+            strict.config = config.clone();
+            for (operation, more) in [
+                ("exec", json!({ "command": "true" })),
+                ("exec_background", json!({ "command": "true" })),
+                ("exec_interactive_hint", json!({})),
+                ("snapshot", json!({ "name": "kept" })),
+            ] {
+                let refused = call(&strict, operation, more).await;
+                assert_eq!(refused["code"], "policy_denied", "{operation}: {refused:#?}");
+                assert_eq!(refused["details"]["rule"], "root.init", "{operation}: {refused:#?}");
+                assert!(refused["hint"].as_str().unwrap().contains("destroy"));
+            }
+            assert_eq!(call(&strict, "status", json!({})).await["success"], true);
+        }
+        let mut strict = usual;
+        strict.config = config;
+        assert_eq!(call(&strict, "destroy", json!({})).await["success"], true);
+    }
+}

@@ -1,0 +1,120 @@
+//! The line of a tool's call in the event log of its session (workspace.md 5.2).
+
+use std::time::Duration;
+
+use coracle_runtime::Redactor;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::{Said, ToolEntry};
+use crate::context::Context;
+use crate::event_log::Log;
+use crate::humanize::is_bidirectional;
+use crate::process::Process;
+
+/// Characters of a preview.
+const PREVIEW: usize = 200;
+
+/// Notes that a tool was called. A log that cannot be written fails no call.
+pub(super) fn called(process: &Process, entry: &ToolEntry, args: &Map<String, Value>, (said, took): (&Said, Duration)) {
+    let cx = &process.context;
+    if let Some(log) = Log::of(cx.state().ok(), &cx.call.session) {
+        log.add(tool(process, entry, args, (said, took)));
+    }
+}
+
+fn tool(
+    process: &Process,
+    entry: &ToolEntry,
+    args: &Map<String, Value>,
+    (said, took): (&Said, Duration),
+) -> Map<String, Value> {
+    let answer = &said.answer;
+    let value = answer.get("value").and_then(Value::as_object).unwrap_or(answer);
+    let place = answer.get("workspace");
+    let redactor = process.own_secrets();
+    let path = ["file_path", "path", "cwd"].iter().find_map(|it| args.get(*it)).and_then(Value::as_str);
+    let path = path.map(|it| shown(redactor, it));
+    let exit = value.get("exit_code").or_else(|| value.get("exitCode")).cloned().unwrap_or_default();
+    let mut event = json!({
+        "event": "tool",
+        "method": entry.name,
+        "role": if entry.name == coracle_workspace::RunCode::NAME { "run" } else { "workspace" },
+        "generation": place.and_then(|it| it.get("generation")).or_else(|| answer.get("generation")),
+        "path": path,
+        "duration_ms": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        "exit_status": exit,
+        "success": said.success(),
+        "code": answer.get("code"),
+        "bytes_out": said.text.len(),
+    });
+    let words: Vec<&str> =
+        args.get("command").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+    if let Some((program, rest)) = words.split_first() {
+        event["program"] = shown(redactor, program).into();
+        event["args_count"] = rest.len().into();
+        event["args_sha256"] = hex::encode(Sha256::digest(rest.join("\0"))).into();
+    }
+    if let Some(stdout) = value.get("stdout").or_else(|| value.get("output")).and_then(Value::as_str) {
+        let stderr = value.get("stderr").and_then(Value::as_str).unwrap_or_default();
+        event["stdout_preview"] = preview(&process.context, redactor, stdout);
+        event["stderr_preview"] = preview(&process.context, redactor, stderr);
+    }
+    if args.contains_key("stdin") || args.contains_key("command") {
+        let stdin = args.get("stdin").and_then(Value::as_str);
+        event["stdin"] = stdin.map(|it| format!("<redacted {} bytes>", it.len())).into();
+    }
+    event.as_object().cloned().unwrap_or_default()
+}
+
+fn preview(cx: &Context, redactor: &Redactor, text: &str) -> Value {
+    if !cx.config.workspace.event_previews {
+        return json!({ "bytes": text.len(), "sha256": hex::encode(Sha256::digest(text)) });
+    }
+    shown(redactor, text).into()
+}
+
+/// The first characters of a text, without secrets and without what would do something to who reads them.
+fn shown(redactor: &Redactor, text: &str) -> String {
+    // A secret that the cut would halve is found before it.
+    let begin: String = text.chars().take(8 * PREVIEW).collect();
+    let (mut shown, mut left) = (String::new(), PREVIEW);
+    for c in redactor.clean_strictly(&begin).chars() {
+        let length = if is_harmless(c) { 1 } else { c.escape_unicode().len() };
+        if length > left {
+            break;
+        }
+        left -= length;
+        if is_harmless(c) { shown.push(c) } else { shown.extend(c.escape_unicode()) }
+    }
+    shown
+}
+
+fn is_harmless(c: char) -> bool {
+    !c.is_control() && !is_bidirectional(c)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::preview;
+    use crate::context::Context;
+    use crate::host_identity::secrets_of;
+
+    #[test]
+    fn w41_previews_are_short_escaped_and_without_secrets() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut cx = Context::for_tests(dir.path());
+        let mut host = (*cx.host).clone();
+        host.env.insert("API_TOKEN".into(), "hunter2hunter2".to_owned().into());
+        cx.host = host.into();
+        let redactor = &secrets_of(&cx.host);
+        let shown = preview(&cx, redactor, "a\u{1b}]52;c;x\u{7}\u{202e} hunter2hunter2");
+        assert_eq!(shown, "a\\u{1b}]52;c;x\\u{7}\\u{202e} [redacted:API_TOKEN]");
+        assert!(preview(&cx, redactor, &"x".repeat(1000)).as_str().unwrap().len() == 200);
+        assert!(preview(&cx, redactor, &"\u{7}".repeat(1000)).as_str().unwrap().len() <= 200);
+        let mut config = (*cx.config).clone();
+        config.workspace.event_previews = false;
+        cx.config = config.into();
+        assert_eq!(preview(&cx, redactor, "abc")["bytes"], 3);
+    }
+}

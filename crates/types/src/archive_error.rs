@@ -1,0 +1,23 @@
+//! What can go wrong with a tar.
+
+use std::io;
+
+/// A transfer that could not be completed.
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveError {
+    /// More entries than allowed.
+    #[error("more than {0} files")]
+    TooMany(u64),
+    /// More bytes than allowed.
+    #[error("more than {0} bytes")]
+    TooLarge(u64),
+    /// A file could not be read or written, or the archive is cut.
+    #[error("cannot copy `{}`", path.escape_debug())]
+    Io {
+        /// Which file.
+        path: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}

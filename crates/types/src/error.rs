@@ -1,0 +1,402 @@
+//! What can go wrong, by what a caller can do about it.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use coracle_protocol as wire;
+
+use crate::{ArchiveError, ContainerName, ContainerPath, EngineKind, ExecOutput, ImageRef, JobId, NetworkName, Status};
+
+/// The result of a verb.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Failures of an engine, one variant a reaction.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No program of an engine was found.
+    #[error("no `{program}` program was found")]
+    NotInstalled {
+        /// What was looked for.
+        program: String,
+    },
+    /// The program is there and its engine does not answer.
+    #[error("{engine} does not answer: {excerpt}")]
+    Unavailable {
+        /// Which engine.
+        engine: EngineKind,
+        /// It answered "permission denied", as far as the endpoint's mode tells.
+        denied: bool,
+        /// Its own words.
+        excerpt: Excerpt,
+    },
+    /// The engine is there, and older than what we can drive.
+    #[error("{engine} {found} is too old: {needed} or later is needed")]
+    TooOld {
+        /// Which engine.
+        engine: EngineKind,
+        /// What is there: a version of the engine, or of the system that it runs on.
+        found: String,
+        /// The oldest that is taken.
+        needed: &'static str,
+    },
+    /// The engine's command line cannot carry this text: part of it would be read as something else.
+    #[error("{engine} cannot be given {what} `{}`: it {why}", value.escape_debug())]
+    NotEncodable {
+        /// Which engine.
+        engine: EngineKind,
+        /// What the text is.
+        what: &'static str,
+        /// The text.
+        value: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The engine was told to remove something, and has it still.
+    #[error("`{name}` could not be removed: {excerpt}")]
+    CleanupFailed {
+        /// What it is called.
+        name: String,
+        /// The engine's last words.
+        excerpt: Excerpt,
+    },
+    /// The engine answered and has no such container.
+    #[error("no container `{0}`")]
+    NoSuchContainer(String),
+    /// The container is there and stopped.
+    #[error("container is not running (status `{status}`)")]
+    NotRunning {
+        /// Its state.
+        status: Status,
+        /// Exit code of its PID 1.
+        exit_code: Option<i64>,
+        /// Whether the kernel ended it for memory.
+        oom_killed: bool,
+        /// What a command had printed when the container ended.
+        output: Option<Box<ExecOutput>>,
+    },
+    /// Somebody has that name.
+    #[error("a container named `{0}` already exists")]
+    NameTaken(ContainerName),
+    /// Somebody has that network name.
+    #[error("a network named `{0}` already exists")]
+    NetworkTaken(NetworkName),
+    /// A host port cannot be bound.
+    #[error("host port {0} is taken")]
+    PortTaken(u16),
+    /// Nobody has that image, or the registry refused it.
+    #[error("image `{image}` could not be pulled: {excerpt}")]
+    PullFailed {
+        /// Which image.
+        image: ImageRef,
+        /// The engine's words.
+        excerpt: Excerpt,
+    },
+    /// A path inside is missing.
+    #[error("no `{0}` in the container")]
+    NoSuchPath(ContainerPath),
+    /// A shell is needed and the image has none.
+    #[error("the container has no `/bin/sh`")]
+    NoShell,
+    /// No job of that id.
+    #[error("no job `{0}`")]
+    NoSuchJob(JobId),
+    /// The guest refused, by its own reasons.
+    #[error(transparent)]
+    Refused(#[from] wire::Fault),
+    /// The guest does not answer in a new container, or not as it should.
+    #[error("the guest in the container does not answer: {reason}")]
+    GuestFailed {
+        /// What was seen.
+        reason: String,
+    },
+    /// The guest speaks another version of the protocol.
+    #[error("the guest in the container speaks version {guest} of the protocol, this program version {host}")]
+    GuestVersion {
+        /// What the guest speaks.
+        guest: u32,
+        /// What we speak.
+        host: u32,
+    },
+    /// The guest runs, and what makes up the container's file system is gone: something inside removed it.
+    #[error("the container's own files were removed from inside, as `rm -rf /` does: {missing}")]
+    FilesRemoved {
+        /// What was seen to be missing.
+        missing: String,
+    },
+    /// The link to the guest broke for good; whether the command began, or how it ended, is not known.
+    #[error("the link to the guest is lost: {reason}")]
+    GuestLost {
+        /// What was seen.
+        reason: String,
+        /// What a command had printed until then.
+        output: Option<Box<ExecOutput>>,
+    },
+    /// More bytes than allowed.
+    #[error("more than {max_bytes} bytes")]
+    TooLarge {
+        /// The limit.
+        max_bytes: u64,
+    },
+    /// This engine cannot do it.
+    #[error("{engine} cannot do that: {capability}")]
+    Unsupported {
+        /// Which engine.
+        engine: EngineKind,
+        /// What is missing.
+        capability: Capability,
+    },
+    /// The engine did not answer in time; the effect is unknown.
+    #[error("`{verb}` was not answered within {} s", after.as_secs())]
+    TimedOut {
+        /// Which verb.
+        verb: &'static str,
+        /// The deadline.
+        after: Duration,
+    },
+    /// The engine refused or failed.
+    #[error("`{verb}` failed (exit {exit}): {excerpt}")]
+    Engine {
+        /// Which verb.
+        verb: &'static str,
+        /// Exit status of the engine's program.
+        exit: i32,
+        /// Its own words.
+        excerpt: Excerpt,
+    },
+    /// The engine's answer is not what it should be.
+    #[error("the answer to `{verb}` cannot be read: {detail}")]
+    Unreadable {
+        /// Which verb.
+        verb: &'static str,
+        /// Where reading stopped.
+        detail: String,
+    },
+    /// The engine's program could not be started.
+    #[error("cannot start `{program}`")]
+    Spawn {
+        /// Which program.
+        program: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A file on the host could not be read or written.
+    #[error("{what}")]
+    Host {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// A tar was refused or broke off.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+}
+
+/// Something an engine may lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Capability {
+    /// Give a GPU to a container.
+    Gpu,
+    /// The supervisor inside.
+    Guest,
+    /// Share the host's network.
+    HostNetwork,
+    /// Keep the members of one network apart.
+    PartedNetwork,
+    /// Bring up stacks of services.
+    Compose,
+    /// Run the health check of the image.
+    HealthCheck,
+    /// A root that is read-only, with a guest that is put in as a copy.
+    ReadOnlyRoot,
+    /// Make an image of a container.
+    Commit,
+    /// Make an image by a Dockerfile.
+    Build,
+    /// Publish ports on the host.
+    Publish,
+    /// Lines of the hosts file.
+    HostEntries,
+    /// Freeze a container.
+    Pause,
+    /// Tell what happens to containers.
+    Events,
+    /// Limit the processes of a container.
+    PidsLimit,
+    /// Give a part of a core.
+    FractionalCpus,
+    /// Limit swap apart from memory.
+    SwapLimit,
+    /// Keep programs from gaining privileges. Where the engine lacks it, the guest does it.
+    NoNewPrivileges,
+    /// Filter system calls. Where the engine lacks it, each container has a kernel of its own.
+    Seccomp,
+    /// Start containers again by itself.
+    RestartPolicy,
+    /// Copy tars in and out, with the owners that they name.
+    CopyTar,
+    /// Map the person to a user inside.
+    KeepId,
+    /// Have users of its own in each container.
+    UserNamespace,
+}
+
+impl Capability {
+    /// Its word in answers and in the list of what an engine lacks.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Gpu => "gpu",
+            Self::Guest => "guest",
+            Self::HostNetwork => "host_network",
+            Self::PartedNetwork => "parted_network",
+            Self::Compose => "compose",
+            Self::HealthCheck => "health_check",
+            Self::ReadOnlyRoot => "read_only_root",
+            Self::Commit => "commit",
+            Self::Build => "build",
+            Self::Publish => "publish",
+            Self::HostEntries => "host_entries",
+            Self::Pause => "pause",
+            Self::Events => "events",
+            Self::PidsLimit => "limits_pids",
+            Self::FractionalCpus => "fractional_cpus",
+            Self::SwapLimit => "swap_limit",
+            Self::NoNewPrivileges => "no_new_privileges",
+            Self::Seccomp => "seccomp",
+            Self::RestartPolicy => "restart_policy",
+            Self::CopyTar => "copy_tar",
+            Self::KeepId => "keep_id",
+            Self::UserNamespace => "user_namespace",
+        }
+    }
+
+    /// What an engine cannot do whatever its version and configuration: workspace.md 6.5 for Apple's.
+    #[must_use]
+    pub fn lacked_by(engine: EngineKind) -> &'static [Self] {
+        match engine {
+            EngineKind::Docker | EngineKind::Podman | EngineKind::Fake => &[],
+            EngineKind::Container => &[
+                Self::PidsLimit,
+                Self::Commit,
+                Self::Build,
+                Self::Compose,
+                Self::Gpu,
+                Self::KeepId,
+                Self::NoNewPrivileges,
+                Self::Seccomp,
+                Self::Pause,
+                Self::Events,
+                Self::HealthCheck,
+                Self::FractionalCpus,
+                Self::SwapLimit,
+                Self::RestartPolicy,
+                Self::CopyTar,
+                Self::UserNamespace,
+                Self::HostNetwork,
+                Self::PartedNetwork,
+                Self::Publish,
+                Self::HostEntries,
+            ],
+        }
+    }
+}
+
+impl fmt::Display for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gpu => "gpu",
+            Self::Guest => "guest",
+            Self::HostNetwork => "host network",
+            Self::PartedNetwork => "keeping the members of one network apart",
+            Self::Compose => "compose",
+            Self::HealthCheck => "health check of the image",
+            Self::ReadOnlyRoot => "a read-only root beside a guest that is copied in",
+            Self::Commit => "an image of a container",
+            Self::Build => "an image by a Dockerfile",
+            Self::Publish => "ports on the host",
+            Self::HostEntries => "lines of the hosts file",
+            Self::Pause => "pausing a container",
+            Self::Events => "events",
+            Self::PidsLimit => "a limit of processes",
+            Self::FractionalCpus => "parts of a core",
+            Self::SwapLimit => "a limit of swap",
+            Self::NoNewPrivileges => "no new privileges",
+            Self::Seccomp => "a filter of system calls",
+            Self::RestartPolicy => "starting again by itself",
+            Self::CopyTar => "copying with owners",
+            Self::KeepId => "mapping the person to a user inside",
+            Self::UserNamespace => "users of its own",
+        })
+    }
+}
+
+/// The engine's own words: at most 4 KiB, control characters escaped, user parts of URLs blanked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Excerpt(String);
+
+impl Excerpt {
+    const MAX_BYTES: usize = 4096;
+
+    /// Takes the end of what an engine printed: the reason stands last.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(Self::MAX_BYTES)..]);
+        let mut kept = String::new();
+        for c in without_url_users(text.trim()).chars() {
+            match c {
+                '\n' => kept.push('\n'),
+                c if c.is_control() => kept.extend(c.escape_default()),
+                c => kept.push(c),
+            }
+        }
+        Self(kept)
+    }
+
+    /// The words.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Excerpt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "it gave no reason" } else { &self.0 })
+    }
+}
+
+fn without_url_users(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        kept.push_str(before);
+        let host_ends = after.find(|c: char| c == '/' || c.is_whitespace() || c == '"').unwrap_or(after.len());
+        let host_begins = after[..host_ends].rfind('@').map_or(0, |at| at + 1);
+        rest = &after[host_begins..];
+    }
+    kept + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Excerpt;
+
+    #[test]
+    fn an_excerpt_holds_no_password_of_a_url_and_no_control_characters() {
+        let excerpt = Excerpt::of(b"pull of https://me:hunter2@registry/x failed\x1b[31m\n");
+        assert_eq!(excerpt.as_str(), "pull of https://registry/x failed\\u{1b}[31m");
+    }
+
+    #[test]
+    fn an_excerpt_is_short_and_keeps_the_end() {
+        let excerpt = Excerpt::of(&[&[b'x'; 100_000][..], b"the reason"].concat());
+        assert!(excerpt.as_str().len() <= 4096 && excerpt.as_str().ends_with("the reason"));
+    }
+}

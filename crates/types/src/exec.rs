@@ -1,0 +1,221 @@
+//! Commands as plain data, and what became of them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncRead;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Capture, ContainerPath, Ids, JobId, Secret};
+
+/// What to run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    /// A program and its arguments, executed as they stand.
+    Argv(Vec<String>),
+    /// A script for `/bin/sh -c`.
+    Shell(String),
+}
+
+impl Command {
+    /// The words that are executed.
+    #[must_use]
+    pub fn into_argv(self) -> Vec<String> {
+        match self {
+            Self::Argv(argv) => argv,
+            Self::Shell(script) => vec!["/bin/sh".into(), "-c".into(), script],
+        }
+    }
+}
+
+/// When a command is ended before its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExecLimits {
+    /// Total time.
+    pub total: Option<Duration>,
+    /// Time without a byte on either stream.
+    pub silence: Option<Duration>,
+    /// Time between TERM and KILL.
+    pub grace: Duration,
+}
+
+impl Default for ExecLimits {
+    fn default() -> Self {
+        Self { total: None, silence: None, grace: Duration::from_secs(2) }
+    }
+}
+
+/// What a command reads.
+pub enum Input {
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// Whatever comes, to its end.
+    Stream(Box<dyn AsyncRead + Send + Sync + Unpin>),
+}
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => write!(f, "{} bytes", bytes.len()),
+            Self::Stream(_) => f.write_str("a stream"),
+        }
+    }
+}
+
+/// What becomes of a command at a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AtLimit {
+    /// Its tree is ended.
+    #[default]
+    End,
+    /// It goes on as a job. Only with a guest.
+    Keep,
+}
+
+/// One command in a container.
+#[derive(Debug)]
+pub struct Exec {
+    /// Its id, where it has to have a certain one: one that the guest knows already is refused. Only with a guest.
+    pub job: Option<JobId>,
+    /// What to run.
+    pub command: Command,
+    /// As whom.
+    pub user: Ids,
+    /// Where.
+    pub workdir: ContainerPath,
+    /// Added to the image's environment. Plain values only: they pass through the engine's arguments.
+    pub env: BTreeMap<String, String>,
+    /// Its environment is `env` and nothing else. Only with a guest.
+    pub bare: bool,
+    /// The program reads it once from its descriptor 3, which nothing else can open: at most 16 KiB. Only with a guest,
+    /// and not for a script.
+    pub secret: Option<Secret>,
+    /// Names of secret files that are there for it alone: gone when it has
+    /// ended, or does not begin. Only with a guest.
+    pub files: Vec<String>,
+    /// Data for the command; none is an end of file at once.
+    pub stdin: Option<Input>,
+    /// When to end it.
+    pub limits: ExecLimits,
+    /// What happens then.
+    pub at_limit: AtLimit,
+    /// Bytes kept of each stream: half from its start, half from its end.
+    pub keep_bytes: usize,
+    /// Bytes of each stream that the caller passes on, when those are fewer than are kept here: a command that printed
+    /// more can be asked for the rest.
+    pub passes_on: Option<usize>,
+    /// Ends the command's tree when fired.
+    pub cancel: CancellationToken,
+    /// Gets output as it comes. A slow receiver slows the command.
+    pub live: Option<mpsc::Sender<Chunk>>,
+}
+
+impl Exec {
+    /// A command without limits that keeps 1 MiB of each stream.
+    #[must_use]
+    pub fn new(command: Command, user: Ids, workdir: ContainerPath) -> Self {
+        Self {
+            job: None,
+            command,
+            user,
+            workdir,
+            env: BTreeMap::new(),
+            bare: false,
+            secret: None,
+            files: Vec::new(),
+            stdin: None,
+            limits: ExecLimits::default(),
+            at_limit: AtLimit::End,
+            keep_bytes: 1 << 20,
+            passes_on: None,
+            cancel: CancellationToken::new(),
+            live: None,
+        }
+    }
+}
+
+/// A piece of output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Where it was printed.
+    pub stream: Stream,
+    /// What.
+    pub bytes: Vec<u8>,
+    /// Bytes of that stream before this piece.
+    pub offset: u64,
+}
+
+/// One of the two outputs of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// Which limit ended a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LimitKind {
+    /// The total time.
+    Total,
+    /// The time without output.
+    Silence,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// By itself. 128 + n when signal n ended it.
+    Code(u8),
+    /// At one of our limits.
+    TimedOut(LimitKind),
+    /// By the caller.
+    Cancelled,
+    /// Not yet: at a limit it was left to run as a job ([`AtLimit::Keep`]).
+    Running(LimitKind),
+}
+
+/// What a command left.
+#[derive(Clone, Debug)]
+pub struct ExecOutput {
+    /// How it ended.
+    pub exit: Exit,
+    /// What it printed.
+    pub stdout: Capture,
+    /// What it printed to standard error.
+    pub stderr: Capture,
+    /// The signal that ended it, where that is told.
+    pub signal: Option<i32>,
+    /// After a limit or a cancel: nothing of its tree is left. `None` when nothing had to be ended.
+    pub tree_ended: Option<bool>,
+    /// Processes that it left behind, where they are counted.
+    pub left_running: u32,
+    /// It did not end well, and meanwhile the kernel ended a process of the container for memory.
+    pub oom: bool,
+    /// What of its output was cut can be asked for under this id.
+    pub job: Option<JobId>,
+    /// The link broke meanwhile, and was made anew.
+    pub retried: bool,
+    /// From start to end.
+    pub duration: Duration,
+}
+
+impl ExecOutput {
+    /// What an engine's own exec tells: no signal, no count, nothing kept.
+    #[must_use]
+    pub fn plain(
+        exit: Exit,
+        (stdout, stderr): (Capture, Capture),
+        tree_ended: Option<bool>,
+        duration: Duration,
+    ) -> Self {
+        let (signal, left_running, oom, job, retried) = (None, 0, false, None, false);
+        Self { exit, stdout, stderr, signal, tree_ended, left_running, oom, job, retried, duration }
+    }
+}

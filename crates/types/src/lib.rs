@@ -1,0 +1,39 @@
+//! The words that all crates of the host share: names, paths, sizes, secrets, commands and how they end, errors.
+//!
+//! A value here is parsed once, where it comes in, and nobody checks it again. [`Error`] is the one family of errors of
+//! engines, guests and programs: a variant is something that a caller can react to.
+//!
+//! **Invariant:** values only. Nothing here starts, opens or sends anything; [`ProcessId`] alone reads `/proc`.
+//! **Invariant:** a command that exits non-zero is a *result*, not an [`Error`].
+//! **Invariant:** a [`Secret`] is shown by nothing but [`Secret::reveal`].
+
+#![warn(missing_docs)]
+
+mod archive_error;
+mod capture;
+mod engine;
+mod error;
+mod exec;
+mod name;
+mod path;
+mod process;
+mod redact;
+mod secret;
+mod size;
+mod user;
+
+pub use archive_error::ArchiveError;
+pub use capture::Capture;
+pub use engine::{EngineKind, Status};
+pub use error::{Capability, Error, Excerpt, Result};
+pub use exec::{AtLimit, Chunk, Command, Exec, ExecLimits, ExecOutput, Exit, Input, LimitKind, Stream};
+pub use name::{
+    ContainerId, ContainerName, Handle, ImageId, ImageRef, InvalidName, JobId, LabelNamespace, NetworkName,
+    ProjectName, RecordId, SnapshotName, VolumeName, random_hex,
+};
+pub use path::{ContainerPath, InvalidPath};
+pub use process::{ProcessId, boot_id};
+pub use redact::{Redactor, Sieve};
+pub use secret::Secret;
+pub use size::{ByteSize, InvalidSize};
+pub use user::Ids;

@@ -1,0 +1,134 @@
+//! Takes secrets out of what we write: errors, reports, logs, audit (security.md 4.7, containers.md 1.7).
+
+mod edges;
+mod tokens;
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
+use coracle_protocol::secret_encodings::{self, MIN_BYTES};
+
+pub use self::edges::Sieve;
+use crate::Secret;
+
+/// Takes live secrets out of a text, in the forms that programs write them in.
+///
+/// Cut a text after it was cleaned, not before: half a secret is not found.
+#[derive(Clone, Default)]
+pub struct Redactor {
+    /// Finds the forms of all values; `None` when there is nothing to find.
+    finder: Option<AhoCorasick>,
+    /// The name of the value that each of the finder's patterns stands for.
+    names: Arc<[Arc<str>]>,
+    /// What is looked for: values that were cut are not found by the finder.
+    patterns: Arc<[Vec<u8>]>,
+}
+
+impl Redactor {
+    /// Looks for these values from now on, by the name that is put in their place. Values of less than 8 bytes, blanks
+    /// around them not counted, are not looked for.
+    #[must_use]
+    pub fn new(secrets: Vec<(String, Secret)>) -> Self {
+        let (mut patterns, mut names) = (vec![], vec![]);
+        for (name, secret) in secrets {
+            let name: Arc<str> = name.into();
+            let value = secret.reveal().trim_ascii();
+            if value.len() >= MIN_BYTES {
+                let forms = secret_encodings::of(value);
+                names.extend(std::iter::repeat_n(name, forms.len()));
+                patterns.extend(forms);
+            }
+        }
+        if patterns.is_empty() {
+            return Self::default();
+        }
+        // The form that is made fastest: it is made for each call, and sees a few KiB.
+        let mut builder = AhoCorasick::builder();
+        let builder = builder.kind(Some(AhoCorasickKind::NoncontiguousNFA));
+        let finder = builder.build(&patterns).expect("an environment is far smaller than 2 GiB");
+        Self { finder: Some(finder), names: names.into(), patterns: patterns.into() }
+    }
+
+    /// The text with `[redacted:NAME]` for every value, and `://[redacted]@` for every user part of a URL.
+    #[must_use]
+    pub fn clean(&self, text: &str) -> String {
+        without_url_users(&self.without_values(text))
+    }
+
+    /// As [`clean`](Self::clean), and with `[redacted:token]` for whatever looks like a credential, known to us or not.
+    /// For our own texts: in a command's output it would take away what is none.
+    #[must_use]
+    pub fn clean_strictly(&self, text: &str) -> String {
+        tokens::without(&self.clean(text))
+    }
+
+    fn without_values(&self, text: &str) -> String {
+        let mut kept = String::with_capacity(text.len());
+        let mut rest = 0;
+        for (range, name) in self.found(text) {
+            kept.push_str(&text[rest..range.start]);
+            kept.push_str("[redacted:");
+            kept.push_str(&name);
+            kept.push(']');
+            rest = range.end;
+        }
+        kept.push_str(&text[rest..]);
+        kept
+    }
+
+    /// Where values stand, in order. Those that overlap are one, by the name of the longest: no end of one is left.
+    fn found(&self, text: &str) -> Vec<(Range<usize>, Arc<str>)> {
+        // A value that is no text may begin or end within a character.
+        self.found_in(text.as_bytes(), |it| text.floor_char_boundary(it.start)..text.ceil_char_boundary(it.end))
+    }
+
+    fn found_in(&self, bytes: &[u8], widen: impl Fn(Range<usize>) -> Range<usize>) -> Vec<(Range<usize>, Arc<str>)> {
+        let Some(finder) = &self.finder else { return vec![] };
+        let mut all: Vec<_> = finder.find_overlapping_iter(bytes).map(|it| (it.range(), it.pattern())).collect();
+        all.sort_by_key(|(range, _)| (range.start, std::cmp::Reverse(range.end)));
+        let mut merged: Vec<(Range<usize>, usize, Arc<str>)> = vec![];
+        for (range, pattern) in all {
+            let whole = widen(range.clone());
+            match merged.last_mut() {
+                Some((last, longest, name)) if whole.start < last.end => {
+                    last.end = last.end.max(whole.end);
+                    if range.len() > *longest {
+                        (*longest, *name) = (range.len(), self.names[pattern].clone());
+                    }
+                }
+                _ => merged.push((whole, range.len(), self.names[pattern].clone())),
+            }
+        }
+        merged.into_iter().map(|(range, _, name)| (range, name)).collect()
+    }
+}
+
+impl fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names: Vec<_> = self.names.iter().collect();
+        names.dedup();
+        f.debug_tuple("Redactor").field(&names).finish()
+    }
+}
+
+fn without_url_users(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        kept.push_str(before);
+        let ends = |it: char| it.is_whitespace() || it.is_control() || "/?#\"<>\\`".contains(it);
+        let authority = &after[..after.find(ends).unwrap_or(after.len())];
+        let user = authority.rfind('@').unwrap_or(0);
+        if user > 0 {
+            kept.push_str("[redacted]");
+        }
+        rest = &after[user..];
+    }
+    kept + rest
+}
+
+#[cfg(test)]
+mod tests;

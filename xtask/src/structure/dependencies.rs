@@ -1,0 +1,158 @@
+//! What the modules of a crate use of each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::facts::{Binding, Import};
+use crate::load::{Crate, ROOT};
+use crate::resolve::{Resolver, Target};
+
+/// One module uses one item that another one defines.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Dependency {
+    pub from: usize,
+    pub to: usize,
+    pub item: String,
+    pub line: usize,
+    /// The import or path as it stands there.
+    pub text: String,
+}
+
+/// Every place in a crate where a module names an item of another one, in the order of the sources.
+pub fn dependencies(loaded: &Crate) -> Vec<Dependency> {
+    let resolver = Resolver::new(loaded);
+    let detached = DetachedMethods::of(loaded, &resolver);
+    let mut found = vec![];
+    for (from, module) in loaded.modules.iter().enumerate() {
+        let mut add = |to: usize, item: String, line: usize, text: String| {
+            if to != from {
+                found.push(Dependency { from, to, item, line, text });
+            }
+        };
+        for import in module.facts.imports.iter().filter(|it| !(from == 0 && it.is_reexport)) {
+            if let Some((to, item)) = used_by_import(&resolver.resolve(from, &import.path), import) {
+                add(to, item, import.line, text_of(import));
+            }
+        }
+        for (path, line) in &module.facts.mentions {
+            let text = path.join("::");
+            match resolver.resolve(from, path) {
+                Some(Target::Item { module, name }) => {
+                    if let Some((to, method)) = detached.named(module, &name, path) {
+                        add(to, method, *line, text.clone());
+                    }
+                    add(module, name, *line, text);
+                }
+                // A derive is given a module, and names what it needs of it.
+                Some(Target::Module(module)) if path.len() > 1 => add(module, text.clone(), *line, text),
+                _ => {}
+            }
+        }
+        for (method, line) in &module.facts.calls {
+            if let Some((to, item)) = detached.by_call.get(method.as_str()) {
+                add(*to, item.clone(), *line, format!(".{method}()"));
+            }
+        }
+    }
+    found.sort_by(|a, b| (a.from, a.line, &a.text).cmp(&(b.from, b.line, &b.text)));
+    found
+}
+
+/// Methods that lie in another module than their type: a caller depends on that module without naming it.
+struct DetachedMethods<'a> {
+    by_path: BTreeMap<(usize, String, &'a str), usize>,
+    /// Those in another top-level module, with a name that no other function of the crate has: the type of a value is
+    /// not known here, and common names would be taken for those of the standard library.
+    by_call: BTreeMap<&'a str, (usize, String)>,
+}
+
+impl<'a> DetachedMethods<'a> {
+    fn of(loaded: &'a Crate, resolver: &Resolver<'_>) -> Self {
+        let mut count: BTreeMap<&str, usize> = BTreeMap::new();
+        for it in loaded.modules.iter().flat_map(|it| &it.facts.functions) {
+            *count.entry(&it.name).or_default() += 1;
+        }
+        let mut detached = Self { by_path: BTreeMap::new(), by_call: BTreeMap::new() };
+        let methods =
+            loaded.modules.iter().enumerate().flat_map(|(at, it)| it.facts.methods.iter().map(move |it| (at, it)));
+        for (at, method) in methods {
+            let Some(Target::Item { module, name }) = resolver.resolve(at, &method.of) else { continue };
+            if module == at || !method.is_shared {
+                continue;
+            }
+            if loaded.top(module) != loaded.top(at) && count.get(method.name.as_str()) == Some(&1) {
+                detached.by_call.insert(&method.name, (at, format!("{name}::{}", method.name)));
+            }
+            detached.by_path.insert((module, name, &method.name), at);
+        }
+        detached
+    }
+
+    /// Where `Type::method` is, if not beside its type.
+    fn named(&self, module: usize, of: &str, path: &'a [String]) -> Option<(usize, String)> {
+        let method = path.last()?;
+        let to = self.by_path.get(&(module, of.to_owned(), method.as_str()))?;
+        Some((*to, format!("{of}::{method}")))
+    }
+}
+
+/// An imported module is used where something in it is named. A re-export of it is a use by itself.
+fn used_by_import(target: &Option<Target>, import: &Import) -> Option<(usize, String)> {
+    match target.clone()? {
+        Target::Item { module, name } => Some((module, name)),
+        Target::Module(module) if import.is_reexport && import.binding != Binding::Glob => {
+            Some((module, import.path.last().cloned().unwrap_or_default()))
+        }
+        Target::Module(_) => None,
+    }
+}
+
+fn text_of(import: &Import) -> String {
+    let keyword = if import.is_reexport { "pub use" } else { "use" };
+    let path = import.path.join("::");
+    match &import.binding {
+        Binding::Glob => format!("{keyword} {path}::*"),
+        Binding::Name(name) if import.path.last() != Some(name) => format!("{keyword} {path} as {name}"),
+        _ => format!("{keyword} {path}"),
+    }
+}
+
+/// A graph between top-level modules or files, with the dependencies that make each edge.
+pub type Graph = BTreeMap<String, BTreeMap<String, Vec<Dependency>>>;
+
+/// The top-level modules of a crate. The root is a node as far as it defines something.
+pub fn between_modules(loaded: &Crate, found: &[Dependency]) -> Graph {
+    graph(found, |module| Some(loaded.top(module).to_owned()))
+}
+
+/// The files of one top-level module.
+pub fn between_files(loaded: &Crate, found: &[Dependency], top: &str) -> Graph {
+    graph(found, |module| (loaded.top(module) == top).then(|| loaded.file_of(module).to_owned()))
+}
+
+fn graph(found: &[Dependency], node: impl Fn(usize) -> Option<String>) -> Graph {
+    let mut graph = Graph::new();
+    for it in found {
+        let (Some(from), Some(to)) = (node(it.from), node(it.to)) else { continue };
+        if from != to {
+            graph.entry(to.clone()).or_default();
+            graph.entry(from).or_default().entry(to).or_default().push(it.clone());
+        }
+    }
+    graph
+}
+
+/// The items behind an edge.
+pub fn items(edge: &[Dependency]) -> BTreeSet<&str> {
+    edge.iter().map(|it| it.item.as_str()).collect()
+}
+
+/// `crates/tool/src/call.rs:12  use crate::args::Seconds`, the plainest place of an edge: an import, if there is one.
+pub fn witness(loaded: &Crate, edge: &[Dependency]) -> String {
+    let plain = edge.iter().find(|it| it.text.contains("use ")).or(edge.first());
+    plain.map_or_else(String::new, |it| format!("{}:{}  {}", loaded.file_of(it.from), it.line, it.text))
+}
+
+/// All top-level modules, also those that use nothing.
+pub fn modules(loaded: &Crate) -> BTreeSet<&str> {
+    (0..loaded.modules.len()).map(|it| loaded.top(it)).filter(|it| *it != ROOT).collect()
+}

@@ -1,5 +1,6 @@
 //! The shape that a result has to have (sandbox.md 3.4).
 
+mod fault;
 #[cfg(not(feature = "schemas"))]
 mod no_validator;
 #[cfg(feature = "schemas")]
@@ -7,14 +8,12 @@ mod validator;
 
 use serde_json::Value;
 
+use self::fault::{invalid, short};
 #[cfg(not(feature = "schemas"))]
 use self::no_validator::Validator;
 #[cfg(feature = "schemas")]
 use self::validator::Validator;
-use crate::{Code, Failure, Result};
-
-/// Bytes of one fault that are told.
-const LONGEST: usize = 500;
+use crate::Result;
 
 /// A JSON Schema of draft 2020-12 that refers to nothing outside.
 #[derive(Debug)]
@@ -64,10 +63,6 @@ impl Schema {
     }
 }
 
-fn invalid(what: &str) -> Failure {
-    Failure::new(Code::SchemaInvalid, format!("The schema is invalid: {what}."))
-}
-
 /// A reference that does not begin in the schema itself.
 fn elsewhere(value: &Value) -> Option<&str> {
     match value {
@@ -80,15 +75,12 @@ fn elsewhere(value: &Value) -> Option<&str> {
     }
 }
 
-fn short(text: &str) -> String {
-    text[..text.floor_char_boundary(LONGEST)].to_owned()
-}
-
 #[cfg(all(test, feature = "schemas"))]
 mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::Code;
 
     #[test]
     fn x46_what_is_no_schema_or_leads_elsewhere_is_refused() {

@@ -1,5 +1,6 @@
 //! What becomes of a container that nobody reaches.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids};
 
 use super::*;
 use crate::proxy::{Grants, Tokens};
+use crate::{Because, Code, Containers, Held, Look, Result};
 use crate::{Domain, Failure, ProfileName, SandboxKey};
 
 /// One that was made for another way to its proxy.

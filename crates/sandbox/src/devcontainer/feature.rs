@@ -6,9 +6,9 @@ use coracle_runtime::PatternSet;
 use serde_json::Value;
 
 use super::artifact::Artifact;
-use super::properties::{invalid, line_of, variable};
-use super::refusal::Refusal;
-use super::{Variables, context, ignored, json};
+use super::refusal::{Refusal, ignored, invalid};
+use super::value::{line_of, variable};
+use super::{Variables, context, json};
 use crate::{Result, Warning};
 
 /// A feature that is asked for.

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use super::{Hook, Stage};
+use super::definition::{Hook, Stage};
 
 /// None may take longer.
 const WITHIN: Duration = Duration::from_secs(15 * 60);

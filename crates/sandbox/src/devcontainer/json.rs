@@ -7,7 +7,7 @@ use jsonc_parser::common::Ranged as _;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 use serde_json::{Map, Value};
 
-use super::properties::invalid;
+use super::refusal::invalid;
 use crate::Result;
 
 /// Line and column of each property, from 1.

@@ -8,6 +8,7 @@
 
 mod artifact;
 mod context;
+mod definition;
 mod dockerfile;
 mod feature;
 mod hooks;
@@ -16,15 +17,12 @@ mod mounts;
 mod properties;
 mod refusal;
 mod registry;
+mod value;
 mod variables;
-
-use std::collections::BTreeMap;
-
-use coracle_runtime::{Command, ContainerPath, ImageRef};
-use serde::{Deserialize, Serialize};
 
 pub use self::artifact::Artifact;
 pub use self::context::{is_kept_out, relative};
+pub use self::definition::{Build, Devcontainer, Hook, MAX_BYTES, Needs, Stage};
 pub use self::dockerfile::{Dockerfile, dockerfile};
 pub use self::feature::{Feature, FeatureFile, Place, feature_file, in_order, variable_of};
 pub use self::hooks::{CommandRan, RunAs, run};
@@ -33,111 +31,6 @@ pub use self::properties::read;
 pub use self::refusal::{Refusal, refused};
 pub use self::registry::{Manifest, Registries};
 pub use self::variables::Variables;
-use crate::Warning;
-
-/// A larger file is none.
-pub const MAX_BYTES: usize = 256 << 10;
-
-/// What a file asks for, checked as far as the file alone can tell.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Devcontainer {
-    /// The image.
-    pub image: Option<ImageRef>,
-    /// How an image is built, in place of one.
-    pub build: Option<Build>,
-    /// What is put on the image, in the order of their names.
-    pub features: Vec<Feature>,
-    /// Who runs commands: `remoteUser`, else `containerUser`.
-    pub user: Option<String>,
-    /// Where the worktree is to be found as well.
-    pub workspace_folder: Option<ContainerPath>,
-    /// What is seen inside beside the worktree.
-    pub mounts: Vec<MountAsk>,
-    /// What everything inside finds in its environment.
-    pub container_env: BTreeMap<String, Option<String>>,
-    /// What commands find over that. `None` takes a variable away.
-    pub remote_env: BTreeMap<String, Option<String>>,
-    /// Commands.
-    pub hooks: BTreeMap<Stage, Hook>,
-    /// Ports of services inside, as they are written.
-    pub forward_ports: Vec<String>,
-    /// What it says it needs.
-    pub needs: Needs,
-    /// `devcontainer_ignored`.
-    pub warnings: Vec<Warning>,
-}
-
-/// How an image is built. Paths are relative to the file's directory.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Build {
-    /// The Dockerfile.
-    pub dockerfile: String,
-    /// What it may copy from.
-    pub context: String,
-    /// Values of its arguments.
-    pub args: BTreeMap<String, String>,
-    /// The stage that is meant.
-    pub target: Option<String>,
-}
-
-/// What a file says it needs of the host.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Needs {
-    /// Cores.
-    pub cpus: Option<f64>,
-    /// Bytes of memory.
-    pub memory: Option<u64>,
-    /// Bytes of disk.
-    pub storage: Option<u64>,
-    /// A GPU.
-    pub gpu: bool,
-}
-
-/// When commands of a file run. In this order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Stage {
-    /// Once for each container.
-    #[serde(rename = "onCreateCommand")]
-    OnCreate,
-    /// Once for each container.
-    #[serde(rename = "updateContentCommand")]
-    UpdateContent,
-    /// Once for each container.
-    #[serde(rename = "postCreateCommand")]
-    PostCreate,
-    /// At each start.
-    #[serde(rename = "postStartCommand")]
-    PostStart,
-}
-
-impl Stage {
-    /// All of them, in order.
-    pub const ALL: [Self; 4] = [Self::OnCreate, Self::UpdateContent, Self::PostCreate, Self::PostStart];
-
-    /// The property's name.
-    #[must_use]
-    pub fn property(self) -> &'static str {
-        match self {
-            Self::OnCreate => "onCreateCommand",
-            Self::UpdateContent => "updateContentCommand",
-            Self::PostCreate => "postCreateCommand",
-            Self::PostStart => "postStartCommand",
-        }
-    }
-
-    fn of(property: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|it| it.property() == property)
-    }
-}
-
-/// The commands of a stage.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Hook {
-    /// One.
-    One(Command),
-    /// Several at once, by name.
-    Together(BTreeMap<String, Command>),
-}
 
 /// Where a file was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,30 +41,6 @@ pub enum Found {
     One(String),
     /// At several, of which nobody said which one is meant.
     Several(Vec<String>),
-}
-
-impl Devcontainer {
-    /// What commands find in their environment beside what the image says.
-    #[must_use]
-    pub fn env(&self, image: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-        let mut known = image.clone();
-        let mut env = BTreeMap::new();
-        for layer in [&self.container_env, &self.remote_env] {
-            let filled = layer.iter().map(|(name, value)| {
-                (name.clone(), value.as_ref().map(|it| variables::with_container_env(it, &known)))
-            });
-            for (name, value) in filled.collect::<Vec<_>>() {
-                match value {
-                    Some(value) => {
-                        known.insert(name.clone(), value.clone());
-                        env.insert(name, value);
-                    }
-                    None => drop(env.remove(&name)),
-                }
-            }
-        }
-        env
-    }
 }
 
 /// Looks for the file among the names of a repository's files.
@@ -191,11 +60,6 @@ pub fn find<'a>(names: impl IntoIterator<Item = &'a str>) -> Found {
         [one] => Found::One(one.to_owned()),
         _ => Found::Several(all.into_iter().map(str::to_owned).collect()),
     }
-}
-
-/// Something of a file that has no effect here.
-pub(crate) fn ignored(message: impl Into<String>) -> Warning {
-    Warning::new("devcontainer_ignored", message)
 }
 
 #[cfg(test)]

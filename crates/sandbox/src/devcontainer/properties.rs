@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use coracle_runtime::{ByteSize, Command, ContainerPath, ImageRef};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::refusal::{Refusal, refused};
-use super::{Build, Devcontainer, Feature, Hook, MAX_BYTES, Needs, Stage, Variables, ignored, json, mounts};
-use crate::{Code, Failure, Result};
+use super::definition::{Build, Devcontainer, Hook, MAX_BYTES, Needs, Stage};
+use super::refusal::{Refusal, ignored, invalid, refused};
+use super::value::{line_of, list_of, object_of, text_of, variable};
+use super::{Feature, Variables, json, mounts};
+use crate::Result;
 
 /// They say how editors look, or when they begin.
 const WITHOUT_EFFECT: &[&str] =
@@ -26,9 +28,6 @@ const REFUSED: &[(&str, &str, &str)] = &[
 
 /// Variables that decide how our own programs inside work.
 const OURS: &[&str] = &["GIT_", "CORACLE_", "LD_", "LLM_PROXY_URL"];
-
-/// Larger than any list that people write.
-const MOST: usize = 200;
 
 /// Reads a file.
 ///
@@ -72,16 +71,6 @@ pub fn read(bytes: &[u8], variables: &Variables) -> Result<Devcontainer> {
     }
     reading.it.user = remote.or(container);
     if reading.refusals.is_empty() { Ok(reading.it) } else { Err(refused(&reading.refusals)) }
-}
-
-pub(super) fn invalid(at: Option<(usize, usize)>, why: &str) -> Failure {
-    let place = at.map_or_else(String::new, |(line, column)| format!(", line {line}, column {column}"));
-    let failure =
-        Failure::new(Code::DevcontainerInvalid, format!("The devcontainer.json cannot be read{place}: {why}."));
-    match at {
-        Some((line, column)) => failure.detail("line", line).detail("column", column),
-        None => failure,
-    }
 }
 
 struct Reading {
@@ -212,38 +201,6 @@ impl Reading {
                 layer.insert(name, value);
             }
         }
-    }
-}
-
-pub(super) fn text_of(value: &Value) -> Result<String, String> {
-    match value.as_str() {
-        Some(text) if text.contains('\0') => Err("has a NUL".into()),
-        Some(text) => Ok(text.to_owned()),
-        None => Err("is no text".into()),
-    }
-}
-
-fn object_of(value: &Value) -> Result<&Map<String, Value>, String> {
-    value.as_object().filter(|it| it.len() <= MOST).ok_or_else(|| "is no object, or too large".into())
-}
-
-fn list_of(value: &Value) -> Result<&Vec<Value>, String> {
-    value.as_array().filter(|it| it.len() <= MOST).ok_or_else(|| "is no list, or too long".into())
-}
-
-/// A text that stays in its line, whoever reads it.
-pub(super) fn line_of(value: &Value) -> Result<String, String> {
-    let text = text_of(value)?;
-    if text.contains(char::is_control) { Err("has a control character".into()) } else { Ok(text) }
-}
-
-pub(super) fn variable(name: &str) -> Result<String, String> {
-    let fits =
-        name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') && !name.starts_with(|c: char| c.is_ascii_digit());
-    if fits && !name.is_empty() {
-        Ok(name.to_owned())
-    } else {
-        Err(format!("has `{}`, which is no name of a variable", name.escape_debug()))
     }
 }
 

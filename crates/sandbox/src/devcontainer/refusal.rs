@@ -1,8 +1,8 @@
-//! What a file asks for and does not get.
+//! What a file asks for and does not get, and what is no file of that kind.
 
 use serde::Serialize;
 
-use crate::{Code, Failure};
+use crate::{Code, Failure, Warning};
 
 /// Something that is not granted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -43,4 +43,20 @@ pub fn refused(all: &[Refusal]) -> Failure {
         .detail("rule", first.map(|it| it.rule))
         .detail("setting", first.and_then(|it| it.setting))
         .detail("problems", serde_json::to_value(all).unwrap_or_default())
+}
+
+/// Something of a file that has no effect here.
+pub(crate) fn ignored(message: impl Into<String>) -> Warning {
+    Warning::new("devcontainer_ignored", message)
+}
+
+/// The file cannot be read.
+pub(super) fn invalid(at: Option<(usize, usize)>, why: &str) -> Failure {
+    let place = at.map_or_else(String::new, |(line, column)| format!(", line {line}, column {column}"));
+    let failure =
+        Failure::new(Code::DevcontainerInvalid, format!("The devcontainer.json cannot be read{place}: {why}."));
+    match at {
+        Some((line, column)) => failure.detail("line", line).detail("column", column),
+        None => failure,
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::ignored;
+use super::refusal::ignored;
 use crate::Warning;
 
 /// What variables of a file stand for.

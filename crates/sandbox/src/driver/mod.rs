@@ -5,6 +5,7 @@
 //! **Invariant:** when nobody listens to a run any more it is cancelled inside, and its worker is done or closed.
 //! **Invariant:** nothing is repeated by itself: a run that broke off may have changed files.
 
+mod event;
 mod once;
 mod process;
 mod run;
@@ -18,12 +19,12 @@ use std::time::Duration;
 
 use coracle_runtime::random_hex;
 use futures_util::{Stream, StreamExt as _};
-use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub use self::event::Event;
 pub use self::once::LinkOnce;
 pub use self::process::{LinkWorker, WorkerStart};
 use self::run::{Run, Step};
@@ -37,66 +38,6 @@ const WAITING: usize = 64;
 
 /// A run that was cancelled is over by then, or its worker is closed.
 const CANCELLED: Duration = Duration::from_secs(5);
-
-/// What happens in a run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub enum Event {
-    /// The sandbox runs, and the worker has the request.
-    Started {
-        /// Id of the run.
-        run_id: String,
-        /// Of the sandbox.
-        generation: u64,
-        /// Why there is another container than before.
-        recreated: Option<String>,
-    },
-    /// Text of a turn that goes on.
-    Thinking {
-        /// The text.
-        text: String,
-        /// Which model.
-        model: Option<String>,
-    },
-    /// A tool is called.
-    ToolCall {
-        /// Of the call.
-        id: String,
-        /// Of the tool.
-        name: String,
-        /// Its arguments.
-        input: Map<String, Value>,
-        /// Which model.
-        model: Option<String>,
-    },
-    /// What a tool answered.
-    ToolResult {
-        /// Of the call.
-        id: String,
-        /// Of the tool.
-        name: String,
-        /// Its answer, cut at 10,000 characters.
-        output: String,
-        /// It did not do what was asked.
-        is_error: bool,
-    },
-    /// The run ended well. The last event.
-    Result {
-        /// The final text, or JSON where a schema was given.
-        content: String,
-        /// Never: a failed run ends the stream with its error.
-        is_error: bool,
-        /// Which model.
-        model: Option<String>,
-    },
-    /// News that is not the run's.
-    Warning {
-        /// What a caller can branch on.
-        code: String,
-        /// A sentence.
-        message: String,
-    },
-}
 
 /// A run with tools.
 #[derive(Clone, Debug, Default, PartialEq)]

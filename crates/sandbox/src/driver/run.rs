@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Event;
+use super::event::Event;
 use crate::protocol::{MessageType, ResponseFrame, Usage, WorkerMessage};
 use crate::schema::Schema;
 use crate::{Code, Failure, Result};

@@ -6,7 +6,7 @@ use futures_util::stream::unfold;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::Frame;
+use super::frame::Frame;
 use crate::{Code, Failure, Result};
 
 /// Bytes of a piece of a line that is longer.

@@ -3,7 +3,7 @@
 use jsonschema::{Draft, ValidationError};
 use serde_json::Value;
 
-use super::{invalid, short};
+use super::fault::{invalid, short};
 use crate::Result;
 
 /// Faults of one value that are told.

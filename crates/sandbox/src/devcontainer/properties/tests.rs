@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::super::{Hook, Stage, Variables};
 use super::*;
+use crate::{Code, Failure};
 
 fn variables() -> Variables {
     Variables {

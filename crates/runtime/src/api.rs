@@ -1,6 +1,5 @@
 //! The trait that every engine fulfils.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::path::PathBuf;
@@ -12,7 +11,7 @@ use async_trait::async_trait;
 use crate::link::{Link, LinkSettings, SocketAt};
 use crate::{
     ByteSize, Container, ContainerId, ContainerPath, EngineInfo, EngineKind, Exec, ExecOutput, Handle, Image,
-    ImageConfig, ImageId, ImageRef, Network, NetworkName, Placed, Result, Stacks, Usage,
+    ImageConfig, ImageId, ImageRef, LabelFilter, Network, NetworkName, Placed, Result, Stacks, Usage,
 };
 
 /// A container engine in our verbs. Every implementation passes the conformance suite.
@@ -201,19 +200,6 @@ pub enum NetworkAct {
     List(LabelFilter),
     /// Removes by id or name. One that is gone is no error.
     Remove(String),
-}
-
-/// Labels that must all be there. A `None` value asks for the key alone.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LabelFilter(pub Vec<(String, Option<String>)>);
-
-impl LabelFilter {
-    pub(crate) fn admits(&self, labels: &BTreeMap<String, String>) -> bool {
-        let has = |(key, value): &(String, Option<String>)| {
-            labels.get(key).is_some_and(|it| value.as_ref().is_none_or(|wanted| wanted == it))
-        };
-        self.0.iter().all(has)
-    }
 }
 
 /// Where an engine listens.

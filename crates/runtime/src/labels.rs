@@ -13,6 +13,19 @@ pub const SNAPSHOT: &str = "snapshot";
 /// The label that says which one, behind the namespace.
 pub const SNAPSHOT_NAME: &str = "snapshot.name";
 
+/// Labels that must all be there. A `None` value asks for the key alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelFilter(pub Vec<(String, Option<String>)>);
+
+impl LabelFilter {
+    pub(crate) fn admits(&self, labels: &BTreeMap<String, String>) -> bool {
+        let has = |(key, value): &(String, Option<String>)| {
+            labels.get(key).is_some_and(|it| value.as_ref().is_none_or(|wanted| wanted == it))
+        };
+        self.0.iter().all(has)
+    }
+}
+
 /// Signs and checks labels under the key of one state directory.
 #[derive(Clone, Debug)]
 pub struct Signer {

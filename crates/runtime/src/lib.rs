@@ -23,12 +23,13 @@ mod heard;
 mod info;
 mod inside;
 pub mod labels;
+mod limits;
 mod policy;
 mod protect;
 mod spec;
 mod stacks;
 
-pub use api::{ContainerRuntime, Endpoint, ImageAct, ImageBuild, LabelFilter, NetworkAct, Removed};
+pub use api::{ContainerRuntime, Endpoint, ImageAct, ImageBuild, NetworkAct, Removed};
 pub use baseline::{Baseline, BaselineFile, BaselineMount, LeftOut};
 pub use cli::CliRuntime;
 pub use coracle_client as link;
@@ -54,10 +55,12 @@ pub use heard::{EngineCall, Hear, Heard};
 pub use info::{Container, EngineInfo, Image, ImageConfig, MountPoint, Network, PublishedPort};
 pub use inside::Inside;
 pub use ipnet::IpNet;
+pub use labels::LabelFilter;
+pub use limits::{Limits, Unkept};
 pub use policy::{Admitted, PatternSet, Placed, Policy, Problem, Refused, admit};
 pub use protect::{git_files, is_acted_on, leads_to_protected, mounts_over};
 pub use spec::{
-    Access, Capabilities, CreateSpec, GuestOn, HostEntry, Limits, Mount, NetworkAsk, NetworkOn, Port, Protocol, Tmpfs,
-    Ulimits, Unkept, VolumeMount,
+    Access, Capabilities, CreateSpec, GuestOn, HostEntry, Mount, NetworkAsk, NetworkOn, Port, Protocol, Tmpfs, Ulimits,
+    VolumeMount,
 };
 pub use stacks::{Health, StackSource, StackUp, Stacks, Usage, Volume, VolumeAct};

@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cli::{LEAST_MEMORY, whole_cpus};
 use crate::host::fs::HostPath;
-use crate::{ByteSize, Capability, ContainerName, ContainerPath, EngineKind, Ids, ImageRef, NetworkName, VolumeName};
+use crate::{ByteSize, ContainerName, ContainerPath, Ids, ImageRef, Limits, NetworkName, VolumeName};
 
 /// A container that somebody asks for. [`admit`](crate::admit) decides whether it may be.
 #[derive(Clone, Debug)]
@@ -227,51 +226,6 @@ pub enum GuestOn {
     Uploaded,
 }
 
-/// Ceilings of what a container may use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Limits {
-    /// Bytes of memory; no swap is added.
-    pub memory: Option<ByteSize>,
-    /// Cores, also parts of one.
-    pub cpus: Option<f64>,
-    /// Processes and threads.
-    pub pids: Option<u32>,
-}
-
-impl Eq for Limits {}
-
-/// A limit that an engine does not keep as it is asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unkept {
-    /// What the engine lacks; nothing where it only has a least value.
-    pub capability: Option<Capability>,
-    /// What becomes of the limit, in one sentence.
-    pub message: String,
-}
-
-impl Limits {
-    /// Those of these limits that an engine of that kind makes something else of, whatever its version.
-    #[must_use]
-    pub fn unkept_by(&self, engine: EngineKind) -> Vec<Unkept> {
-        if engine != EngineKind::Container {
-            return Vec::new();
-        }
-        let unkept = |capability, message| Some(Unkept { capability, message });
-        let pids = self.pids.and_then(|it| {
-            unkept(Some(Capability::PidsLimit), format!("{engine} ignores the limit of {it} processes"))
-        });
-        let cpus = self.cpus.filter(|it| it.fract() != 0.0).and_then(|it| {
-            let whole = whole_cpus(it);
-            unkept(Some(Capability::FractionalCpus), format!("{engine} gives whole cores: {it} became {whole}"))
-        });
-        let memory = self
-            .memory
-            .filter(|it| *it < LEAST_MEMORY)
-            .and_then(|it| unkept(None, format!("{engine} gives at least {LEAST_MEMORY} of memory: {it} became that")));
-        [pids, cpus, memory].into_iter().flatten().collect()
-    }
-}
-
 /// A line of the hosts file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostEntry {
@@ -279,21 +233,4 @@ pub struct HostEntry {
     pub name: String,
     /// Its address; `None` is the engine's host (`host-gateway`).
     pub address: Option<IpAddr>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn r22_what_apples_engine_does_not_keep_is_told_and_others_keep_all() {
-        let limits = Limits { memory: Some(ByteSize::mib(64)), cpus: Some(0.5), pids: Some(50) };
-        let told: Vec<_> = limits.unkept_by(EngineKind::Container).into_iter().map(|it| it.capability).collect();
-        assert_eq!(told, [Some(Capability::PidsLimit), Some(Capability::FractionalCpus), None]);
-        let cpus = &limits.unkept_by(EngineKind::Container)[1].message;
-        assert_eq!(cpus, "container gives whole cores: 0.5 became 1");
-        assert_eq!(limits.unkept_by(EngineKind::Docker), []);
-        let whole = Limits { memory: Some(ByteSize::mib(200)), cpus: Some(2.0), pids: None };
-        assert_eq!(whole.unkept_by(EngineKind::Container), []);
-    }
 }

@@ -26,7 +26,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-pub(crate) use self::args::apple::{LEAST_MEMORY, whole_cpus};
 use self::args::{Facts, Words};
 use self::client::Client;
 pub use self::dialect::Dialect;

@@ -13,13 +13,11 @@ use coracle_protocol::paths;
 use super::Words;
 use super::create::{SLEEP_SECONDS, init, named};
 use super::exec::{ENTER, MARK};
+use crate::limits::{LEAST_MEMORY, whole_cpus};
 use crate::{
     Access, ByteSize, Capability, ContainerId, ContainerPath, CreateSpec, EngineKind, Error, Exec, GuestOn, Ids,
     ImageRef, Limits, Mount, NetworkOn, Placed, Result, Tmpfs, VolumeMount,
 };
-
-/// A machine with less does not start.
-pub(crate) const LEAST_MEMORY: ByteSize = ByteSize::mib(200);
 
 const MIB: u64 = 1 << 20;
 
@@ -113,12 +111,6 @@ fn labels<'a>(it: Words, labels: impl IntoIterator<Item = (&'a String, &'a Strin
 fn limits(it: Words, limits: Limits) -> Words {
     let it = it.pairs("--cpus", limits.cpus.map(whole_cpus));
     it.pairs("--memory", limits.memory.map(|it| format!("{}M", it.0.max(LEAST_MEMORY.0).div_ceil(MIB))))
-}
-
-/// At least one; a part of a processor counts as a whole one.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what fits")]
-pub(crate) fn whole_cpus(cpus: f64) -> u32 {
-    cpus.ceil().clamp(1.0, f64::from(u16::MAX)) as u32
 }
 
 fn network(it: Words, network: &NetworkOn) -> Result<Words> {

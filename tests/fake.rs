@@ -5,9 +5,11 @@ use std::time::Duration;
 use coracle_runtime::fake::{LOCAL_IMAGE, Reply, Verb};
 use coracle_runtime::{
     Command, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Error, Exec, ExecLimits, Exit,
-    FakeRuntime, Ids, Image, ImageAct, ImageRef, LabelFilter, LimitKind, NetworkOn, Policy, Result, admit,
+    FakeRuntime, Ids, Image, ImageAct, ImageRef, Inside, LabelFilter, LimitKind, NetworkOn, Policy, Result, admit,
 };
 use tokio::time::{Instant, sleep};
+
+use crate::engines::{is_root, skip};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -35,6 +37,20 @@ async fn the_local_image_has_a_short_name_too() {
     let fake = FakeRuntime::new();
     for name in ["busybox", "busybox:latest", LOCAL_IMAGE] {
         assert_eq!(fake.image(ImageAct::Find(vec![ImageRef::parse(name).unwrap()])).await.unwrap().len(), 1, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn programs_of_a_guest_run_as_the_user_of_their_command() {
+    if !is_root() {
+        return skip(coracle_skips::NEEDS_ROOT);
+    }
+    let (_, link) = FakeRuntime::with_programs_as_users().runs_guest("web").await;
+    let inside = Inside::Guest(link);
+    for (user, printed) in [(Ids { uid: 1234, gid: 1235 }, "1234 1235 1235\n"), (Ids::ROOT, "0 0")] {
+        let command = Command::Shell("echo $(id -u) $(id -g) $(id -G)".into());
+        let it = inside.exec(Exec::new(command, user, ContainerPath::root())).await.unwrap();
+        assert_eq!((it.exit, it.stdout.text().starts_with(printed)), (Exit::Code(0), true), "{it:?}");
     }
 }
 

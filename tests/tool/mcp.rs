@@ -19,14 +19,19 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) async fn start(command: &mut Command) -> Self {
+        Self::greeted(command).await.0
+    }
+
+    /// The same, with what the server said of itself.
+    pub(super) async fn greeted(command: &mut Command) -> (Self, Value) {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut it = Self { stdin: child.stdin.take().unwrap(), stdout, child };
         let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "test", "version": "0" } });
         it.send(json!({ "jsonrpc": "2.0", "id": "hello", "method": "initialize", "params": hello })).await;
-        it.answer().await;
+        let told = it.answer().await;
         it.send(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
-        it
+        (it, told)
     }
 
     /// Closes the connection, and waits until the server has removed what the session had.

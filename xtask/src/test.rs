@@ -84,7 +84,7 @@ fn tests(matrix: &Matrix, path: OsString, rest: &[&str]) -> Result<()> {
         .env("CORACLE_ENGINES", matrix.engines.join(","))
         .env("CORACLE_TEST_DAY", matrix.day.map(|it| it.to_string()).unwrap_or_default())
         .env("CORACLE_TEST_RUN", &matrix.run)
-        .env("INSTA_UPDATE", "no")
+        .env("INSTA_UPDATE", var("INSTA_UPDATE").unwrap_or_else(|| "no".into()))
         .run()?;
     sh("cargo", ["test", "--doc"].into_iter().chain(DOCUMENTED.iter().flat_map(|it| ["--package", it]))).run()
 }

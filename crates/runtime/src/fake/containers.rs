@@ -10,6 +10,7 @@ use super::files::Files;
 use super::guest::Played;
 use super::images::Stored;
 use super::ports::{self, Held};
+use super::programs::Programs;
 use super::{FakeRuntime, State, Verb, now, off_thread, programs, random_id, refused};
 use crate::{
     Access, Capability, Container, ContainerId, EngineKind, Error, Handle, LabelFilter, MountPoint, Placed, Port,
@@ -31,7 +32,7 @@ pub(super) struct Machine {
     pub(super) guest: Option<Arc<Supervisor>>,
     ports: Vec<Held>,
     /// Commands in it may be programs of the host, which end with it.
-    programs: bool,
+    programs: Programs,
     /// What the PID 1 of a service printed.
     pub(super) log: String,
     /// Fires when its PID 1 ends.
@@ -53,7 +54,7 @@ impl Machine {
             guided: false,
             guest: None,
             ports,
-            programs: false,
+            programs: Programs::None,
             log,
             life,
             silent: false,
@@ -99,7 +100,7 @@ impl Machine {
         self.seen.pid = None;
         self.seen.status = Status::Exited;
         self.seen.exit_code = Some(exit_code);
-        if self.programs {
+        if self.programs != Programs::None {
             programs::kill_now(&self.seen.id);
         }
     }

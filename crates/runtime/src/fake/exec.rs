@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::containers::Machine;
+use super::programs::Programs;
 use super::{FakeRuntime, State, programs};
 use crate::{Capture, Chunk, Command, ContainerId, Error, Exec, ExecOutput, Exit, LimitKind, Result, Stream};
 
@@ -45,7 +46,7 @@ struct Begun {
     /// Environment of the image.
     env: Vec<String>,
     reply: Option<Reply>,
-    programs: bool,
+    programs: Programs,
 }
 
 impl FakeRuntime {
@@ -72,7 +73,7 @@ impl FakeRuntime {
         let Begun { workdir, life, env, reply, programs } = self.with(|state| state.begin(id, &exec, &text))?;
         let output = match reply {
             Some(reply) => answer(reply, &mut exec, &life).await,
-            None if programs => programs::run(id, exec, workdir, &env, &life).await?,
+            None if programs != Programs::None => programs::run(id, exec, workdir, &env, &life).await?,
             None => answer(without_programs(&text), &mut exec, &life).await,
         };
         self.unless_ended(id, &life, output)

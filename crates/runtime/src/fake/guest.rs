@@ -21,9 +21,10 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::files::Files;
+use super::programs::{ProgramContext, Programs};
 use super::{FakeRuntime, Reply, State, programs};
 use crate::link::{Dial, Dialled, There, Transport};
-use crate::{Command, ContainerId, ContainerPath, Error, Exit, Result};
+use crate::{Command, ContainerId, ContainerPath, Error, Exit, Ids, Result};
 
 /// Bytes under way on a connection in memory.
 const PIPE: usize = 1 << 20;
@@ -36,7 +37,7 @@ pub(super) struct Played {
     id: ContainerId,
     files: Arc<Files>,
     env: Vec<String>,
-    programs: bool,
+    programs: Programs,
     /// The image has a shell.
     had_shell: bool,
     running: Mutex<BTreeMap<Mark, CancellationToken>>,
@@ -48,7 +49,7 @@ impl Played {
     pub(super) fn supervisor(
         state: Weak<Mutex<State>>,
         (id, files): (ContainerId, Arc<Files>),
-        (env, programs): (Vec<String>, bool),
+        (env, programs): (Vec<String>, Programs),
     ) -> Arc<Supervisor> {
         files.forget_memory();
         let spill = std::env::temp_dir();
@@ -62,7 +63,7 @@ impl Played {
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         state.transcripts.entry(self.id.clone()).or_default().push(text.to_owned());
         let programs = self.programs;
-        state.next_reply(text).or_else(|| (!programs).then(|| super::exec::without_programs(text)))
+        state.next_reply(text).or_else(|| (programs == Programs::None).then(|| super::exec::without_programs(text)))
     }
 
     fn plays(&self, mark: Mark) -> CancellationToken {
@@ -100,12 +101,24 @@ impl Played {
         }
     }
 
+    /// As whom a program runs, where that is another than the test's own.
+    fn user_of(&self, plan: &Plan) -> Result<Option<Ids>, Fault> {
+        if self.programs != Programs::AsUser {
+            return Ok(None);
+        }
+        let GuestIds { uid, gid, .. } = self.ids(&plan.user)?;
+        Ok(Some(Ids { uid, gid }).filter(|it| !it.is_root()))
+    }
+
     fn pid(&self) -> u32 {
         self.pids.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
     }
 
     fn run(&self, command: Command, plan: &Plan, workdir: PathBuf) -> Result<Process, NotStarted> {
-        let mut child = programs::start(command, plan, (workdir, &self.env), &self.mark(plan.mark))
+        let user = self.user_of(plan).map_err(NotStarted::Fault)?;
+        let mark = self.mark(plan.mark);
+        let context = ProgramContext { workdir, user, image_env: &self.env, mark: &mark };
+        let mut child = programs::start(command, plan, context)
             .map_err(|err| NotStarted::Fault(Fault::new(FaultCode::CannotStart, err.to_string())))?;
         let (told, exit) = oneshot::channel();
         let pid = child.id().unwrap_or_else(|| self.pid());

@@ -5,9 +5,9 @@
 //!
 //! **Commands** are answered from the table of [`FakeRuntime::reply`]. One made by `FakeRuntime::with_programs` (feature
 //! `programs`, test builds only) runs all others as real programs of the host with the container's root directory as
-//! the base of their work directory. That is no container: a script that names an absolute path means the host's, every
-//! command runs with the rights of the test, and `exec.user` is not applied. So it is chosen by name, and never by a
-//! feature alone: features are shared by all crates of one build.
+//! the base of their work directory. That is no container: a script that names an absolute path means the host's, and
+//! every command runs with the rights of the test. `exec.user` is applied by `FakeRuntime::with_programs_as_users` alone.
+//! So it is chosen by name, and never by a feature alone: features are shared by all crates of one build.
 //!
 //! **Files** of a container lie in a temporary directory; a bind appears there as a link to the host's directory.
 //!
@@ -42,6 +42,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use self::programs::Programs;
 use crate::link::{Link, LinkSettings, SocketAt};
 use crate::{
     Container, ContainerId, ContainerPath, ContainerRuntime, Endpoint, EngineInfo, EngineKind, Error, Exec, ExecOutput,
@@ -74,7 +75,7 @@ struct State {
     transcripts: BTreeMap<ContainerId, Vec<String>>,
     faults: faults::Faults,
     started: u32,
-    programs: bool,
+    programs: Programs,
 }
 
 impl Default for FakeRuntime {
@@ -87,17 +88,25 @@ impl FakeRuntime {
     /// An engine with one local image, [`LOCAL_IMAGE`], that starts no programs.
     #[must_use]
     pub fn new() -> Self {
-        Self::of(false)
+        Self::of(Programs::None)
     }
 
     /// An engine that runs commands without a reply as programs of the host. See the module's warning.
     #[cfg(feature = "programs")]
     #[must_use]
     pub fn with_programs() -> Self {
-        Self::of(true)
+        Self::of(Programs::AsCaller)
     }
 
-    fn of(programs: bool) -> Self {
+    /// The same, with programs of a guest run as the user whom the command names: files and programs are one user's then.
+    /// It takes root, and `setpriv` of util-linux.
+    #[cfg(feature = "programs")]
+    #[must_use]
+    pub fn with_programs_as_users() -> Self {
+        Self::of(Programs::AsUser)
+    }
+
+    fn of(programs: Programs) -> Self {
         let (images, networks) = (vec![images::local()], networks::predefined());
         Self { state: Arc::new(Mutex::new(State { images, networks, programs, ..State::default() })) }
     }

@@ -19,8 +19,39 @@ pub(super) use crate::host::marked::{end_marked, marked_at_rest};
 use crate::host::process::{Invocation, Stdin, spawn};
 use crate::{Command, ContainerId, ContainerPath, Exec, ExecOutput, Exit, Ids, Result, random_hex};
 
+/// Which programs of the host answer commands that have no reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Programs {
+    #[default]
+    None,
+    /// They run as whoever runs the test.
+    #[cfg_attr(
+        not(feature = "programs"),
+        expect(dead_code, reason = "only test builds have an engine that starts them")
+    )]
+    AsCaller,
+    /// Those of a guest run as the command's user, which takes root.
+    AsUser,
+}
+
+/// What a program of the host is started with, beside its command.
+#[derive(Debug)]
+pub(super) struct ProgramContext<'a> {
+    /// A directory of the host.
+    pub(super) workdir: PathBuf,
+    /// As whom, where that is not the caller.
+    pub(super) user: Option<Ids>,
+    /// Environment of the image.
+    pub(super) image_env: &'a [String],
+    /// What it is found by.
+    pub(super) mark: &'a str,
+}
+
 /// Enters a directory and becomes the command. The shell says what is missing or not executable, with 127 and 126.
 const ENTER: &str = r#"cd -- "$1" || exit 126; shift; exec "$@""#;
+
+/// The same as another user.
+const ENTER_AS: &str = r#"cd -- "$1" || exit 126; uid=$2 gid=$3; shift 3; exec setpriv --reuid="$uid" --regid="$gid" --clear-groups -- "$@""#;
 
 const PATH: &str = "/usr/bin:/bin";
 
@@ -37,7 +68,8 @@ pub(super) async fn run(
     let begun = Instant::now();
     let mark = format!("{}{}", mark_of(id), random_hex::<8>());
     let stdin = exec.stdin.take().map_or(Stdin::Empty, Stdin::from);
-    let mut child = spawn(&invocation(&exec, workdir, image_env, &mark), stdin)?;
+    let context = ProgramContext { workdir, user: None, image_env, mark: &mark };
+    let mut child = spawn(&invocation(&exec, context), stdin)?;
     let mut drain = Drain::new(&mut child, exec.keep_bytes, exec.live.take());
     let ended = exec.cancel.child_token();
     let with_container = async {
@@ -61,17 +93,12 @@ pub(super) async fn run(
 }
 
 /// Starts a command of a played guest.
-pub(super) fn start(
-    command: Command,
-    plan: &Plan,
-    (workdir, image_env): (PathBuf, &[String]),
-    mark: &str,
-) -> Result<Child> {
+pub(super) fn start(command: Command, plan: &Plan, context: ProgramContext<'_>) -> Result<Child> {
     let mut exec = Exec::new(command, Ids::ROOT, ContainerPath::root());
     let env = plan.env.iter().map(|it| String::from_utf8_lossy(it).into_owned());
     exec.env = env.filter_map(|it| it.split_once('=').map(|it| (it.0.to_owned(), it.1.to_owned()))).collect();
     let stdin = if plan.stdin { Stdin::Open } else { Stdin::Empty };
-    let mut it = invocation(&exec, workdir, image_env, mark);
+    let mut it = invocation(&exec, context);
     for variable in plan.session.variables().iter().filter(|_| !plan.bare) {
         let mut parts = variable.splitn(2, |byte| *byte == b'=');
         let name = String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned();
@@ -83,10 +110,13 @@ pub(super) fn start(
     spawn(&it, stdin)
 }
 
-fn invocation(exec: &Exec, workdir: PathBuf, image_env: &[String], mark: &str) -> Invocation {
-    let words = ["-c".into(), ENTER.into(), "fake".into(), workdir.into_os_string()];
+fn invocation(exec: &Exec, context: ProgramContext<'_>) -> Invocation {
+    let ProgramContext { workdir, user, image_env, mark } = context;
+    let enter = if user.is_some() { ENTER_AS } else { ENTER };
+    let user = user.into_iter().flat_map(|it| [it.uid.to_string().into(), it.gid.to_string().into()]);
+    let words = ["-c".into(), enter.into(), "fake".into(), workdir.into_os_string()].into_iter().chain(user);
     let command = exec.command.clone().into_argv().into_iter().map(OsString::from);
-    let mut it = Invocation::new("/bin/sh", words.into_iter().chain(command));
+    let mut it = Invocation::new("/bin/sh", words.chain(command));
     it.env
         .extend(image_env.iter().filter_map(|it| it.split_once('=')).map(|(name, value)| (name.into(), value.into())));
     // Programs are the host's, so the image's search path says nothing.

@@ -1,0 +1,151 @@
+//! What clients see, whole: schemas, answers and printed text, held against the files in `tests/golden`.
+//!
+//! All of it is on the fake engine, whose commands have replies that the test gave. A file that differs fails its test with
+//! the difference; `INSTA_UPDATE=always` accepts it, and the change of the file is reviewed like code.
+
+mod create;
+mod exec;
+mod jobs;
+mod lifecycle;
+mod networks;
+mod normal;
+mod people;
+mod results;
+mod schemas;
+mod session;
+mod snapshots;
+mod worktrees;
+
+use std::sync::{Mutex, PoisonError};
+
+use coracle::{Context, Entry, Input};
+use coracle_runtime::fake::LOCAL_IMAGE;
+use coracle_runtime::{ContainerName, FakeRuntime};
+use insta::assert_snapshot;
+use serde_json::{Value, json};
+
+use self::normal::normalised;
+use super::Tool;
+use super::person::Person;
+use crate::engines::{is_root, skip};
+
+/// What of the host would show in answers stays out of them.
+const CONFIG: &str = "[auto_passthrough]\nca_certificates = false\nforward_gh = false\nforward_git = false\n";
+
+/// One client of the tool, and what it was answered.
+pub(super) struct Recording<'a> {
+    tool: &'a Tool<'a>,
+    cx: Context,
+    fake: FakeRuntime,
+    text: Mutex<String>,
+}
+
+/// Runs a client and holds what it was answered against the file of that name. `more` is added to the configuration.
+///
+/// Who owns files and runs commands is told in answers, and the tools of a session act as another user, so this is tried
+/// as root alone.
+async fn recorded(file: &str, more: &str, client: impl AsyncFn(&Recording<'_>)) {
+    recorded_on(FakeRuntime::new, (file, more), client).await;
+}
+
+/// As [`recorded`], on an engine of its own kind.
+async fn recorded_on(engine: fn() -> FakeRuntime, (file, more): (&str, &str), client: impl AsyncFn(&Recording<'_>)) {
+    if !is_root() {
+        return skip(coracle_skips::NEEDS_ROOT);
+    }
+    let check = async |tool: &Tool<'_>| {
+        let fake = engine();
+        let cx = tool.library.clone().expect("the fake is in this process").with_fake(fake.clone());
+        let recording = Recording { tool, cx, fake, text: Mutex::default() };
+        client(&recording).await;
+        assert_golden(file, &normalised(&recording.text(), tool.root.path()));
+    };
+    Person::new(format!("{CONFIG}{more}")).on_the_fake(check).await;
+}
+
+/// Holds a text against the file of that name.
+fn assert_golden(file: &str, text: &str) {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path(concat!(env!("CARGO_MANIFEST_DIR"), "/golden"));
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| assert_snapshot!(file, text));
+}
+
+impl Recording<'_> {
+    /// A call of an operation.
+    async fn call(&self, what: &str, call: Value) -> Value {
+        self.answer(coracle::ops::ALL, (what, &self.cx), call).await
+    }
+
+    /// A call of an operation on worktrees.
+    async fn worktree(&self, what: &str, call: Value) -> Value {
+        self.answer(coracle::WORKTREES, (what, &self.cx), call).await
+    }
+
+    /// A call as its text.
+    async fn call_text(&self, what: &str, call: &str) {
+        let input = Input::Text(call.as_bytes().to_vec());
+        let answer: Value = coracle::answer(coracle::ops::ALL, &self.cx, input).await.into();
+        self.note(what, call, &format!("{answer:#}"));
+    }
+
+    async fn answer(&self, table: &[Entry], (what, cx): (&str, &Context), call: Value) -> Value {
+        let input = Input::Text(call.to_string().into_bytes());
+        let answer: Value = coracle::answer(table, cx, input).await.into();
+        self.note(what, &call.to_string(), &format!("{answer:#}"));
+        answer
+    }
+
+    /// A call of one of the tools of a session.
+    async fn tool(&self, what: &str, name: &str, arguments: Value) -> Value {
+        let call = format!("{name} {arguments}");
+        let Value::Object(arguments) = arguments else { panic!("an object") };
+        let answer: Value = coracle::tools::by_name(&self.cx, name, arguments).await.expect("the tool is there").into();
+        self.note(what, &call, &format!("{answer:#}"));
+        answer
+    }
+
+    /// A command line, with what it prints and its exit code. Its fake engine is its process's own.
+    async fn types(&self, what: &str, words: &[&str]) {
+        let output = self.tool.run(words, b"").await;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let mut told = text(&output.stdout);
+        if !output.stderr.is_empty() {
+            told += &format!("--- standard error\n{}", text(&output.stderr));
+        }
+        told += &format!("--- exit code {}", output.status.code().expect("no signal ended it"));
+        self.note(what, &format!("coracle {}", words.join(" ")), &told);
+    }
+
+    fn note(&self, what: &str, call: &str, answer: &str) {
+        let mut text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+        *text += &format!("# {what}\n> {call}\n{answer}\n\n");
+    }
+
+    fn text(&self) -> String {
+        self.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Writes a file of the person's, below the working directory.
+    fn file(&self, path: &str, content: &str) {
+        let file = self.tool.work().join(path);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, content).unwrap();
+    }
+
+    /// Makes a container, without a note of it.
+    async fn container(&self, name: &str, more: Value) {
+        let mut call = json!({ "operation": "create", "image": LOCAL_IMAGE, "name": name, "mount_cwd": false });
+        super::merge(call.as_object_mut().unwrap(), more);
+        let answer = coracle::answer(coracle::ops::ALL, &self.cx, Input::Text(call.to_string().into_bytes())).await;
+        assert_eq!(answer["success"], true, "{answer:#?}");
+    }
+
+    /// The same client as the session of that name.
+    fn in_session(&self, session: &str) -> Recording<'_> {
+        let mut cx = self.cx.for_session();
+        cx.session = ContainerName::parse(session).unwrap();
+        Recording { tool: self.tool, cx, fake: self.fake.clone(), text: Mutex::new(self.text()) }
+    }
+}

@@ -1,0 +1,106 @@
+//! What differs from run to run, as placeholders.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use regex::{Captures, Regex};
+
+/// What differs, and the word in its place. The group `it`, where there is one, is all that is replaced. Where the word is
+/// an id's, different ones are numbered, so that what was the same stays the same.
+const VOLATILE: &[(&str, &str)] = &[
+    (r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?Z", "<time>"),
+    (r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z", "<time>"),
+    (r"\b[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}\b", "<time>"),
+    (r"\b20[0-9]{2}-[0-9]{2}-[0-9]{2}\b", "<date>"),
+    (r#""(duration_ms|durationMs|waited_ms)": ?(?<it>[0-9]+)"#, "<ms>"),
+    (r#""boot": ?"(?<it>[0-9a-f-]+)""#, "<boot>"),
+    (r#""(up_s|start|pid)": ?(?<it>[0-9]+)"#, "<number>"),
+    (r"\b[0-9]+\.[0-9] s\b", "<duration>"),
+    (r"exit code [0-9]+ after (?<it>[0-9]+ ms)", "<duration>"),
+    (r"expires  in (?<it>[0-9]+ h)", "<duration>"),
+    (r#"("host": |127\.0\.0\.1:)(?<it>[1-9][0-9]{4})\b"#, "<port>"),
+    (r"\b(?<it>amd64|arm64)\b", "<arch>"),
+    (r"(not )?found on the host", "<found on the host or not>"),
+    // What git packs depends on its version.
+    (r#""bytes": (?<it>[0-9]+),[ \n]+"files": [0-9]+,[ \n]+"kind": "git""#, "<bytes>"),
+    (r#""bytes": (?<it>[0-9]+),[ \n]+"file": "<root>/work/commits[.]mbox""#, "<bytes>"),
+    (r"\b(?<it>[0-9a-f]{64})\b", ID),
+    (r"\b(?<it>[0-9a-f]{32})\b", ID),
+    (r"\b(?<it>[0-9a-f]{16})\b", ID),
+    (r"\b(?<it>[0-9a-f]{12})\b", ID),
+    (r#""(job_id|output_id|run_id|runId)": "(?<it>[0-9a-f]+)""#, ID),
+    (r"\b(coracle-lone|coracle-env|coracle-net)-(?<it>[0-9a-f]{6,8})\b", ID),
+];
+
+/// What stands for an id, with its number.
+const ID: &str = "<id>";
+
+/// The text with placeholders for ids, times, durations, free ports, the person's directory and the program's version;
+/// everything else as it is.
+pub(super) fn normalised(text: &str, root: &Path) -> String {
+    let real = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+    let mut text = text.to_owned();
+    for root in [real.as_path(), root] {
+        text = text.replace(&root.display().to_string(), "<root>");
+    }
+    text = text.replace(env!("CARGO_PKG_VERSION"), "<version>");
+    let mut ids = Ids::default();
+    for (pattern, word) in VOLATILE {
+        let pattern = regex(pattern);
+        text = pattern.replace_all(&text, |found: &Captures<'_>| replaced(found, word, &mut ids)).into_owned();
+    }
+    ids.in_place_of_others(text)
+}
+
+/// A pattern whose words are those of ASCII.
+fn regex(pattern: &str) -> Regex {
+    Regex::new(&pattern.replace(r"\b", r"(?-u:\b)")).expect("the patterns are right")
+}
+
+/// All that was found, with the word in the place of what differs.
+fn replaced(found: &Captures<'_>, word: &str, ids: &mut Ids) -> String {
+    let (whole, it) = (found.get_match(), found.name("it").unwrap_or_else(|| found.get_match()));
+    let word = if word == ID { ids.word(it.as_str()) } else { word.to_owned() };
+    let before = &whole.as_str()[..it.start() - whole.start()];
+    let after = &whole.as_str()[it.end() - whole.start()..];
+    format!("{before}{word}{after}")
+}
+
+/// Ids that were seen, in the order in which they came. A short form is the same id as the long one that it begins.
+#[derive(Debug, Default)]
+struct Ids(BTreeMap<String, usize>);
+
+/// Digits by which an id is known.
+const SHORT: usize = 12;
+
+impl Ids {
+    fn word(&mut self, id: &str) -> String {
+        let (known, next) = (id[..id.len().min(SHORT)].to_owned(), self.0.len() + 1);
+        let number = *self.0.entry(known).or_insert(next);
+        if id.len() > SHORT { format!("<id {number} of {}>", id.len()) } else { format!("<id {number}>") }
+    }
+
+    /// Where ids stand without what they were known by: in a sentence, say.
+    fn in_place_of_others(&self, text: String) -> String {
+        self.0.iter().fold(text, |text, (id, number)| {
+            let word = regex(&format!(r"\b{id}\b"));
+            word.replace_all(&text, format!("<id {number}>")).into_owned()
+        })
+    }
+}
+
+#[test]
+fn ids_keep_their_identity_and_the_rest_its_words() {
+    let long = "0123456789ab".repeat(5) + "0123";
+    let text = format!(
+        r#"{{"id": "{long}", "container_id": "{}", "job_id": "00c0ffee", "duration_ms": 12, "bytes": 20480}}
+        job 00c0ffee of /tmp/x/work at 2026-01-02T03:04:05.678Z (1.2 s), image {}"#,
+        &long[..12],
+        "f".repeat(64)
+    );
+    let expected = format!(
+        r#"{{"id": "<id 1 of 64>", "container_id": "<id 1>", "job_id": "<id 3>", "duration_ms": <ms>, "bytes": 20480}}
+        job <id 3> of <root>/work at <time> (<duration>), image <id 2 of 64>"#
+    );
+    assert_eq!(normalised(&text, Path::new("/tmp/x")), expected);
+}

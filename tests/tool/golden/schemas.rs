@@ -1,0 +1,38 @@
+//! What a client is told before its first call.
+
+use serde_json::{Value, json};
+
+use super::assert_golden;
+use super::normal::normalised;
+use crate::tool::mcp::Client;
+use crate::tool::{Tool, without_engine};
+
+/// Everything that the server tells of itself and its tools.
+async fn told(tool: &Tool<'_>) -> (Value, Value) {
+    let mut command = tool.command(["mcp", "--toolsets", "containers,workspace,code,worktrees"]);
+    let (mut client, hello) = Client::greeted(&mut command).await;
+    client.send(json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" })).await;
+    let tools = client.answer().await;
+    client.end().await;
+    (hello, tools)
+}
+
+#[tokio::test]
+async fn the_server_and_its_tools_are_told_as_before() {
+    without_engine("", async |tool| {
+        let (hello, tools) = told(tool).await;
+        let text = format!("# initialize\n{hello:#}\n\n# tools/list, with every toolset\n{tools:#}\n");
+        assert_golden("tools_list", &normalised(&text, tool.root.path()));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_schema_of_a_call_is_told_as_before() {
+    without_engine("", async |tool| {
+        let output = tool.run(["call", "--schema"], b"").await;
+        let schema: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_golden("call_schema", &normalised(&format!("{schema:#}\n"), tool.root.path()));
+    })
+    .await;
+}

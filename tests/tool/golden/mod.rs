@@ -18,7 +18,7 @@ mod worktrees;
 
 use std::sync::{Mutex, PoisonError};
 
-use coracle::{Context, Entry, Input};
+use coracle::{Entry, Input, Process};
 use coracle_runtime::fake::LOCAL_IMAGE;
 use coracle_runtime::{ContainerName, FakeRuntime};
 use insta::assert_snapshot;
@@ -35,7 +35,7 @@ const CONFIG: &str = "[auto_passthrough]\nca_certificates = false\nforward_gh = 
 /// One client of the tool, and what it was answered.
 pub(super) struct Recording<'a> {
     tool: &'a Tool<'a>,
-    cx: Context,
+    process: Process,
     fake: FakeRuntime,
     text: Mutex<String>,
 }
@@ -55,8 +55,8 @@ async fn recorded_on(engine: fn() -> FakeRuntime, (file, more): (&str, &str), cl
     }
     let check = async |tool: &Tool<'_>| {
         let fake = engine();
-        let cx = tool.library.clone().expect("the fake is in this process").with_fake(fake.clone());
-        let recording = Recording { tool, cx, fake, text: Mutex::default() };
+        let process = tool.library.clone().expect("the fake is in this process").with_fake(fake.clone());
+        let recording = Recording { tool, process, fake, text: Mutex::default() };
         client(&recording).await;
         assert_golden(file, &normalised(&recording.text(), tool.root.path()));
     };
@@ -75,24 +75,24 @@ fn assert_golden(file: &str, text: &str) {
 impl Recording<'_> {
     /// A call of an operation.
     async fn call(&self, what: &str, call: Value) -> Value {
-        self.answer(coracle::ops::ALL, (what, &self.cx), call).await
+        self.answer(coracle::ops::ALL, (what, &self.process), call).await
     }
 
     /// A call of an operation on worktrees.
     async fn worktree(&self, what: &str, call: Value) -> Value {
-        self.answer(coracle::WORKTREES, (what, &self.cx), call).await
+        self.answer(coracle::WORKTREES, (what, &self.process), call).await
     }
 
     /// A call as its text.
     async fn call_text(&self, what: &str, call: &str) {
         let input = Input::Text(call.as_bytes().to_vec());
-        let answer: Value = coracle::answer(coracle::ops::ALL, &self.cx, input).await.into();
+        let answer: Value = coracle::answer(coracle::ops::ALL, &self.process, input).await.into();
         self.note(what, call, &format!("{answer:#}"));
     }
 
-    async fn answer(&self, table: &[Entry], (what, cx): (&str, &Context), call: Value) -> Value {
+    async fn answer(&self, table: &[Entry], (what, process): (&str, &Process), call: Value) -> Value {
         let input = Input::Text(call.to_string().into_bytes());
-        let answer: Value = coracle::answer(table, cx, input).await.into();
+        let answer: Value = coracle::answer(table, process, input).await.into();
         self.note(what, &call.to_string(), &format!("{answer:#}"));
         answer
     }
@@ -101,7 +101,8 @@ impl Recording<'_> {
     async fn tool(&self, what: &str, name: &str, arguments: Value) -> Value {
         let call = format!("{name} {arguments}");
         let Value::Object(arguments) = arguments else { panic!("an object") };
-        let answer: Value = coracle::tools::by_name(&self.cx, name, arguments).await.expect("the tool is there").into();
+        let answer: Value =
+            coracle::tools::by_name(&self.process, name, arguments).await.expect("the tool is there").into();
         self.note(what, &call, &format!("{answer:#}"));
         answer
     }
@@ -138,14 +139,15 @@ impl Recording<'_> {
     async fn container(&self, name: &str, more: Value) {
         let mut call = json!({ "operation": "create", "image": LOCAL_IMAGE, "name": name, "mount_cwd": false });
         super::merge(call.as_object_mut().unwrap(), more);
-        let answer = coracle::answer(coracle::ops::ALL, &self.cx, Input::Text(call.to_string().into_bytes())).await;
+        let answer =
+            coracle::answer(coracle::ops::ALL, &self.process, Input::Text(call.to_string().into_bytes())).await;
         assert_eq!(answer["success"], true, "{answer:#?}");
     }
 
     /// The same client as the session of that name.
     fn in_session(&self, session: &str) -> Recording<'_> {
-        let mut cx = self.cx.for_session();
-        cx.session = ContainerName::parse(session).unwrap();
-        Recording { tool: self.tool, cx, fake: self.fake.clone(), text: Mutex::new(self.text()) }
+        let mut process = self.process.for_session();
+        process.context.call.session = ContainerName::parse(session).unwrap();
+        Recording { tool: self.tool, process, fake: self.fake.clone(), text: Mutex::new(self.text()) }
     }
 }

@@ -109,7 +109,7 @@ async fn removed(it: &Recording<'_>) {
 
 /// The end of the session, which saves what is in it.
 async fn ended(it: &Recording<'_>) {
-    let ended = coracle::tools::end(&it.cx).await.unwrap();
+    let ended = coracle::session_tools::end(&it.process.context).await.unwrap();
     it.note("the session ends", "(the connection closes)", &format!("{:#}", serde_json::Value::Object(ended)));
     it.tool("it has ended", "ls", json!({})).await;
 }
@@ -132,7 +132,7 @@ async fn commands_of_a_session_answer_as_before() {
         let agent = &it.in_session("agent-1");
         shell(agent).await;
         snippets(agent).await;
-        coracle::tools::end(&agent.cx).await.unwrap();
+        coracle::session_tools::end(&agent.process.context).await.unwrap();
         *it.text.lock().unwrap() = agent.text();
     })
     .await;

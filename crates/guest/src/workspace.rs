@@ -125,35 +125,38 @@ struct Work<'a> {
     afterwards: &'a Afterwards,
 }
 
-/// Does it, and what came of it in JSON. Blocks.
-pub(crate) fn act_as_json(
-    (machine, spaces): (&dyn Machine, &Spaces),
-    ask: Space,
-    content: &[u8],
-    stop: &Stop,
-) -> Result<Vec<u8>, Fault> {
-    act((machine, spaces), ask, content, stop).map(told::json)
-}
-
-fn act((machine, spaces): (&dyn Machine, &Spaces), ask: Space, content: &[u8], stop: &Stop) -> Result<Done, Fault> {
-    let ids = machine.ids(&ask.user)?;
-    let memory = spaces.memory(&ask.root)?;
-    if let Act::Recall = ask.act {
-        return memory.recall(content).map(|()| Done::Recalled);
+impl Spaces {
+    /// Does it, and what came of it in JSON. Blocks.
+    pub(crate) fn act_as_json(
+        &self,
+        machine: &dyn Machine,
+        ask: Space,
+        content: &[u8],
+        stop: &Stop,
+    ) -> Result<Vec<u8>, Fault> {
+        self.act(machine, ask, content, stop).map(told::json)
     }
-    as_user(&ids, || {
-        let root = match Root::open(machine.root(), &ask.root)? {
-            Ok(root) => root,
-            Err(FsError(trouble)) => return Ok(Done::Not(trouble)),
-        };
-        let Spaces { locks, afterwards, since, .. } = spaces;
-        let work = Work { root, memory: &memory, locks, stop, afterwards };
-        work.sweep(*since);
-        Ok(work.act(ask.act, content).unwrap_or_else(|FsError(trouble)| Done::Not(trouble)))
-    })
-    .unwrap_or_else(|errno| {
-        Err(Fault::new(FaultCode::Denied, format!("cannot act as user {}: {}", ids.uid, trouble::words(errno))))
-    })
+
+    fn act(&self, machine: &dyn Machine, ask: Space, content: &[u8], stop: &Stop) -> Result<Done, Fault> {
+        let ids = machine.ids(&ask.user)?;
+        let memory = self.memory(&ask.root)?;
+        if let Act::Recall = ask.act {
+            return memory.recall(content).map(|()| Done::Recalled);
+        }
+        as_user(&ids, || {
+            let root = match Root::open(machine.root(), &ask.root)? {
+                Ok(root) => root,
+                Err(FsError(trouble)) => return Ok(Done::Not(trouble)),
+            };
+            let Spaces { locks, afterwards, since, .. } = self;
+            let work = Work { root, memory: &memory, locks, stop, afterwards };
+            work.sweep(*since);
+            Ok(work.act(ask.act, content).unwrap_or_else(|FsError(trouble)| Done::Not(trouble)))
+        })
+        .unwrap_or_else(|errno| {
+            Err(Fault::new(FaultCode::Denied, format!("cannot act as user {}: {}", ids.uid, trouble::words(errno))))
+        })
+    }
 }
 
 impl Work<'_> {

@@ -1,6 +1,6 @@
 //! The shape that a result has to have (sandbox.md 3.4).
 
-mod fault;
+mod error;
 #[cfg(not(feature = "schemas"))]
 mod no_validator;
 #[cfg(feature = "schemas")]
@@ -8,7 +8,7 @@ mod validator;
 
 use serde_json::Value;
 
-use self::fault::{invalid, short};
+use self::error::{invalid, short};
 #[cfg(not(feature = "schemas"))]
 use self::no_validator::Validator;
 #[cfg(feature = "schemas")]

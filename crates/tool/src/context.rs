@@ -22,18 +22,18 @@ pub struct Context {
     /// What the person decided.
     pub config: Arc<Config>,
     /// Where that comes from.
-    pub settings: Arc<Settings>,
+    pub settings: Arc<ConfigSource>,
     /// The machine we were started on.
     pub host: Arc<Host>,
     /// Whose call this is.
-    pub call: Call,
+    pub call: CallContext,
     records: Arc<Records>,
     engines: Arc<Engines>,
 }
 
 /// The file of the configuration.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ConfigSource {
     /// The file that the configuration is read from, whether it is there or not.
     pub file: PathBuf,
     /// Why it cannot be used. The configuration holds the defaults then, and only diagnoses are made.
@@ -42,7 +42,7 @@ pub struct Settings {
 
 /// Whose call it is, and who follows it.
 #[derive(Clone, Debug)]
-pub struct Call {
+pub struct CallContext {
     /// The session that it belongs to (containers.md 2.10).
     pub session: ContainerName,
     /// The way it came in.
@@ -83,7 +83,7 @@ pub struct Options {
     pub toolsets: Option<Vec<Toolset>>,
 }
 
-impl Call {
+impl CallContext {
     fn new(session: ContainerName, mouth: Mouth) -> Self {
         let (cancel, progress) = (CancellationToken::new(), Progress::none());
         Self { session, mouth, cancel, progress, consented: None, input: Arc::default() }
@@ -94,15 +94,15 @@ impl Context {
     /// Reads the configuration and makes the state directory. Asks no engine.
     ///
     /// # Errors
-    /// `invalid_name` for a session that has none. A bad configuration is kept as the fault of its [`Settings`].
+    /// `invalid_name` for a session that has none. A bad configuration is kept as the fault of its [`ConfigSource`].
     pub fn open(host: Host, options: &Options, mouth: Mouth) -> Result<Self, Failure> {
-        let call = Call::new(session(&host, options, mouth)?, mouth);
+        let call = CallContext::new(session(&host, options, mouth)?, mouth);
         let (mut config, fault) = match Config::load(options.config.as_deref(), &host) {
             Ok(config) => (config, None),
             Err(fault) => (Config::default(), Some(fault)),
         };
         config.engine = options.engine.unwrap_or(config.engine);
-        let settings = Settings { file: Config::location(options.config.as_deref(), &host), fault };
+        let settings = ConfigSource { file: Config::location(options.config.as_deref(), &host), fault };
         let state = StateDir::open(options.state_dir.as_deref(), &config, &host).map(Arc::new).map_err(Arc::new);
         let records = Records::new(&config, state.clone());
         let (config, host) = (Arc::new(config), Arc::new(host));
@@ -121,7 +121,7 @@ impl Context {
     /// The same process, for one call.
     #[must_use]
     pub fn for_call(&self, cancel: CancellationToken, progress: Progress) -> Self {
-        let call = Call { cancel, progress, ..self.call.clone() };
+        let call = CallContext { cancel, progress, ..self.call.clone() };
         Self { call, ..self.clone() }
     }
 
@@ -135,7 +135,7 @@ impl Context {
     #[must_use]
     pub fn for_session(&self) -> Self {
         let cancel = self.call.cancel.child_token();
-        let call = Call { session: anonymous(), cancel, input: Arc::default(), ..self.call.clone() };
+        let call = CallContext { session: anonymous(), cancel, input: Arc::default(), ..self.call.clone() };
         Self { call, ..self.clone() }
     }
 

@@ -1,6 +1,6 @@
 //! The engines of a process: one that was chosen, and those that records name.
 
-mod kept;
+mod preflight_cache;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use coracle_runtime::{CliRuntime, ContainerRuntime, EngineInfo, EngineKind, Erro
 use serde_json::json;
 use tokio::sync::OnceCell;
 
-pub(crate) use self::kept::Ready;
+pub(crate) use self::preflight_cache::Ready;
 use crate::config::{Config, Engine, EngineApi};
 use crate::event_log;
 use crate::failure::{Code, Failure};

@@ -57,7 +57,7 @@ mod workspace_mounts;
 
 pub use args::{Script, Seconds};
 pub use cli::main;
-pub use context::{Call, Context, Mouth, Options, Settings};
+pub use context::{CallContext, ConfigSource, Context, Mouth, Options};
 pub use engines::Choice;
 pub use failure::{Code, Failure};
 pub use host::{Host, NoHost};

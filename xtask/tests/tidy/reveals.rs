@@ -36,7 +36,7 @@ const REVEALING: &[(&str, usize)] = &[
     // What the person's own git is started with, and what is remembered of a token.
     ("crates/tool/src/sandbox/home.rs", 1),
     ("crates/tool/src/sandbox/devcontainer/record.rs", 1),
-    ("crates/sandbox/src/container/mod.rs", 2),
+    ("crates/sandbox/src/container/sandbox.rs", 2),
     ("crates/sandbox/src/container/prepare.rs", 1),
 ];
 

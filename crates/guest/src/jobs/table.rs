@@ -15,7 +15,7 @@ use crate::secrets::session_env::SessionEnv;
 use crate::secrets::{Lent, Secrets};
 use crate::wire::{self, Fault, FaultCode, Keep, Life};
 
-/// Jobs that ended and are remembered, at most.
+/// JobTable that ended and are remembered, at most.
 const MAX_ENDED: usize = 1000;
 
 /// Foreground commands that ended well and were told, kept in case that the last word did not arrive.
@@ -23,7 +23,7 @@ const MAX_TOLD: usize = 64;
 
 /// The commands of a container.
 #[derive(Debug)]
-pub(crate) struct Jobs {
+pub(crate) struct JobTable {
     machine: Arc<dyn Machine>,
     secrets: Arc<Secrets>,
     /// What every command that begins has in its environment.
@@ -63,7 +63,7 @@ pub(crate) struct Words {
     pub(crate) secret: Option<Hidden>,
 }
 
-impl Jobs {
+impl JobTable {
     /// Of that machine. What is too much for memory goes to an unlinked file in `spill`.
     pub(crate) fn new(
         machine: Arc<dyn Machine>,
@@ -159,7 +159,7 @@ impl Jobs {
         job.ok_or_else(|| Fault::new(FaultCode::NoJob, format!("no job `{id}`")))
     }
 
-    /// Jobs that a caller may ask for, oldest first.
+    /// JobTable that a caller may ask for, oldest first.
     pub(crate) fn all(&self) -> Vec<Arc<Job>> {
         self.tidy();
         self.table().jobs.values().filter(|it| !it.told()).cloned().collect()

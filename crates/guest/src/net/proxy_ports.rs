@@ -70,14 +70,14 @@ impl Relays {
         let ways = [(API_PORT, Path::new(API_SOCKET)), (EGRESS_PORT, Path::new(EGRESS_SOCKET))];
         // A guest that is played has the host's own loopback, which is not its to listen on.
         if std::process::id() == 1 {
-            return self.set((token, leads), ways).await;
+            return self.listen(token, leads, ways).await;
         }
         self.state().token = Some(token.into());
         Ok(())
     }
 
     /// Takes a token, and listens unless it does already.
-    async fn set(&self, (token, leads): (&[u8], Leads), ways: [(u16, &'static Path); 2]) -> io::Result<()> {
+    async fn listen(&self, token: &[u8], leads: Leads, ways: [(u16, &'static Path); 2]) -> io::Result<()> {
         if !self.state().listening {
             let mut listeners = Vec::new();
             for (port, sock) in ways {
@@ -183,10 +183,10 @@ mod tests {
         let (sock, port, other) = (socket(&dir), free_port().await, free_port().await);
         let listener = UnixListener::bind(sock).unwrap();
         let relays = Relays::default();
-        relays.set((b"one", Leads::Sockets), [(port, sock), (other, sock)]).await.unwrap();
+        relays.listen(b"one", Leads::Sockets, [(port, sock), (other, sock)]).await.unwrap();
         let (answer, ()) = tokio::join!(says(port, "hello"), echo_once(&listener));
         assert_eq!(answer.unwrap(), "CORACLE/1 one\nhello");
-        relays.set((b"two", Leads::Sockets), [(port, sock), (other, sock)]).await.unwrap();
+        relays.listen(b"two", Leads::Sockets, [(port, sock), (other, sock)]).await.unwrap();
         let (answer, ()) = tokio::join!(says(other, "hello"), echo_once(&listener));
         assert_eq!(answer.unwrap(), "CORACLE/1 two\nhello", "a second token takes the first one's place");
         assert!(!format!("{relays:?}").contains("two"));
@@ -203,7 +203,7 @@ mod tests {
         // The number that it is told by is what parts the two, whatever is listened on.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let listened = listener.local_addr().unwrap().port();
-        relays.set((b"one", Leads::At(at)), [(egress, sock), (free_port().await, sock)]).await.unwrap();
+        relays.listen(b"one", Leads::At(at), [(egress, sock), (free_port().await, sock)]).await.unwrap();
         tokio::spawn(accept(listener, (api, sock), (relays.state.clone(), relays.outlets.clone())));
         for (port, host) in [(listened, one), (egress, two)] {
             let hears = async {
@@ -222,7 +222,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (sock, port, other) = (socket(&dir), free_port().await, free_port().await);
         let relays = Relays::default();
-        relays.set((b"one", Leads::Sockets), [(port, sock), (other, sock)]).await.unwrap();
+        relays.listen(b"one", Leads::Sockets, [(port, sock), (other, sock)]).await.unwrap();
         assert_eq!(says(port, "").await.unwrap_or_default(), "", "nobody is there, so it is closed");
         for _ in 0..2 {
             let listener = UnixListener::bind(sock).unwrap();

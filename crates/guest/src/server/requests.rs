@@ -55,7 +55,7 @@ async fn find(supervisor: &Arc<Supervisor>, ask: Ask) -> Answered {
         Ask::Search(search) => found(&supervisor.jobs.find(&search.job)?, &search).await,
         Ask::Wait(ask) => waited(supervisor.jobs.find(&ask.job)?, ask).await,
         Ask::Probe(ask) => plain(Answer::Probed(probe(supervisor.relays.has_token(), ask).await?)),
-        Ask::Settle(ask) => plain(Answer::Settled(supervisor.settle(ask).await?)),
+        Ask::Settle(ask) => plain(Answer::Settled(supervisor.ensure_user(ask).await?)),
         Ask::Stat(at) => plain(Answer::File(on_files(supervisor, at, Files::stat).await?)),
         Ask::List { at, limit } => list(supervisor, at, limit).await,
         Ask::MakeDir { at, mode, parents } => {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::jobs::table::Jobs;
+use crate::jobs::table::JobTable;
 use crate::net::proxy_ports::Relays;
 use crate::os::files::Files;
 use crate::os::machine::Machine;
@@ -18,7 +18,7 @@ use crate::workspace::Spaces;
 #[derive(Debug)]
 pub struct Supervisor {
     pub(crate) machine: Arc<dyn Machine>,
-    pub(crate) jobs: Jobs,
+    pub(crate) jobs: JobTable,
     pub(crate) files: Option<Files>,
     pub(crate) secrets: Arc<Secrets>,
     pub(crate) session: Arc<SessionEnv>,
@@ -43,7 +43,7 @@ impl Supervisor {
         let (files, secrets) = (Files::open(machine.root()).ok(), Arc::new(Secrets::new(machine.root())));
         let session = Arc::<SessionEnv>::default();
         Arc::new(Self {
-            jobs: Jobs::new(machine.clone(), secrets.clone(), session.clone(), spill),
+            jobs: JobTable::new(machine.clone(), secrets.clone(), session.clone(), spill),
             machine,
             files,
             secrets,
@@ -63,7 +63,7 @@ impl Supervisor {
     }
 
     /// Makes sure of a user, who is the one from now on that sees the session as its commands do.
-    pub(crate) async fn settle(&self, ask: Settle) -> Result<Settled, Fault> {
+    pub(crate) async fn ensure_user(&self, ask: Settle) -> Result<Settled, Fault> {
         let settled = self.machine.settle(ask).await?;
         self.session.belongs_to(settled.uid);
         Ok(settled)

@@ -9,7 +9,7 @@ use crate::server::payload::whole;
 use crate::server::services::Supervisor;
 use crate::wire::space::Space;
 use crate::wire::{Answer, Fault, FaultCode};
-use crate::workspace::{MAX_BROUGHT, Stop, StopOnDrop, act_as_json};
+use crate::workspace::{MAX_BROUGHT, Stop, StopOnDrop};
 
 /// Does something in a workspace and tells what came of it, unless the caller leaves before.
 pub(crate) async fn space(
@@ -29,7 +29,7 @@ pub(crate) async fn space(
         let (last_word, own) = (LastWord::default(), out.clone());
         let its = last_word.clone();
         let work = move || {
-            let json = act_as_json((&*supervisor.machine, &supervisor.spaces), ask, &content, &stop)?;
+            let json = supervisor.spaces.act_as_json(&*supervisor.machine, ask, &content, &stop)?;
             Ok((!own.say_at_once(Answer::Space, &json, || its.take())).then_some(json))
         };
         tokio::select! {

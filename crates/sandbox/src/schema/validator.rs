@@ -3,7 +3,7 @@
 use jsonschema::{Draft, ValidationError};
 use serde_json::Value;
 
-use super::fault::{invalid, short};
+use super::error::{invalid, short};
 use crate::Result;
 
 /// Faults of one value that are told.

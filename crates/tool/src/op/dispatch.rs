@@ -80,7 +80,7 @@ mod tests {
 
     use super::{Input, answer};
     use crate::args::{Name, Script, Seconds};
-    use crate::context::{Context, Settings};
+    use crate::context::{ConfigSource, Context};
     use crate::failure::Failure;
     use crate::op::{Entry, Operation};
     use crate::process::Process;
@@ -287,7 +287,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let fault = Failure::config("engin", Some(1), "unknown");
         let mut cx = Context::for_tests(dir.path());
-        cx.settings = Settings { fault: Some(fault), ..(*cx.settings).clone() }.into();
+        cx.settings = ConfigSource { fault: Some(fault), ..(*cx.settings).clone() }.into();
         assert_eq!(act(&cx).await["code"], "config_invalid");
         let text = br#"{"operation":"preflight"}"#.to_vec();
         assert_eq!(answer(crate::ops::ALL, &Process::of(cx), Input::Text(text)).await["success"], true);

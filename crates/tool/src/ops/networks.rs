@@ -42,7 +42,8 @@ impl Operation for Networks {
         let all = cx.cross_session() != CrossSession::None;
         let seen = |it: &OwnNetwork| all || it.session.as_deref() == Some(cx.call.session.as_str());
         let found = coracle_lifecycle::networks(cx.engines(), &cx.store()?).await?;
-        let networks: Vec<_> = found.into_iter().filter(seen).map(row).collect();
+        let mut networks: Vec<_> = found.into_iter().filter(seen).map(row).collect();
+        networks.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(Listing { count: networks.len(), networks })
     }
 }

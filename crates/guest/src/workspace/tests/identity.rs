@@ -32,7 +32,7 @@ async fn a_thread_that_begins_after_a_write_is_not_its_user() {
         let act = Act::Write { path: "a".into(), how, executable, seen, tool };
         let user = Who::Ids { uid: 61_234, gid: Some(61_235) };
         let ask = Space { user, root: "/ws".into(), act, bytes: 3 };
-        super::super::act((&*supervisor.machine, &supervisor.spaces), ask, b"new", &Stop::default())
+        supervisor.spaces.act(&*supervisor.machine, ask, b"new", &Stop::default())
     });
     assert!(matches!(written.await.unwrap(), Ok(Done::Written(_))));
     assert_eq!(world.has("a"), "new");

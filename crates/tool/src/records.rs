@@ -61,6 +61,6 @@ impl Records {
     /// The containers of sessions.
     pub(crate) fn rooms(&self) -> Result<Rooms, Failure> {
         let store = self.store()?;
-        Ok(self.rooms.get_or_init(|| Rooms::new(store, self.links.clone(), self.terms.clone())).clone())
+        Ok(self.rooms.get_or_init(|| Rooms::new(store, self.links.clone(), self.terms)).clone())
     }
 }

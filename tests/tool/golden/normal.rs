@@ -98,9 +98,7 @@ fn ids_keep_their_identity_and_the_rest_its_words() {
         &long[..12],
         "f".repeat(64)
     );
-    let expected = format!(
-        r#"{{"id": "<id 1 of 64>", "container_id": "<id 1>", "job_id": "<id 3>", "duration_ms": <ms>, "bytes": 20480}}
-        job <id 3> of <root>/work at <time> (<duration>), image <id 2 of 64>"#
-    );
+    let expected = r#"{"id": "<id 1 of 64>", "container_id": "<id 1>", "job_id": "<id 3>", "duration_ms": <ms>, "bytes": 20480}
+        job <id 3> of <root>/work at <time> (<duration>), image <id 2 of 64>"#;
     assert_eq!(normalised(&text, Path::new("/tmp/x")), expected);
 }

@@ -62,7 +62,8 @@ pub struct Removing<'a> {
 /// does not depend on a step that failed is done all the same; the record then stays so, and the next call goes on.
 ///
 /// # Errors
-/// [`Error::SaveFailed`]: it is stopped and nothing was removed. [`Error::Several`] with every failure.
+/// [`SaveFailed`](crate::Error::SaveFailed): it is stopped and nothing was removed. [`Several`](crate::Error::Several)
+/// with every failure.
 pub async fn destroy(
     runtime: &dyn ContainerRuntime,
     store: &Store,

@@ -79,9 +79,12 @@ async fn with_bench_of(given: Given<'_>, more: &str, check: impl AsyncFn(&Bench<
          [sandbox.profiles.default.provider]\nbase_url = \"{}\"\n{key}\nmodels = [\"scripted\"]\n{more}",
         model.url(),
     );
+    // What the model is scripted to say, and what a check counts, is of one engine at a time.
+    let turn = tokio::sync::Mutex::new(());
     Person::new(config)
         .with_env("MODEL_KEY", given.in_env)
         .on_real_engines(async |tool| {
+            let _turn = turn.lock().await;
             make_image(tool).await;
             let bench = Bench { tool, server: &server, model: &model };
             let checked = caught(check(&bench)).await;

@@ -21,7 +21,7 @@ use std::fs::File;
 use std::io::{self, Seek};
 use std::path::Path;
 
-use coracle_runtime::{ContainerRuntime, Image, ImageAct, ImageRef, RecordId};
+use coracle_runtime::{ContainerRuntime, ImageAct, ImageRef, RecordId};
 use sha2::{Digest, Sha256};
 
 pub use self::bootstrap::Bootstrap;
@@ -31,6 +31,9 @@ use crate::{Base, Progress, Source, find};
 
 /// Changes whenever the same host would give another base.
 const MAKER: u32 = 1;
+
+/// Of an import whose image is not there afterwards.
+const IMPORT_ATTEMPTS: usize = 3;
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -141,10 +144,21 @@ async fn import(
     .into();
     signer.sign(runtime.kind(), &mut labels);
     let env = [("PATH", PATH), ("LANG", "C.UTF-8")].map(|(key, value)| (key.to_owned(), value.to_owned()));
-    let act = ImageAct::Import { tar, tag: reference.clone(), env: env.into(), labels: labels.into_iter().collect() };
-    let made: Vec<Image> = runtime.image(act).await?;
+    let labels: Vec<_> = labels.into_iter().collect();
+    let mut image = None;
+    // Podman drops a layer with the last image that has it, also while another one of the same content is imported: that
+    // one is not there then.
+    for _ in 0..IMPORT_ATTEMPTS {
+        let mut tar = tar.try_clone().map_err(BuildError::io("read the base's archive again"))?;
+        tar.rewind().map_err(BuildError::io("read the base's archive again"))?;
+        let act = ImageAct::Import { tar, tag: reference.clone(), env: env.to_vec(), labels: labels.clone() };
+        image = runtime.image(act).await?.into_iter().next();
+        if image.is_some() {
+            break;
+        }
+    }
     let detail = "no image was named".to_owned();
-    let image = made.into_iter().next().ok_or(coracle_runtime::Error::Unreadable { verb: "import", detail })?;
+    let image = image.ok_or(coracle_runtime::Error::Unreadable { verb: "import", detail })?;
     Ok(Base { image, reference, source: Source::Bootstrap, note: Some(note) })
 }
 

@@ -81,6 +81,10 @@ pub struct CliRuntime {
 }
 
 /// Deadlines of engine calls (containers.md 1.12).
+/// A removal that another caller began ends within seconds on a busy engine.
+const REMOVAL_LOOKS: usize = 15;
+const REMOVAL_INTERVAL: Duration = Duration::from_millis(200);
+
 mod deadline {
     use std::time::Duration;
 
@@ -137,6 +141,18 @@ impl CliRuntime {
             Dialect::Docker | Dialect::Podman => self.lookup.container_exists(handle).await,
             Dialect::Apple => Ok(!apple::ids_of(&self.client, handle).await?.is_empty()),
         }
+    }
+
+    /// Whether a container that could not be removed stays. The engine refuses a second removal while the first one goes on,
+    /// whose caller may have been killed.
+    async fn stays(&self, id: &ContainerId) -> Result<bool> {
+        for _ in 0..REMOVAL_LOOKS {
+            if !self.exists(&id.into()).await? {
+                return Ok(false);
+            }
+            tokio::time::sleep(REMOVAL_INTERVAL).await;
+        }
+        self.exists(&id.into()).await
     }
 
     /// The reason of a failed act on a container: it is gone, or what the engine said.
@@ -289,7 +305,7 @@ impl ContainerRuntime for CliRuntime {
         let now = read::ids(&removed.stdout.bytes()).iter().any(|it| it == id.as_str());
         match now {
             true if removed.ok() => Ok(Removed::Now),
-            _ if self.exists(&id.into()).await? => Err(self.client.failed("remove", &removed)),
+            _ if self.stays(id).await? => Err(self.client.failed("remove", &removed)),
             true => Ok(Removed::Now),
             false => Ok(Removed::AlreadyGone),
         }

@@ -24,6 +24,7 @@ pub use self::clear::{Clear, Cleared, Kept, Listed};
 pub use self::image::Cached;
 use self::image::{CONTENTS, KIND, digest};
 pub use self::keep::Built;
+use self::request::BaseKey;
 pub use self::request::Wanted;
 pub use self::settings::Cache;
 use crate::digest::Sum;
@@ -56,7 +57,7 @@ impl Cache {
         let here = runtime.image(ImageAct::Find(names)).await?;
         let base = here.iter().find(|it| bases.iter().any(|name| it.is_named(name)));
         let known = here.iter().find(|it| Some(&it.id) == known.as_ref());
-        let key = base.map(|it| wanted.key(&wanted.recipe, (digest(it), &it.arch), engine));
+        let key = base.map(|it| wanted.key(&wanted.recipe, BaseKey { digest: digest(it), arch: &it.arch }, engine));
         let mut found = known.map_or(Found::Miss, |it| self.judge(engine, wanted, (it, key.as_ref())));
         if !matches!(found, Found::Hit(_)) {
             found = match &key {
@@ -116,13 +117,13 @@ impl Cache {
         if wanted.explicit && may_stand_in {
             return Found::Miss;
         }
-        let on = (it.base_digest.as_str(), image.arch.as_str());
+        let base = BaseKey { digest: &it.base_digest, arch: &image.arch };
         let current = match key {
             Some(key) if it.key != key.as_str() => return Found::Miss,
             Some(_) => true,
             None => [wanted.recipe.clone(), wanted.bootstrapped()]
                 .iter()
-                .any(|recipe| wanted.key(recipe, on, engine).as_str() == it.key),
+                .any(|recipe| wanted.key(recipe, base, engine).as_str() == it.key),
         };
         let age = Duration::try_from(wanted.now.duration_since(it.created)).unwrap_or_default();
         if current && age <= wanted.max_age { Found::Hit(it) } else { Found::Stale(it) }

@@ -95,7 +95,7 @@ pub async fn begin<'a>(runtime: &'a dyn ContainerRuntime, store: &'a Store, draf
     let lock = store.lock(&draft.name).await?;
     name_is_free(store, &draft.name)?;
     let protected = draft.protected.clone();
-    let (per_session, total) = (draft.max_containers, draft.max_containers_total);
+    let limits = ContainerLimits { per_session: draft.max_containers, total: draft.max_containers_total };
     let record = record_of(runtime, store, draft);
     let counting = store.common_lock("count").await?;
     let mut records = counted(store.records()?);
@@ -103,14 +103,13 @@ pub async fn begin<'a>(runtime: &'a dyn ContainerRuntime, store: &'a Store, draf
         store.save(&record)?;
         return Ok(Making::new((runtime, store), record, protected, lock));
     }
-    if !room(&records, &record.session, (per_session, total)) {
+    if limits.check(&records, &record.session).is_err() {
         // What was removed behind us takes no place.
         let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
         let there: Vec<_> = runtime.list(&managed).await?.into_iter().map(|it| it.id).collect();
         records.retain(|it| it.engine != runtime.kind() || it.id.as_ref().is_none_or(|id| there.contains(id)));
     }
-    within(of_session(&records, &record.session), per_session, "max_containers")?;
-    within(records.len(), total, "max_containers_total")?;
+    limits.check(&records, &record.session)?;
     store.save(&record)?;
     drop(counting);
     Ok(Making::new((runtime, store), record, protected, lock))
@@ -120,13 +119,19 @@ fn counted(records: Vec<Arc<Record>>) -> Vec<Arc<Record>> {
     records.into_iter().filter(|it| it.role == Role::Primary || it.role.is_room()).collect()
 }
 
-/// Those that it asked for: its rooms are its own.
-fn of_session(records: &[Arc<Record>], session: &str) -> usize {
-    records.iter().filter(|it| it.session == session && it.role == Role::Primary).count()
+/// How many containers there may be.
+struct ContainerLimits {
+    per_session: usize,
+    total: usize,
 }
 
-fn room(records: &[Arc<Record>], session: &str, (per_session, total): (usize, usize)) -> bool {
-    records.len() < total && of_session(records, session) < per_session
+impl ContainerLimits {
+    /// Whether one more fits. A session's own containers are those that it asked for, not those of its tools.
+    fn check(&self, records: &[Arc<Record>], session: &str) -> Result<()> {
+        let of_session = records.iter().filter(|it| it.session == session && it.role == Role::Primary).count();
+        within(of_session, self.per_session, "max_containers")?;
+        within(records.len(), self.total, "max_containers_total")
+    }
 }
 
 fn within(current: usize, limit: usize, setting: &'static str) -> Result<()> {

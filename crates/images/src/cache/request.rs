@@ -35,6 +35,13 @@ pub struct Wanted {
     pub now: Timestamp,
 }
 
+/// What of a base decides the key of an image on it.
+#[derive(Clone, Copy)]
+pub(super) struct BaseKey<'a> {
+    pub(super) digest: &'a str,
+    pub(super) arch: &'a str,
+}
+
 impl Wanted {
     /// What is put on that base, all of it.
     #[must_use]
@@ -45,7 +52,7 @@ impl Wanted {
     /// The key of its image on that base.
     #[must_use]
     pub fn key_on(&self, base: &Base, engine: EngineKind) -> Sum {
-        self.key(&self.recipe_on(base), (digest(&base.image), &base.image.arch), engine)
+        self.key(&self.recipe_on(base), BaseKey { digest: digest(&base.image), arch: &base.image.arch }, engine)
     }
 
     /// Nothing is put on whatever the base turns out to be.
@@ -58,7 +65,8 @@ impl Wanted {
         self.recipe.clone().after(&self.bootstrap)
     }
 
-    pub(super) fn key(&self, recipe: &Recipe, (base_digest, arch): (&str, &str), engine: EngineKind) -> Sum {
+    pub(super) fn key(&self, recipe: &Recipe, base: BaseKey<'_>, engine: EngineKind) -> Sum {
+        let BaseKey { digest: base_digest, arch } = base;
         KeyOf { recipe, base_digest, ca: self.ca.as_deref(), arch, engine, tool: &self.tool }.sum()
     }
 

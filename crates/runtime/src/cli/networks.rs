@@ -5,6 +5,8 @@ use super::dialect::Dialect;
 use super::{CliRuntime, deadline};
 use crate::{Capability, ContainerRuntime, Error, Network, NetworkAct, Result};
 
+const CREATE_TRIES: usize = 4;
+
 impl CliRuntime {
     pub(super) async fn networks(&self, act: NetworkAct) -> Result<Vec<Network>> {
         match act {
@@ -13,8 +15,15 @@ impl CliRuntime {
                 Err(Error::Unsupported { engine: self.kind(), capability: Capability::PartedNetwork })
             }
             NetworkAct::Create { name, labels, reach, internal } => {
-                let words = args::create_network(self.dialect, name.as_str(), &labels, (reach, internal));
-                match self.client.ask("network create", words, deadline::NETWORK).await {
+                let words = || args::create_network(self.dialect, name.as_str(), &labels, (reach, internal));
+                let mut created = self.client.ask("network create", words(), deadline::NETWORK).await;
+                for _ in 1..CREATE_TRIES {
+                    if !created.as_ref().is_err_and(is_interface_gone) {
+                        break;
+                    }
+                    created = self.client.ask("network create", words(), deadline::NETWORK).await;
+                }
+                match created {
                     Ok(_) => self.lookup.find_networks(&[name.to_string()]).await,
                     Err(_) if !self.lookup.find_networks(&[name.to_string()]).await?.is_empty() => {
                         Err(Error::NetworkTaken(name))
@@ -36,5 +45,44 @@ impl CliRuntime {
                 }
             }
         }
+    }
+}
+
+/// Podman walks the interfaces of the host for a free subnet, and fails if one of them goes meanwhile, as those of other containers do.
+fn is_interface_gone(failure: &Error) -> bool {
+    matches!(failure, Error::Engine { excerpt, .. } if excerpt.as_str().contains("no such network interface"))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cli::scripted::podman;
+    use crate::{ContainerRuntime as _, Error, NetworkAct, NetworkName, Result};
+
+    const FAILING: &str = r#"
+echo "$1 $2" >> "$TMPDIR/asked"
+case "$1 $2" in
+"network create")
+    tries=$(grep -c "network create" "$TMPDIR/asked")
+    if [ "$tries" -lt FROM ]; then echo "Error: MESSAGE" >&2; exit 125; fi
+    echo it ;;
+"network inspect") echo "[]" ;;
+esac"#;
+
+    async fn create(message: &str, succeeds_at: usize) -> (Result<()>, usize) {
+        let script = FAILING.replace("MESSAGE", message).replace("FROM", &succeeds_at.to_string());
+        let (engine, temp) = podman(&script);
+        let name = NetworkName::parse("inner").unwrap();
+        let act = NetworkAct::Create { name, labels: Vec::new(), reach: true, internal: false };
+        let created = engine.network(act).await.map(drop);
+        let asked = std::fs::read_to_string(temp.path().join("asked")).unwrap();
+        (created, asked.lines().filter(|it| *it == "network create").count())
+    }
+
+    #[tokio::test]
+    async fn a_network_is_asked_for_again_when_an_interface_of_the_host_went_meanwhile() {
+        let gone = "route ip+net: no such network interface";
+        assert!(matches!(create(gone, 3).await, (Ok(()), 3)));
+        assert!(matches!(create(gone, 100).await, (Err(Error::Engine { .. }), 4)));
+        assert!(matches!(create("no space left on device", 3).await, (Err(Error::Engine { .. }), 1)));
     }
 }

@@ -25,14 +25,14 @@ pub(super) struct Machine {
     /// Volumes that lie among them.
     pub(super) volumes: Vec<VolumeMount>,
     /// Ports that it holds while it runs, and on which address.
-    published: (IpAddr, Vec<Port>),
+    pub(super) published: (IpAddr, Vec<Port>),
     /// It gets a guest when it starts.
-    guided: bool,
+    pub(super) guided: bool,
     /// Its PID 1, while it runs, if it was made with one.
     pub(super) guest: Option<Arc<Supervisor>>,
     ports: Vec<Held>,
     /// Commands in it may be programs of the host, which end with it.
-    programs: Programs,
+    pub(super) programs: Programs,
     /// What the PID 1 of a service printed.
     pub(super) log: String,
     /// Fires when its PID 1 ends.
@@ -43,7 +43,7 @@ pub(super) struct Machine {
 
 impl Machine {
     /// One that runs nothing and was not started.
-    fn new(seen: Container, files: Arc<Files>, published: (IpAddr, Vec<Port>)) -> Self {
+    pub(super) fn new(seen: Container, files: Arc<Files>, published: (IpAddr, Vec<Port>)) -> Self {
         let life = CancellationToken::new();
         let (volumes, ports, log) = Default::default();
         Self {

@@ -65,6 +65,18 @@ impl Files {
         self.dir.path()
     }
 
+    /// Whether something of the host is bound among them.
+    #[cfg(any(test, feature = "programs"))]
+    pub(super) fn has_binds(&self) -> bool {
+        !self.mounts.is_empty()
+    }
+
+    /// Where volumes and directories in memory are.
+    #[cfg(any(test, feature = "programs"))]
+    pub(super) fn apart(&self) -> &[ContainerPath] {
+        &self.apart
+    }
+
     fn root_dir(&self) -> io::Result<Dir> {
         Dir::open_ambient_dir(self.root(), ambient_authority())
     }

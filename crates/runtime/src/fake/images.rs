@@ -131,7 +131,7 @@ impl State {
     }
 
     /// A name belongs to one image: an older one of that name loses it and stays.
-    fn add_image(&mut self, new: Stored) -> Vec<Image> {
+    pub(super) fn add_image(&mut self, new: Stored) -> Vec<Image> {
         for old in &mut self.images {
             old.image.tags.retain(|tag| !new.image.tags.contains(tag));
         }

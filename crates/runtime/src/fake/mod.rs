@@ -11,6 +11,9 @@
 //!
 //! **Files** of a container lie in a temporary directory; a bind appears there as a link to the host's directory.
 //!
+//! **Kept.** An engine outlives the programs that use it; this one ends with its process. Test builds write down what it
+//! holds with `FakeRuntime::keep`, and another one takes it up with `FakeRuntime::take_up`.
+//!
 //! **Faults** are states: [`FakeRuntime::crash`], [`FakeRuntime::disappear`], [`FakeRuntime::fail_next`],
 //! [`FakeRuntime::slow`], [`FakeRuntime::unavailable`].
 
@@ -23,6 +26,8 @@ mod guest;
 mod images;
 #[cfg(test)]
 mod invariants;
+#[cfg(any(test, feature = "programs"))]
+mod kept;
 mod model;
 mod networks;
 mod ports;

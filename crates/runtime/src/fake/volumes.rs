@@ -21,13 +21,13 @@ pub(super) struct Content {
 }
 
 impl Content {
-    fn new() -> std::io::Result<Self> {
+    pub(super) fn new() -> std::io::Result<Self> {
         let dir = tempfile::Builder::new().prefix("coracle-fake-volume-").tempdir()?;
         fs::create_dir(dir.path().join("files"))?;
         Ok(Self { dir, lent: None })
     }
 
-    fn home(&self) -> PathBuf {
+    pub(super) fn home(&self) -> PathBuf {
         self.dir.path().join("files")
     }
 

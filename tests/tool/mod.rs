@@ -51,6 +51,7 @@ mod stacks;
 mod stand_ins;
 mod strict;
 mod try_repo;
+mod upgrade;
 mod users;
 mod values;
 mod verdict;

@@ -27,7 +27,7 @@ async fn preflight_answers_as_before() {
     recorded("preflight", "", async |it| {
         it.call("all is well", json!({ "operation": "preflight" })).await;
         it.call("looked for anew", json!({ "operation": "preflight", "refresh": true })).await;
-        it.types("at the command line", &["preflight"]).await;
+        it.run("at the command line", &["preflight"]).await;
     })
     .await;
 }
@@ -37,7 +37,7 @@ async fn a_configuration_that_is_wrong_is_told_as_before() {
     recorded("config_invalid", "nonsense = 1\n", async |it| {
         it.call("preflight tells it", json!({ "operation": "preflight" })).await;
         it.call("everything else is refused", json!({ "operation": "list" })).await;
-        it.types("at the command line", &["list"]).await;
+        it.run("at the command line", &["list"]).await;
     })
     .await;
 }

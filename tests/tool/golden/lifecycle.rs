@@ -103,11 +103,11 @@ async fn the_end_of_containers_is_told_as_before() {
         it.call("saved and gone", json!({ "operation": "destroy", "container": "worked" })).await;
         it.call("gone already", json!({ "operation": "destroy", "container": "worked" })).await;
         it.call("never there", json!({ "operation": "destroy", "container": "nobody" })).await;
-        it.types("what was saved", &["saved", "list"]).await;
-        it.types("what was saved, as JSON", &["saved", "list", "--json"]).await;
-        it.types("put back", &["saved", "restore", "worked", "--into", "./back", "--json"]).await;
-        it.types("put back where something is", &["saved", "restore", "worked", "--into", "./back"]).await;
-        it.types("put back of nobody", &["saved", "restore", "nobody", "--into", "./new", "--json"]).await;
+        it.run("what was saved", &["saved", "list"]).await;
+        it.run("what was saved, as JSON", &["saved", "list", "--json"]).await;
+        it.run("put back", &["saved", "restore", "worked", "--into", "./back", "--json"]).await;
+        it.run("put back where something is", &["saved", "restore", "worked", "--into", "./back"]).await;
+        it.run("put back of nobody", &["saved", "restore", "nobody", "--into", "./new", "--json"]).await;
         it.call("all, without a word", json!({ "operation": "destroy_all" })).await;
         it.call("all, but what is to stay", json!({ "operation": "destroy_all", "confirm": true })).await;
         it.call("all", json!({ "operation": "destroy_all", "confirm": true, "include_persistent": true })).await;
@@ -140,16 +140,16 @@ async fn the_audit_trail_is_told_as_before() {
         it.container("web", json!({})).await;
         it.call("a refusal", json!({ "operation": "destroy", "container": "web", "discard": true })).await;
         it.call("an end", json!({ "operation": "destroy", "container": "web" })).await;
-        it.types("the trail", &["audit", "log"]).await;
-        it.types("the trail as JSON", &["audit", "log", "--json"]).await;
-        it.types("an operation's lines", &["audit", "log", "--operation", "destroy", "-n", "1"]).await;
-        it.types("it is intact", &["audit", "verify"]).await;
-        it.types("it is intact, as JSON", &["audit", "verify", "--json"]).await;
+        it.run("the trail", &["audit", "log"]).await;
+        it.run("the trail as JSON", &["audit", "log", "--json"]).await;
+        it.run("an operation's lines", &["audit", "log", "--operation", "destroy", "-n", "1"]).await;
+        it.run("it is intact", &["audit", "verify"]).await;
+        it.run("it is intact, as JSON", &["audit", "verify", "--json"]).await;
         let file = std::fs::read_dir(it.tool.state().join("audit")).unwrap().map(|it| it.unwrap().path());
         let file = file.into_iter().find(|it| it.extension().is_some_and(|it| it == "jsonl")).unwrap();
         let text = std::fs::read_to_string(&file).unwrap().replacen("\"destroy\"", "\"list\"", 1);
         std::fs::write(&file, text).unwrap();
-        it.types("it was changed", &["audit", "verify", "--json"]).await;
+        it.run("it was changed", &["audit", "verify", "--json"]).await;
     })
     .await;
 }

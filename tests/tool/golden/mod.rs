@@ -1,7 +1,7 @@
-//! What clients see, whole: schemas, answers and printed text, held against the files in `tests/golden`.
+//! Golden files: schemas, whole answers and printed text as clients see them, compared with `tests/golden`.
 //!
-//! All of it is on the fake engine, whose commands have replies that the test gave. A file that differs fails its test with
-//! the difference; `INSTA_UPDATE=always` accepts it, and the change of the file is reviewed like code.
+//! Everything runs on the fake engine; most commands in it have replies that the test defines. A test fails with a diff when
+//! its file differs. `INSTA_UPDATE=always` accepts the change, which is then reviewed like code.
 
 mod create;
 mod exec;
@@ -14,9 +14,9 @@ mod results;
 mod schemas;
 mod session;
 mod snapshots;
-mod worktrees;
+pub(super) mod worktrees;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use coracle::{Entry, Input, Process};
 use coracle_runtime::fake::LOCAL_IMAGE;
@@ -29,26 +29,25 @@ use super::Tool;
 use super::person::Person;
 use crate::engines::{is_root, skip};
 
-/// What of the host would show in answers stays out of them.
+/// Keeps what depends on the host out of the answers.
 const CONFIG: &str = "[auto_passthrough]\nca_certificates = false\nforward_gh = false\nforward_git = false\n";
 
-/// One client of the tool, and what it was answered.
+/// A client of the tool, and a transcript of its calls and their answers.
 pub(super) struct Recording<'a> {
     tool: &'a Tool<'a>,
     process: Process,
     fake: FakeRuntime,
-    text: Mutex<String>,
+    text: Arc<Mutex<String>>,
 }
 
-/// Runs a client and holds what it was answered against the file of that name. `more` is added to the configuration.
+/// Runs a client and compares its transcript with the golden file of that name. `more` is added to the configuration.
 ///
-/// Who owns files and runs commands is told in answers, and the tools of a session act as another user, so this is tried
-/// as root alone.
+/// Needs root: answers name the user who runs commands, and the tools of a session act as another user.
 async fn recorded(file: &str, more: &str, client: impl AsyncFn(&Recording<'_>)) {
     recorded_on(FakeRuntime::new, (file, more), client).await;
 }
 
-/// As [`recorded`], on an engine of its own kind.
+/// As [`recorded`], with another kind of fake engine.
 async fn recorded_on(engine: fn() -> FakeRuntime, (file, more): (&str, &str), client: impl AsyncFn(&Recording<'_>)) {
     if !is_root() {
         return skip(coracle_skips::NEEDS_ROOT);
@@ -56,14 +55,14 @@ async fn recorded_on(engine: fn() -> FakeRuntime, (file, more): (&str, &str), cl
     let check = async |tool: &Tool<'_>| {
         let fake = engine();
         let process = tool.library.clone().expect("the fake is in this process").with_fake(fake.clone());
-        let recording = Recording { tool, process, fake, text: Mutex::default() };
+        let recording = Recording { tool, process, fake, text: Arc::default() };
         client(&recording).await;
         assert_golden(file, &normalised(&recording.text(), tool.root.path()));
     };
     Person::new(format!("{CONFIG}{more}")).on_the_fake(check).await;
 }
 
-/// Holds a text against the file of that name.
+/// Compares a text with the golden file of that name.
 fn assert_golden(file: &str, text: &str) {
     let mut settings = insta::Settings::clone_current();
     settings.set_snapshot_path(concat!(env!("CARGO_MANIFEST_DIR"), "/golden"));
@@ -73,17 +72,17 @@ fn assert_golden(file: &str, text: &str) {
 }
 
 impl Recording<'_> {
-    /// A call of an operation.
+    /// Calls an operation.
     async fn call(&self, what: &str, call: Value) -> Value {
         self.answer(coracle::ops::ALL, (what, &self.process), call).await
     }
 
-    /// A call of an operation on worktrees.
+    /// Calls an operation on worktrees.
     async fn worktree(&self, what: &str, call: Value) -> Value {
         self.answer(coracle::WORKTREES, (what, &self.process), call).await
     }
 
-    /// A call as its text.
+    /// Makes a call from text that need not be JSON.
     async fn call_text(&self, what: &str, call: &str) {
         let input = Input::Text(call.as_bytes().to_vec());
         let answer: Value = coracle::answer(coracle::ops::ALL, &self.process, input).await.into();
@@ -97,7 +96,7 @@ impl Recording<'_> {
         answer
     }
 
-    /// A call of one of the tools of a session.
+    /// Calls a tool of a session.
     async fn tool(&self, what: &str, name: &str, arguments: Value) -> Value {
         let call = format!("{name} {arguments}");
         let Value::Object(arguments) = arguments else { panic!("an object") };
@@ -107,8 +106,8 @@ impl Recording<'_> {
         answer
     }
 
-    /// A command line, with what it prints and its exit code. Its fake engine is its process's own.
-    async fn types(&self, what: &str, words: &[&str]) {
+    /// Runs the program; the transcript gets what it prints and its exit code. Each process has a fake engine of its own.
+    async fn run(&self, what: &str, words: &[&str]) {
         let output = self.tool.run(words, b"").await;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let mut told = text(&output.stdout);
@@ -135,7 +134,7 @@ impl Recording<'_> {
         std::fs::write(file, content).unwrap();
     }
 
-    /// Makes a container, without a note of it.
+    /// Creates a container without adding it to the transcript.
     async fn container(&self, name: &str, more: Value) {
         let mut call = json!({ "operation": "create", "image": LOCAL_IMAGE, "name": name, "mount_cwd": false });
         super::merge(call.as_object_mut().unwrap(), more);
@@ -144,10 +143,10 @@ impl Recording<'_> {
         assert_eq!(answer["success"], true, "{answer:#?}");
     }
 
-    /// The same client as the session of that name.
-    fn in_session(&self, session: &str) -> Recording<'_> {
+    /// The same client in the session of that name.
+    fn in_session(&self, session: &str) -> Self {
         let mut process = self.process.for_session();
         process.context.call.session = ContainerName::parse(session).unwrap();
-        Recording { tool: self.tool, process, fake: self.fake.clone(), text: Mutex::new(self.text()) }
+        Recording { tool: self.tool, process, fake: self.fake.clone(), text: self.text.clone() }
     }
 }

@@ -1,12 +1,12 @@
-//! What differs from run to run, as placeholders.
+//! Replaces values that change from run to run by placeholders.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use regex::{Captures, Regex};
 
-/// What differs, and the word in its place. The group `it`, where there is one, is all that is replaced. Where the word is
-/// an id's, different ones are numbered, so that what was the same stays the same.
+/// Patterns of volatile values, and their placeholders. Of a pattern with a group `it` only the group is replaced. Ids are
+/// numbered, so that equal ids stay equal.
 const VOLATILE: &[(&str, &str)] = &[
     (r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?Z", "<time>"),
     (r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z", "<time>"),
@@ -21,7 +21,7 @@ const VOLATILE: &[(&str, &str)] = &[
     (r#"("host": |127\.0\.0\.1:)(?<it>[1-9][0-9]{4})\b"#, "<port>"),
     (r"\b(?<it>amd64|arm64)\b", "<arch>"),
     (r"(not )?found on the host", "<found on the host or not>"),
-    // What git packs depends on its version.
+    // The size of a pack depends on the version of git.
     (r#""bytes": (?<it>[0-9]+),[ \n]+"files": [0-9]+,[ \n]+"kind": "git""#, "<bytes>"),
     (r#""bytes": (?<it>[0-9]+),[ \n]+"file": "<root>/work/commits[.]mbox""#, "<bytes>"),
     (r"\b(?<it>[0-9a-f]{64})\b", ID),
@@ -32,11 +32,11 @@ const VOLATILE: &[(&str, &str)] = &[
     (r"\b(coracle-lone|coracle-env|coracle-net)-(?<it>[0-9a-f]{6,8})\b", ID),
 ];
 
-/// What stands for an id, with its number.
+/// The placeholder of an id, which gets a number.
 const ID: &str = "<id>";
 
-/// The text with placeholders for ids, times, durations, free ports, the person's directory and the program's version;
-/// everything else as it is.
+/// Replaces ids, times, durations, free ports, the person's directory and the program's version by placeholders, and nothing
+/// else.
 pub(super) fn normalised(text: &str, root: &Path) -> String {
     let real = root.canonicalize().unwrap_or_else(|_| root.to_owned());
     let mut text = text.to_owned();
@@ -49,15 +49,15 @@ pub(super) fn normalised(text: &str, root: &Path) -> String {
         let pattern = regex(pattern);
         text = pattern.replace_all(&text, |found: &Captures<'_>| replaced(found, word, &mut ids)).into_owned();
     }
-    ids.in_place_of_others(text)
+    ids.replace_known(text)
 }
 
-/// A pattern whose words are those of ASCII.
+/// A pattern whose word boundaries are those of ASCII.
 fn regex(pattern: &str) -> Regex {
     Regex::new(&pattern.replace(r"\b", r"(?-u:\b)")).expect("the patterns are right")
 }
 
-/// All that was found, with the word in the place of what differs.
+/// The whole match, with the placeholder in place of the volatile value.
 fn replaced(found: &Captures<'_>, word: &str, ids: &mut Ids) -> String {
     let (whole, it) = (found.get_match(), found.name("it").unwrap_or_else(|| found.get_match()));
     let word = if word == ID { ids.word(it.as_str()) } else { word.to_owned() };
@@ -66,11 +66,11 @@ fn replaced(found: &Captures<'_>, word: &str, ids: &mut Ids) -> String {
     format!("{before}{word}{after}")
 }
 
-/// Ids that were seen, in the order in which they came. A short form is the same id as the long one that it begins.
+/// Numbers of the ids found so far. An id and its first 12 digits have the same number.
 #[derive(Debug, Default)]
 struct Ids(BTreeMap<String, usize>);
 
-/// Digits by which an id is known.
+/// Length of a short id.
 const SHORT: usize = 12;
 
 impl Ids {
@@ -80,8 +80,8 @@ impl Ids {
         if id.len() > SHORT { format!("<id {number} of {}>", id.len()) } else { format!("<id {number}>") }
     }
 
-    /// Where ids stand without what they were known by: in a sentence, say.
-    fn in_place_of_others(&self, text: String) -> String {
+    /// Replaces known ids in places where no pattern finds them, such as messages.
+    fn replace_known(&self, text: String) -> String {
         self.0.iter().fold(text, |text, (id, number)| {
             let word = regex(&format!(r"\b{id}\b"));
             word.replace_all(&text, format!("<id {number}>")).into_owned()

@@ -22,18 +22,18 @@ const FIRST: &str = "commit refs/heads/main\ncommitter A <a@example.com> 1767323
     M 100644 inline README.md\ndata 6\nhello\n\n";
 
 /// The person's repository.
-async fn repository(dir: &Path) {
+pub(in crate::tool) async fn repository(dir: &Path) {
     std::fs::create_dir(dir).unwrap();
     git(dir, &["init", "--quiet", "--initial-branch=main"], "").await;
     git(dir, &["fast-import", "--quiet"], FIRST).await;
     git(dir, &["reset", "--quiet", "--hard"], "").await;
 }
 
-/// What the agent does in its worktree.
-async fn agent(it: &Recording<'_>, script: &str) {
+/// What the agent does in its worktree, in the only sandbox there is.
+pub(in crate::tool) async fn agent(fake: &FakeRuntime, script: &str) {
     let sandboxes = LabelFilter(vec![("coracle.role".into(), Some("sandbox".into()))]);
-    let id = it.fake.list(&sandboxes).await.unwrap().remove(0).id;
-    let link = it.fake.link(&id, None, LinkSettings::default()).await.unwrap();
+    let id = fake.list(&sandboxes).await.unwrap().remove(0).id;
+    let link = fake.link(&id, None, LinkSettings::default()).await.unwrap();
     let cwd = ContainerPath::parse("/workspace/worktrees/issue-1").unwrap();
     let mut exec = Exec::new(Command::Shell(script.into()), AGENT, cwd);
     for (name, value) in [("NAME", "Agent"), ("EMAIL", "agent@example.com"), ("DATE", "1767326645 +0000")] {
@@ -70,8 +70,8 @@ async fn worktrees_answer_as_before() {
 }
 
 async fn changed(it: &Recording<'_>) {
-    agent(it, "echo more >> README.md && echo new > new.txt && git add --all && git commit -qm second").await;
-    agent(it, "echo loose > loose.txt").await;
+    agent(&it.fake, "echo more >> README.md && echo new > new.txt && git add --all && git commit -qm second").await;
+    agent(&it.fake, "echo loose > loose.txt").await;
     it.worktree("all worktrees", json!({ "operation": "worktree_list" })).await;
     it.worktree("all changes", about("diff", json!({}))).await;
     it.worktree("names and numbers alone", about("diff", json!({ "stat_only": true }))).await;

@@ -65,15 +65,15 @@ impl Files {
         self.dir.path()
     }
 
-    /// Whether something of the host is bound among them.
+    /// Whether it has bind mounts.
     #[cfg(any(test, feature = "programs"))]
     pub(super) fn has_binds(&self) -> bool {
         !self.mounts.is_empty()
     }
 
-    /// Where volumes and directories in memory are.
+    /// Where volumes and tmpfs are mounted.
     #[cfg(any(test, feature = "programs"))]
-    pub(super) fn apart(&self) -> &[ContainerPath] {
+    pub(super) fn mount_points(&self) -> &[ContainerPath] {
         &self.apart
     }
 

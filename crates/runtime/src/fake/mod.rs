@@ -11,13 +11,15 @@
 //!
 //! **Files** of a container lie in a temporary directory; a bind appears there as a link to the host's directory.
 //!
-//! **Kept.** An engine outlives the programs that use it; this one ends with its process. Test builds write down what it
-//! holds with `FakeRuntime::keep`, and another one takes it up with `FakeRuntime::take_up`.
+//! **Saved.** A real engine outlives the programs that use it; this one ends with its process. Test builds can save its
+//! state with `FakeRuntime::save_to` and load it into another one with `FakeRuntime::load_from`.
 //!
 //! **Faults** are states: [`FakeRuntime::crash`], [`FakeRuntime::disappear`], [`FakeRuntime::fail_next`],
 //! [`FakeRuntime::slow`], [`FakeRuntime::unavailable`].
 
 mod containers;
+#[cfg(any(test, feature = "programs"))]
+mod dump;
 mod exec;
 mod extract;
 mod faults;
@@ -26,8 +28,6 @@ mod guest;
 mod images;
 #[cfg(test)]
 mod invariants;
-#[cfg(any(test, feature = "programs"))]
-mod kept;
 mod model;
 mod networks;
 mod ports;

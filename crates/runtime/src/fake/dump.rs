@@ -1,10 +1,9 @@
-//! What an engine holds, written down: containers with their files, images, networks and volumes.
+//! Saves the state of a fake engine to a directory and loads it again: containers with their files, images, networks, volumes.
 //!
-//! A test that begins with the state directory of an earlier version needs the containers of its records, under the same
-//! ids. The format is its own: files that were written once are read by every later version, so what is in it is not named
-//! by the types of this crate.
+//! A test of an upgrade needs the containers that the records of an earlier version name, under the same ids. The format has
+//! types of its own, because files that an earlier version saved must stay readable when the types of this crate change.
 //!
-//! What is in memory is lost, as when the machine is started anew: processes, jobs, and what guests had.
+//! State in memory is not saved, as in a reboot: processes, jobs, and variables and secrets that guests hold.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -25,21 +24,21 @@ use super::volumes::Content;
 use super::{FakeRuntime, State};
 use crate::{
     Access, ByteSize, Container, ContainerId, ContainerPath, Image, ImageConfig, ImageId, Limits, MountPoint, Network,
-    Port, Status, Tmpfs, Volume, VolumeMount, VolumeName,
+    Port, Protocol, Status, Tmpfs, Volume, VolumeMount, VolumeName,
 };
 
 const LIST: &str = "engine.json";
 
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Kept {
-    images: Vec<KeptImage>,
-    networks: Vec<KeptNetwork>,
-    volumes: Vec<KeptVolume>,
-    containers: Vec<KeptContainer>,
+struct EngineDump {
+    images: Vec<ImageDump>,
+    networks: Vec<NetworkDump>,
+    volumes: Vec<VolumeDump>,
+    containers: Vec<ContainerDump>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct KeptImage {
+struct ImageDump {
     id: String,
     tags: Vec<String>,
     digest: Option<String>,
@@ -52,12 +51,12 @@ struct KeptImage {
     arch: String,
     size_bytes: u64,
     created: String,
-    /// A tar beside the list has its files; else they are those of the local image.
+    /// It has a tar; otherwise its files are those of the local image.
     own_files: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct KeptNetwork {
+struct NetworkDump {
     id: String,
     name: String,
     labels: BTreeMap<String, String>,
@@ -65,14 +64,14 @@ struct KeptNetwork {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct KeptVolume {
+struct VolumeDump {
     name: String,
     labels: BTreeMap<String, String>,
     created: String,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct KeptContainer {
+struct ContainerDump {
     id: String,
     name: String,
     image: String,
@@ -88,55 +87,62 @@ struct KeptContainer {
     pids: Option<u32>,
     guest: bool,
     ports_bind: IpAddr,
-    ports: Vec<Port>,
-    volumes: Vec<KeptMount>,
-    in_memory: Vec<KeptTmpfs>,
+    ports: Vec<PortDump>,
+    volumes: Vec<MountDump>,
+    tmpfs: Vec<TmpfsDump>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct KeptMount {
+struct PortDump {
+    container: u16,
+    host: Option<u16>,
+    udp: bool,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct MountDump {
     volume: String,
     at: String,
     writable: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct KeptTmpfs {
+struct TmpfsDump {
     at: String,
     mode: u32,
 }
 
 impl FakeRuntime {
-    /// Writes all that it holds to a directory: a list in JSON, and a tar for the files of each container, image and volume.
+    /// Saves its state to a directory: a list in JSON, and a tar for the files of each container, image and volume.
     ///
     /// # Errors
-    /// Whatever the file system says. [`io::ErrorKind::Unsupported`] for a container that has something of the host bound.
-    pub fn keep(&self, dir: &Path) -> io::Result<()> {
-        let kept = self.with(|state| {
-            let images = state.images.iter().map(|it| keep_image(dir, it)).collect::<io::Result<_>>()?;
-            let volumes = state.volumes.iter().map(|it| keep_volume(dir, state, it)).collect::<io::Result<_>>()?;
-            let containers = state.containers.values().map(|it| keep_container(dir, it)).collect::<io::Result<_>>()?;
-            let networks = state.networks.iter().filter(|it| !it.labels.is_empty()).map(keep_network).collect();
-            Ok::<_, io::Error>(Kept { images, networks, volumes, containers })
+    /// Any error of the file system; [`io::ErrorKind::Unsupported`] for a container with a bind mount.
+    pub fn save_to(&self, dir: &Path) -> io::Result<()> {
+        let dump = self.with(|state| {
+            let images = state.images.iter().map(|it| dump_image(dir, it)).collect::<io::Result<_>>()?;
+            let volumes = state.volumes.iter().map(|it| dump_volume(dir, state, it)).collect::<io::Result<_>>()?;
+            let containers = state.containers.values().map(|it| dump_container(dir, it)).collect::<io::Result<_>>()?;
+            let networks = state.networks.iter().filter(|it| !it.labels.is_empty()).map(dump_network).collect();
+            Ok::<_, io::Error>(EngineDump { images, networks, volumes, containers })
         })?;
-        fs::write(dir.join(LIST), serde_json::to_string_pretty(&kept)? + "\n")
+        fs::write(dir.join(LIST), serde_json::to_string_pretty(&dump)? + "\n")
     }
 
-    /// Takes up what another engine [wrote](Self::keep), beside what this one holds. Containers that ran are started, with
-    /// guests that know nothing of before.
+    /// Adds the state that another engine [saved](Self::save_to) to its own. Containers that were running are started, each with
+    /// a new guest.
     ///
     /// # Errors
-    /// Whatever the file system says, and [`io::ErrorKind::Other`] for what is not what was written.
-    pub fn take_up(&self, dir: &Path) -> io::Result<()> {
-        let kept: Kept = serde_json::from_slice(&fs::read(dir.join(LIST))?)?;
+    /// Any error of the file system; [`io::ErrorKind::Other`] for an invalid name or path in the list.
+    pub fn load_from(&self, dir: &Path) -> io::Result<()> {
+        let dump: EngineDump = serde_json::from_slice(&fs::read(dir.join(LIST))?)?;
         let engine = Arc::downgrade(&self.state);
         self.with(|state| {
-            kept.images.into_iter().try_for_each(|it| state.take_image(dir, it))?;
-            state.networks.extend(kept.networks.into_iter().map(taken_network));
-            kept.volumes.into_iter().try_for_each(|it| state.take_volume(dir, it))?;
-            for container in kept.containers {
+            dump.images.into_iter().try_for_each(|it| state.load_image(dir, it))?;
+            state.networks.extend(dump.networks.into_iter().map(loaded_network));
+            dump.volumes.into_iter().try_for_each(|it| state.load_volume(dir, it))?;
+            for container in dump.containers {
                 let running = container.running;
-                let id = state.take_container(dir, container)?;
+                let id = state.load_container(dir, container)?;
                 if running {
                     state.start(&id, engine.clone()).map_err(io::Error::other)?;
                 }
@@ -146,19 +152,19 @@ impl FakeRuntime {
     }
 }
 
-/// Where the files of something are. The id of an image has a colon.
+/// The tar with the files of a container, image or volume. The id of an image has a colon.
 fn tar_of(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("{}.tar", name.replace(':', "-")))
 }
 
-fn keep_image(dir: &Path, stored: &Stored) -> io::Result<KeptImage> {
+fn dump_image(dir: &Path, stored: &Stored) -> io::Result<ImageDump> {
     let image = stored.image.clone();
     if let Some(layer) = &stored.layer {
         let mut layer = layer.try_clone()?;
         layer.rewind()?;
         io::copy(&mut layer, &mut File::create(tar_of(dir, image.id.as_str()))?)?;
     }
-    Ok(KeptImage {
+    Ok(ImageDump {
         id: image.id.to_string(),
         tags: image.tags,
         digest: image.digest,
@@ -175,12 +181,12 @@ fn keep_image(dir: &Path, stored: &Stored) -> io::Result<KeptImage> {
     })
 }
 
-fn keep_network(network: &Network) -> KeptNetwork {
+fn dump_network(network: &Network) -> NetworkDump {
     let Network { id, name, labels, internal, .. } = network.clone();
-    KeptNetwork { id, name, labels, internal }
+    NetworkDump { id, name, labels, internal }
 }
 
-fn keep_volume(dir: &Path, state: &State, volume: &Volume) -> io::Result<KeptVolume> {
+fn dump_volume(dir: &Path, state: &State, volume: &Volume) -> io::Result<VolumeDump> {
     let Volume { name, labels, created } = volume.clone();
     if let Some(content) = state.contents.get(&name) {
         let mut tar = tar::Builder::new(File::create(tar_of(dir, &name))?);
@@ -188,23 +194,23 @@ fn keep_volume(dir: &Path, state: &State, volume: &Volume) -> io::Result<KeptVol
         tar.append_dir_all(".", content.place())?;
         tar.finish()?;
     }
-    Ok(KeptVolume { name, labels, created })
+    Ok(VolumeDump { name, labels, created })
 }
 
-fn keep_container(dir: &Path, machine: &Machine) -> io::Result<KeptContainer> {
+fn dump_container(dir: &Path, machine: &Machine) -> io::Result<ContainerDump> {
     if machine.files.has_binds() {
-        let message = format!("`{}` has something of the host bound, which is not kept", machine.seen.name);
+        let message = format!("`{}` has a bind mount, which cannot be saved", machine.seen.name);
         return Err(io::Error::new(io::ErrorKind::Unsupported, message));
     }
     let seen = machine.seen.clone();
     let (mut layer, _) = machine.files.layer().map_err(io::Error::other)?;
     io::copy(&mut layer, &mut File::create(tar_of(dir, seen.id.as_str()))?)?;
-    let volume = |it: &VolumeMount| KeptMount {
+    let volume = |it: &VolumeMount| MountDump {
         volume: it.name.to_string(),
         at: it.at.to_string(),
         writable: it.access == Access::ReadWrite,
     };
-    Ok(KeptContainer {
+    Ok(ContainerDump {
         id: seen.id.to_string(),
         image: seen.image.to_string(),
         running: matches!(seen.status, Status::Running | Status::Paused),
@@ -220,49 +226,58 @@ fn keep_container(dir: &Path, machine: &Machine) -> io::Result<KeptContainer> {
         pids: seen.limits.pids,
         guest: machine.guided,
         ports_bind: machine.published.0,
-        ports: machine.published.1.clone(),
+        ports: machine.published.1.iter().map(dump_port).collect(),
         volumes: machine.volumes.iter().map(volume).collect(),
-        in_memory: in_memory(machine)?,
+        tmpfs: tmpfs(machine)?,
     })
 }
 
-/// The directories in memory, with the bits that they have.
-fn in_memory(machine: &Machine) -> io::Result<Vec<KeptTmpfs>> {
-    let is_volume = |at: &ContainerPath| machine.volumes.iter().any(|it| it.at == *at);
-    let kept = |at: &ContainerPath| {
-        let path = machine.files.root().join(at.as_str().trim_start_matches('/'));
-        let mode = path.metadata()?.permissions().mode() & 0o7777;
-        Ok(KeptTmpfs { at: at.to_string(), mode })
-    };
-    machine.files.apart().iter().filter(|it| !is_volume(it)).map(kept).collect()
+fn dump_port(port: &Port) -> PortDump {
+    PortDump { container: port.container, host: port.host, udp: port.protocol == Protocol::Udp }
 }
 
-fn taken_network(network: KeptNetwork) -> Network {
-    let KeptNetwork { id, name, labels, internal } = network;
+fn loaded_port(dump: &PortDump) -> Port {
+    let protocol = if dump.udp { Protocol::Udp } else { Protocol::Tcp };
+    Port { container: dump.container, host: dump.host, protocol }
+}
+
+/// Its tmpfs mounts, with their permission bits.
+fn tmpfs(machine: &Machine) -> io::Result<Vec<TmpfsDump>> {
+    let is_volume = |at: &ContainerPath| machine.volumes.iter().any(|it| it.at == *at);
+    let dump = |at: &ContainerPath| {
+        let path = machine.files.root().join(at.as_str().trim_start_matches('/'));
+        let mode = path.metadata()?.permissions().mode() & 0o7777;
+        Ok(TmpfsDump { at: at.to_string(), mode })
+    };
+    machine.files.mount_points().iter().filter(|it| !is_volume(it)).map(dump).collect()
+}
+
+fn loaded_network(network: NetworkDump) -> Network {
+    let NetworkDump { id, name, labels, internal } = network;
     Network { id, name, labels, internal, gateways: gateways(), subnets: subnets() }
 }
 
 impl State {
-    fn take_image(&mut self, dir: &Path, kept: KeptImage) -> io::Result<()> {
-        let layer = kept.own_files.then(|| File::open(tar_of(dir, &kept.id))).transpose()?;
+    fn load_image(&mut self, dir: &Path, dump: ImageDump) -> io::Result<()> {
+        let layer = dump.own_files.then(|| File::open(tar_of(dir, &dump.id))).transpose()?;
         let image = Image {
-            id: ImageId::parse(kept.id).map_err(io::Error::other)?,
-            tags: kept.tags,
-            digest: kept.digest,
-            labels: kept.labels,
-            env: kept.env,
-            config: ImageConfig { entrypoint: kept.entrypoint, cmd: kept.cmd, user: kept.user, workdir: kept.workdir },
+            id: ImageId::parse(dump.id).map_err(io::Error::other)?,
+            tags: dump.tags,
+            digest: dump.digest,
+            labels: dump.labels,
+            env: dump.env,
+            config: ImageConfig { entrypoint: dump.entrypoint, cmd: dump.cmd, user: dump.user, workdir: dump.workdir },
             volumes: Vec::new(),
-            arch: kept.arch,
-            size_bytes: kept.size_bytes,
-            created: kept.created,
+            arch: dump.arch,
+            size_bytes: dump.size_bytes,
+            created: dump.created,
         };
         self.add_image(Stored { image, layer: layer.map(Arc::new) });
         Ok(())
     }
 
-    fn take_volume(&mut self, dir: &Path, kept: KeptVolume) -> io::Result<()> {
-        let KeptVolume { name, labels, created } = kept;
+    fn load_volume(&mut self, dir: &Path, dump: VolumeDump) -> io::Result<()> {
+        let VolumeDump { name, labels, created } = dump;
         let (content, files) = (Content::new()?, tar_of(dir, &name));
         if files.exists() {
             let mut tar = tar::Archive::new(File::open(files)?);
@@ -274,35 +289,35 @@ impl State {
         Ok(())
     }
 
-    fn take_container(&mut self, dir: &Path, kept: KeptContainer) -> io::Result<ContainerId> {
-        let id = ContainerId::parse(&kept.id).map_err(io::Error::other)?;
-        let volumes = kept.volumes.iter().map(taken_mount).collect::<io::Result<Vec<_>>>()?;
-        let tmpfs = kept.in_memory.iter().map(taken_tmpfs).collect::<io::Result<Vec<_>>>()?;
-        let tar = tar_of(dir, &kept.id);
+    fn load_container(&mut self, dir: &Path, dump: ContainerDump) -> io::Result<ContainerId> {
+        let id = ContainerId::parse(&dump.id).map_err(io::Error::other)?;
+        let volumes = dump.volumes.iter().map(loaded_mount).collect::<io::Result<Vec<_>>>()?;
+        let tmpfs = dump.tmpfs.iter().map(loaded_tmpfs).collect::<io::Result<Vec<_>>>()?;
+        let tar = tar_of(dir, &dump.id);
         let files = Files::make(Some(Arc::new(File::open(&tar)?)), Vec::new(), (&volumes, &tmpfs));
         let files = Arc::new(files.map_err(io::Error::other)?);
         set_times(files.root(), &tar)?;
         self.lend(&files, &volumes).map_err(io::Error::other)?;
-        let (published, guided) = ((kept.ports_bind, kept.ports.clone()), kept.guest);
-        let mut machine = Machine::new(taken_seen(id.clone(), kept, &volumes)?, files, published);
+        let (published, guided) = ((dump.ports_bind, dump.ports.iter().map(loaded_port).collect()), dump.guest);
+        let mut machine = Machine::new(loaded_seen(id.clone(), dump, &volumes)?, files, published);
         (machine.volumes, machine.guided, machine.programs) = (volumes, guided, self.programs);
         self.containers.insert(id.clone(), machine);
         Ok(id)
     }
 }
 
-fn taken_mount(kept: &KeptMount) -> io::Result<VolumeMount> {
-    let name = VolumeName::parse(&kept.volume).map_err(io::Error::other)?;
-    let at = ContainerPath::parse(&kept.at).map_err(io::Error::other)?;
-    Ok(VolumeMount { name, at, access: if kept.writable { Access::ReadWrite } else { Access::ReadOnly } })
+fn loaded_mount(dump: &MountDump) -> io::Result<VolumeMount> {
+    let name = VolumeName::parse(&dump.volume).map_err(io::Error::other)?;
+    let at = ContainerPath::parse(&dump.at).map_err(io::Error::other)?;
+    Ok(VolumeMount { name, at, access: if dump.writable { Access::ReadWrite } else { Access::ReadOnly } })
 }
 
-fn taken_tmpfs(kept: &KeptTmpfs) -> io::Result<Tmpfs> {
-    let at = ContainerPath::parse(&kept.at).map_err(io::Error::other)?;
-    Ok(Tmpfs { at, size: ByteSize(0), mode: kept.mode })
+fn loaded_tmpfs(dump: &TmpfsDump) -> io::Result<Tmpfs> {
+    let at = ContainerPath::parse(&dump.at).map_err(io::Error::other)?;
+    Ok(Tmpfs { at, size: ByteSize(0), mode: dump.mode })
 }
 
-fn taken_seen(id: ContainerId, kept: KeptContainer, volumes: &[VolumeMount]) -> io::Result<Container> {
+fn loaded_seen(id: ContainerId, dump: ContainerDump, volumes: &[VolumeMount]) -> io::Result<Container> {
     let mount = |it: &VolumeMount| MountPoint {
         source: Path::new("/nonexistent/coracle-fake").join(it.name.as_str()),
         target: it.at.to_string(),
@@ -310,28 +325,28 @@ fn taken_seen(id: ContainerId, kept: KeptContainer, volumes: &[VolumeMount]) -> 
     };
     Ok(Container {
         id,
-        name: kept.name,
-        image: ImageId::parse(&kept.image).map_err(io::Error::other)?,
-        status: if kept.started_at.is_some() { Status::Exited } else { Status::Created },
+        name: dump.name,
+        image: ImageId::parse(&dump.image).map_err(io::Error::other)?,
+        status: if dump.started_at.is_some() { Status::Exited } else { Status::Created },
         pid: None,
-        exit_code: kept.exit_code,
+        exit_code: dump.exit_code,
         oom_killed: false,
-        created: kept.created,
-        started_at: kept.started_at,
-        labels: kept.labels,
+        created: dump.created,
+        started_at: dump.started_at,
+        labels: dump.labels,
         user: String::new(),
         workdir: "/".into(),
-        env: kept.env,
+        env: dump.env,
         ports: Vec::new(),
         mounts: volumes.iter().map(mount).collect(),
-        networks: kept.networks,
-        limits: Limits { memory: kept.memory_bytes.map(ByteSize), cpus: kept.cpus, pids: kept.pids },
+        networks: dump.networks,
+        limits: Limits { memory: dump.memory_bytes.map(ByteSize), cpus: dump.cpus, pids: dump.pids },
         execs: 0,
         health: None,
     })
 }
 
-/// Files keep the time of their last change: by it what was written in a container is told from what was there before.
+/// Sets the modification times of files: they tell work that was done in a container from what it was filled with.
 fn set_times(root: &Path, tar: &Path) -> io::Result<()> {
     for entry in tar::Archive::new(File::open(tar)?).entries()? {
         let entry = entry?;
@@ -349,24 +364,24 @@ mod tests {
     use crate::{ContainerRuntime, Handle, Stacks, VolumeAct};
 
     #[tokio::test]
-    async fn another_engine_takes_up_what_one_held() {
+    async fn another_engine_loads_what_one_saved() {
         let (dir, first) = (tempfile::tempdir().unwrap(), FakeRuntime::new());
         let (running, _link) = first.runs_guest("running").await;
         let stopped = first.runs("stopped").await;
         first.stop(&stopped, Duration::ZERO).await.unwrap();
-        fs::write(first.root(&running).unwrap().join("tmp/a"), "kept").unwrap();
+        fs::write(first.root(&running).unwrap().join("tmp/a"), "saved").unwrap();
         let name = VolumeName::parse("data").unwrap();
         first.volume(VolumeAct::Create { name, labels: Vec::new(), size: None }).await.unwrap();
-        first.keep(dir.path()).unwrap();
+        first.save_to(dir.path()).unwrap();
 
         let second = FakeRuntime::new();
-        second.take_up(dir.path()).unwrap();
+        second.load_from(dir.path()).unwrap();
         for id in [&running, &stopped] {
             let of = async |engine: &FakeRuntime| engine.inspect(&Handle::from(id)).await.unwrap();
             let (was, is) = (of(&first).await, of(&second).await);
             assert_eq!(is, Container { pid: is.pid, started_at: is.started_at.clone(), ..was });
         }
-        assert_eq!(fs::read_to_string(second.root(&running).unwrap().join("tmp/a")).unwrap(), "kept");
+        assert_eq!(fs::read_to_string(second.root(&running).unwrap().join("tmp/a")).unwrap(), "saved");
         assert_eq!(second.volume(VolumeAct::List(crate::LabelFilter::default())).await.unwrap().len(), 1);
         let link = second.link(&running, None, crate::link::LinkSettings::default()).await.unwrap();
         assert!(link.open().await.is_ok(), "its guest answers");

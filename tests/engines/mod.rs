@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use coracle_runtime::cli::{ApiUse, CliRuntime, Dialect, EngineSettings};
+use coracle_runtime::cli::{CliRuntime, Dialect};
+use coracle_runtime::engines::{ApiUse, EngineSettings};
 use coracle_runtime::{
     ContainerName, ContainerRuntime, CreateSpec, EngineKind, FakeRuntime, ImageAct, ImageId, ImageRef, LabelFilter,
     NetworkAct, NetworkName, VolumeAct, random_hex,
@@ -189,7 +190,11 @@ async fn case(engine: &str) -> Result<Case, String> {
         "podman" | ROOTLESS => Arc::new(connect(Dialect::Podman, &config)?),
         CONTAINER => match &scripted {
             Some(scripted) => Arc::new(scripted.connect(config.path())),
-            None => Arc::new(connect(Dialect::Apple, &config)?),
+            None => {
+                coracle_runtime::engines::connect(EngineKind::Container, &settings(config.path()))
+                    .map_err(|err| err.to_string())?
+                    .0
+            }
         },
         other => return Err(format!("CORACLE_ENGINES names `{other}`, which is no engine")),
     };

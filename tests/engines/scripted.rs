@@ -5,7 +5,7 @@ use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use coracle_runtime::cli::{CliRuntime, Dialect};
+use coracle_runtime::{AppleRuntime, engines::EngineSettings};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -62,9 +62,9 @@ impl Scripted {
         self.calls().iter().filter(|it| it["argv"][0] == verb).count()
     }
 
-    pub(super) fn connect(&self, config: &Path) -> CliRuntime {
-        let settings = coracle_runtime::cli::EngineSettings { program: Some(self.program()), ..settings(config) };
-        CliRuntime::connect(Dialect::Apple, &settings).unwrap()
+    pub(super) fn connect(&self, config: &Path) -> AppleRuntime {
+        let settings = EngineSettings { program: Some(self.program()), ..settings(config) };
+        AppleRuntime::connect(&settings).unwrap()
     }
 }
 

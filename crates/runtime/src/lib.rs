@@ -1,7 +1,8 @@
 //! The seam between Coracle and a container engine.
 //!
 //! [`ContainerRuntime`] is the one trait: about a dozen verbs in our words. [`CliRuntime`] speaks them to Docker and
-//! Podman: it acts through their own programs, and reads over their API where its socket answers. `FakeRuntime` (feature `fake`)
+//! Podman: it acts through their own programs, and reads over their API where its socket answers. `AppleRuntime` (feature
+//! `apple`) speaks them to Apple's `container`. `FakeRuntime` (feature `fake`)
 //! keeps real state in memory. What may be made at all is decided by [`admit`], and only its result can be created.
 //!
 //! **Invariant:** a command that exits non-zero is a *result*, not an [`Error`].
@@ -14,9 +15,12 @@
 #![warn(missing_docs)]
 
 mod api;
+#[cfg(any(test, feature = "apple"))]
+mod apple;
 mod baseline;
 pub mod cli;
 mod ended;
+pub mod engines;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 mod heard;
@@ -25,11 +29,14 @@ mod inside;
 pub mod labels;
 mod limits;
 mod policy;
+mod program;
 mod protect;
 mod spec;
 mod stacks;
 
 pub use api::{ContainerRuntime, Endpoint, ImageAct, ImageBuild, NetworkAct, Removed};
+#[cfg(any(test, feature = "apple"))]
+pub use apple::AppleRuntime;
 pub use baseline::{Baseline, BaselineFile, BaselineMount, LeftOut};
 pub use cli::CliRuntime;
 pub use coracle_client as link;
@@ -58,6 +65,7 @@ pub use ipnet::IpNet;
 pub use labels::LabelFilter;
 pub use limits::{Limits, Unkept};
 pub use policy::{Admitted, PatternSet, Placed, Policy, Problem, Refused, admit};
+pub use program::EngineProgram;
 pub use protect::{git_files, is_acted_on, leads_to_protected, mounts_over};
 pub use spec::{
     Access, Capabilities, CreateSpec, GuestOn, HostEntry, Mount, NetworkAsk, NetworkOn, Port, Protocol, Tmpfs, Ulimits,

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coracle_lifecycle::{Links, Rooms, Store, Tell};
-use coracle_runtime::{CliRuntime, ContainerName, ContainerRuntime, EngineKind, FakeRuntime, Input, Policy, ProcessId};
+use coracle_runtime::{
+    ContainerName, ContainerRuntime, EngineKind, EngineProgram, FakeRuntime, Input, Policy, ProcessId,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, CrossSession, Engine, Toolset};
@@ -229,8 +231,8 @@ impl Context {
     }
 
     /// The program of an engine that a record names, for a person's terminal.
-    pub(crate) fn terminal_of(&self, kind: EngineKind, endpoint: &str) -> Result<CliRuntime, Failure> {
-        self.engines.connect(kind, endpoint)
+    pub(crate) fn terminal_of(&self, kind: EngineKind, endpoint: &str) -> Result<EngineProgram, Failure> {
+        self.engines.connect(kind, endpoint).map(|(_, program)| program)
     }
 
     /// The same process, whose standard input is for the command that it runs.

@@ -7,9 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use coracle_lifecycle::RoomTag;
-use coracle_runtime::cli::detect::detect;
-use coracle_runtime::cli::{ApiUse, Dialect, EngineSettings};
-use coracle_runtime::{CliRuntime, ContainerRuntime, EngineInfo, EngineKind, Error, FakeRuntime};
+use coracle_runtime::engines::{ApiUse, EngineSettings, connect, detect};
+use coracle_runtime::{ContainerRuntime, EngineInfo, EngineKind, EngineProgram, Error, FakeRuntime};
 use serde_json::json;
 use tokio::sync::OnceCell;
 
@@ -109,11 +108,11 @@ impl Engines {
     /// `config_invalid` for an engine that the configuration does not allow.
     pub(crate) async fn detect(&self) -> Result<Choice, Failure> {
         let config = &*self.config;
-        let order: &[Dialect] = match config.engine {
-            Engine::Auto => &[Dialect::Podman, Dialect::Docker],
-            Engine::Docker => &[Dialect::Docker],
-            Engine::Podman => &[Dialect::Podman],
-            Engine::Container => &[Dialect::Apple],
+        let order: &[EngineKind] = match config.engine {
+            Engine::Auto => &[EngineKind::Podman, EngineKind::Docker],
+            Engine::Docker => &[EngineKind::Docker],
+            Engine::Podman => &[EngineKind::Podman],
+            Engine::Container => &[EngineKind::Container],
             Engine::Fake => {
                 let info = self.fake.info().await?;
                 return Ok(Choice { chosen: Some((Arc::new(self.fake.clone()), info)), skipped: Vec::new() });
@@ -123,7 +122,7 @@ impl Engines {
         let mut found = detect(order, &settings).await;
         let is_missing = |it: &(EngineKind, Error)| matches!(it.1, Error::NotInstalled { .. });
         if config.engine == Engine::Auto && found.chosen.is_none() && found.skipped.iter().all(is_missing) {
-            let last = detect(&[Dialect::Apple], &settings).await;
+            let last = detect(&[EngineKind::Container], &settings).await;
             // That it is missing says something on few machines.
             found.skipped.extend(last.skipped.into_iter().filter(|it| !is_missing(it)));
             found.chosen = last.chosen;
@@ -147,24 +146,25 @@ impl Engines {
         if let Some(known) = recorded.get(&key) {
             return Ok(known.clone());
         }
-        let runtime: Arc<dyn ContainerRuntime> = Arc::new(self.connect(kind, endpoint)?);
+        let (runtime, _) = self.connect(kind, endpoint)?;
         recorded.insert(key, runtime.clone());
         Ok(runtime)
     }
 
-    /// An engine by its program, at an endpoint as records name it.
-    pub(crate) fn connect(&self, kind: EngineKind, endpoint: &str) -> Result<CliRuntime, Failure> {
-        let dialect = match kind {
-            EngineKind::Docker => Dialect::Docker,
-            EngineKind::Podman => Dialect::Podman,
-            EngineKind::Container => Dialect::Apple,
-            EngineKind::Fake => return Err(Failure::new(Code::Unsupported, "the fake engine has no program")),
-        };
+    /// An engine and its program, at an endpoint as records name it.
+    pub(crate) fn connect(
+        &self,
+        kind: EngineKind,
+        endpoint: &str,
+    ) -> Result<(Arc<dyn ContainerRuntime>, EngineProgram), Failure> {
+        if kind == EngineKind::Fake {
+            return Err(Failure::new(Code::Unsupported, "the fake engine has no program"));
+        }
         let given = settings(&self.config, &self.host, self.state()?)?;
         // A program that is configured for another engine says nothing about this one.
         let program = given.program.clone().filter(|_| is_configured(self.config.engine, kind));
         let endpoint = (endpoint != "local").then(|| endpoint.to_owned());
-        Ok(CliRuntime::connect(dialect, &EngineSettings { program, endpoint, ..given })?)
+        Ok(connect(kind, &EngineSettings { program, endpoint, ..given })?)
     }
 }
 

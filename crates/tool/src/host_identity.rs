@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use coracle_provision::certs::Additions;
 use coracle_provision::ssh::SecretFiles;
 use coracle_provision::{amplifier, env, ssh};
-use coracle_runtime::cli::detect::find_program_in;
+use coracle_runtime::host::find_program::find_program_in;
 use coracle_runtime::host::gh::gh_token;
 use coracle_runtime::host::git::{Git, HostGit};
 use coracle_runtime::{PatternSet, Redactor, Secret};

@@ -7,7 +7,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use coracle_runtime::cli::{CliRuntime, Dialect, EngineSettings};
+use coracle_runtime::cli::{CliRuntime, Dialect};
+use coracle_runtime::engines::EngineSettings;
 use coracle_runtime::{
     ContainerId, ContainerName, ContainerRuntime, CreateSpec, GuestOn, Handle, ImageAct, ImageId, ImageRef, NetworkOn,
     Policy, ProcessId, SocketAt, admit, random_hex,
@@ -59,7 +60,7 @@ impl Engine {
     }
 
     pub(crate) fn name(&self) -> &'static str {
-        self.maker.dialect.program()
+        self.maker.dialect.kind().as_str()
     }
 
     pub(crate) fn link(&self, transport: Transport) -> &Arc<Held> {
@@ -222,7 +223,7 @@ impl Container {
     }
 
     fn removal(&self) -> Command {
-        let mut command = Command::new(self.dialect.program());
+        let mut command = Command::new(self.dialect.kind().as_str());
         command.args(["rm", "--force"]).stdin(Stdio::null());
         if self.dialect == Dialect::Podman {
             command.arg("--time=0"); // Docker kills at once; Podman would send TERM and wait
@@ -232,7 +233,7 @@ impl Container {
     }
 
     fn command(&self, options: &[&str], words: &[&str]) -> Command {
-        let mut command = Command::new(self.dialect.program());
+        let mut command = Command::new(self.dialect.kind().as_str());
         command.arg("exec").args(options).arg(self.id.as_str()).args(words);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -262,7 +263,7 @@ fn connect(dialect: Dialect, config: &TempDir) -> CliRuntime {
         home: std::env::var_os("HOME").unwrap_or("/root".into()).into(),
         runtime_dir: std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from),
         temp_dir: std::env::temp_dir(),
-        api: coracle_runtime::cli::ApiUse::Auto,
+        api: coracle_runtime::engines::ApiUse::Auto,
     };
     CliRuntime::connect(dialect, &settings).unwrap()
 }

@@ -7,7 +7,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::cli::{ApiUse, CliRuntime, Dialect, EngineSettings};
+use coracle_runtime::cli::{CliRuntime, Dialect};
+use coracle_runtime::engines::{ApiUse, EngineSettings};
 use coracle_runtime::{ContainerRuntime, Handle, ImageAct, ImageRef, LabelFilter, NetworkAct, NetworkName};
 
 const ROUNDS: usize = 41;

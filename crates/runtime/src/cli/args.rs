@@ -1,9 +1,5 @@
 //! From our types to an engine's words. Pure.
-//!
-//! Docker and Podman share most of them. Those of Apple's engine are in `apple`, whose functions stand in for the ones here:
-//! an arm for it that does nothing of its own is there because a `match` needs one.
 
-pub(crate) mod apple;
 mod create;
 mod exec;
 
@@ -17,42 +13,9 @@ use crate::{ContainerId, ContainerPath, Handle, ImageBuild, ImageConfig, ImageId
 use super::Dialect;
 
 pub(super) use self::create::create;
-pub(super) use self::exec::{connect, end_tree, exec, is_dir};
-
-/// The words of one invocation, each free value behind `--flag=` or `--`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Words(pub(super) Vec<OsString>);
-
-impl Words {
-    pub(super) fn verb(words: &str) -> Self {
-        Self(words.split(' ').map(OsString::from).collect())
-    }
-
-    pub(super) fn word(mut self, word: impl Into<OsString>) -> Self {
-        self.0.push(word.into());
-        self
-    }
-
-    pub(super) fn words(self, words: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
-        words.into_iter().fold(self, Self::word)
-    }
-
-    pub(super) fn flag(self, name: &str, value: impl std::fmt::Display) -> Self {
-        self.word(format!("--{name}={value}"))
-    }
-
-    fn flags(self, name: &str, values: impl IntoIterator<Item = impl std::fmt::Display>) -> Self {
-        values.into_iter().fold(self, |it, value| it.flag(name, value))
-    }
-
-    fn option(self, name: &str, value: Option<impl std::fmt::Display>) -> Self {
-        self.flags(name, value)
-    }
-
-    fn labels<'a>(self, labels: impl IntoIterator<Item = (&'a String, &'a String)>) -> Self {
-        self.flags("label", labels.into_iter().map(|(key, value)| format!("{key}={value}")))
-    }
-}
+pub(super) use self::exec::{connect, constant_program, exec};
+pub(super) use crate::program::argv::Words;
+use crate::program::argv::dockerfile_value;
 
 /// Facts of the machine that change the words.
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,32 +33,16 @@ pub(super) struct Facts {
     pub(super) host_gateway: Option<std::net::IpAddr>,
 }
 
-/// A verb on one container.
-pub(super) fn on_container(dialect: Dialect, verb: &str, id: &str) -> Words {
-    match dialect {
-        Dialect::Docker | Dialect::Podman => on(verb, [id]),
-        // Names and ids of ours begin with a letter or digit.
-        Dialect::Apple => Words::verb(verb).word(id),
-    }
+pub(super) fn inspect(id: &str) -> Words {
+    on("container inspect", [id])
 }
 
-pub(super) fn inspect(dialect: Dialect, id: &str) -> Words {
-    let verb = if dialect == Dialect::Apple { "inspect" } else { "container inspect" };
-    on_container(dialect, verb, id)
+pub(super) fn stop(id: &ContainerId, grace: Duration) -> Words {
+    on(&format!("stop --time={}", grace.as_secs()), [id.as_str()])
 }
 
-pub(super) fn stop(dialect: Dialect, id: &ContainerId, grace: Duration) -> Words {
-    match dialect {
-        Dialect::Docker | Dialect::Podman => on(&format!("stop --time={}", grace.as_secs()), [id.as_str()]),
-        Dialect::Apple => apple::stop(id, grace),
-    }
-}
-
-pub(super) fn logs(dialect: Dialect, id: &ContainerId, lines: usize) -> Words {
-    match dialect {
-        Dialect::Docker | Dialect::Podman => on(&format!("logs --tail={lines}"), [id.as_str()]),
-        Dialect::Apple => apple::logs(id, lines),
-    }
+pub(super) fn logs(id: &ContainerId, lines: usize) -> Words {
+    on(&format!("logs --tail={lines}"), [id.as_str()])
 }
 
 /// All ids, or those of one handle, or those that carry labels.
@@ -141,7 +88,6 @@ pub(super) fn sized(id: &ContainerId) -> Words {
 pub(super) fn remove(dialect: Dialect, id: &ContainerId) -> Words {
     match dialect {
         Dialect::Docker => on("rm --force --volumes", [id.as_str()]),
-        Dialect::Apple => apple::delete(id),
         // Podman waits ten seconds for a process that ignores TERM, even with --force.
         Dialect::Podman => on("rm --force --volumes --time=0", [id.as_str()]),
     }
@@ -150,7 +96,7 @@ pub(super) fn remove(dialect: Dialect, id: &ContainerId) -> Words {
 pub(super) fn upload(dialect: Dialect, id: &ContainerId, at: &ContainerPath) -> Words {
     let target = format!("{id}:{at}");
     match dialect {
-        Dialect::Docker | Dialect::Apple => Words::verb("cp").words(["--", "-", &target]),
+        Dialect::Docker => Words::verb("cp").words(["--", "-", &target]),
         // Podman's "archive" mode means the container's own user, not the owners in the archive.
         Dialect::Podman => Words::verb("cp --archive=false").words(["--", "-", &target]),
     }
@@ -176,7 +122,7 @@ pub(super) fn commit(
 ) -> Words {
     let it = match dialect {
         // Paused unless told otherwise, by a flag that goes by another name in each version.
-        Dialect::Docker | Dialect::Apple => Words::verb("commit"),
+        Dialect::Docker => Words::verb("commit"),
         Dialect::Podman => Words::verb("commit --quiet").flag("pause", facts.pauses),
     };
     let labels = labels.iter().map(|(key, value)| format!("LABEL {key}={}", instruction(dialect, value)));
@@ -187,7 +133,7 @@ pub(super) fn commit(
 /// An image by a Dockerfile. Nothing of this host's environment gets in, and no image is fetched.
 pub(super) fn build(dialect: Dialect, facts: Facts, build: &ImageBuild) -> Words {
     let it = match dialect {
-        Dialect::Docker | Dialect::Apple => Words::verb("build --quiet --pull=false --force-rm"),
+        Dialect::Docker => Words::verb("build --quiet --pull=false --force-rm"),
         Dialect::Podman => Words::verb("build --quiet --pull=never --force-rm --http-proxy=false"),
     };
     let it =
@@ -204,12 +150,12 @@ pub(super) fn build(dialect: Dialect, facts: Facts, build: &ImageBuild) -> Words
 fn starting(dialect: Dialect, config: &ImageConfig) -> Vec<String> {
     let words = |words: &[String]| match (words, dialect) {
         // An empty list leaves what the container has; one empty word is how Docker itself says "none".
-        ([], Dialect::Docker | Dialect::Apple) => r#"[""]"#.to_owned(),
+        ([], Dialect::Docker) => r#"[""]"#.to_owned(),
         _ => serde_json::json!(words).to_string(),
     };
     let text = |text: &str, none: &str| match dialect {
         _ if text.is_empty() => none.to_owned(),
-        Dialect::Docker | Dialect::Apple => instruction(dialect, text),
+        Dialect::Docker => instruction(dialect, text),
         Dialect::Podman => text.to_owned(),
     };
     let mut changes = vec![
@@ -226,12 +172,12 @@ fn starting(dialect: Dialect, config: &ImageConfig) -> Vec<String> {
 }
 
 /// A value of a Dockerfile instruction.
-pub(super) fn instruction(dialect: Dialect, value: &str) -> String {
-    if dialect == Dialect::Podman {
+fn instruction(dialect: Dialect, value: &str) -> String {
+    match dialect {
+        Dialect::Docker => dockerfile_value(value),
         // It takes one pair of quotes away and knows no escapes.
-        return format!("\"{value}\"");
+        Dialect::Podman => format!("\"{value}\""),
     }
-    format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"").replace('$', "\\$"))
 }
 
 pub(super) fn create_volume(name: &VolumeName, labels: &[(String, String)]) -> Words {
@@ -239,10 +185,7 @@ pub(super) fn create_volume(name: &VolumeName, labels: &[(String, String)]) -> W
     it.word("--").word(name.as_str())
 }
 
-pub(super) fn pull(dialect: Dialect, image: &ImageRef) -> Words {
-    if dialect == Dialect::Apple {
-        return apple::pull(image);
-    }
+pub(super) fn pull(image: &ImageRef) -> Words {
     on("pull --quiet", [image.completed().as_str()])
 }
 
@@ -255,8 +198,8 @@ pub(super) fn create_network(
     let it = Words::verb("network create --driver=bridge").labels(labels.iter().map(|(key, value)| (key, value)));
     let it = if internal { it.word("--internal") } else { it };
     let it = match (dialect, reach) {
-        (Dialect::Docker | Dialect::Apple, true) => it,
-        (Dialect::Docker | Dialect::Apple, false) => it.flag("opt", "com.docker.network.bridge.enable_icc=false"),
+        (Dialect::Docker, true) => it,
+        (Dialect::Docker, false) => it.flag("opt", "com.docker.network.bridge.enable_icc=false"),
         // Without it the networks of one Podman are routed to each other.
         (Dialect::Podman, _) => it.flag("opt", "isolate=true"),
     };

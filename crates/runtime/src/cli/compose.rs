@@ -9,7 +9,8 @@ use tokio::io::AsyncRead;
 use tokio::process::Child;
 
 use super::args::Words;
-use super::{CliRuntime, Dialect, detect};
+use super::{CliRuntime, Dialect};
+use crate::host::find_program::find_program_in;
 use crate::host::process::{self, Finished, Invocation, Stdin};
 use crate::{Capability, ContainerRuntime, Error, Input, ProjectName, Result};
 
@@ -50,9 +51,6 @@ impl CliRuntime {
     /// Compose's program, if it is new enough.
     async fn compose(&self) -> Result<PathBuf> {
         let unsupported = || Error::Unsupported { engine: self.kind(), capability: Capability::Compose };
-        if self.dialect == Dialect::Apple {
-            return Err(unsupported());
-        }
         let told = self.compose_version().await;
         if !told.as_deref().is_some_and(is_new_enough) {
             return Err(unsupported());
@@ -146,7 +144,7 @@ async fn answers(path: &Path, service: &mut Child) -> Result<()> {
 fn compose_program(home: &Path) -> Result<PathBuf> {
     let own = home.join(".docker/cli-plugins");
     let dirs: Vec<_> = PLUGINS.iter().map(PathBuf::from).chain([own]).collect();
-    detect::find_program_in("docker-compose", &dirs)
+    find_program_in("docker-compose", &dirs)
 }
 
 /// `2.26.1-4`, `v2.29.7+ds`, `2.20`.

@@ -9,30 +9,15 @@ pub enum Dialect {
     Docker,
     /// Podman's words.
     Podman,
-    /// The words of Apple's `container`.
-    Apple,
 }
 
 impl Dialect {
-    /// The name of its program.
-    #[must_use]
-    pub fn program(self) -> &'static str {
-        self.kind().as_str()
-    }
-
-    /// Whether its containers run on the kernel that the engine runs on, so that files and sockets are shared with them.
-    #[must_use]
-    pub fn shares_kernel(self) -> bool {
-        self != Self::Apple
-    }
-
     /// The engine it speaks to.
     #[must_use]
     pub fn kind(self) -> EngineKind {
         match self {
             Self::Docker => EngineKind::Docker,
             Self::Podman => EngineKind::Podman,
-            Self::Apple => EngineKind::Container,
         }
     }
 }

@@ -1,13 +1,12 @@
 //! Images of Docker and Podman.
 
-use std::fs::File;
-use std::io::{Read, Seek, Write};
 use std::time::Duration;
 
 use super::args;
 use super::dialect::Dialect;
 use super::{CliRuntime, deadline, read};
 use crate::host::process::Stdin;
+use crate::program::unpack::unpacked;
 use crate::{Error, Image, ImageAct, ImageRef, Result};
 
 impl CliRuntime {
@@ -36,7 +35,7 @@ impl CliRuntime {
                 // The builder that asks nobody, and takes neither mounts nor privileges.
                 let plain = ("DOCKER_BUILDKIT".to_owned(), "0".into());
                 let env = if self.dialect == Dialect::Docker { vec![plain] } else { Vec::new() };
-                let invocation = self.client.carrying((args::build(self.dialect, self.facts, &build), env));
+                let invocation = self.client.with_env(args::build(self.dialect, self.facts, &build), env);
                 self.client.finish("build", &invocation, Stdin::Empty, build.deadline).await?;
                 self.lookup.find_images(&[build.tag.to_string()]).await
             }
@@ -52,7 +51,7 @@ impl CliRuntime {
     }
 
     async fn pull(&self, image: ImageRef, within: Duration) -> Result<Vec<Image>> {
-        match self.client.ask("pull", args::pull(self.dialect, &image), within).await {
+        match self.client.ask("pull", args::pull(&image), within).await {
             Ok(_) => self.lookup.find_images(&[image.completed().to_string()]).await,
             Err(Error::Engine { excerpt, .. }) => Err(Error::PullFailed { image, excerpt }),
             Err(other) => Err(other),
@@ -69,25 +68,10 @@ impl CliRuntime {
     }
 }
 
-/// An engine as root unpacks a compressed archive with programs of its own choice: ours are never compressed.
-pub(super) fn unpacked(mut tar: File) -> Result<File> {
-    let refuse = |source| Error::Host { what: "cannot read the archive".into(), source };
-    let mut magic = [0; 4];
-    tar.rewind().map_err(refuse)?;
-    let count = tar.read(&mut magic).map_err(refuse)?;
-    tar.rewind().map_err(refuse)?;
-    let compressed: [&[u8]; 4] = [&[0x1f, 0x8b], b"BZh", &[0xfd, b'7', b'z'], &[0x28, 0xb5, 0x2f, 0xfd]];
-    if compressed.iter().any(|it| magic[..count].starts_with(it)) {
-        return Err(refuse(std::io::Error::other("it is compressed")));
-    }
-    tar.flush().map_err(refuse)?;
-    Ok(tar)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::scripted::podman;
     use super::*;
+    use crate::cli::scripted::podman;
     use crate::{ContainerRuntime, LabelFilter};
 
     #[tokio::test]

@@ -1,104 +1,55 @@
-//! Docker, Podman and Apple's `container` by their own programs: one implementation, and a dialect for what differs.
+//! Docker and Podman by their own programs: one implementation, and a dialect for what differs.
 
 mod api;
-mod apple;
 mod args;
-mod client;
 mod compose;
 pub mod conf;
-pub mod detect;
 mod dialect;
-mod exec;
 mod host_gateway;
 mod images;
-mod link;
 mod lookup;
 mod networks;
+mod program_options;
 mod read;
 #[cfg(test)]
-mod scripted;
+pub(crate) mod scripted;
 mod stacks;
 
+use std::ffi::OsString;
 use std::fs::File;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
 use self::args::{Facts, Words};
-use self::client::Client;
 pub use self::dialect::Dialect;
 use self::lookup::EngineLookup;
 use crate::host::cgroup;
+use crate::host::find_program::find_program;
 use crate::host::process::Stdin;
 use crate::link::{Link, LinkSettings, SocketAt};
+use crate::program::EngineSettings;
+use crate::program::{self, EngineProgram, RunsCommands, deadline};
 use crate::{
     Capability, Container, ContainerId, ContainerPath, ContainerRuntime, Endpoint, EngineInfo, EngineKind, Error, Exec,
-    ExecOutput, GuestOn, Handle, Image, ImageAct, LabelFilter, Network, NetworkAct, NetworkOn, Placed, Removed, Result,
-    Status, Usage,
+    ExecOutput, GuestOn, Handle, Ids, Image, ImageAct, LabelFilter, Network, NetworkAct, NetworkOn, Placed, Removed,
+    Result, Status, Usage,
 };
-
-/// How to reach an engine. Decided once, from configuration and host.
-#[derive(Clone, Debug)]
-pub struct EngineSettings {
-    /// The engine's program; found in the usual places when missing.
-    pub program: Option<PathBuf>,
-    /// Where it listens; its local endpoint when missing.
-    pub endpoint: Option<String>,
-    /// A directory of ours, for the configuration that engines run with.
-    pub config_dir: PathBuf,
-    /// The person's home.
-    pub home: PathBuf,
-    /// `XDG_RUNTIME_DIR`, which rootless engines need.
-    pub runtime_dir: Option<PathBuf>,
-    /// Temporary files of the engine's program go here.
-    pub temp_dir: PathBuf,
-    /// Whether reads may go over the engine's API.
-    pub api: ApiUse,
-}
-
-/// How the engine is read. Acts are its program's in any case.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ApiUse {
-    /// Over the socket of the engine, where it answers; else by the program.
-    #[default]
-    Auto,
-    /// By the program.
-    Never,
-    /// Over this socket, which is that of the engine behind the program.
-    At(PathBuf),
-}
 
 /// An engine behind its program.
 #[derive(Clone, Debug)]
 pub struct CliRuntime {
     dialect: Dialect,
-    client: Client,
+    client: EngineProgram,
     lookup: Arc<EngineLookup>,
     cpu_samples: Arc<cgroup::CpuSamples>,
     facts: Facts,
 }
 
-/// Deadlines of engine calls (containers.md 1.12).
 /// A removal that another caller began ends within seconds on a busy engine.
 const REMOVAL_LOOKS: usize = 15;
 const REMOVAL_INTERVAL: Duration = Duration::from_millis(200);
-
-mod deadline {
-    use std::time::Duration;
-
-    /// Long, for an engine that commits or imports beside it on a slow disk holds its lock meanwhile: Podman's `info` was
-    /// seen to take more than 10 s on two busy cores.
-    pub(super) const READ: Duration = Duration::from_secs(30);
-    pub(super) const SIZE: Duration = Duration::from_secs(5);
-    pub(super) const MAKE: Duration = Duration::from_secs(60);
-    pub(super) const REMOVE: Duration = Duration::from_secs(30);
-    pub(super) const NETWORK: Duration = Duration::from_secs(15);
-    pub(super) const COPY: Duration = Duration::from_secs(600);
-    pub(super) const COMMIT: Duration = Duration::from_secs(300);
-    pub(super) const IMPORT: Duration = Duration::from_secs(600);
-}
 
 impl CliRuntime {
     /// Finds the program and prepares its configuration. Asks the engine nothing.
@@ -106,15 +57,14 @@ impl CliRuntime {
     /// # Errors
     /// [`Error::NotInstalled`]; [`Error::Host`] when the configuration cannot be written.
     pub fn connect(dialect: Dialect, settings: &EngineSettings) -> Result<Self> {
-        let client = Client::new(dialect, settings)?;
+        let client =
+            EngineProgram::find(dialect.kind(), settings, program_options::program_options(dialect, settings)?)?;
         let selinux = std::fs::read("/sys/fs/selinux/enforce").is_ok_and(|it| it.starts_with(b"1"));
         let rootless = match dialect {
             Dialect::Docker => false,
             Dialect::Podman => !rustix::process::geteuid().is_root(),
-            // Its service runs as the person.
-            Dialect::Apple => true,
         };
-        let user_network = ["slirp4netns", "pasta"].into_iter().find(|it| detect::find_program(it).is_ok());
+        let user_network = ["slirp4netns", "pasta"].into_iter().find(|it| find_program(it).is_ok());
         let pauses = !rootless || std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
         let bounds = (dialect == Dialect::Podman).then(|| conf::Machine::look().bounds()).flatten();
         let lookup = Arc::new(EngineLookup::new(dialect, settings, client.clone()));
@@ -127,20 +77,9 @@ impl CliRuntime {
         })
     }
 
-    /// The words that give a person a terminal in a container, for [`Invocation::replace_this_process`].
-    ///
-    /// [`Invocation::replace_this_process`]: crate::host::process::Invocation::replace_this_process
-    #[must_use]
-    pub fn invocation(&self, words: impl IntoIterator<Item = String>) -> crate::host::process::Invocation {
-        self.client.invocation(Words(words.into_iter().map(Into::into).collect()))
-    }
-
     /// Whether the engine answers and has this container. Exit codes and words of a failed act tell neither.
     async fn exists(&self, handle: &Handle) -> Result<bool> {
-        match self.dialect {
-            Dialect::Docker | Dialect::Podman => self.lookup.container_exists(handle).await,
-            Dialect::Apple => Ok(!apple::ids_of(&self.client, handle).await?.is_empty()),
-        }
+        self.lookup.container_exists(handle).await
     }
 
     /// Whether a container that could not be removed stays. The engine refuses a second removal while the first one goes on,
@@ -174,12 +113,31 @@ impl CliRuntime {
     }
 
     async fn taken_port(&self, id: &ContainerId) -> Option<u16> {
-        if self.dialect == Dialect::Apple {
-            return None;
-        }
         let ports = self.lookup.wanted_ports(id).await.ok()?;
         let taken = |it: &u16| std::net::TcpListener::bind(("127.0.0.1", *it)).is_err();
         ports.into_iter().find(taken)
+    }
+}
+
+impl RunsCommands for CliRuntime {
+    fn program(&self) -> &EngineProgram {
+        &self.client
+    }
+
+    fn shares_sockets(&self) -> bool {
+        self.client.is_local()
+    }
+
+    fn exec_words(&self, id: &ContainerId, exec: &Exec, mark: &str) -> (Words, Vec<(String, OsString)>) {
+        (args::exec(id, exec, mark), Vec::new())
+    }
+
+    fn constant_program(&self, id: &ContainerId, user: Ids, program: &str) -> Words {
+        args::constant_program(id, user, program)
+    }
+
+    fn connect_words(&self, id: &ContainerId) -> Words {
+        args::connect(id)
     }
 }
 
@@ -194,9 +152,6 @@ impl ContainerRuntime for CliRuntime {
     }
 
     async fn info(&self) -> Result<EngineInfo> {
-        if self.dialect == Dialect::Apple {
-            return apple::info(&self.client).await;
-        }
         let mut info = self.lookup.info().await?;
         info.compose_version = self.compose_version().await;
         Ok(info)
@@ -211,16 +166,11 @@ impl ContainerRuntime for CliRuntime {
         if alone && self.facts.user_network.is_none() {
             return Err(Error::NotInstalled { program: "slirp4netns".into() });
         }
-        let words = match self.dialect {
-            Dialect::Docker | Dialect::Podman => {
-                let facts = Facts { host_gateway: self.host_gateway(spec).await?, ..self.facts };
-                args::create(self.dialect, facts, spec)
-            }
-            Dialect::Apple => apple::create(&self.client, spec).await?,
-        };
+        let facts = Facts { host_gateway: self.host_gateway(spec).await?, ..self.facts };
+        let words = args::create(self.dialect, facts, spec);
         match self.client.ask("create", words, deadline::MAKE).await {
             Ok(ended) => {
-                let id = read::created(self.dialect, &ended.stdout.bytes())?;
+                let id = read::created(&ended.stdout.bytes())?;
                 self.lookup.note_created(&id);
                 Ok(id)
             }
@@ -233,13 +183,11 @@ impl ContainerRuntime for CliRuntime {
     }
 
     async fn start(&self, id: &ContainerId) -> Result<()> {
-        let words = args::on_container(self.dialect, "start", id.as_str());
+        let words = args::on("start", [id.as_str()]);
         let started = self.client.ask("start", words, deadline::MAKE).await;
         self.lookup.note_changed(id);
         match started {
             Ok(_) => Ok(()),
-            // Apple's engine refuses to start what runs already.
-            Err(_) if self.dialect == Dialect::Apple && self.inspect(&id.into()).await?.running() => Ok(()),
             Err(failure) => match self.inspect(&id.into()).await {
                 Ok(it) if it.status == Status::Paused => {
                     self.on_container("unpause", args::on("unpause", [id.as_str()]), id, deadline::MAKE).await
@@ -253,38 +201,23 @@ impl ContainerRuntime for CliRuntime {
     }
 
     async fn stop(&self, id: &ContainerId, grace: Duration) -> Result<()> {
-        if self.dialect == Dialect::Apple {
-            return apple::stop(self, id, grace).await;
-        }
-        let words = args::stop(self.dialect, id, grace);
+        let words = args::stop(id, grace);
         self.on_container("stop", words, id, deadline::REMOVE + grace).await
     }
 
     async fn inspect(&self, handle: &Handle) -> Result<Container> {
-        match self.dialect {
-            Dialect::Docker | Dialect::Podman => self.lookup.inspect_container(handle).await,
-            Dialect::Apple => apple::inspect(&self.client, handle).await,
-        }
+        self.lookup.inspect_container(handle).await
     }
 
     async fn list(&self, filter: &LabelFilter) -> Result<Vec<Container>> {
-        match self.dialect {
-            Dialect::Docker | Dialect::Podman => self.lookup.list_containers(filter).await,
-            Dialect::Apple => apple::list(&self.client, filter).await,
-        }
+        self.lookup.list_containers(filter).await
     }
 
     async fn list_recent(&self, filter: &LabelFilter) -> Result<Vec<Arc<Container>>> {
-        match self.dialect {
-            Dialect::Docker | Dialect::Podman => self.lookup.list_recent_containers(filter).await,
-            Dialect::Apple => Ok(self.list(filter).await?.into_iter().map(Arc::new).collect()),
-        }
+        self.lookup.list_recent_containers(filter).await
     }
 
     async fn usage(&self, id: &ContainerId) -> Result<Option<Usage>> {
-        if self.dialect == Dialect::Apple {
-            return apple::usage(&self.client, id).await;
-        }
         let Some(pid) = self.inspect(&id.into()).await?.pid else { return Ok(None) };
         let (used, written) =
             tokio::join!(cgroup::used(pid, id.as_str(), &self.cpu_samples), self.lookup.written_bytes(id));
@@ -296,9 +229,6 @@ impl ContainerRuntime for CliRuntime {
     }
 
     async fn remove(&self, id: &ContainerId) -> Result<Removed> {
-        if self.dialect == Dialect::Apple {
-            return apple::remove(&self.client, id).await;
-        }
         let removed = self.client.run("remove", args::remove(self.dialect, id), deadline::REMOVE).await?;
         self.lookup.note_changed(id);
         // `rm --force` exits 0 for a container that does not exist, on both engines; what it removed it prints by id.
@@ -312,52 +242,34 @@ impl ContainerRuntime for CliRuntime {
     }
 
     async fn exec(&self, id: &ContainerId, exec: Exec) -> Result<ExecOutput> {
-        exec::exec(self, id, exec).await
+        program::exec::exec(self, id, exec).await
     }
 
     async fn link(&self, id: &ContainerId, socket: Option<&SocketAt>, settings: LinkSettings) -> Result<Link> {
-        Ok(link::link(self, id, socket, settings))
+        Ok(program::link::link(self, id, socket, settings))
     }
 
     async fn upload(&self, id: &ContainerId, at: &ContainerPath, tar: File) -> Result<()> {
-        let uploaded = match self.dialect {
-            Dialect::Docker | Dialect::Podman => {
-                let words = args::upload(self.dialect, id, at);
-                self.client.feed_swept("upload", words, Stdin::File(tar), deadline::COPY).await.map(drop)
-            }
-            Dialect::Apple => apple::upload(&self.client, id, at, tar).await,
-        };
-        match uploaded {
-            Ok(()) => Ok(()),
+        let words = args::upload(self.dialect, id, at);
+        match self.client.feed_swept("upload", words, Stdin::File(tar), deadline::COPY).await {
+            Ok(_) => Ok(()),
             Err(failure) => Err(self.blame(id, failure).await),
         }
     }
 
     async fn download(&self, id: &ContainerId, path: &ContainerPath, into: File, max_bytes: u64) -> Result<()> {
-        let downloaded = match self.dialect {
-            Dialect::Docker | Dialect::Podman => {
-                self.client.store("download", args::download(id, path), into, max_bytes, deadline::COPY).await
-            }
-            Dialect::Apple => apple::download(&self.client, id, path, (into, max_bytes)).await,
-        };
-        match downloaded {
+        match self.client.store("download", args::download(id, path), into, max_bytes, deadline::COPY).await {
             Err(failure @ Error::Engine { .. }) => Err(self.blame(id, failure).await),
             other => other,
         }
     }
 
     async fn image(&self, act: ImageAct) -> Result<Vec<Image>> {
-        match self.dialect {
-            Dialect::Docker | Dialect::Podman => self.images(act).await,
-            Dialect::Apple => apple::image(&self.client, act).await,
-        }
+        self.images(act).await
     }
 
     async fn network(&self, act: NetworkAct) -> Result<Vec<Network>> {
-        match self.dialect {
-            Dialect::Docker | Dialect::Podman => self.networks(act).await,
-            Dialect::Apple => apple::network(&self.client, act).await,
-        }
+        self.networks(act).await
     }
 }
 

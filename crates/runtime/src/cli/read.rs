@@ -1,6 +1,5 @@
 //! From an engine's JSON to our types. Pure.
 
-pub(super) mod apple;
 mod container;
 mod image;
 mod info;
@@ -8,15 +7,15 @@ mod network;
 mod stack;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
 pub(super) use self::container::{container_of, containers, wanted_ports, written_bytes};
 pub(super) use self::image::images;
 pub(super) use self::info::info;
 pub(super) use self::network::networks;
 pub(super) use self::stack::{escaped, listed_volumes, stack_model, volumes};
-use super::Dialect;
-use crate::{ContainerId, Error, ImageId, Result};
+pub(super) use crate::program::json::one;
+use crate::program::json::{array, image_id, unreadable};
+use crate::{ContainerId, ImageId, Result};
 
 /// Ids, one a line.
 pub(super) fn ids(output: &[u8]) -> Vec<String> {
@@ -34,12 +33,8 @@ pub(super) fn listed_ids(json: &[u8]) -> Result<Vec<String>> {
 }
 
 /// The id that `create` printed last.
-pub(super) fn created(dialect: Dialect, output: &[u8]) -> Result<ContainerId> {
-    let last = ids(output).pop().unwrap_or_default();
-    match dialect {
-        Dialect::Docker | Dialect::Podman => digits("create", &last),
-        Dialect::Apple => ContainerId::parse(last).map_err(|err| unreadable("create", &err)),
-    }
+pub(super) fn created(output: &[u8]) -> Result<ContainerId> {
+    digits("create", &ids(output).pop().unwrap_or_default())
 }
 
 /// An id that the engine chose.
@@ -51,22 +46,4 @@ fn digits(verb: &'static str, text: &str) -> Result<ContainerId> {
 /// The id that `commit` printed last.
 pub(super) fn committed(output: &[u8]) -> Result<ImageId> {
     image_id(&ids(output).pop().unwrap_or_default())
-}
-
-fn array<T: DeserializeOwned>(verb: &'static str, json: &[u8]) -> Result<Vec<T>> {
-    one(verb, json)
-}
-
-pub(super) fn one<T: DeserializeOwned>(verb: &'static str, json: &[u8]) -> Result<T> {
-    serde_json::from_slice(json).map_err(|err| unreadable(verb, &err))
-}
-
-fn unreadable(verb: &'static str, err: &dyn std::fmt::Display) -> Error {
-    Error::Unreadable { verb, detail: err.to_string() }
-}
-
-/// Docker says `sha256:…`, Podman only the digits.
-fn image_id(text: &str) -> Result<ImageId> {
-    let digits = text.strip_prefix("sha256:").unwrap_or(text);
-    ImageId::parse(format!("sha256:{digits}")).map_err(|err| unreadable("inspect", &err))
 }

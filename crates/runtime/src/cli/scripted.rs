@@ -5,21 +5,22 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use super::{ApiUse, CliRuntime, Dialect, EngineSettings};
+use super::{CliRuntime, Dialect};
+use crate::program::{ApiUse, EngineSettings};
 
-pub(super) fn docker(script: &str) -> (CliRuntime, TempDir) {
+pub(crate) fn docker(script: &str) -> (CliRuntime, TempDir) {
     engine(Dialect::Docker, script, ApiUse::Never)
 }
 
-pub(super) fn podman(script: &str) -> (CliRuntime, TempDir) {
+pub(crate) fn podman(script: &str) -> (CliRuntime, TempDir) {
     engine(Dialect::Podman, script, ApiUse::Never)
 }
 
-pub(super) fn docker_with_api(script: &str, socket: &Path) -> (CliRuntime, TempDir) {
+pub(crate) fn docker_with_api(script: &str, socket: &Path) -> (CliRuntime, TempDir) {
     engine(Dialect::Docker, script, ApiUse::At(socket.to_owned()))
 }
 
-pub(super) fn podman_with_api(script: &str, socket: &Path) -> (CliRuntime, TempDir) {
+pub(crate) fn podman_with_api(script: &str, socket: &Path) -> (CliRuntime, TempDir) {
     engine(Dialect::Podman, script, ApiUse::At(socket.to_owned()))
 }
 

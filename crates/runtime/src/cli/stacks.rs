@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use super::args;
 use super::compose::{file, named};
-use super::{CliRuntime, Dialect, apple, deadline, read};
+use super::{CliRuntime, Dialect, deadline, read};
 use crate::host::process::{Finished, Stdin};
+use crate::program::LOG_LINES;
 use crate::{
     ContainerId, ContainerRuntime, Error, Excerpt, Health, Input, ProjectName, Result, StackSource, StackUp, Stacks,
     Volume, VolumeAct,
@@ -21,9 +22,6 @@ const MODEL_WITHIN: Duration = Duration::from_secs(30);
 const BEYOND_PATIENCE: Duration = Duration::from_secs(30);
 
 const DOWN_WITHIN: Duration = Duration::from_secs(120);
-
-/// Enough lines for what is kept of them.
-const LOG_LINES: usize = 200;
 
 /// A check of an image that takes longer than its own limit is given up by the engine.
 const CHECK_WITHIN: Duration = Duration::from_secs(120);
@@ -57,7 +55,7 @@ impl Stacks for CliRuntime {
     }
 
     async fn logs(&self, id: &ContainerId, max_bytes: usize) -> Result<Vec<u8>> {
-        let words = args::logs(self.dialect, id, LOG_LINES);
+        let words = args::logs(id, LOG_LINES);
         let ended = self.client.ask("logs", words, deadline::READ).await?;
         // The engine's program parts the streams; a service that fails says why on one of them.
         let all = [ended.stdout.bytes(), ended.stderr.bytes()].concat();
@@ -75,9 +73,6 @@ impl Stacks for CliRuntime {
     }
 
     async fn volume(&self, act: VolumeAct) -> Result<Vec<Volume>> {
-        if self.dialect == Dialect::Apple {
-            return apple::volume(&self.client, act).await;
-        }
         match act {
             // The driver that every engine has knows no sizes.
             VolumeAct::Create { name, labels, size: _ } => {

@@ -87,7 +87,7 @@ impl Terminal {
         let (found, words) = self.entered(&cx, &handle).await?;
         let engine = cx.terminal_of(found.record.engine, &found.record.endpoint)?;
         let intent = audit::intent(&cx, self.act, &self.told()).await?;
-        let mut words = engine.invocation(words);
+        let mut words = engine.with_words(words);
         // Without it the shell could not draw.
         words.env.insert("TERM".into(), cx.host.terminal_kind.clone().into());
         let failure = Failure::from(coracle_runtime::Error::Spawn {

@@ -1,6 +1,6 @@
 //! The checks of preflight, as a pure function of facts (containers.md 3.3).
 
-use coracle_runtime::cli::detect::find_program;
+use coracle_runtime::host::find_program::find_program;
 use coracle_runtime::{EngineInfo, EngineKind, Error};
 use serde::Serialize;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_runtime::cli::detect::find_program_in;
+use coracle_runtime::host::find_program::find_program_in;
 use coracle_workspace::{EnvKeys, Mode, PathCharset, Preload, RunSettings, Settings, Workspace};
 
 use super::sessions::SessionContainers;

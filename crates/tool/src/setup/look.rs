@@ -6,7 +6,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use coracle_runtime::cli::{conf, detect};
+use coracle_runtime::cli::conf;
+use coracle_runtime::host::find_program::find_program;
 use coracle_runtime::host::process::{self, Invocation, Stdin};
 use toml::Table;
 
@@ -48,7 +49,7 @@ impl Place<'_> {
     }
 
     async fn run(self, name: &str, words: &[&str]) -> Option<process::Finished> {
-        let mut invocation = Invocation::new(detect::find_program(name).ok()?, words.iter().copied());
+        let mut invocation = Invocation::new(find_program(name).ok()?, words.iter().copied());
         invocation.env = self.env();
         process::run("setup", &invocation, Stdin::Empty, (ANSWER, 1 << 20)).await.ok()
     }
@@ -71,7 +72,7 @@ impl Place<'_> {
         Machine {
             system: system(),
             root: self.root(),
-            sudo: detect::find_program("sudo").is_ok(),
+            sudo: find_program("sudo").is_ok(),
             podman: podman.is_some(),
             answers,
             lists_are_old: lists_are_old(),
@@ -86,7 +87,7 @@ impl Place<'_> {
         let known = self.run("dpkg-query", &words).await.map(|it| it.stdout.text()).unwrap_or_default();
         let is_there = |package: &str| known.lines().any(|it| it.strip_prefix(package) == Some(" installed"));
         // A Podman that apt did not bring has brought its own helpers.
-        if !is_there("podman") && detect::find_program("podman").is_ok() {
+        if !is_there("podman") && find_program("podman").is_ok() {
             return Vec::new();
         }
         PACKAGES.iter().copied().filter(|it| !is_there(it)).collect()

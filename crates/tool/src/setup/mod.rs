@@ -10,7 +10,7 @@ use std::fs;
 use std::io::{self, BufRead as _, Write};
 use std::path::Path;
 
-use coracle_runtime::cli::detect;
+use coracle_runtime::host::find_program::find_program;
 use coracle_runtime::host::process::{Invocation, exit_of};
 
 use self::look::Place;
@@ -94,7 +94,7 @@ fn consent(yes: bool, terminal: bool, out: &mut dyn Write) -> Result<(), Failure
 
 async fn start(words: &[String], why: &str, place: Place<'_>) -> Result<(), Failure> {
     let Some((name, words)) = words.split_first() else { return Ok(()) };
-    let mut invocation = Invocation::new(detect::find_program(name)?, words);
+    let mut invocation = Invocation::new(find_program(name)?, words);
     invocation.env = place.env();
     match exit_of(invocation.run_on_terminal().await?) {
         0 => Ok(()),

@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 
 use super::{ApiFault, ApiResult, ApiSocket};
-use crate::cli::client::ANSWER_BYTES;
+use crate::program::ANSWER_BYTES;
 
 #[derive(Debug)]
 pub(super) struct Connection(SendRequest<Empty<Bytes>>);

@@ -5,7 +5,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use super::{ApiFault, ApiResult};
-use crate::cli::{ApiUse, Dialect, EngineSettings};
+use crate::cli::Dialect;
+use crate::program::{ApiUse, EngineSettings};
 
 const PODMAN_OF_ROOT: &str = "/run/podman/podman.sock";
 
@@ -22,9 +23,6 @@ impl ApiSocket {
     /// The socket of an engine, as seen by the user `me`. It need not exist.
     pub(in crate::cli) fn of(dialect: Dialect, settings: &EngineSettings, endpoint: &str, me: u32) -> Option<Self> {
         let anyone_trusted = vec![0, me];
-        if dialect == Dialect::Apple {
-            return None;
-        }
         match &settings.api {
             ApiUse::Never => return None,
             ApiUse::At(path) => {
@@ -94,7 +92,6 @@ mod tests {
         let podman = |me| path(Dialect::Podman, &auto, "local", me);
         assert_eq!(podman(0).as_deref(), Some(PODMAN_OF_ROOT));
         assert_eq!(podman(ME).as_deref(), Some("/run/user/1000/podman/podman.sock"));
-        assert_eq!(path(Dialect::Apple, &auto, "local", ME), None);
         let remote = EngineSettings { endpoint: Some("ssh://me@there".into()), ..auto };
         assert_eq!(path(Dialect::Podman, &remote, "ssh://me@there", ME), None);
     }

@@ -6,16 +6,8 @@ use coracle_protocol::paths;
 
 use super::{Facts, Words};
 use crate::cli::Dialect;
-use crate::{Access, Capabilities, CreateSpec, GuestOn, Ids, NetworkOn, Placed, Port, Tmpfs, VolumeMount};
-
-/// Root's capabilities inside: enough for package managers, nothing that reaches the host (containers.md 4.17).
-const FOR_PACKAGES: &[&str] = &["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID"];
-
-/// Those that the guest uses itself (workspace.md 1.9).
-const FOR_GUEST: &[&str] = &["CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID"];
-
-/// Longer than any container lives. `infinity` is not known to every `sleep`.
-pub(super) const SLEEP_SECONDS: &str = "2147483647";
+use crate::program::argv::{SLEEP_SECONDS, capability_names, init};
+use crate::{Access, CreateSpec, GuestOn, Ids, NetworkOn, Placed, Port, Tmpfs, VolumeMount};
 
 pub(in crate::cli) fn create(dialect: Dialect, facts: Facts, placed: &Placed) -> Words {
     let spec = placed.spec();
@@ -41,7 +33,7 @@ pub(in crate::cli) fn create(dialect: Dialect, facts: Facts, placed: &Placed) ->
     let it = it.word("--log-driver=none");
     let it = it.words(["--stop-signal=SIGTERM", "--stop-timeout=10"]);
     let it = match dialect {
-        Dialect::Docker | Dialect::Apple => it,
+        Dialect::Docker => it,
         Dialect::Podman => it
             .words(["--http-proxy=false", "--systemd=false", "--sdnotify=ignore", "--image-volume=tmpfs"])
             // Variables of its own. An image that was committed brings those of the container it was made of.
@@ -49,11 +41,6 @@ pub(in crate::cli) fn create(dialect: Dialect, facts: Facts, placed: &Placed) ->
     };
     let it = it.labels(&spec.labels).word("--").word(placed.image().as_str());
     if placed.guest().is_some() { init(it, spec) } else { it.word(SLEEP_SECONDS) }
-}
-
-/// What the guest is told as PID 1.
-pub(super) fn init(it: Words, spec: &CreateSpec) -> Words {
-    spec.lifeline.iter().fold(it.word("init"), |it, wait| it.flag("lifeline", wait.as_secs().max(1)))
 }
 
 /// The guest as PID 1, where it finds its sockets, and a place in memory for what must not reach a disk.
@@ -75,12 +62,14 @@ fn with_guest(it: Words, dialect: Dialect, guest: &GuestOn, placed: &Placed) -> 
 }
 
 fn privileges(it: Words, dialect: Dialect, facts: Facts, spec: &CreateSpec) -> Words {
-    let it =
-        it.flag("cap-drop", "ALL").flags("cap-add", named(spec.capabilities)).flag("security-opt", "no-new-privileges");
+    let it = it
+        .flag("cap-drop", "ALL")
+        .flags("cap-add", capability_names(spec.capabilities))
+        .flag("security-opt", "no-new-privileges");
     let it = if facts.selinux { it.flag("security-opt", "label=disable") } else { it };
     let it = match (dialect, spec.gpu) {
         (_, false) => it,
-        (Dialect::Docker | Dialect::Apple, true) => it.flag("gpus", "all"),
+        (Dialect::Docker, true) => it.flag("gpus", "all"),
         (Dialect::Podman, true) => it.flag("device", "nvidia.com/gpu=all"),
     };
     let Ids { uid, gid } = spec.exec_user;
@@ -88,21 +77,12 @@ fn privileges(it: Words, dialect: Dialect, facts: Facts, spec: &CreateSpec) -> W
     if mapped { it.flag("userns", format_args!("keep-id:uid={uid},gid={gid}")) } else { it }
 }
 
-/// As the kernel names them, without their prefix.
-pub(super) fn named(capabilities: Capabilities) -> &'static [&'static str] {
-    match capabilities {
-        Capabilities::Packages => FOR_PACKAGES,
-        Capabilities::Guest => FOR_GUEST,
-        Capabilities::None => &[],
-    }
-}
-
 /// Podman copies what the image has at its place into a tmpfs, and puts some of its own over a root that is read-only.
 /// One that is not to be root's is given to PID 1.
 fn empty(dialect: Dialect, tmpfs: String, owner: Option<Ids>) -> String {
     match (dialect, owner) {
-        (Dialect::Docker | Dialect::Apple, None) => tmpfs,
-        (Dialect::Docker | Dialect::Apple, Some(Ids { uid, gid })) => format!("{tmpfs},uid={uid},gid={gid}"),
+        (Dialect::Docker, None) => tmpfs,
+        (Dialect::Docker, Some(Ids { uid, gid })) => format!("{tmpfs},uid={uid},gid={gid}"),
         (Dialect::Podman, None) => format!("{tmpfs},notmpcopyup"),
         (Dialect::Podman, Some(_)) => format!("{tmpfs},notmpcopyup,U"),
     }
@@ -111,7 +91,7 @@ fn empty(dialect: Dialect, tmpfs: String, owner: Option<Ids>) -> String {
 fn root(it: Words, dialect: Dialect, read_only: bool) -> Words {
     match (dialect, read_only) {
         (_, false) => it,
-        (Dialect::Docker | Dialect::Apple, true) => it.word("--read-only"),
+        (Dialect::Docker, true) => it.word("--read-only"),
         (Dialect::Podman, true) => it.word("--read-only").word("--read-only-tmpfs=false"),
     }
 }
@@ -125,7 +105,7 @@ fn in_memory(dialect: Dialect, Tmpfs { at, size, mode }: &Tmpfs, owner: Option<I
 fn volume(it: Words, dialect: Dialect, VolumeMount { name, at, access }: &VolumeMount, as_in_image: bool) -> Words {
     let as_in_image = as_in_image && *access == Access::ReadWrite;
     match dialect {
-        Dialect::Docker | Dialect::Apple => {
+        Dialect::Docker => {
             let readonly = if *access == Access::ReadOnly { ",readonly" } else { "" };
             let nocopy = if as_in_image { "" } else { ",volume-nocopy" };
             let target = csv(&format!("target={at}"));
@@ -156,7 +136,7 @@ fn limits(it: Words, facts: Facts, spec: &CreateSpec) -> Words {
 pub(super) fn bind(it: Words, dialect: Dialect, (source, target): (&Path, &str), access: Access) -> Words {
     let source = source.to_str().unwrap_or_default();
     match dialect {
-        Dialect::Docker | Dialect::Apple => {
+        Dialect::Docker => {
             let readonly = if access == Access::ReadOnly { ",readonly" } else { "" };
             let (source, target) = (csv(&format!("source={source}")), csv(&format!("target={target}")));
             it.flag("mount", format_args!("type=bind,{source},{target},bind-propagation=rprivate{readonly}"))

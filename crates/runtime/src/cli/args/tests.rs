@@ -209,7 +209,7 @@ fn a_command_and_its_directory_are_arguments() {
     let command = Command::Argv(vec!["ls".into(), "--".into(), "$(x)".into()]);
     let mut it = Exec::new(command, Ids { uid: 7, gid: 8 }, ContainerPath::parse("/w x").unwrap());
     it.env.insert("A".into(), "b\n'c'".into());
-    let words = exec(Dialect::Docker, &id, &it, "m").0.0;
+    let words = exec(&id, &it, "m").0;
     let tail: Vec<_> = words.iter().rev().take(5).rev().map(|it| it.to_str().unwrap()).collect();
     assert_eq!(tail, ["coracle", "/w x", "ls", "--", "$(x)"]);
     assert!(words.contains(&"--env=A=b\n'c'".into()) && words.contains(&"--user=7:8".into()));

@@ -27,7 +27,7 @@ impl ApiLookup {
     pub(super) async fn container(&self, handle: &Handle) -> ApiResult<Option<Container>> {
         let path = paths::inspect(self.dialect, Object::Container, handle.as_str())?;
         match self.client.get(&path).await? {
-            Some(json) => Ok(read::container_of(self.dialect, handle, &array(&[json]))?),
+            Some(json) => Ok(read::container_of(handle, &array(&[json]))?),
             // One that is just removed is listed for a moment longer than it can be inspected.
             None if self.container_ids(&Filters::handle(handle)).await?.is_empty() => Ok(None),
             None => Err(ApiFault::Contradiction),
@@ -61,7 +61,7 @@ impl ApiLookup {
 
     /// The containers of these ids that are there.
     pub(super) async fn containers_of(&self, ids: &[String]) -> ApiResult<Vec<Container>> {
-        Ok(read::containers(self.dialect, &self.inspect(Object::Container, ids).await?)?)
+        Ok(read::containers(&self.inspect(Object::Container, ids).await?)?)
     }
 
     pub(super) async fn wanted_ports(&self, id: &ContainerId) -> ApiResult<Vec<u16>> {
@@ -105,7 +105,7 @@ impl ApiLookup {
 
     pub(super) async fn info(&self, endpoint: &str) -> ApiResult<EngineInfo> {
         let json = self.client.get(paths::INFO).await?.ok_or(ApiFault::Contradiction)?;
-        Ok(read::info(self.dialect, &json, (endpoint, "".as_ref()))?)
+        Ok(read::info(self.dialect, &json, endpoint)?)
     }
 
     async fn list(&self, object: Object, filters: &Filters) -> ApiResult<Bytes> {

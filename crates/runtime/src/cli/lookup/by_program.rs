@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::super::args::{self, Words};
-use super::super::client::Client;
 use super::super::{Dialect, deadline, is_silent, read};
 use crate::host::process::Finished;
+use crate::program::EngineProgram;
 use crate::{Container, ContainerId, EngineInfo, Error, Handle, Image, LabelFilter, Network, Result, Volume};
 
 /// Inspect calls take many ids, and argument lists have an end.
@@ -20,11 +20,11 @@ const LOOKS: usize = 5;
 #[derive(Debug)]
 pub(super) struct ProgramLookup {
     dialect: Dialect,
-    client: Client,
+    client: EngineProgram,
 }
 
 impl ProgramLookup {
-    pub(super) fn new(dialect: Dialect, client: Client) -> Self {
+    pub(super) fn new(dialect: Dialect, client: EngineProgram) -> Self {
         Self { dialect, client }
     }
 
@@ -37,10 +37,10 @@ impl ProgramLookup {
     }
 
     pub(super) async fn container(&self, handle: &Handle) -> Result<Option<Container>> {
-        let words = args::inspect(self.dialect, handle.as_str());
+        let words = args::inspect(handle.as_str());
         let ended = self.client.run("inspect", words, deadline::READ).await?;
         if ended.ok() {
-            return read::container_of(self.dialect, handle, &ended.stdout.bytes());
+            return read::container_of(handle, &ended.stdout.bytes());
         }
         // Exit codes and words of a failed call do not tell whether it is missing.
         if self.ids_of(handle).await?.is_empty() {
@@ -75,7 +75,7 @@ impl ProgramLookup {
         }
         let ended = self.client.run("inspect", args::on("container inspect", ids), deadline::READ).await?;
         // One that went away meanwhile makes the exit status 1; the others are there all the same.
-        read::containers(self.dialect, &ended.stdout.bytes())
+        read::containers(&ended.stdout.bytes())
     }
 
     pub(super) async fn wanted_ports(&self, id: &ContainerId) -> Result<Vec<u16>> {
@@ -163,7 +163,7 @@ impl ProgramLookup {
         let format = if self.dialect == Dialect::Docker { "--format={{json .}}" } else { "--format=json" };
         let words = Words::verb("info").word(format);
         let ended = self.client.run("info", words, deadline::READ).await?;
-        let told = read::info(self.dialect, &ended.stdout.bytes(), (self.client.endpoint(), self.client.home()));
+        let told = read::info(self.dialect, &ended.stdout.bytes(), self.client.endpoint());
         // `docker info` without a daemon exits 0 in some versions, with an answer that lacks the server's half.
         told.map_err(|_| self.client.unavailable(&ended))
     }

@@ -15,8 +15,8 @@ use self::by_api::ApiLookup;
 use self::by_program::ProgramLookup;
 use self::recent::RecentContainers;
 use super::api::{ApiClient, ApiFault, ApiResult, ApiSocket, StorageProof, paths::Filters};
-use super::client::Client;
 use super::{Dialect, EngineSettings};
+use crate::program::EngineProgram;
 use crate::{Container, ContainerId, EngineInfo, Error, Handle, Image, LabelFilter, Network, Result, Volume};
 
 /// An API that has not answered by then may never do so: the program is asked beside it, and the first answer counts.
@@ -47,7 +47,7 @@ impl Api {
 }
 
 impl EngineLookup {
-    pub(super) fn new(dialect: Dialect, settings: &EngineSettings, client: Client) -> Self {
+    pub(super) fn new(dialect: Dialect, settings: &EngineSettings, client: EngineProgram) -> Self {
         let me = rustix::process::geteuid().as_raw();
         let api = ApiSocket::of(dialect, settings, client.endpoint(), me).map(|socket| {
             let proof = || StorageProof::new(&socket.path, &settings.config_dir, &settings.home);

@@ -7,8 +7,8 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::cli::client::ANSWER_BYTES;
 use crate::cli::scripted::{docker_with_api, podman_with_api};
+use crate::program::ANSWER_BYTES;
 use crate::{CliRuntime, ContainerRuntime, Error, Handle, LabelFilter};
 
 /// What a played service does with a request for a path.

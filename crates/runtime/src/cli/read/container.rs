@@ -6,25 +6,21 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::{apple, array, digits, image_id, unreadable};
-use crate::cli::Dialect;
+use super::{array, digits, image_id, unreadable};
 use crate::{ByteSize, Container, Handle, Health, Limits, MountPoint, Protocol, PublishedPort, Result, Status};
 
 /// Containers of an `inspect`. What the engine cannot say of one is an error, never a guess.
-pub(in crate::cli) fn containers(dialect: Dialect, json: &[u8]) -> Result<Vec<Container>> {
-    if dialect == Dialect::Apple {
-        return apple::containers(json);
-    }
+pub(in crate::cli) fn containers(json: &[u8]) -> Result<Vec<Container>> {
     array::<ContainerJson>("inspect", json)?.into_iter().map(ContainerJson::read).collect()
 }
 
 /// The container of a handle among those of an `inspect`: engines take a short name for the first digits of an id as well.
-pub(in crate::cli) fn container_of(dialect: Dialect, handle: &Handle, json: &[u8]) -> Result<Option<Container>> {
+pub(in crate::cli) fn container_of(handle: &Handle, json: &[u8]) -> Result<Option<Container>> {
     let is_meant = |it: &Container| match handle {
         Handle::Name(name) => it.name.eq_ignore_ascii_case(name.as_str()),
         Handle::IdPrefix(_) => true,
     };
-    Ok(containers(dialect, json)?.into_iter().find(is_meant))
+    Ok(containers(json)?.into_iter().find(is_meant))
 }
 
 /// Host ports that a container shall have, whether it runs or not.
@@ -262,10 +258,7 @@ mod tests {
 
     #[test]
     fn both_engines_tell_the_same_container() {
-        let (docker, podman) = (
-            containers(Dialect::Docker, docker().as_bytes()).unwrap(),
-            containers(Dialect::Podman, podman().as_bytes()).unwrap(),
-        );
+        let (docker, podman) = (containers(docker().as_bytes()).unwrap(), containers(podman().as_bytes()).unwrap());
         assert_eq!(docker, podman);
         let it = &docker[0];
         assert_eq!((it.name.as_str(), it.pid, it.running()), ("web", Some(42), true));
@@ -282,7 +275,7 @@ mod tests {
     #[test]
     fn a_container_that_never_ran_has_no_start_and_no_exit() {
         let state = r#"{"Status":"created","Pid":0,"ExitCode":0,"StartedAt":"0001-01-01T00:00:00Z"}"#;
-        let it = &containers(Dialect::Podman, inspected("web", &"b".repeat(64), state).as_bytes()).unwrap()[0];
+        let it = &containers(inspected("web", &"b".repeat(64), state).as_bytes()).unwrap()[0];
         assert_eq!((it.started_at.as_deref(), it.exit_code, it.pid), (None, None, None));
     }
 
@@ -295,8 +288,8 @@ mod tests {
     fn an_answer_cut_anywhere_is_an_error_and_no_guess() {
         let whole = docker();
         for end in 0..whole.len() {
-            assert!(containers(Dialect::Docker, &whole.as_bytes()[..end]).is_err(), "cut at {end}");
+            assert!(containers(&whole.as_bytes()[..end]).is_err(), "cut at {end}");
         }
-        assert!(containers(Dialect::Docker, whole.replace("running", "dancing").as_bytes()).is_err());
+        assert!(containers(whole.replace("running", "dancing").as_bytes()).is_err());
     }
 }

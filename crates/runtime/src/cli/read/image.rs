@@ -1,10 +1,9 @@
 //! Images, as Docker and Podman tell of them.
 
-use std::collections::BTreeMap;
-
 use serde::Deserialize;
 
 use super::{array, image_id};
+use crate::program::json::ImageConfigJson;
 use crate::{Image, ImageConfig, Result};
 
 pub(in crate::cli) fn images(json: &[u8]) -> Result<Vec<Image>> {
@@ -23,35 +22,6 @@ struct ImageJson {
     #[serde(default)]
     size: u64,
     created: String,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "PascalCase")]
-pub(super) struct ImageConfigJson {
-    pub(super) labels: Option<BTreeMap<String, String>>,
-    pub(super) env: Option<Vec<String>>,
-    pub(super) entrypoint: Option<Vec<String>>,
-    pub(super) cmd: Option<Vec<String>>,
-    pub(super) volumes: Option<BTreeMap<String, serde::de::IgnoredAny>>,
-    #[serde(default)]
-    pub(super) user: String,
-    #[serde(default)]
-    pub(super) working_dir: String,
-}
-
-impl From<ImageConfigJson> for ImageConfig {
-    /// What can be said in several ways is said in one: engines cannot take back what a container was made with, so that
-    /// an image of one names root and the root directory where its own image is silent.
-    fn from(it: ImageConfigJson) -> Self {
-        let words = |words: Option<Vec<String>>| words.filter(|it| it[..] != [""]).unwrap_or_default();
-        let is_root = matches!(it.user.as_str(), "0" | "root" | "0:0" | "root:root");
-        Self {
-            entrypoint: words(it.entrypoint),
-            cmd: words(it.cmd),
-            user: if is_root { String::new() } else { it.user },
-            workdir: if it.working_dir == "/" { String::new() } else { it.working_dir },
-        }
-    }
 }
 
 impl ImageJson {

@@ -1,19 +1,19 @@
 //! What engines say of themselves.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Deserialize;
 
 use super::one;
 use crate::cli::Dialect;
+use crate::program::json::oci_arch;
 use crate::{EngineInfo, EngineKind, Result};
 
-pub(in crate::cli) fn info(dialect: Dialect, json: &[u8], (endpoint, home): (&str, &Path)) -> Result<EngineInfo> {
+pub(in crate::cli) fn info(dialect: Dialect, json: &[u8], endpoint: &str) -> Result<EngineInfo> {
     match dialect {
         Dialect::Docker => Ok(one::<DockerInfo>("info", json)?.read(endpoint)),
         Dialect::Podman => Ok(one::<PodmanInfo>("info", json)?.read(endpoint)),
-        Dialect::Apple => Ok(super::apple::info(super::apple::version(json)?, home)),
     }
 }
 
@@ -122,16 +122,6 @@ impl PodmanInfo {
     }
 }
 
-/// Docker answers in the kernel's words.
-pub(super) fn oci_arch(arch: &str) -> String {
-    match arch {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
-    .to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,7 +130,7 @@ mod tests {
     fn rootless_podman_on_version_1_keeps_no_limit() {
         let json = r#"{"host":{"arch":"amd64","cgroupVersion":"v1","security":{"rootless":true}},
             "store":{"graphRoot":"/g"},"version":{"Version":"4.3.1"}}"#;
-        let it = info(Dialect::Podman, json.as_bytes(), ("local", "/root".as_ref())).unwrap();
+        let it = info(Dialect::Podman, json.as_bytes(), "local").unwrap();
         assert_eq!((it.version.as_str(), it.ignored_limits.join(" ").as_str()), ("4.3.1", "memory cpus pids"));
     }
 }

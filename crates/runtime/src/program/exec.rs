@@ -4,10 +4,65 @@ use std::time::{Duration, Instant};
 
 use tokio::process::Child;
 
-use super::{CliRuntime, args, deadline};
+use super::{RunsCommands, Words, deadline};
 use crate::host::drain::{Drain, End};
 use crate::host::process::{self, Stdin};
-use crate::{Capability, ContainerId, Error, Exec, ExecOutput, Exit, Ids, Result, random_hex};
+use crate::{Capability, ContainerId, ContainerPath, Error, Exec, ExecOutput, Exit, Ids, Result, random_hex};
+
+/// What every exec of ours carries in its environment, so that its processes are found again.
+pub(crate) const MARK: &str = "CORACLE_MARK";
+
+/// Enters a directory and becomes the command. The directory is an argument and never the engine's `--workdir`: old
+/// runtimes can be tricked by what that leads to (CVE-2024-21626).
+pub(crate) const ENTER: &str = r#"cd -- "$1" 2>/dev/null || exit 127; unset OLDPWD; shift; exec "$@""#;
+
+/// Asks whether a directory is there.
+pub(crate) const IS_DIR: &str = r#"[ -d "$1" ]"#;
+
+/// Ends every process that carries a mark, is the child of one that does, or lives in its session: TERM, then KILL.
+/// Whom it has seen once it does not lose when a parent ends first. Exits 0 when none is left. `$1` is the mark, `$2` the grace in tenths of a second.
+const END_TREE: &str = r#"exec 2>/dev/null
+mark=$1 grace=$2 seen=
+find_members() {
+  members=' '
+  for pid in $seen; do
+    read -r line <"/proc/$pid/stat" || continue
+    case ${line##*) } in Z*) ;; *) members="$members$pid " ;; esac
+  done
+  for file in $(grep -slzF "CORACLE_MARK=$mark" /proc/[0-9]*/environ); do
+    pid=${file#/proc/} pid=${pid%/environ}
+    case $members in *" $pid "*) ;; *) members="$members$pid " ;; esac
+  done
+  grown=1
+  while [ $grown = 1 ]; do
+    grown=0
+    for file in /proc/[0-9]*/stat; do
+      read -r line < "$file" || continue
+      pid=${file#/proc/} pid=${pid%/stat}
+      set -- ${line##*) }
+      [ "$1" = Z ] && continue
+      case $members in *" $pid "*) continue ;; esac
+      case $members in *" $2 "* | *" $4 "*) members="$members$pid " grown=1 ;; esac
+    done
+  done
+  seen=$members
+}
+signal() { for pid in $members; do kill "-$1" "$pid"; done; }
+find_members
+signal TERM
+while [ "$grace" -gt 0 ]; do
+  find_members
+  [ "$members" = ' ' ] && exit 0
+  sleep 0.1
+  grace=$((grace - 1))
+done
+for round in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
+  find_members
+  [ "$members" = ' ' ] && exit 0
+  signal KILL
+  sleep 0.1
+done
+exit 1"#;
 
 /// How often a command is looked for that its client still waits for.
 const LOOKS: usize = 4;
@@ -15,18 +70,18 @@ const LOOKS: usize = 4;
 /// The kernel takes no single argument above 128 KiB, and the engine's program gets the command as one.
 const MAX_WORD: usize = 96 << 10;
 
-pub(super) async fn exec(runtime: &CliRuntime, id: &ContainerId, mut exec: Exec) -> Result<ExecOutput> {
+pub(crate) async fn exec(runtime: &impl RunsCommands, id: &ContainerId, mut exec: Exec) -> Result<ExecOutput> {
     if exec.bare || exec.secret.is_some() {
-        return Err(Error::Unsupported { engine: runtime.dialect.kind(), capability: Capability::Guest });
+        return Err(Error::Unsupported { engine: runtime.kind(), capability: Capability::Guest });
     }
     let (mark, begun) = (random_hex::<16>(), Instant::now());
-    let (words, env) = args::exec(runtime.dialect, id, &exec, &mark);
+    let (words, env) = runtime.exec_words(id, &exec, &mark);
     if let Some(long) = words.0.iter().chain(env.iter().map(|it| &it.1)).find(|it| it.len() > MAX_WORD) {
         let source = std::io::Error::other(format!("{} bytes in one argument", long.len()));
         return Err(Error::Host { what: "the command or a variable is longer than 96 KiB".into(), source });
     }
     let stdin = exec.stdin.take().map_or(Stdin::Empty, Stdin::from);
-    let mut child = process::spawn(&runtime.client.carrying((words, env)), stdin)?;
+    let mut child = process::spawn(&runtime.program().with_env(words, env), stdin)?;
     let mut drain = Drain::new(&mut child, exec.keep_bytes, exec.live.take());
     let end = drain.until_end(&mut child, &exec.limits, &exec.cancel).await;
     let tree_ended = match end {
@@ -45,12 +100,11 @@ pub(super) async fn exec(runtime: &CliRuntime, id: &ContainerId, mut exec: Exec)
 
 /// Both engines exit with codes that a command may have given too: 1 and 125 to 255 for a container that is missing or
 /// stopped, 126 and 127 for what cannot be entered. So the code decides nothing; the container is asked.
-async fn judge(runtime: &CliRuntime, id: &ContainerId, exec: &Exec, output: ExecOutput) -> Result<ExecOutput> {
+async fn judge(runtime: &impl RunsCommands, id: &ContainerId, exec: &Exec, output: ExecOutput) -> Result<ExecOutput> {
     let Exit::Code(code) = output.exit else { return Ok(output) };
     if code != 1 && code < 125 {
         return Ok(output);
     }
-    use crate::ContainerRuntime;
     let mut container = runtime.inspect(&id.into()).await?;
     if container.running() && code > 128 {
         // Docker tells of the end of an exec before it tells of the end of its container.
@@ -66,8 +120,8 @@ async fn judge(runtime: &CliRuntime, id: &ContainerId, exec: &Exec, output: Exec
         });
     }
     if matches!(code, 126 | 127) {
-        let words = args::is_dir(runtime.dialect, id, exec.user, &exec.workdir);
-        match runtime.client.run("exec", words, deadline::READ).await?.exit {
+        let words = is_dir(runtime, id, exec.user, &exec.workdir);
+        match runtime.program().run("exec", words, deadline::READ).await?.exit {
             0 => {}
             1 => return Err(Error::NoSuchPath(exec.workdir.clone())),
             _ => return Err(Error::NoShell),
@@ -79,7 +133,7 @@ async fn judge(runtime: &CliRuntime, id: &ContainerId, exec: &Exec, output: Exec
 /// A command that was withdrawn before the engine started it has nothing to end yet, and its client goes on waiting for
 /// it: as long as the client stays, the engine may still start it, so it is looked for again.
 async fn end_all(
-    runtime: &CliRuntime,
+    runtime: &impl RunsCommands,
     id: &ContainerId,
     exec: &Exec,
     mark: &str,
@@ -98,9 +152,10 @@ async fn end_all(
 
 /// Ends what carries the mark, as the user who owns it: root without `SYS_PTRACE` cannot read the environment of
 /// another user's process, and that user can signal all of its own.
-async fn end_tree(runtime: &CliRuntime, id: &ContainerId, user: Ids, mark: &str, grace: Duration) -> bool {
-    let words = args::end_tree(runtime.dialect, id, user, mark, grace);
-    let ended = runtime.client.run("exec", words, grace + Duration::from_secs(20)).await;
+async fn end_tree(runtime: &impl RunsCommands, id: &ContainerId, user: Ids, mark: &str, grace: Duration) -> bool {
+    let tenths = grace.as_millis().div_ceil(100);
+    let words = runtime.constant_program(id, user, END_TREE).word(mark).word(tenths.to_string());
+    let ended = runtime.program().run("exec", words, grace + Duration::from_secs(20)).await;
     match ended {
         Ok(it) if it.ok() => true,
         Ok(it) => {
@@ -112,4 +167,9 @@ async fn end_tree(runtime: &CliRuntime, id: &ContainerId, user: Ids, mark: &str,
             false
         }
     }
+}
+
+/// Asks, as that user, whether a directory is there.
+pub(crate) fn is_dir(runtime: &impl RunsCommands, id: &ContainerId, user: Ids, path: &ContainerPath) -> Words {
+    runtime.constant_program(id, user, IS_DIR).word(path.as_str())
 }

@@ -1,4 +1,11 @@
-//! One engine's program with its own environment: run, ask, feed, store.
+//! An engine's own program with its own environment: run, ask, feed, store; and commands in containers by it.
+
+pub(crate) mod argv;
+pub(crate) mod deadline;
+pub(crate) mod exec;
+pub(crate) mod json;
+pub(crate) mod link;
+pub(crate) mod unpack;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -9,17 +16,77 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::args::Words;
-use super::{Dialect, EngineSettings, conf, detect};
+pub(crate) use self::argv::Words;
+use crate::host::find_program::find_program;
 use crate::host::process::{self, Finished, Invocation, Stdin, exit_of};
-use crate::{Error, Excerpt, Result};
+use crate::{ContainerId, ContainerRuntime, EngineKind, Error, Excerpt, Exec, Ids, Result};
+
+/// How to reach an engine. Decided once, from configuration and host.
+#[derive(Clone, Debug)]
+pub struct EngineSettings {
+    /// The engine's program; found in the usual places when missing.
+    pub program: Option<PathBuf>,
+    /// Where it listens; its local endpoint when missing.
+    pub endpoint: Option<String>,
+    /// A directory of ours, for the configuration that engines run with.
+    pub config_dir: PathBuf,
+    /// The person's home.
+    pub home: PathBuf,
+    /// `XDG_RUNTIME_DIR`, which rootless engines need.
+    pub runtime_dir: Option<PathBuf>,
+    /// Temporary files of the engine's program go here.
+    pub temp_dir: PathBuf,
+    /// Whether reads may go over the engine's API.
+    pub api: ApiUse,
+}
+
+/// How the engine is read. Acts are its program's in any case.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ApiUse {
+    /// Over the socket of the engine, where it answers; else by the program.
+    #[default]
+    Auto,
+    /// By the program.
+    Never,
+    /// Over this socket, which is that of the engine behind the program.
+    At(PathBuf),
+}
+
+/// Enough lines for what is kept of them.
+pub(crate) const LOG_LINES: usize = 200;
+
+/// Where an engine listens, as its program is told.
+pub(crate) struct ProgramOptions {
+    pub(crate) endpoint: String,
+    /// Words before each verb.
+    pub(crate) prefix: Vec<OsString>,
+    pub(crate) env: Vec<(String, OsString)>,
+}
+
+/// An engine whose program runs commands in containers.
+pub(crate) trait RunsCommands: ContainerRuntime + Clone + 'static {
+    fn program(&self) -> &EngineProgram;
+
+    /// Files and sockets of this host are shared with containers.
+    fn shares_sockets(&self) -> bool;
+
+    /// A command, and the variables that the engine's program needs for it.
+    fn exec_words(&self, id: &ContainerId, exec: &Exec, mark: &str) -> (Words, Vec<(String, OsString)>);
+
+    /// One of our constant programs; its arguments follow.
+    fn constant_program(&self, id: &ContainerId, user: Ids, program: &str) -> Words;
+
+    /// The guest's own way to itself, which stays open as long as a link.
+    fn connect_words(&self, id: &ContainerId) -> Words;
+}
 
 /// The largest answer that is read: an `inspect` of many containers.
-pub(super) const ANSWER_BYTES: usize = 32 << 20;
+pub(crate) const ANSWER_BYTES: usize = 32 << 20;
 
+/// The program of one engine, where it listens and what it sees.
 #[derive(Clone, Debug)]
-pub(super) struct Client {
-    dialect: Dialect,
+pub struct EngineProgram {
+    kind: EngineKind,
     program: PathBuf,
     /// Words before each verb: where the engine listens.
     prefix: Vec<OsString>,
@@ -32,54 +99,67 @@ pub(super) struct Client {
     working_dir: PathBuf,
 }
 
-impl Client {
-    pub(super) fn new(dialect: Dialect, settings: &EngineSettings) -> Result<Self> {
+impl EngineProgram {
+    /// Finds the program. Asks the engine nothing.
+    pub(crate) fn find(kind: EngineKind, settings: &EngineSettings, options: ProgramOptions) -> Result<Self> {
         let program = match &settings.program {
             Some(program) if program.is_file() => program.clone(),
             Some(missing) => return Err(Error::NotInstalled { program: missing.display().to_string() }),
-            None => detect::find_program(dialect.program())?,
+            None => find_program(kind.as_str())?,
         };
-        let (endpoint, prefix) = endpoint(dialect, settings);
-        let env = environment(dialect, settings)?;
+        let mut env: BTreeMap<String, OsString> = BTreeMap::from([
+            ("PATH".into(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into()),
+            ("HOME".into(), settings.home.clone().into()),
+            ("LC_ALL".into(), "C.UTF-8".into()),
+            ("TMPDIR".into(), settings.temp_dir.clone().into()),
+        ]);
+        env.extend(settings.runtime_dir.clone().map(|it| ("XDG_RUNTIME_DIR".into(), it.into())));
+        env.extend(options.env);
         Ok(Self {
-            dialect,
+            kind,
             program,
-            prefix,
+            prefix: options.prefix,
             env,
-            endpoint,
+            endpoint: options.endpoint,
             temp_dir: settings.temp_dir.clone(),
             home: settings.home.clone(),
             working_dir: settings.config_dir.clone(),
         })
     }
 
-    pub(super) fn endpoint(&self) -> &str {
+    /// The words as an invocation, to give a person a terminal in a container for example.
+    #[must_use]
+    pub fn with_words(&self, words: impl IntoIterator<Item = String>) -> Invocation {
+        self.invocation(Words(words.into_iter().map(Into::into).collect()))
+    }
+
+    pub(crate) fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
     /// The person's home.
-    pub(super) fn home(&self) -> &Path {
+    pub(crate) fn home(&self) -> &Path {
         &self.home
     }
 
     /// What its program sees.
-    pub(super) fn env(&self) -> &BTreeMap<String, OsString> {
+    pub(crate) fn env(&self) -> &BTreeMap<String, OsString> {
         &self.env
     }
 
     /// A directory for temporary files, of ours alone.
-    pub(super) fn temp_dir(&self, what: &str) -> Result<tempfile::TempDir> {
+    pub(crate) fn temp_dir(&self, what: &str) -> Result<tempfile::TempDir> {
         let made = tempfile::Builder::new().prefix(&format!("coracle-{what}-")).tempdir_in(&self.temp_dir);
         let what = || format!("cannot make a directory in `{}`", self.temp_dir.display());
         made.map_err(|source| Error::Host { what: what(), source })
     }
 
     /// The engine runs on this host, as far as its address tells.
-    pub(super) fn is_local(&self) -> bool {
+    pub(crate) fn is_local(&self) -> bool {
         self.endpoint == "local" || self.socket().is_some()
     }
 
-    pub(super) fn invocation(&self, words: Words) -> Invocation {
+    pub(crate) fn invocation(&self, words: Words) -> Invocation {
         let mut it = Invocation::new(&self.program, self.prefix.iter().cloned().chain(words.0));
         it.env = self.env.clone();
         it.dir = Some(self.working_dir.clone());
@@ -87,22 +167,22 @@ impl Client {
     }
 
     /// The directory of ours in which the engine's programs run.
-    pub(super) fn working_dir(&self) -> &Path {
+    pub(crate) fn working_dir(&self) -> &Path {
         &self.working_dir
     }
 
     /// Runs and gives back whatever came of it.
-    pub(super) async fn run(&self, verb: &'static str, words: Words, within: Duration) -> Result<Finished> {
+    pub(crate) async fn run(&self, verb: &'static str, words: Words, within: Duration) -> Result<Finished> {
         process::run(verb, &self.invocation(words), Stdin::Empty, (within, ANSWER_BYTES)).await
     }
 
     /// Runs; a status other than 0 is an error.
-    pub(super) async fn ask(&self, verb: &'static str, words: Words, within: Duration) -> Result<Finished> {
+    pub(crate) async fn ask(&self, verb: &'static str, words: Words, within: Duration) -> Result<Finished> {
         self.feed(verb, words, Stdin::Empty, within).await
     }
 
     /// As [`ask`](Self::ask), with input.
-    pub(super) async fn feed(
+    pub(crate) async fn feed(
         &self,
         verb: &'static str,
         words: Words,
@@ -113,7 +193,7 @@ impl Client {
     }
 
     /// Runs what was put together already; a status other than 0 is an error.
-    pub(super) async fn finish(
+    pub(crate) async fn finish(
         &self,
         verb: &'static str,
         invocation: &Invocation,
@@ -126,7 +206,7 @@ impl Client {
 
     /// As [`feed`](Self::feed), with a directory for temporary files that goes with them: Podman 4.3 leaves a copy of
     /// what its `cp` reads.
-    pub(super) async fn feed_swept(
+    pub(crate) async fn feed_swept(
         &self,
         verb: &'static str,
         words: Words,
@@ -140,7 +220,7 @@ impl Client {
     }
 
     /// Runs with its output going to a file, up to a limit.
-    pub(super) async fn store(
+    pub(crate) async fn store(
         &self,
         verb: &'static str,
         words: Words,
@@ -165,7 +245,7 @@ impl Client {
         tokio::time::timeout(within, work).await.map_err(|_| Error::TimedOut { verb, after: within })?
     }
 
-    pub(super) fn failed(&self, verb: &'static str, ended: &Finished) -> Error {
+    pub(crate) fn failed(&self, verb: &'static str, ended: &Finished) -> Error {
         let Some(path) = self.socket() else {
             return Error::Engine { verb, exit: ended.exit, excerpt: Excerpt::of(&ended.stderr.bytes()) };
         };
@@ -177,16 +257,16 @@ impl Client {
     }
 
     /// As [`invocation`](Self::invocation), with more variables.
-    pub(super) fn carrying(&self, (words, env): (Words, Vec<(String, OsString)>)) -> Invocation {
+    pub(crate) fn with_env(&self, words: Words, env: Vec<(String, OsString)>) -> Invocation {
         let mut it = self.invocation(words);
         it.env.extend(env);
         it
     }
 
-    pub(super) fn unavailable(&self, ended: &Finished) -> Error {
+    pub(crate) fn unavailable(&self, ended: &Finished) -> Error {
         let connected = self.socket().map(std::os::unix::net::UnixStream::connect);
         let denied = matches!(connected, Some(Err(err)) if err.kind() == std::io::ErrorKind::PermissionDenied);
-        Error::Unavailable { engine: self.dialect.kind(), denied, excerpt: Excerpt::of(&ended.stderr.bytes()) }
+        Error::Unavailable { engine: self.kind, denied, excerpt: Excerpt::of(&ended.stderr.bytes()) }
     }
 
     fn socket(&self) -> Option<&Path> {
@@ -195,12 +275,12 @@ impl Client {
 }
 
 /// A file that takes no more than it may.
-pub(super) struct Kept {
-    pub(super) into: File,
-    pub(super) left: u64,
+pub(crate) struct BoundedFile {
+    pub(crate) into: File,
+    pub(crate) left: u64,
 }
 
-impl Write for Kept {
+impl Write for BoundedFile {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.left = self.left.checked_sub(bytes.len() as u64).ok_or(std::io::ErrorKind::FileTooLarge)?;
         self.into.write_all(bytes).map(|()| bytes.len())
@@ -237,64 +317,4 @@ async fn first_bytes(pipe: Option<tokio::process::ChildStderr>) -> Vec<u8> {
         let _ = pipe.take(64 << 10).read_to_end(&mut bytes).await;
     }
     bytes
-}
-
-fn endpoint(dialect: Dialect, settings: &EngineSettings) -> (String, Vec<OsString>) {
-    match (dialect, &settings.endpoint) {
-        (Dialect::Docker, endpoint) => {
-            let endpoint = endpoint.clone().unwrap_or_else(|| "unix:///var/run/docker.sock".into());
-            let word = format!("--host={endpoint}").into();
-            (endpoint, vec![word])
-        }
-        (Dialect::Podman, Some(endpoint)) => (endpoint.clone(), vec![format!("--url={endpoint}").into()]),
-        (Dialect::Podman, None) | (Dialect::Apple, _) => ("local".into(), vec![]),
-    }
-}
-
-/// What the engine's program sees: nothing of the person's that could end up in a container.
-fn environment(dialect: Dialect, settings: &EngineSettings) -> Result<BTreeMap<String, OsString>> {
-    let mut env: BTreeMap<String, OsString> = BTreeMap::from([
-        ("PATH".into(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into()),
-        ("HOME".into(), settings.home.clone().into()),
-        ("LC_ALL".into(), "C.UTF-8".into()),
-        ("TMPDIR".into(), settings.temp_dir.clone().into()),
-    ]);
-    env.extend(settings.runtime_dir.clone().map(|it| ("XDG_RUNTIME_DIR".into(), it.into())));
-    match dialect {
-        Dialect::Docker => {
-            let dir = settings.config_dir.join("docker");
-            std::fs::create_dir_all(&dir).map_err(|source| cannot_write(&dir, source))?;
-            env.insert("DOCKER_CONFIG".into(), dir.into());
-        }
-        Dialect::Podman => {
-            env.insert("CONTAINERS_CONF".into(), write_containers_conf(settings)?.into());
-        }
-        Dialect::Apple => {}
-    }
-    Ok(env)
-}
-
-fn cannot_write(path: &Path, source: std::io::Error) -> Error {
-    Error::Host { what: format!("cannot write `{}`", path.display()), source }
-}
-
-fn write_containers_conf(settings: &EngineSettings) -> Result<PathBuf> {
-    let path = settings.config_dir.join("containers.conf");
-    let texts: Vec<_> =
-        conf::sources(&settings.home).iter().filter_map(|it| std::fs::read_to_string(it).ok()).collect();
-    let merged = conf::merge(conf::Machine::look().mends(), &texts).map_err(|err| Error::Host {
-        what: "cannot read the configuration of Podman (containers.conf)".into(),
-        source: std::io::Error::other(err.to_string()),
-    })?;
-    if std::fs::read_to_string(&path).is_ok_and(|it| it == merged) {
-        return Ok(path);
-    }
-    let write = || {
-        std::fs::create_dir_all(&settings.config_dir)?;
-        let mut file = tempfile::NamedTempFile::new_in(&settings.config_dir)?;
-        file.write_all(merged.as_bytes())?;
-        file.persist(&path).map_err(|err| err.error)
-    };
-    write().map_err(|source| cannot_write(&path, source))?;
-    Ok(path)
 }

@@ -3,7 +3,6 @@
 use insta::assert_snapshot;
 
 use super::*;
-use crate::cli::{Dialect, args};
 use crate::host::fs::HostPath;
 use crate::{Command, ContainerName, HostEntry, ImageId, Policy, Port, Protocol, admit};
 
@@ -94,24 +93,24 @@ fn r24_a_container_without_a_guest_waits_on_the_network_that_it_was_given() {
 
 #[test]
 fn r24_the_other_rows_say_what_the_table_says() {
-    let (id, apple) = (id(), Dialect::Apple);
+    let id = id();
     let root = ContainerPath::parse("/w/d").unwrap();
     let (dir, file) = (Path::new("/t/x"), Path::new("/t/x/F"));
     let (label, tag) = ([("k".to_owned(), "v".to_owned())], ImageRef::parse("t:1").unwrap());
     let rows = [
         system("status"),
         system("version"),
-        args::on_container(apple, "start", id.as_str()),
-        args::inspect(apple, id.as_str()),
+        start(&id),
+        inspect(id.as_str()),
         list(),
-        args::stop(apple, &id, Duration::from_secs(2)),
+        stop(&id, Duration::from_secs(2)),
         kill(&id),
         delete(&id),
-        args::connect(apple, &id),
+        connect(&id),
         copy_in(Path::new("/t/src"), &id, &root).unwrap(),
         copy_out(&id, &root, Path::new("/t/dst")).unwrap(),
         build(dir, file, &tag, &label).unwrap(),
-        args::pull(apple, &tag),
+        pull(&tag),
         images(),
         inspect_images(["t:1"]).unwrap(),
         delete_image("t:1").unwrap(),
@@ -122,7 +121,7 @@ fn r24_the_other_rows_say_what_the_table_says() {
         networks(),
         delete_network("n").unwrap(),
         stats(&id),
-        args::logs(apple, &id, 200),
+        logs(&id, 200),
         own(&id),
     ];
     let shown: Vec<_> = rows.iter().map(|it| line(it).replace(OWN, "OWN")).collect();

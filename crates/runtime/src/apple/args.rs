@@ -10,10 +10,9 @@ use std::time::Duration;
 
 use coracle_protocol::paths;
 
-use super::Words;
-use super::create::{SLEEP_SECONDS, init, named};
-use super::exec::{ENTER, MARK};
 use crate::limits::{LEAST_MEMORY, whole_cpus};
+use crate::program::argv::{SLEEP_SECONDS, Words, capability_names, dockerfile_value, init};
+use crate::program::exec::{ENTER, MARK};
 use crate::{
     Access, ByteSize, Capability, ContainerId, ContainerPath, CreateSpec, EngineKind, Error, Exec, GuestOn, Ids,
     ImageRef, Limits, Mount, NetworkOn, Placed, Result, Tmpfs, VolumeMount,
@@ -26,7 +25,7 @@ const MIB: u64 = 1 << 20;
 const CARRIED: &str = "CORACLE_ENV_";
 
 /// The archive of a root file system, as a build finds it.
-pub(in crate::cli) const ROOT_FS: &str = "rootfs.tar";
+pub(super) const ROOT_FS: &str = "rootfs.tar";
 
 /// Takes the variables out of those that carried them, then does what [`ENTER`] does. `$1` says how many there are.
 const TAKE: &str = r#"n=$1; shift; while [ "$n" -gt 0 ]; do n=$((n-1)); eval "export \"\$CORACLE_ENV_$n\""; unset "CORACLE_ENV_$n"; done; "#;
@@ -62,13 +61,13 @@ fn name<'a>(what: &'static str, text: &'a str) -> Result<&'a str> {
 
 /// The image of a container: how the engine finds it, and whether it has a user of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::cli) struct Base {
-    pub(in crate::cli) reference: ImageRef,
-    pub(in crate::cli) has_user: bool,
+pub(super) struct Base {
+    pub(super) reference: ImageRef,
+    pub(super) has_user: bool,
 }
 
 /// A container. What it is made with is decided one concern after the other, in the order of the table.
-pub(in crate::cli) fn create(placed: &Placed, base: &Base) -> Result<Words> {
+pub(super) fn create(placed: &Placed, base: &Base) -> Result<Words> {
     let spec = placed.spec();
     lacked(spec)?;
     let it = Words::verb("create").pair("--name", name("the name", spec.name.as_str())?);
@@ -125,7 +124,7 @@ fn network(it: Words, network: &NetworkOn) -> Result<Words> {
 
 fn privileges(it: Words, spec: &CreateSpec) -> Words {
     let it = it.words(["--cap-drop", "ALL"]);
-    let it = it.pairs("--cap-add", named(spec.capabilities).iter().map(|it| format!("CAP_{it}")));
+    let it = it.pairs("--cap-add", capability_names(spec.capabilities).iter().map(|it| format!("CAP_{it}")));
     let it = if spec.read_only { it.word("--read-only") } else { it };
     let each = [("nofile", spec.ulimits.nofile.map(u64::from)), ("core", spec.ulimits.core)];
     it.pairs("--ulimit", each.into_iter().filter_map(|(name, it)| it.map(|it| format!("{name}={it}:{it}"))))
@@ -203,7 +202,7 @@ fn no_colon<'a>(what: &'static str, text: &'a str) -> Result<&'a str> {
 }
 
 /// A command as the engine runs it, and the variables that its program needs for it.
-pub(in crate::cli) fn exec(id: &ContainerId, exec: &Exec, mark: &str) -> (Words, Vec<(String, OsString)>) {
+pub(super) fn exec(id: &ContainerId, exec: &Exec, mark: &str) -> (Words, Vec<(String, OsString)>) {
     let mark = (MARK.to_owned(), mark.to_owned());
     let env: Vec<_> = exec.env.iter().map(|(name, value)| (name.clone(), value.clone())).chain([mark]).collect();
     let carried = |at: usize| format!("{CARRIED}{at}");
@@ -228,7 +227,7 @@ fn enters(id: &ContainerId, user: Ids, stdin: bool, env: impl IntoIterator<Item 
 }
 
 /// Sets owners, which come on standard input.
-pub(in crate::cli) fn own(id: &ContainerId) -> Words {
+pub(super) fn own(id: &ContainerId) -> Words {
     enters(id, Ids::ROOT, true, []).words([OWN, "coracle"])
 }
 
@@ -237,11 +236,20 @@ pub(super) fn connect(id: &ContainerId) -> Words {
     it.word(id.as_str()).word(paths::PROGRAM).word("connect")
 }
 
-pub(in crate::cli) fn kill(id: &ContainerId) -> Words {
+pub(super) fn start(id: &ContainerId) -> Words {
+    // Names and ids of ours begin with a letter or digit.
+    Words::verb("start").word(id.as_str())
+}
+
+pub(super) fn inspect(id: &str) -> Words {
+    Words::verb("inspect").word(id)
+}
+
+pub(super) fn kill(id: &ContainerId) -> Words {
     Words::verb("kill --signal KILL").word(id.as_str())
 }
 
-pub(in crate::cli) fn delete(id: &ContainerId) -> Words {
+pub(super) fn delete(id: &ContainerId) -> Words {
     Words::verb("delete --force").word(id.as_str())
 }
 
@@ -249,15 +257,15 @@ pub(super) fn stop(id: &ContainerId, grace: Duration) -> Words {
     Words::verb("stop").pair("--time", grace.as_secs()).word(id.as_str())
 }
 
-pub(in crate::cli) fn list() -> Words {
+pub(super) fn list() -> Words {
     Words::verb("list --all --format json")
 }
 
-pub(in crate::cli) fn system(what: &str) -> Words {
+pub(super) fn system(what: &str) -> Words {
     Words::verb("system").word(what).words(["--format", "json"])
 }
 
-pub(in crate::cli) fn stats(id: &ContainerId) -> Words {
+pub(super) fn stats(id: &ContainerId) -> Words {
     Words::verb("stats --no-stream --format json").word(id.as_str())
 }
 
@@ -266,28 +274,27 @@ pub(super) fn logs(id: &ContainerId, lines: usize) -> Words {
 }
 
 /// A file or a directory, under its own name into a directory that is there: the slash says that none is to be made.
-pub(in crate::cli) fn copy_in(from: &Path, id: &ContainerId, at: &ContainerPath) -> Result<Words> {
+pub(super) fn copy_in(from: &Path, id: &ContainerId, at: &ContainerPath) -> Result<Words> {
     let (from, at) = (no_colon("the path", from.to_str().unwrap_or_default())?, no_colon("the path", at.as_str())?);
     Ok(Words::verb("copy").words([from, &format!("{id}:{}/", at.trim_end_matches('/'))]))
 }
 
-pub(in crate::cli) fn copy_out(id: &ContainerId, path: &ContainerPath, into: &Path) -> Result<Words> {
+pub(super) fn copy_out(id: &ContainerId, path: &ContainerPath, into: &Path) -> Result<Words> {
     let into = no_colon("the path", into.to_str().unwrap_or_default())?;
     let path = no_colon("the path", path.as_str())?;
     Ok(Words::verb("copy").words([&format!("{id}:{path}"), into]))
 }
 
 /// An image from a directory of ours.
-pub(in crate::cli) fn build(dir: &Path, file: &Path, tag: &ImageRef, labelled: &[(String, String)]) -> Result<Words> {
+pub(super) fn build(dir: &Path, file: &Path, tag: &ImageRef, labelled: &[(String, String)]) -> Result<Words> {
     let it = Words::verb("build --progress plain").pair("--tag", name("the tag", tag.as_str())?);
     let it = it.pair("--file", file.display());
     Ok(labels(it, labelled.iter().map(|(key, value)| (key, value)))?.word(dir.as_os_str()))
 }
 
 /// An image of one layer, of a root file system.
-pub(in crate::cli) fn dockerfile(env: &[(String, String)]) -> String {
-    let env =
-        env.iter().map(|(name, value)| format!("ENV {name}={}\n", super::instruction(super::Dialect::Apple, value)));
+pub(super) fn dockerfile(env: &[(String, String)]) -> String {
+    let env = env.iter().map(|(name, value)| format!("ENV {name}={}\n", dockerfile_value(value)));
     format!("FROM scratch\nADD {ROOT_FS} /\n{}", env.collect::<String>())
 }
 
@@ -295,52 +302,48 @@ pub(super) fn pull(image: &ImageRef) -> Words {
     Words::verb("image pull --progress none").word(image.completed().as_str())
 }
 
-pub(in crate::cli) fn images() -> Words {
+pub(super) fn images() -> Words {
     Words::verb("image list --format json")
 }
 
-pub(in crate::cli) fn inspect_images<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Words> {
+pub(super) fn inspect_images<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Words> {
     names.into_iter().try_fold(Words::verb("image inspect"), |it, text| Ok(it.word(name("the image", text)?)))
 }
 
-pub(in crate::cli) fn delete_image(reference: &str) -> Result<Words> {
+pub(super) fn delete_image(reference: &str) -> Result<Words> {
     Ok(Words::verb("image delete").word(name("the image", reference)?))
 }
 
-pub(in crate::cli) fn create_network(text: &str, labelled: &[(String, String)], internal: bool) -> Result<Words> {
+pub(super) fn create_network(text: &str, labelled: &[(String, String)], internal: bool) -> Result<Words> {
     let it = Words::verb("network create");
     let it = if internal { it.word("--internal") } else { it };
     Ok(labels(it, labelled.iter().map(|(key, value)| (key, value)))?.word(name("the network", text)?))
 }
 
-pub(in crate::cli) fn networks() -> Words {
+pub(super) fn networks() -> Words {
     Words::verb("network list --format json")
 }
 
-pub(in crate::cli) fn delete_network(text: &str) -> Result<Words> {
+pub(super) fn delete_network(text: &str) -> Result<Words> {
     Ok(Words::verb("network delete").word(name("the network", text)?))
 }
 
-pub(in crate::cli) fn volumes() -> Words {
+pub(super) fn volumes() -> Words {
     Words::verb("volume list --format json")
 }
 
-pub(in crate::cli) fn create_volume(
-    text: &str,
-    labelled: &[(String, String)],
-    size: Option<ByteSize>,
-) -> Result<Words> {
+pub(super) fn create_volume(text: &str, labelled: &[(String, String)], size: Option<ByteSize>) -> Result<Words> {
     let it = labels(Words::verb("volume create"), labelled.iter().map(|(key, value)| (key, value)))?;
     let it = it.pairs("-s", size.map(|it| format!("{}M", it.0.div_ceil(MIB))));
     Ok(it.word(name("the volume", text)?))
 }
 
 /// Another name for an image.
-pub(in crate::cli) fn tag(image: &str, other: &ImageRef) -> Result<Words> {
+pub(super) fn tag(image: &str, other: &ImageRef) -> Result<Words> {
     Ok(Words::verb("image tag").word(name("the image", image)?).word(name("the image", other.as_str())?))
 }
 
-pub(in crate::cli) fn delete_volume(text: &str) -> Result<Words> {
+pub(super) fn delete_volume(text: &str) -> Result<Words> {
     Ok(Words::verb("volume delete").word(name("the volume", text)?))
 }
 

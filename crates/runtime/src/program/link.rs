@@ -6,32 +6,36 @@ use async_trait::async_trait;
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, ChildStderr};
 
-use super::{CliRuntime, args};
+use super::RunsCommands;
 use crate::host::process::{self, Stdin};
 use crate::link::{Dial, Dialled, Link, LinkSettings, SocketAt, Transport, by_socket};
-use crate::{ContainerId, ContainerRuntime, Error, Excerpt, ProcessId, Result, ended};
+use crate::{ContainerId, Error, Excerpt, ProcessId, Result, ended};
 use coracle_protocol::SOCKET_GONE;
 
 /// Bytes of complaints that are read; the last of them are told.
 const COMPLAINTS: usize = 64 << 10;
 
-pub(super) fn link(runtime: &CliRuntime, id: &ContainerId, socket: Option<&SocketAt>, settings: LinkSettings) -> Link {
-    // A socket on another host is no socket here, nor is one of another kernel.
-    let here = runtime.client.is_local() && runtime.dialect.shares_kernel();
-    let socket = socket.filter(|_| here).cloned().map(Mutex::new);
+pub(crate) fn link<R: RunsCommands>(
+    runtime: &R,
+    id: &ContainerId,
+    socket: Option<&SocketAt>,
+    settings: LinkSettings,
+) -> Link {
+    // A socket on another host is no socket here.
+    let socket = socket.filter(|_| runtime.shares_sockets()).cloned().map(Mutex::new);
     Link::new(Arc::new(EngineDial { runtime: runtime.clone(), id: id.clone(), socket }), settings)
 }
 
 #[derive(Debug)]
-struct EngineDial {
-    runtime: CliRuntime,
+struct EngineDial<R> {
+    runtime: R,
     id: ContainerId,
     /// PID 1 is set anew when the engine told another one.
     socket: Option<Mutex<SocketAt>>,
 }
 
 #[async_trait]
-impl Dial for EngineDial {
+impl<R: RunsCommands> Dial for EngineDial<R> {
     async fn dial(&self) -> Result<Dialled> {
         match self.by_socket().await? {
             Some(dialled) => Ok(dialled),
@@ -52,7 +56,7 @@ impl Dial for EngineDial {
     }
 }
 
-impl EngineDial {
+impl<R: RunsCommands> EngineDial<R> {
     /// `None` when nobody answers whom the engine calls the container's PID 1.
     async fn by_socket(&self) -> Result<Option<Dialled>> {
         let Some(socket) = &self.socket else { return Ok(None) };
@@ -77,8 +81,8 @@ impl EngineDial {
     }
 
     fn by_stream(&self) -> Result<Dialled> {
-        let words = args::connect(self.runtime.dialect, &self.id);
-        let mut child = process::spawn(&self.runtime.client.invocation(words), Stdin::Open)?;
+        let words = self.runtime.connect_words(&self.id);
+        let mut child = process::spawn(&self.runtime.program().invocation(words), Stdin::Open)?;
         let (Some(reader), Some(writer)) = (child.stdout.take(), child.stdin.take()) else {
             return Err(Error::GuestFailed { reason: "the engine's program has no pipes".into() });
         };
@@ -101,10 +105,11 @@ async fn complaints(mut pipe: ChildStderr) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::scripted::docker as engine;
+    use crate::cli::scripted::docker as engine;
     use std::time::Duration;
 
     use super::*;
+    use crate::ContainerRuntime as _;
 
     fn id() -> ContainerId {
         ContainerId::parse("a".repeat(64)).unwrap()
@@ -141,7 +146,7 @@ mod tests {
         let (engine, _temp) = engine(&script(&format!("echo 'coracle-guest: {SOCKET_GONE}' >&2")));
         assert!(gone(engine.link(&id(), None, LinkSettings::default()).await.unwrap().open().await));
         // Where nothing runs inside any more, by the directory that both sides share.
-        let (engine, _temp) = super::super::scripted::docker(&script("echo 'OCI runtime exec failed: no /dev/null'"));
+        let (engine, _temp) = crate::cli::scripted::docker(&script("echo 'OCI runtime exec failed: no /dev/null'"));
         let seen = at(Some(ProcessId::current()));
         assert!(gone(engine.link(&id(), Some(&seen), LinkSettings::default()).await.unwrap().open().await));
         // One that never answered did not lose anything.

@@ -62,7 +62,7 @@ fn a_date_is_text_or_the_seconds_since_2001() {
 
 #[test]
 fn an_image_is_its_variant_for_this_machine() {
-    let here = super::super::info::oci_arch(std::env::consts::ARCH);
+    let here = oci_arch(std::env::consts::ARCH);
     let json = format!(
         r#"[{{"id":"x","configuration":{{"name":"docker.io/library/x:1","creationDate":"2026-01-01T00:00:00Z","descriptor":{{"digest":"{}"}}}},
         "variants":[{{"platform":{{"os":"unknown","architecture":"unknown"}},"size":1}},

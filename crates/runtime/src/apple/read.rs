@@ -8,23 +8,30 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{array, image_id, one, unreadable};
+use crate::program::json::{ImageConfigJson, array, image_id, oci_arch, one, unreadable};
 use crate::{
     ByteSize, Container, ContainerId, EngineInfo, EngineKind, Error, Image, ImageConfig, Limits, MountPoint, Network,
     Result, Status, Volume,
 };
 
 /// The oldest engine, and the oldest system that it works on.
-pub(in crate::cli) const OLDEST: &str = "1.1.0";
+pub(super) const OLDEST: &str = "1.1.0";
 const OLDEST_SYSTEM: &str = "macOS 26";
 
 /// Containers of `inspect` and `list`.
-pub(in crate::cli) fn containers(json: &[u8]) -> Result<Vec<Container>> {
+pub(super) fn containers(json: &[u8]) -> Result<Vec<Container>> {
     array::<ContainerJson>("inspect", json)?.into_iter().map(ContainerJson::read).collect()
 }
 
+/// The name that `create` printed last.
+pub(super) fn created(output: &[u8]) -> Result<ContainerId> {
+    let output = String::from_utf8_lossy(output);
+    let last = output.split_whitespace().next_back().unwrap_or_default();
+    ContainerId::parse(last).map_err(|err| unreadable("create", &err))
+}
+
 /// Whether one of them is between two states, so that a look a little later tells more.
-pub(in crate::cli) fn unsettled(json: &[u8]) -> bool {
+pub(super) fn unsettled(json: &[u8]) -> bool {
     let containers = array::<ContainerJson>("inspect", json).unwrap_or_default();
     containers.iter().any(|it| matches!(it.status.state(), "stopping" | "unknown"))
 }
@@ -197,7 +204,7 @@ fn date(told: &Value) -> Option<String> {
 }
 
 /// Local images of `image list` and `image inspect`: one for each, with the variant of this machine.
-pub(in crate::cli) fn images(json: &[u8]) -> Result<Vec<Image>> {
+pub(super) fn images(json: &[u8]) -> Result<Vec<Image>> {
     array::<ImageJson>("image inspect", json)?.into_iter().map(ImageJson::read).collect()
 }
 
@@ -237,7 +244,7 @@ struct PlatformJson {
 #[derive(Deserialize, Default)]
 struct VariantConfigJson {
     #[serde(default)]
-    config: super::image::ImageConfigJson,
+    config: ImageConfigJson,
 }
 
 impl VariantJson {
@@ -249,7 +256,7 @@ impl VariantJson {
 
 impl ImageJson {
     fn read(self) -> Result<Image> {
-        let here = super::info::oci_arch(std::env::consts::ARCH);
+        let here = oci_arch(std::env::consts::ARCH);
         let mut ours: Vec<_> = self.variants.into_iter().filter(VariantJson::is_one).collect();
         let at = ours.iter().position(|it| it.platform.architecture == here).unwrap_or_default();
         let variant = (at < ours.len()).then(|| ours.swap_remove(at));
@@ -296,7 +303,7 @@ impl NamedJson {
     }
 }
 
-pub(in crate::cli) fn networks(json: &[u8]) -> Result<Vec<Network>> {
+pub(super) fn networks(json: &[u8]) -> Result<Vec<Network>> {
     let read = |it: NamedJson| {
         let name = it.name("network list")?;
         let internal = it.configuration.mode == "hostOnly";
@@ -307,7 +314,7 @@ pub(in crate::cli) fn networks(json: &[u8]) -> Result<Vec<Network>> {
     array::<NamedJson>("network list", json)?.into_iter().map(read).collect()
 }
 
-pub(in crate::cli) fn volumes(json: &[u8]) -> Result<Vec<Volume>> {
+pub(super) fn volumes(json: &[u8]) -> Result<Vec<Volume>> {
     let read = |it: NamedJson| {
         let (name, told) = (it.name("volume list")?, it.configuration);
         let created = told.creation_date.as_ref().and_then(date).unwrap_or_default();
@@ -319,18 +326,18 @@ pub(in crate::cli) fn volumes(json: &[u8]) -> Result<Vec<Volume>> {
 /// What a container uses, as far as it is told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(in crate::cli) struct Stats {
-    pub(in crate::cli) memory_usage_bytes: Option<u64>,
-    pub(in crate::cli) cpu_usage_usec: Option<u64>,
-    pub(in crate::cli) num_processes: Option<u64>,
+pub(super) struct Stats {
+    pub(super) memory_usage_bytes: Option<u64>,
+    pub(super) cpu_usage_usec: Option<u64>,
+    pub(super) num_processes: Option<u64>,
 }
 
-pub(in crate::cli) fn stats(json: &[u8]) -> Result<Option<Stats>> {
+pub(super) fn stats(json: &[u8]) -> Result<Option<Stats>> {
     Ok(array::<Stats>("stats", json)?.into_iter().next())
 }
 
 /// Whether its service runs, as `system status` says.
-pub(in crate::cli) fn is_up(json: &[u8]) -> bool {
+pub(super) fn is_up(json: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Status {
         status: String,
@@ -349,7 +356,7 @@ struct VersionJson {
 ///
 /// # Errors
 /// [`Error::TooOld`] for either of them, or when the answer is none that the oldest one gives.
-pub(in crate::cli) fn version(json: &[u8]) -> Result<String> {
+pub(super) fn version(json: &[u8]) -> Result<String> {
     let old = |found: String| Error::TooOld { engine: EngineKind::Container, found, needed: OLDEST };
     let told: Vec<VersionJson> = array("system version", json).map_err(|_| old("of an unknown version".into()))?;
     if let Some(it) = told.iter().find(|it| numbers(&it.version) < numbers(OLDEST)) {
@@ -370,7 +377,7 @@ fn numbers(version: &str) -> (u32, u32, u32) {
 ///
 /// # Errors
 /// [`Error::TooOld`] before macOS 26.
-pub(in crate::cli) fn system(plist: &str) -> Result<()> {
+pub(super) fn system(plist: &str) -> Result<()> {
     let after = plist.split_once("<key>ProductVersion</key>").and_then(|it| it.1.split_once("<string>"));
     let Some((version, _)) = after.and_then(|it| it.1.split_once("</string>")) else { return Ok(()) };
     if numbers(version).0 >= 26 {
@@ -381,13 +388,13 @@ pub(in crate::cli) fn system(plist: &str) -> Result<()> {
 }
 
 /// The engine as others describe themselves.
-pub(in crate::cli) fn info(version: String, home: &Path) -> EngineInfo {
+pub(super) fn info(version: String, home: &Path) -> EngineInfo {
     EngineInfo {
         kind: EngineKind::Container,
         version,
         endpoint: "local".into(),
         rootless: true,
-        arch: super::info::oci_arch(std::env::consts::ARCH),
+        arch: oci_arch(std::env::consts::ARCH),
         cgroup: 2,
         data_root: home.join("Library/Application Support/com.apple.container"),
         compose_version: None,

@@ -1,0 +1,115 @@
+//! Files in and out: the engine copies paths, and has no archives.
+
+use std::fs::File;
+use std::path::Path;
+
+use super::containers::{ids_of, list};
+use super::{args as words, ask, host_error};
+use crate::host::process::Stdin;
+use crate::program::exec::IS_DIR;
+use crate::program::{BoundedFile, EngineProgram, deadline};
+use crate::{ContainerId, ContainerPath, Error, Excerpt, Input, LabelFilter, Result};
+
+/// Unpacks a tar of ours here, copies what lies at its top, and sets the owners that the copy cannot carry.
+pub(super) async fn upload(program: &EngineProgram, id: &ContainerId, at: &ContainerPath, tar: File) -> Result<()> {
+    let temp = program.temp_dir("copy")?;
+    words::copy_in(temp.path(), id, at)?;
+    let dir = temp.path().to_owned();
+    let unpacked = tokio::task::spawn_blocking(move || unpack(tar, &dir)).await.map_err(std::io::Error::other);
+    let owners = unpacked.and_then(|it| it).map_err(|source| host_error("cannot unpack the archive", source))?;
+    let names = entries(temp.path())?;
+    if names.is_empty() && ids_of(program, &id.into()).await?.is_empty() {
+        return Err(Error::NoSuchContainer(id.to_string()));
+    }
+    into_directory(program, id, at).await?;
+    for name in names {
+        let it = words::copy_in(&temp.path().join(&name), id, at)?;
+        ask(program, "upload", it, deadline::COPY).await?;
+    }
+    let at = at.as_str().trim_end_matches('/');
+    let lines: String = owners.iter().map(|(owner, path)| format!("{owner}\n{at}/{path}\n")).collect();
+    if !lines.is_empty() {
+        program.feed("upload", words::own(id), Stdin::Input(Input::Bytes(lines.into_bytes())), deadline::COPY).await?;
+    }
+    Ok(())
+}
+
+/// A copy may make the directory that it is told, where it shall only be filled. In a container that does not run, or
+/// has no shell, nobody can look.
+async fn into_directory(program: &EngineProgram, id: &ContainerId, at: &ContainerPath) -> Result<()> {
+    let look = words::constant_program(id, crate::Ids::ROOT, IS_DIR).word(at.as_str());
+    if program.run("exec", look, deadline::READ).await?.exit != 1 {
+        return Ok(());
+    }
+    let all = list(program, &LabelFilter::default()).await?;
+    if !all.iter().any(|it| it.id == *id && it.running()) {
+        return Ok(());
+    }
+    let excerpt = Excerpt::of(format!("no directory {at}").as_bytes());
+    Err(Error::Engine { verb: "upload", exit: 1, excerpt })
+}
+
+/// Unpacks, and gives the owners that are not root, with their paths.
+fn unpack(tar: File, into: &Path) -> std::io::Result<Vec<(String, String)>> {
+    let (mut archive, mut owners) = (tar::Archive::new(std::io::BufReader::new(tar)), Vec::new());
+    archive.set_preserve_permissions(true);
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        let (uid, gid) = (entry.header().uid().unwrap_or(0), entry.header().gid().unwrap_or(0));
+        let path = entry.path()?.to_string_lossy().into_owned();
+        if path.contains('\n') {
+            return Err(std::io::Error::other("a name has a line break"));
+        }
+        if (uid, gid) != (0, 0) {
+            owners.push((format!("{uid}:{gid}"), path));
+        }
+        entry.unpack_in(into)?;
+    }
+    Ok(owners)
+}
+
+fn entries(dir: &Path) -> Result<Vec<std::ffi::OsString>> {
+    let read = || std::fs::read_dir(dir)?.map(|it| it.map(|it| it.file_name())).collect::<std::io::Result<Vec<_>>>();
+    read().map_err(|source| host_error("cannot read what was copied", source))
+}
+
+/// Copies a path out and packs it, up to a limit.
+pub(super) async fn download(
+    program: &EngineProgram,
+    id: &ContainerId,
+    path: &ContainerPath,
+    into: File,
+    max_bytes: u64,
+) -> Result<()> {
+    let temp = program.temp_dir("copy")?;
+    ask(program, "download", words::copy_out(id, path, temp.path())?, deadline::COPY).await?;
+    let dir = temp.path().to_owned();
+    let packed = tokio::task::spawn_blocking(move || pack(&dir, into, max_bytes)).await;
+    match packed.map_err(std::io::Error::other).and_then(|it| it) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Error::TooLarge { max_bytes }),
+        Err(source) => Err(host_error("cannot pack what was copied", source)),
+    }
+}
+
+/// Whether it fitted.
+fn pack(dir: &Path, into: File, max_bytes: u64) -> std::io::Result<bool> {
+    let mut tar = tar::Builder::new(BoundedFile { into, left: max_bytes });
+    tar.follow_symlinks(false);
+    let mut work = || {
+        for entry in std::fs::read_dir(dir)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if entry.file_type()?.is_dir() {
+                tar.append_dir_all(&name, entry.path())?;
+            } else {
+                tar.append_path_with_name(entry.path(), &name)?;
+            }
+        }
+        tar.finish()
+    };
+    match work() {
+        Err(err) if err.kind() == std::io::ErrorKind::FileTooLarge => Ok(false),
+        other => other.map(|()| true),
+    }
+}

@@ -1,0 +1,109 @@
+//! Images, which the engine knows by their names alone.
+
+use std::fs::File;
+
+use super::{args as words, ask, host_error, read as answers};
+use crate::program::unpack::unpacked;
+use crate::program::{EngineProgram, deadline};
+use crate::{Capability, EngineKind, Error, Image, ImageAct, ImageRef, Result};
+
+pub(super) async fn image(program: &EngineProgram, act: ImageAct) -> Result<Vec<Image>> {
+    match act {
+        ImageAct::Find(names) => find_images(program, &names.iter().map(ToString::to_string).collect::<Vec<_>>()).await,
+        ImageAct::Pull { image, deadline } => match ask(program, "pull", words::pull(&image), deadline).await {
+            Ok(_) => find_images(program, &[image.completed().to_string()]).await,
+            Err(Error::Engine { excerpt, .. }) => Err(Error::PullFailed { image, excerpt }),
+            Err(other) => Err(other),
+        },
+        ImageAct::Import { tar, tag, env, labels } => {
+            import(program, unpacked(tar)?, &tag, (&env, &labels)).await?;
+            find_images(program, &[tag.to_string()]).await
+        }
+        ImageAct::Commit { .. } => {
+            Err(Error::Unsupported { engine: EngineKind::Container, capability: Capability::Commit })
+        }
+        ImageAct::Build(_) => Err(Error::Unsupported { engine: EngineKind::Container, capability: Capability::Build }),
+        ImageAct::List(filter) => {
+            let mut found = with_configuration(program, all_images(program).await?).await?;
+            found.retain(|it| filter.admits(&it.labels));
+            Ok(found)
+        }
+        ImageAct::Tag { image, tag } => {
+            // It knows images by their names alone.
+            let named = all_images(program).await?.into_iter().find(|it| it.id == image);
+            let named = named.and_then(|it| it.tags.into_iter().next()).unwrap_or_else(|| image.to_string());
+            ask(program, "tag", words::tag(&named, &tag)?, deadline::READ).await?;
+            Ok(Vec::new())
+        }
+        ImageAct::Remove(id) => remove_names(program, |image, _| image.id == id).await.map(|()| Vec::new()),
+        ImageAct::Untag(name) => {
+            let name = name.completed().to_string();
+            remove_names(program, |_, tag| tag == name).await.map(|()| Vec::new())
+        }
+    }
+}
+
+async fn all_images(program: &EngineProgram) -> Result<Vec<Image>> {
+    answers::images(&ask(program, "image list", words::images(), deadline::READ).await?.stdout.bytes())
+}
+
+/// Images of these names, in their order; names of one image are one image.
+pub(super) async fn find_images(program: &EngineProgram, names: &[String]) -> Result<Vec<Image>> {
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let all = all_images(program).await?;
+    let named = |text: &String| {
+        let name = ImageRef::parse(text).ok()?;
+        all.iter().find(|it| it.is_named(&name)).cloned()
+    };
+    with_configuration(program, names.iter().filter_map(named).collect()).await
+}
+
+/// The listing may leave out how an image is configured.
+async fn with_configuration(program: &EngineProgram, images: Vec<Image>) -> Result<Vec<Image>> {
+    if images.is_empty() {
+        return Ok(images);
+    }
+    let it = words::inspect_images(images.iter().flat_map(|it| it.tags.first()).map(String::as_str))?;
+    let told = ask(program, "image inspect", it, deadline::READ).await?;
+    answers::images(&told.stdout.bytes())
+}
+
+/// Names and values.
+type Pairs<'a> = &'a [(String, String)];
+
+/// There is no import: an image of one layer is built of the archive.
+async fn import(
+    program: &EngineProgram,
+    mut tar: File,
+    tag: &ImageRef,
+    (env, labels): (Pairs<'_>, Pairs<'_>),
+) -> Result<()> {
+    let temp = program.temp_dir("build")?;
+    let (context, file) = (temp.path().to_owned(), temp.path().join("Dockerfile"));
+    let text = words::dockerfile(env);
+    let prepare = move || {
+        std::fs::write(context.join("Dockerfile"), text)?;
+        std::io::copy(&mut tar, &mut File::create(context.join(words::ROOT_FS))?).map(drop)
+    };
+    let prepared = tokio::task::spawn_blocking(prepare).await.map_err(std::io::Error::other).and_then(|it| it);
+    prepared.map_err(|source| host_error("cannot prepare the image", source))?;
+    ask(program, "import", words::build(temp.path(), &file, tag, labels)?, deadline::IMPORT).await.map(drop)
+}
+
+/// Removes every name of an image: the last one takes it along.
+async fn remove_names(program: &EngineProgram, is_meant: impl Fn(&Image, &str) -> bool) -> Result<()> {
+    let meant = async || -> Result<Vec<String>> {
+        let all = all_images(program).await?;
+        let names = |it: &Image| it.tags.iter().filter(|tag| is_meant(it, tag)).cloned().collect::<Vec<_>>();
+        Ok(all.iter().flat_map(names).collect())
+    };
+    for name in meant().await? {
+        match ask(program, "image delete", words::delete_image(&name)?, deadline::REMOVE).await {
+            Err(failure) if meant().await?.contains(&name) => return Err(failure),
+            _ => {}
+        }
+    }
+    Ok(())
+}

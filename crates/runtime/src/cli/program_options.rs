@@ -1,0 +1,69 @@
+//! Where Docker and Podman listen, and what their programs see.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::{Dialect, conf};
+use crate::cli::EngineSettings;
+use crate::program::ProgramOptions;
+use crate::{Error, Result};
+
+/// As the settings say, and with a configuration of ours.
+pub(super) fn program_options(dialect: Dialect, settings: &EngineSettings) -> Result<ProgramOptions> {
+    let (endpoint, prefix) = endpoint(dialect, settings);
+    Ok(ProgramOptions { endpoint, prefix, env: environment(dialect, settings)? })
+}
+
+fn endpoint(dialect: Dialect, settings: &EngineSettings) -> (String, Vec<OsString>) {
+    match (dialect, &settings.endpoint) {
+        (Dialect::Docker, endpoint) => {
+            let endpoint = endpoint.clone().unwrap_or_else(|| "unix:///var/run/docker.sock".into());
+            let word = format!("--host={endpoint}").into();
+            (endpoint, vec![word])
+        }
+        (Dialect::Podman, Some(endpoint)) => (endpoint.clone(), vec![format!("--url={endpoint}").into()]),
+        (Dialect::Podman, None) => ("local".into(), vec![]),
+    }
+}
+
+/// What the engine's program sees: nothing of the person's that could end up in a container.
+fn environment(dialect: Dialect, settings: &EngineSettings) -> Result<Vec<(String, OsString)>> {
+    let mut env = Vec::new();
+    match dialect {
+        Dialect::Docker => {
+            let dir = settings.config_dir.join("docker");
+            std::fs::create_dir_all(&dir).map_err(|source| cannot_write(&dir, source))?;
+            env.push(("DOCKER_CONFIG".into(), dir.into()));
+        }
+        Dialect::Podman => {
+            env.push(("CONTAINERS_CONF".into(), write_containers_conf(settings)?.into()));
+        }
+    }
+    Ok(env)
+}
+
+fn cannot_write(path: &Path, source: std::io::Error) -> Error {
+    Error::Host { what: format!("cannot write `{}`", path.display()), source }
+}
+
+fn write_containers_conf(settings: &EngineSettings) -> Result<PathBuf> {
+    let path = settings.config_dir.join("containers.conf");
+    let texts: Vec<_> =
+        conf::sources(&settings.home).iter().filter_map(|it| std::fs::read_to_string(it).ok()).collect();
+    let merged = conf::merge(conf::Machine::look().mends(), &texts).map_err(|err| Error::Host {
+        what: "cannot read the configuration of Podman (containers.conf)".into(),
+        source: std::io::Error::other(err.to_string()),
+    })?;
+    if std::fs::read_to_string(&path).is_ok_and(|it| it == merged) {
+        return Ok(path);
+    }
+    let write = || {
+        std::fs::create_dir_all(&settings.config_dir)?;
+        let mut file = tempfile::NamedTempFile::new_in(&settings.config_dir)?;
+        file.write_all(merged.as_bytes())?;
+        file.persist(&path).map_err(|err| err.error)
+    };
+    write().map_err(|source| cannot_write(&path, source))?;
+    Ok(path)
+}

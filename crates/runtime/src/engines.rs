@@ -1,0 +1,57 @@
+//! Engines by their programs: which there are, and the first that answers.
+
+use std::sync::Arc;
+
+use crate::cli::Dialect;
+pub use crate::program::{ApiUse, EngineSettings};
+use crate::program::{EngineProgram, RunsCommands as _};
+use crate::{CliRuntime, ContainerRuntime, EngineInfo, EngineKind, Error, Result};
+
+/// An engine, and its program for a person's terminal. Asks the engine nothing.
+///
+/// # Errors
+/// [`Error::NotInstalled`], also for an engine that this build has no support for; [`Error::Host`] when its configuration
+/// cannot be written.
+pub fn connect(kind: EngineKind, settings: &EngineSettings) -> Result<(Arc<dyn ContainerRuntime>, EngineProgram)> {
+    let dialect = match kind {
+        EngineKind::Docker => Dialect::Docker,
+        EngineKind::Podman => Dialect::Podman,
+        #[cfg(feature = "apple")]
+        EngineKind::Container => {
+            let engine = crate::AppleRuntime::connect(settings)?;
+            let program = engine.program().clone();
+            return Ok((Arc::new(engine), program));
+        }
+        other => return Err(Error::NotInstalled { program: other.as_str().to_owned() }),
+    };
+    let engine = CliRuntime::connect(dialect, settings)?;
+    let program = engine.program().clone();
+    Ok((Arc::new(engine), program))
+}
+
+/// The engine that was chosen, and those that were passed over.
+#[derive(Debug)]
+pub struct Detected {
+    /// The first that answers, with what it says of itself.
+    pub chosen: Option<(Arc<dyn ContainerRuntime>, EngineInfo)>,
+    /// Installed or not, these were not taken.
+    pub skipped: Vec<(EngineKind, Error)>,
+}
+
+/// Asks engines in this order and takes the first that is installed and answers.
+pub async fn detect(order: &[EngineKind], settings: &EngineSettings) -> Detected {
+    let mut skipped = Vec::new();
+    for kind in order {
+        match answers(*kind, settings).await {
+            Ok(chosen) => return Detected { chosen: Some(chosen), skipped },
+            Err(err) => skipped.push((*kind, err)),
+        }
+    }
+    Detected { chosen: None, skipped }
+}
+
+async fn answers(kind: EngineKind, settings: &EngineSettings) -> Result<(Arc<dyn ContainerRuntime>, EngineInfo)> {
+    let (runtime, _) = connect(kind, settings)?;
+    let info = runtime.info().await?;
+    Ok((runtime, info))
+}

@@ -1,0 +1,68 @@
+//! Words of one invocation of an engine's program, and those that every engine gets.
+
+use std::ffi::OsString;
+
+use crate::{Capabilities, CreateSpec};
+
+/// The words of one invocation, each free value behind `--flag=` or `--`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Words(pub(crate) Vec<OsString>);
+
+impl Words {
+    pub(crate) fn verb(words: &str) -> Self {
+        Self(words.split(' ').map(OsString::from).collect())
+    }
+
+    pub(crate) fn word(mut self, word: impl Into<OsString>) -> Self {
+        self.0.push(word.into());
+        self
+    }
+
+    pub(crate) fn words(self, words: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        words.into_iter().fold(self, Self::word)
+    }
+
+    pub(crate) fn flag(self, name: &str, value: impl std::fmt::Display) -> Self {
+        self.word(format!("--{name}={value}"))
+    }
+
+    pub(crate) fn flags(self, name: &str, values: impl IntoIterator<Item = impl std::fmt::Display>) -> Self {
+        values.into_iter().fold(self, |it, value| it.flag(name, value))
+    }
+
+    pub(crate) fn option(self, name: &str, value: Option<impl std::fmt::Display>) -> Self {
+        self.flags(name, value)
+    }
+
+    pub(crate) fn labels<'a>(self, labels: impl IntoIterator<Item = (&'a String, &'a String)>) -> Self {
+        self.flags("label", labels.into_iter().map(|(key, value)| format!("{key}={value}")))
+    }
+}
+
+/// Root's capabilities inside: enough for package managers, nothing that reaches the host (containers.md 4.17).
+const FOR_PACKAGES: &[&str] = &["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID"];
+
+/// Those that the guest uses itself (workspace.md 1.9).
+const FOR_GUEST: &[&str] = &["CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID"];
+
+/// Longer than any container lives. `infinity` is not known to every `sleep`.
+pub(crate) const SLEEP_SECONDS: &str = "2147483647";
+
+/// What the guest is told as PID 1.
+pub(crate) fn init(it: Words, spec: &CreateSpec) -> Words {
+    spec.lifeline.iter().fold(it.word("init"), |it, wait| it.flag("lifeline", wait.as_secs().max(1)))
+}
+
+/// As the kernel names them, without their prefix.
+pub(crate) fn capability_names(capabilities: Capabilities) -> &'static [&'static str] {
+    match capabilities {
+        Capabilities::Packages => FOR_PACKAGES,
+        Capabilities::Guest => FOR_GUEST,
+        Capabilities::None => &[],
+    }
+}
+
+/// A value of a Dockerfile instruction.
+pub(crate) fn dockerfile_value(value: &str) -> String {
+    format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"").replace('$', "\\$"))
+}

@@ -1,0 +1,14 @@
+//! Deadlines of engine calls (containers.md 1.12).
+
+use std::time::Duration;
+
+/// Long, for an engine that commits or imports beside it on a slow disk holds its lock meanwhile: Podman's `info` was
+/// seen to take more than 10 s on two busy cores.
+pub(crate) const READ: Duration = Duration::from_secs(30);
+pub(crate) const SIZE: Duration = Duration::from_secs(5);
+pub(crate) const MAKE: Duration = Duration::from_secs(60);
+pub(crate) const REMOVE: Duration = Duration::from_secs(30);
+pub(crate) const NETWORK: Duration = Duration::from_secs(15);
+pub(crate) const COPY: Duration = Duration::from_secs(600);
+pub(crate) const COMMIT: Duration = Duration::from_secs(300);
+pub(crate) const IMPORT: Duration = Duration::from_secs(600);

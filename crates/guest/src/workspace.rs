@@ -45,7 +45,7 @@ use self::locks::Locks;
 use self::memory::Memory;
 use self::place::Root;
 use self::trouble::FsError;
-use crate::os::files::as_user;
+use crate::os::as_user::as_user;
 use crate::os::machine::Machine;
 use crate::wire::space::{Act, Done, MAX_CONTENT, Space};
 use crate::wire::{Fault, FaultCode};

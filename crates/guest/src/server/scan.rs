@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::files::{Sought, Walker};
 use crate::os::blocking::{TURN, apart};
-use crate::os::files::{Sought, Walker};
 use crate::server::channel::{Inbox, Outbox, left};
 use crate::server::payload::within;
 use crate::server::services::Supervisor;

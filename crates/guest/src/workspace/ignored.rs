@@ -13,7 +13,7 @@ use super::Tried;
 use super::item::join;
 use super::place::{Root, look_at};
 use super::print::content;
-use crate::os::files::enter;
+use crate::files::enter;
 
 /// Bytes of a file of rules; a longer one is not read.
 const MAX_RULES: u64 = 256 << 10;

@@ -11,7 +11,8 @@ use rustix::io::Errno;
 
 use super::Tried;
 use super::trouble::FsError;
-use crate::os::files::{SYSFS, beneath, is_hidden, is_temporary, real, reopen};
+use crate::files::{SYSFS, beneath, is_hidden, real, reopen};
+use crate::os::atomic::is_temporary;
 use crate::wire::space::TroubleCode;
 use crate::wire::{Fault, FaultCode};
 

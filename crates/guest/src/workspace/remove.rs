@@ -9,7 +9,8 @@ use super::place::{Ending, Place};
 use super::trouble::FsError;
 use super::walk::Walk;
 use super::{Tried, Work};
-use crate::os::files::{Removal, nanoseconds};
+use crate::files::Removal;
+use crate::os::atomic::nanoseconds;
 use crate::wire::space::{Bounds, Done, TroubleCode};
 
 /// How far left-over files are looked for.

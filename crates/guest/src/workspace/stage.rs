@@ -13,7 +13,8 @@ use rustix::io::Errno;
 use super::dir::{READ, all, kind};
 use super::trouble::FsError;
 use super::{Tried, Work};
-use crate::os::files::{Removal, enter, is_temporary};
+use crate::files::{Removal, enter};
+use crate::os::atomic::is_temporary;
 use crate::wire::space::{Staged, TroubleCode};
 
 /// Directories one in the other, at most.

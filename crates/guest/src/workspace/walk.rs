@@ -16,7 +16,8 @@ use super::dir::{Entry, READ, all, kind};
 use super::ignored::Ignored;
 use super::item::join;
 use super::{Stop, Tried};
-use crate::os::files::{enter, is_temporary, remove_leftover};
+use crate::files::enter;
+use crate::os::atomic::{is_temporary, remove_leftover};
 use crate::wire::space::Bounds;
 
 /// Directories open at once, and so how deep a walk goes. What is deeper is not met, and that is said.

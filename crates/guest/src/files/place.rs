@@ -186,19 +186,6 @@ fn mount(fd: BorrowedFd<'_>) -> io::Result<(u64, String)> {
     Ok((fstat(fd)?.st_dev, id))
 }
 
-/// A random name, which listings [leave out](is_temporary).
-pub(crate) fn temporary_name() -> io::Result<String> {
-    let mut random = [0; 8];
-    getrandom::fill(&mut random).map_err(|_| Errno::IO)?;
-    Ok(format!(".coracle-{}.tmp", hex::encode(random)))
-}
-
-/// Whether it is one of the names that files have before their own.
-pub(crate) fn is_temporary(name: &[u8]) -> bool {
-    let digits = name.strip_prefix(b".coracle-").and_then(|it| it.strip_suffix(b".tmp"));
-    digits.is_some_and(|it| it.len() == 16 && it.iter().all(|it| it.is_ascii_hexdigit() && !it.is_ascii_uppercase()))
-}
-
 fn own(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }

@@ -8,7 +8,8 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, renameat, unlinkat};
 use rustix::io::{Errno, Result};
 
-use super::place::{enter, temporary_name};
+use super::place::enter;
+use crate::os::atomic::temporary_name;
 
 /// Directories open at once. A deeper one is moved up and removed there: depth costs neither stack nor descriptors.
 const MAX_DEPTH: usize = 32;

@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, readlinkat, statat};
 use rustix::io::{Errno, Result};
 
 use super::entry::{kind, told};
-use super::place::is_temporary;
+use crate::os::atomic::is_temporary;
 use crate::wire::{Entry, Kind};
 
 /// Entries, at most.

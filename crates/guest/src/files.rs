@@ -8,10 +8,8 @@
 //! **Invariant:** nothing of `/proc`, `/sys` and `/.coracle` is opened, listed or changed, and no device, pipe or socket
 //! is opened.
 
-mod act;
 mod entry;
 mod fault;
-mod leftovers;
 mod link;
 mod list;
 mod place;
@@ -30,18 +28,16 @@ use std::path::Path;
 use rustix::fs::{FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat};
 use rustix::io::Errno;
 
-pub(crate) use self::act::as_user;
 use self::entry::{entry, permissions};
 use self::fault::Asked;
-use self::leftovers::Leftovers;
-pub(crate) use self::leftovers::{mark_in_use, nanoseconds, remove_leftover, unmark};
-pub(crate) use self::link::rename as rename_new;
 use self::place::{Find, Root, Spot};
-pub(crate) use self::place::{SYSFS, beneath, enter, is_hidden, is_temporary, real, reopen, temporary_name};
-pub(crate) use self::put::{How, Writing, read_dir, sync_dir};
+pub(crate) use self::place::{SYSFS, beneath, enter, is_hidden, real, reopen};
+pub(crate) use self::put::{How, Writing};
 pub(crate) use self::remove::Descent as Removal;
 pub(crate) use self::sought::Sought;
 pub(crate) use self::walk::Walker;
+use crate::os::as_user::as_user;
+use crate::os::atomic::{Leftovers, rename_new};
 use crate::os::machine::Ids;
 use crate::wire::{At, Entry, Fault, FaultCode, Walk, Who};
 
@@ -209,7 +205,7 @@ impl Files {
             let spot = self.root.spot(&asked, Find::Itself, false)?;
             self.root.find_in(&asked, &spot)?;
             let to = self.root.beside(&renamed, spot.dir.as_fd())?;
-            link::rename(&spot.dir, &spot.name, &to).map_err(|errno| match errno {
+            rename_new(&spot.dir, &spot.name, &to).map_err(|errno| match errno {
                 Errno::EXIST | Errno::NOTEMPTY => renamed.exists(),
                 errno => asked.fault(errno),
             })?;

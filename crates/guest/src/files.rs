@@ -8,17 +8,22 @@
 //! **Invariant:** nothing of `/proc`, `/sys` and `/.coracle` is opened, listed or changed, and no device, pipe or socket
 //! is opened.
 
+pub(crate) mod dir;
 mod entry;
+pub(crate) mod error;
 mod fault;
+pub(crate) mod gitignore;
 mod link;
 mod list;
 mod place;
 mod put;
 mod remove;
+pub(crate) mod resolve;
+mod scan;
 mod sought;
 #[cfg(test)]
 mod tests;
-mod walk;
+pub(crate) mod walk;
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -31,11 +36,11 @@ use rustix::io::Errno;
 use self::entry::{entry, permissions};
 use self::fault::Asked;
 use self::place::{Find, Root, Spot};
-pub(crate) use self::place::{SYSFS, beneath, enter, is_hidden, real, reopen};
+pub(crate) use self::place::{enter, reopen};
 pub(crate) use self::put::{How, Writing};
 pub(crate) use self::remove::Descent as Removal;
+pub(crate) use self::scan::Scan;
 pub(crate) use self::sought::Sought;
-pub(crate) use self::walk::Walker;
 use crate::os::as_user::as_user;
 use crate::os::atomic::{Leftovers, rename_new};
 use crate::os::machine::Ids;
@@ -113,7 +118,7 @@ impl Files {
     ///
     /// # Errors
     /// [`FaultCode::WrongKind`] for what is no directory, and as for [`Files::stat`].
-    pub(crate) fn walk(&self, walk: &Walk, sought: Option<Sought>) -> Result<Walker, Fault> {
+    pub(crate) fn scan(&self, walk: &Walk, sought: Option<Sought>) -> Result<Scan, Fault> {
         let at = At { user: Who::Ids { uid: 0, gid: None }, path: walk.root.clone(), follow: false };
         let asked = Asked::there(&at)?;
         let there = self.root.find(&asked, Find::Itself)?;
@@ -122,7 +127,7 @@ impl Files {
         if !FileType::from_raw_mode(stat.st_mode).is_dir() {
             return Err(asked.wrong("is no directory"));
         }
-        Walker::begin(&there, (asked.path(), inside), walk, sought).map_err(|it| asked.fault(it))
+        Scan::begin(&there, (asked.path(), inside), walk, sought).map_err(|it| asked.fault(it))
     }
 
     /// The entries of a directory by name, at most `limit` or 100,000, and whether there are more.

@@ -166,13 +166,18 @@ pub(crate) fn reopen(fd: impl AsFd, flags: OFlags) -> io::Result<OwnedFd> {
 
 /// Opens a directory in one that is open: by no link, and on the same mount only.
 pub(crate) fn enter(above: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    open_in(above, name, OFlags::RDONLY | OFlags::DIRECTORY)
+}
+
+/// The same with anything.
+pub(super) fn open_in(above: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     match openat2(above, name, flags, Mode::empty(), how) {
         // Some kernels do not know the call, and some filters refuse it.
         Err(Errno::NOSYS | Errno::PERM) => {
-            let dir = openat(above, name, flags, Mode::empty())?;
-            if mount(above)? == mount(dir.as_fd())? { Ok(dir) } else { Err(Errno::XDEV) }
+            let opened = openat(above, name, flags, Mode::empty())?;
+            if mount(above)? == mount(opened.as_fd())? { Ok(opened) } else { Err(Errno::XDEV) }
         }
         opened => opened,
     }

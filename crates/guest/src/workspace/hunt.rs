@@ -13,8 +13,8 @@ use regex_syntax::hir::{
     self, Class, ClassBytes, ClassBytesRange, ClassUnicode, ClassUnicodeRange, Hir, HirKind, Look,
 };
 
-use super::Tried;
-use super::trouble::FsError;
+use crate::files::error::FsError;
+use crate::files::error::Tried;
 use crate::wire::patterns::MAX_PATTERN;
 use crate::wire::space::{Hit, TroubleCode};
 

@@ -2,8 +2,9 @@
 
 use rustix::fs::{FileType, Stat, fstat};
 
-use super::place::{Ending, There, target};
-use super::{Tried, Work};
+use super::Work;
+use crate::files::error::Tried;
+use crate::files::resolve::{Ending, There, target};
 use crate::wire::space::{Item, ItemKind, TroubleCode};
 
 impl Work<'_> {
@@ -82,10 +83,6 @@ pub(super) fn text(path: &[u8]) -> (String, bool) {
         Ok(path) => (path.to_owned(), false),
         Err(_) => (String::from_utf8_lossy(path).into_owned(), true),
     }
-}
-
-pub(super) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
 }
 
 fn changed_ms(stat: &Stat) -> i64 {

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{AtFlags, FileType, unlinkat};
 
-use super::place::{Ending, Place};
-use super::trouble::FsError;
-use super::walk::Walk;
-use super::{Tried, Work};
+use super::Work;
 use crate::files::Removal;
+use crate::files::error::FsError;
+use crate::files::error::Tried;
+use crate::files::resolve::{Ending, Place};
+use crate::files::walk::{Temporaries, Walk, WalkLimits};
 use crate::os::atomic::nanoseconds;
 use crate::wire::space::{Bounds, Done, TroubleCode};
 
@@ -85,7 +86,10 @@ impl Work<'_> {
     pub(super) fn sweep(&self, since: SystemTime) {
         if self.memory.is_first() {
             // What cannot be swept is not seen either.
-            let _ = Walk::sweep(self.root.dir(), nanoseconds(since), SWEEP, self.stop);
+            let temporaries = Temporaries::Removed(nanoseconds(since));
+            let limits = WalkLimits { temporaries, ..WalkLimits::sorted(SWEEP) };
+            let Ok(mut walk) = Walk::begin(self.root.dir(), limits, None, self.stop) else { return };
+            while walk.next(&|_, _| true).is_some() {}
         }
     }
 }

@@ -5,10 +5,11 @@ use std::fs::File;
 use rustix::fs::{Mode, OFlags, Stat, fchmod, fstat};
 use rustix::io::Errno;
 
+use super::Work;
 use super::afterwards::Replaced;
-use super::place::{Place, There};
-use super::{Tried, Work};
+use crate::files::error::Tried;
 use crate::files::reopen;
+use crate::files::resolve::{Place, There};
 use crate::os::atomic::{AtomicFile, Durability, read_dir};
 use crate::wire::space::{Item, TroubleCode};
 

@@ -6,12 +6,13 @@ use std::os::unix::fs::FileExt as _;
 
 use rustix::fs::{Mode, Stat, fchmod, fstat};
 
+use super::Work;
 use super::memory::By;
-use super::place::{Ending, MAX_DISTURBED, Place};
 use super::print::Print;
 use super::replace::{expect_changeable, expect_writable};
-use super::trouble::FsError;
-use super::{Tried, Work};
+use crate::files::error::FsError;
+use crate::files::error::Tried;
+use crate::files::resolve::{Ending, MAX_DISTURBED, Place};
 use crate::wire::space::{How, MAX_CONTENT, TroubleCode, Written};
 
 /// Bytes of a new content that are told.

@@ -2,7 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixListener;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
@@ -256,7 +256,7 @@ fn a_path_is_parts_and_nothing_else() {
     let root = Root::open(Path::new("/"), "/").unwrap().unwrap();
     for path in ["proc/self/environ", "proc/1/root/etc/passwd", "sys/kernel", ".coracle/link"] {
         assert!(root.look(path).is_err(), "{path}");
-        assert!(root.place(path, place::Ending::Itself, false).is_err(), "{path}");
+        assert!(root.place(path, crate::files::resolve::Ending::Itself, false).is_err(), "{path}");
     }
 }
 

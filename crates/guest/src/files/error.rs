@@ -4,12 +4,15 @@ use rustix::io::Errno;
 
 use crate::wire::space::{Trouble, TroubleCode};
 
+/// What came of trying something.
+pub(crate) type Tried<T> = Result<T, FsError>;
+
 /// Why an act was not done, until it is answered. Errors of the kernel become one by `?`.
 #[derive(Debug)]
-pub(super) struct FsError(pub(super) Trouble);
+pub(crate) struct FsError(pub(crate) Trouble);
 
 impl FsError {
-    pub(super) fn saying(code: TroubleCode, detail: impl Into<String>) -> Self {
+    pub(crate) fn saying(code: TroubleCode, detail: impl Into<String>) -> Self {
         Self(Trouble::saying(code, detail))
     }
 }
@@ -56,6 +59,6 @@ impl From<std::io::Error> for FsError {
 }
 
 /// The kernel's words.
-pub(super) fn words(errno: Errno) -> String {
+pub(crate) fn words(errno: Errno) -> String {
     std::io::Error::from(errno).to_string()
 }

@@ -35,8 +35,8 @@ use rustix::io::Errno;
 
 use self::entry::{entry, permissions};
 use self::fault::Asked;
-use self::place::{Find, Root, Spot};
-pub(crate) use self::place::{enter, reopen};
+pub(crate) use self::place::{FinalLink, MAX_DISTURBED, enter, reopen};
+use self::place::{Root, Spot};
 pub(crate) use self::put::{How, Writing};
 pub(crate) use self::remove::Descent as Removal;
 pub(crate) use self::scan::Scan;
@@ -69,7 +69,7 @@ impl Files {
     pub(crate) fn stat(&self, ids: &Ids, at: &At) -> Result<Entry, Fault> {
         let asked = Asked::there(at)?;
         act(ids, || {
-            let there = self.root.find(&asked, Find::of(at))?;
+            let there = self.root.find(&asked, FinalLink::of(at))?;
             entry(asked.name().as_bytes(), &there).map_err(|it| asked.fault(it))
         })
     }
@@ -81,7 +81,7 @@ impl Files {
     pub(crate) fn get(&self, ids: &Ids, at: &At, offset: u64) -> Result<(Entry, File), Fault> {
         let asked = Asked::there(at)?;
         act(ids, || {
-            let there = self.root.find(&asked, Find::of(at))?;
+            let there = self.root.find(&asked, FinalLink::of(at))?;
             let entry = entry(asked.name().as_bytes(), &there).map_err(|it| asked.fault(it))?;
             asked.expect_file(entry.kind)?;
             // A lease of somebody inside may not hold us up: hence `NONBLOCK`, which regular files otherwise ignore.
@@ -108,7 +108,7 @@ impl Files {
             if asked.path().ends_with('/') {
                 return Err(asked.wrong("names a directory"));
             }
-            let spot = self.root.spot(&asked, Find::of(at), how.parents)?;
+            let spot = self.root.spot(&asked, FinalLink::of(at), how.parents)?;
             self.leftovers.clear(&spot.dir);
             Writing::begin(ids.clone(), asked.clone(), spot, how)
         })
@@ -121,7 +121,7 @@ impl Files {
     pub(crate) fn scan(&self, walk: &Walk, sought: Option<Sought>) -> Result<Scan, Fault> {
         let at = At { user: Who::Ids { uid: 0, gid: None }, path: walk.root.clone(), follow: false };
         let asked = Asked::there(&at)?;
-        let there = self.root.find(&asked, Find::Itself)?;
+        let there = self.root.find(&asked, FinalLink::Itself)?;
         let inside = self.root.inside(&asked, there.as_fd())?;
         let stat = fstat(&there).map_err(|it| asked.fault(it))?;
         if !FileType::from_raw_mode(stat.st_mode).is_dir() {
@@ -137,7 +137,7 @@ impl Files {
     pub(crate) fn list(&self, ids: &Ids, at: &At, limit: u64) -> Result<(Vec<Entry>, bool), Fault> {
         let asked = Asked::there(at)?;
         act(ids, || {
-            let there = self.root.find(&asked, Find::of(at))?;
+            let there = self.root.find(&asked, FinalLink::of(at))?;
             let stat = fstat(&there).map_err(|it| asked.fault(it))?;
             if !FileType::from_raw_mode(stat.st_mode).is_dir() {
                 return Err(asked.wrong("is no directory"));
@@ -153,7 +153,7 @@ impl Files {
     /// and as for [`Files::stat`].
     pub(crate) fn make_dir(&self, ids: &Ids, at: &At, mode: u32, parents: bool) -> Result<Entry, Fault> {
         let asked = Asked::made(at)?;
-        act(ids, || match self.root.find(&asked, Find::of(at)) {
+        act(ids, || match self.root.find(&asked, FinalLink::of(at)) {
             Ok(_) if !parents => Err(asked.exists()),
             Ok(there) => {
                 let entry = entry(asked.name().as_bytes(), &there).map_err(|it| asked.fault(it))?;
@@ -165,7 +165,7 @@ impl Files {
     }
 
     fn new_dir(&self, ids: &Ids, asked: &Asked, mode: u32, parents: bool) -> Result<Entry, Fault> {
-        let spot = self.root.spot(asked, Find::Itself, parents)?;
+        let spot = self.root.spot(asked, FinalLink::Itself, parents)?;
         let (mode, fault) = (permissions(mode), |it| asked.fault(it));
         mkdirat(&spot.dir, &spot.name, mode | Mode::RWXU).map_err(fault)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -190,7 +190,7 @@ impl Files {
             if asked.path().ends_with('/') {
                 return Err(asked.wrong("names a directory"));
             }
-            let spot = self.root.spot(&asked, Find::Itself, false)?;
+            let spot = self.root.spot(&asked, FinalLink::Itself, false)?;
             self.leftovers.clear(&spot.dir);
             link::make(&asked, &spot, target, replace)?;
             let made = self.root.find_in(&asked, &spot)?;
@@ -207,7 +207,7 @@ impl Files {
         let asked = Asked::there(at)?;
         let renamed = asked.beside(name)?;
         act(ids, || {
-            let spot = self.root.spot(&asked, Find::Itself, false)?;
+            let spot = self.root.spot(&asked, FinalLink::Itself, false)?;
             self.root.find_in(&asked, &spot)?;
             let to = self.root.beside(&renamed, spot.dir.as_fd())?;
             rename_new(&spot.dir, &spot.name, &to).map_err(|errno| match errno {
@@ -226,7 +226,7 @@ impl Files {
     pub(crate) fn remove(&self, ids: &Ids, at: &At, recursive: bool) -> Result<(), Fault> {
         let asked = Asked::there(at)?;
         act(ids, || {
-            let spot = self.root.spot(&asked, Find::Itself, false)?;
+            let spot = self.root.spot(&asked, FinalLink::Itself, false)?;
             self.root.find_in(&asked, &spot)?;
             remove::remove(&spot.dir, &spot.name, recursive).map_err(|it| asked.fault(it))
         })
@@ -235,6 +235,6 @@ impl Files {
 
 fn act<T>(ids: &Ids, act: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
     as_user(ids, act).unwrap_or_else(|errno| {
-        Err(Fault::new(FaultCode::Denied, format!("cannot act as user {}: {}", ids.uid, fault::words(errno))))
+        Err(Fault::new(FaultCode::Denied, format!("cannot act as user {}: {}", ids.uid, error::words(errno))))
     })
 }

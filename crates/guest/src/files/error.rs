@@ -31,21 +31,7 @@ impl From<TroubleCode> for FsError {
 
 impl From<Errno> for FsError {
     fn from(errno: Errno) -> Self {
-        let code = match errno {
-            Errno::NOENT => TroubleCode::NotFound,
-            Errno::NOTDIR => TroubleCode::NotDirectory,
-            Errno::ISDIR => TroubleCode::IsDirectory,
-            // Links are followed here; what the kernel still meets was put there meanwhile.
-            Errno::LOOP => TroubleCode::Escape,
-            Errno::EXIST => TroubleCode::Exists,
-            Errno::NOTEMPTY => TroubleCode::NotEmpty,
-            Errno::ACCESS | Errno::PERM | Errno::XDEV | Errno::BUSY => TroubleCode::Denied,
-            Errno::ROFS => TroubleCode::ReadOnly,
-            Errno::NOSPC | Errno::DQUOT => TroubleCode::Full,
-            Errno::FBIG => TroubleCode::TooLarge,
-            _ => TroubleCode::Io,
-        };
-        Self::saying(code, words(errno))
+        Self::saying(code(errno), words(errno))
     }
 }
 
@@ -55,6 +41,24 @@ impl From<std::io::Error> for FsError {
             Some(errno) => errno.into(),
             None => Self::saying(TroubleCode::Io, error.to_string()),
         }
+    }
+}
+
+/// What the kernel means.
+pub(super) fn code(errno: Errno) -> TroubleCode {
+    match errno {
+        Errno::NOENT => TroubleCode::NotFound,
+        Errno::NOTDIR => TroubleCode::NotDirectory,
+        Errno::ISDIR => TroubleCode::IsDirectory,
+        // A link too many, or one that was put there meanwhile.
+        Errno::LOOP => TroubleCode::Escape,
+        Errno::EXIST => TroubleCode::Exists,
+        Errno::NOTEMPTY => TroubleCode::NotEmpty,
+        Errno::ACCESS | Errno::PERM | Errno::XDEV | Errno::BUSY => TroubleCode::Denied,
+        Errno::ROFS => TroubleCode::ReadOnly,
+        Errno::NOSPC | Errno::DQUOT => TroubleCode::Full,
+        Errno::FBIG => TroubleCode::TooLarge,
+        _ => TroubleCode::Io,
     }
 }
 

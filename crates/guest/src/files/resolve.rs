@@ -6,24 +6,18 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Stat};
-use rustix::fs::{fstat, fstatfs, mkdirat, open, openat, openat2, readlinkat};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{fstat, mkdirat, open, openat, openat2, readlinkat};
 use rustix::io::Errno;
 
 use super::error::{FsError, Tried};
-use super::place::{SYSFS, beneath, is_hidden, real, reopen};
+use super::place::{FinalLink, MAX_DISTURBED, MAX_LINKS, beneath, is_hidden, is_kernels_own, real, reopen};
 use crate::os::atomic::is_temporary;
 use crate::wire::space::TroubleCode;
 use crate::wire::{Fault, FaultCode};
 
-/// Links that a path may lead through; the kernel's number.
-const MAX_LINKS: usize = 40;
-
 /// Directories that a path may lead through, links with it. Each is open for that time.
 const MAX_DEPTH: usize = 256;
-
-/// How often something is made or looked for again that somebody removes or replaces at that moment.
-pub(crate) const MAX_DISTURBED: usize = 1000;
 
 const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
@@ -53,13 +47,6 @@ pub(crate) struct Place {
     pub(crate) path: Vec<u8>,
     /// The path that was asked for ends in a link.
     pub(crate) linked: bool,
-}
-
-/// What a path means that ends in a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
-    Itself,
-    Target,
 }
 
 impl Root {
@@ -98,19 +85,19 @@ impl Root {
                 return Ok((there, path.as_bytes().to_vec()));
             }
         }
-        let place = self.place(path, Ending::Target, false)?;
+        let place = self.place(path, FinalLink::Target, false)?;
         place.there.map(|there| (there, place.path)).ok_or_else(|| TroubleCode::NotFound.into())
     }
 
     /// The directory and the name that a path comes to.
-    pub(crate) fn place(&self, path: &str, ending: Ending, parents: bool) -> Tried<Place> {
+    pub(crate) fn place(&self, path: &str, end: FinalLink, parents: bool) -> Tried<Place> {
         check(path)?;
-        self.place_of(path.as_bytes(), ending, parents)
+        self.place_of(path.as_bytes(), end, parents)
     }
 
     /// The same for a path that was met, not said.
-    pub(crate) fn place_of(&self, path: &[u8], ending: Ending, parents: bool) -> Tried<Place> {
-        let place = Steps::new(self, path).go(ending, parents)?;
+    pub(crate) fn place_of(&self, path: &[u8], end: FinalLink, parents: bool) -> Tried<Place> {
+        let place = Steps::new(self, path).go(end, parents)?;
         self.allow(place.dir.as_fd(), &place.path)?;
         if let Some(there) = &place.there {
             self.allow(there.fd.as_fd(), &place.path)?;
@@ -120,9 +107,7 @@ impl Root {
 
     /// The kernel's own files and the guest's are nobody's workspace, also below one that holds all files.
     fn allow(&self, fd: impl AsFd, path: &[u8]) -> Tried<()> {
-        let magic = u64::try_from(fstatfs(fd)?.f_type).unwrap_or_default();
-        let hidden = self.said.is_empty() && is_hidden(path);
-        if hidden || magic == PROC_SUPER_MAGIC as u64 || magic == SYSFS {
+        if self.said.is_empty() && is_hidden(path) || is_kernels_own(fd)? {
             return Err(TroubleCode::Escape.into());
         }
         Ok(())
@@ -191,7 +176,7 @@ impl<'a> Steps<'a> {
         Self { root, above: Vec::new(), rest, links: 0, linked: false }
     }
 
-    fn go(mut self, ending: Ending, parents: bool) -> Tried<Place> {
+    fn go(mut self, end: FinalLink, parents: bool) -> Tried<Place> {
         let mut made = 0;
         while let Some(name) = self.rest.pop() {
             match name.as_slice() {
@@ -205,7 +190,7 @@ impl<'a> Steps<'a> {
             }
             let last = self.rest.is_empty();
             match look_at(self.here(), &name)? {
-                Some(link) if link.is(FileType::Symlink) && (!last || ending == Ending::Target) => {
+                Some(link) if link.is(FileType::Symlink) && (!last || end == FinalLink::Target) => {
                     self.linked |= last;
                     self.follow(&link)?;
                 }
@@ -243,7 +228,8 @@ impl<'a> Steps<'a> {
 
     fn follow(&mut self, link: &There) -> Tried<()> {
         self.links += 1;
-        if self.links > MAX_LINKS {
+        // What the kernel shows as a link leads elsewhere than it says.
+        if self.links > MAX_LINKS || is_kernels_own(&link.fd)? {
             return Err(TroubleCode::Escape.into());
         }
         let target = readlinkat(&link.fd, "", Vec::new())?.into_bytes();
@@ -315,9 +301,8 @@ fn open_root(machine: &Path, root: &str) -> Tried<OwnedFd> {
         Err(Errno::NOSYS | Errno::PERM) => open(machine.join(&root[1..]), flags | OFlags::NOFOLLOW, Mode::empty())?,
         opened => opened?,
     };
-    let magic = u64::try_from(fstatfs(&dir)?.f_type).unwrap_or_default();
     let real = beneath(&real(above.as_fd())?, &real(dir.as_fd())?);
-    if real.is_none_or(|it| is_hidden(&it)) || magic == PROC_SUPER_MAGIC as u64 || magic == SYSFS {
+    if real.is_none_or(|it| is_hidden(&it)) || is_kernels_own(&dir)? {
         return Err(TroubleCode::Escape.into());
     }
     Ok(dir)

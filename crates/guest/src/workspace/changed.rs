@@ -207,7 +207,7 @@ impl Work<'_> {
     }
 
     fn meta(&self, path: &[u8]) -> Option<Meta> {
-        let place = self.root.place_of(path, crate::files::resolve::Ending::Itself, false).ok()?;
+        let place = self.root.place_of(path, crate::files::FinalLink::Itself, false).ok()?;
         let there = place.there.filter(|it| it.is(FileType::RegularFile))?;
         Some(Meta::of(&there.stat))
     }

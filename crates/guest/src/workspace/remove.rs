@@ -6,10 +6,11 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::fs::{AtFlags, FileType, unlinkat};
 
 use super::Work;
+use crate::files::FinalLink;
 use crate::files::Removal;
 use crate::files::error::FsError;
 use crate::files::error::Tried;
-use crate::files::resolve::{Ending, Place};
+use crate::files::resolve::Place;
 use crate::files::walk::{Temporaries, Walk, WalkLimits};
 use crate::os::atomic::nanoseconds;
 use crate::wire::space::{Bounds, Done, TroubleCode};
@@ -64,7 +65,7 @@ impl Work<'_> {
 
     /// Nothing is followed at the end of the path.
     fn removable(&self, path: &str) -> Tried<Place> {
-        let place = self.root.place(path, Ending::Itself, false)?;
+        let place = self.root.place(path, FinalLink::Itself, false)?;
         if place.is_root() {
             return Err(FsError::saying(TroubleCode::Denied, "the workspace itself is not removed"));
         }

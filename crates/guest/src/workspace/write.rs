@@ -12,7 +12,8 @@ use super::print::Print;
 use super::replace::{expect_changeable, expect_writable};
 use crate::files::error::FsError;
 use crate::files::error::Tried;
-use crate::files::resolve::{Ending, MAX_DISTURBED, Place};
+use crate::files::resolve::Place;
+use crate::files::{FinalLink, MAX_DISTURBED};
 use crate::wire::space::{How, MAX_CONTENT, TroubleCode, Written};
 
 /// Bytes of a new content that are told.
@@ -88,7 +89,7 @@ impl Work<'_> {
     /// Does something where a path leads, while nobody else does.
     pub(super) fn change<T>(&self, path: &str, parents: bool, act: impl Fn(&Place) -> Tried<T>) -> Tried<T> {
         for _ in 0..MAX_DISTURBED {
-            let mut place = self.root.place(path, Ending::Target, parents)?;
+            let mut place = self.root.place(path, FinalLink::Target, parents)?;
             expect_changeable(&place)?;
             let key = place.key()?;
             let done = self.locks.with(key, || {

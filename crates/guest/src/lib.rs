@@ -14,13 +14,16 @@
 //! **Invariant:** what lets a container out is a token in this memory, and no file, variable or word.
 //! **Invariant:** nothing here knows an engine.
 //!
-//! Modules know only what stands above them here: `os` what Linux is asked for, then services that see no channel (`jobs`,
+//! Modules know only what stands above them here: `os` what Linux is asked for, `files`
+//! by their paths, then services that see no channel (`jobs`,
 //! `workspace`, `net`, `secrets`), then `server` with connections and what they may ask, then `init`. `applets` are commands
 //! of their own.
 
 #![warn(missing_docs)]
 
 mod os;
+
+mod files;
 
 mod jobs;
 mod net;

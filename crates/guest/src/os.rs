@@ -1,8 +1,9 @@
-//! What Linux is asked for: processes, users, files.
+//! What Linux is asked for: processes, users, and files that are replaced.
 
+pub(crate) mod as_user;
+pub(crate) mod atomic;
 pub(crate) mod blocking;
 pub(crate) mod container;
-pub(crate) mod files;
 pub(crate) mod filter;
 pub mod machine;
 pub(crate) mod oom;

@@ -6,18 +6,17 @@
 pub(crate) mod session_env;
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Uid, fchmod, fchown, fstat, fstatfs};
-use rustix::fs::{CWD, mkdirat, openat, openat2, renameat, unlinkat};
+use rustix::fs::{CWD, mkdirat, openat, openat2, unlinkat};
 use rustix::io::{Errno, Result as Done};
 use rustix::process::{getegid, geteuid};
 
-use crate::os::files::temporary_name;
+use crate::os::atomic::{AtomicFile, Durability};
 use crate::wire::{Fault, FaultCode, Secret};
 
 /// Magic number of a tmpfs.
@@ -210,22 +209,13 @@ fn entered(above: BorrowedFd<'_>, name: &str, ask: &Secret) -> Done<OwnedFd> {
     Ok(dir)
 }
 
-/// Beside, and renamed when it is whole.
+/// What a guest leaves that is killed meanwhile goes with the tmpfs.
 fn write(dir: BorrowedFd<'_>, name: &str, ask: &Secret, content: &[u8]) -> Done<()> {
-    let beside = temporary_name()?;
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = File::from(openat(dir, &beside, flags, Mode::RUSR | Mode::WUSR)?);
-    let done = fill(file, ask, content).and_then(|()| renameat(dir, &beside, dir, name));
-    if done.is_err() {
-        let _ = unlinkat(dir, &beside, AtFlags::empty());
-    }
-    done
-}
-
-fn fill(mut file: File, ask: &Secret, content: &[u8]) -> Done<()> {
-    file.write_all(content).map_err(|it| Errno::from_io_error(&it).unwrap_or(Errno::IO))?;
-    fchmod(&file, Mode::from_raw_mode(ask.mode))?;
-    give(file.as_fd(), ask)
+    let mut new = AtomicFile::create(dir, Mode::RUSR | Mode::WUSR)?;
+    new.file().write_all(content).map_err(|it| Errno::from_io_error(&it).unwrap_or(Errno::IO))?;
+    fchmod(new.file(), Mode::from_raw_mode(ask.mode))?;
+    give(new.file().as_fd(), ask)?;
+    new.commit(name.as_bytes(), true, Durability::Nothing).map(drop)
 }
 
 fn give(file: BorrowedFd<'_>, ask: &Secret) -> Done<()> {

@@ -12,40 +12,35 @@
 mod afterwards;
 mod bytes;
 mod changed;
-mod dir;
 mod edit;
 mod find;
 mod grep;
 mod hunt;
-mod ignored;
 mod item;
 mod lines;
 mod list;
 mod locks;
 mod measure;
 mod memory;
-mod place;
 mod print;
 mod remove;
 mod replace;
 mod stage;
 mod sums;
 mod told;
-mod trouble;
-mod walk;
 mod write;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use self::afterwards::Afterwards;
 use self::locks::Locks;
 use self::memory::Memory;
-use self::place::Root;
-use self::trouble::FsError;
-use crate::os::files::as_user;
+use crate::files::error::{FsError, Tried, words};
+use crate::files::resolve::Root;
+use crate::os::as_user::as_user;
+use crate::os::blocking::Stop;
 use crate::os::machine::Machine;
 use crate::wire::space::{Act, Done, MAX_CONTENT, Space};
 use crate::wire::{Fault, FaultCode};
@@ -55,9 +50,6 @@ const MAX_ROOTS: usize = 64;
 
 /// Bytes that an act may bring.
 pub(crate) const MAX_BROUGHT: usize = 2 * MAX_CONTENT as usize;
-
-/// What came of trying something.
-type Tried<T> = Result<T, FsError>;
 
 /// What a guest remembers of workspaces.
 #[derive(Debug)]
@@ -93,25 +85,6 @@ impl Spaces {
             return Err(Fault::new(FaultCode::TooMany, format!("{MAX_ROOTS} workspaces are remembered already")));
         }
         Ok(roots.entry(root.to_owned()).or_default().clone())
-    }
-}
-
-/// Nobody waits for the act any more.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Stop(Arc<AtomicBool>);
-
-impl Stop {
-    fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// Sets it when it is dropped.
-pub(crate) struct StopOnDrop(pub(crate) Stop);
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -154,7 +127,7 @@ impl Spaces {
             Ok(work.act(ask.act, content).unwrap_or_else(|FsError(trouble)| Done::Not(trouble)))
         })
         .unwrap_or_else(|errno| {
-            Err(Fault::new(FaultCode::Denied, format!("cannot act as user {}: {}", ids.uid, trouble::words(errno))))
+            Err(Fault::new(FaultCode::Denied, format!("cannot act as user {}: {}", ids.uid, words(errno))))
         })
     }
 }

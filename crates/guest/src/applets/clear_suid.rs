@@ -1,22 +1,20 @@
 //! Takes the set-id bits off files of root's in directories of the host, by a command of its own: the filter keeps
 //! commands from leaving any, and this is for what came there past it.
 
-use std::ffi::CStr;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, chmodat, fstat, openat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, chmodat, fstat, openat, statat};
+
+use crate::files::dir::READ;
+use crate::files::walk::{Walk, WalkLimits};
+use crate::os::blocking::Stop;
 
 /// What it ends with when there was more than it had time for.
 pub const CUT: u8 = 75;
 
 const SET_ID: u32 = 0o6000;
-
-/// Directories open at once.
-const DEPTH: usize = 128;
 
 /// Goes through directories for files of root's that changed since a time (milliseconds since 1970), and prints the path
 /// of each that had a bit, ended by a NUL. Whether there was time for all.
@@ -46,42 +44,17 @@ struct Sweep {
 
 impl Sweep {
     fn root(&mut self, root: &str) {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut levels: Vec<(Dir, PathBuf)> = Vec::new();
-        let open = |from: std::os::fd::BorrowedFd<'_>, name: &CStr| -> Option<Dir> {
-            Dir::new(openat(from, name, flags, Mode::empty()).ok()?).ok()
-        };
-        let Ok(fd) = openat(CWD, root, flags, Mode::empty()) else { return };
-        levels.extend(Dir::new(fd).ok().map(|it| (it, root.into())));
-        loop {
-            let room = levels.len() < DEPTH;
-            let Some((dir, at)) = levels.last_mut() else { return };
-            if Instant::now() >= self.until {
-                self.whole = false;
-                return;
-            }
-            let Some(Ok(entry)) = dir.read() else {
-                levels.pop();
-                continue;
-            };
-            let name = entry.file_name();
-            if matches!(name.to_bytes(), b"." | b"..") {
-                continue;
-            }
-            let path = at.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
-            let Ok(fd) = dir.fd() else { continue };
-            let Ok(seen) = statat(fd, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-            match FileType::from_raw_mode(seen.st_mode) {
-                FileType::RegularFile if self.is_meant(&seen) && self.take_off(fd, name) => {
-                    self.swept.push(path.as_os_str().as_bytes().to_vec());
-                }
-                FileType::Directory => match room.then(|| open(fd, name)).flatten() {
-                    Some(below) => levels.push((below, path)),
-                    None => self.whole = false,
-                },
-                _ => {}
+        let Ok(dir) = openat(CWD, root, READ, Mode::empty()) else { return };
+        let limits = WalkLimits { mounts: true, ..WalkLimits::everything(self.until) };
+        let Ok(mut walk) = Walk::begin(&dir, limits, None, &Stop::default()) else { return };
+        while let Some(met) = walk.next(&|_, _| true) {
+            let Ok(seen) = statat(&met.dir, met.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            let is_file = FileType::from_raw_mode(seen.st_mode) == FileType::RegularFile;
+            if is_file && self.is_meant(&seen) && self.take_off(&met.dir, &met.name) {
+                self.swept.push([root.as_bytes(), b"/", &met.path].concat());
             }
         }
+        self.whole &= walk.is_complete();
     }
 
     fn is_meant(&self, seen: &Stat) -> bool {
@@ -90,7 +63,7 @@ impl Sweep {
     }
 
     /// By what was opened: the name may be another file's by then.
-    fn take_off(&self, dir: impl AsFd, name: &CStr) -> bool {
+    fn take_off(&self, dir: impl AsFd, name: &[u8]) -> bool {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let Ok(file) = openat(dir, name, flags, Mode::empty()) else { return false };
         let own = |file: &OwnedFd| format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -107,6 +80,7 @@ impl Sweep {
 #[cfg(test)]
 mod tests {
     use std::fs::{self, Permissions};
+    use std::os::unix::ffi::OsStrExt as _;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
@@ -123,7 +97,9 @@ mod tests {
         let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::create_dir_all(dir.path().join("a/b")).unwrap();
         let (inside, outside) = (dir.path().join("a/b/tool"), other.path().join("tool"));
-        for path in [&inside, &outside] {
+        // Anybody can give a file such a name.
+        let temporary = dir.path().join("a/b/.coracle-0123456789abcdef.tmp");
+        for path in [&inside, &outside, &temporary] {
             fs::write(path, "x").unwrap();
             fs::set_permissions(path, Permissions::from_mode(0o6711)).unwrap();
         }
@@ -136,10 +112,11 @@ mod tests {
             let mut sweep = Sweep { since_ms, until, whole: true, swept: Vec::new() };
             sweep.root(root);
             assert!(sweep.whole);
+            sweep.swept.sort();
             sweep.swept
         };
         assert_eq!(sweep(u64::MAX).len(), 0, "nothing is newer than the end of time");
-        assert_eq!(sweep(0), [inside.as_os_str().as_bytes()]);
+        assert_eq!(sweep(0), [temporary.as_os_str().as_bytes(), inside.as_os_str().as_bytes()]);
         assert_eq!((mode(&inside), mode(&outside), mode(&dir.path().join("a"))), (0o711, 0o6711, 0o2775));
         let mut late = Sweep { since_ms: 0, until: Instant::now(), whole: true, swept: Vec::new() };
         late.root(root);

@@ -1,5 +1,7 @@
 //! Work that may block, or take its time: on a thread of its own.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::wire::{Fault, FaultCode};
@@ -11,4 +13,23 @@ pub(crate) const TURN: Duration = Duration::from_millis(100);
 pub(crate) async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
     let joined = tokio::task::spawn_blocking(work).await;
     joined.map_err(|_| Fault::new(FaultCode::Io, "the work broke off"))
+}
+
+/// Nobody waits for the work any more.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Sets it when it is dropped.
+pub(crate) struct StopOnDrop(pub(crate) Stop);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::Relaxed);
+    }
 }

@@ -9,15 +9,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, StatVfsMountFlags, Uid, fchmod, fchown, fstat, fstatvfs, fsync, openat,
-    renameat, statat, unlinkat,
+    AtFlags, FileType, Gid, Mode, OFlags, StatVfsMountFlags, Uid, fchmod, fchown, fstat, fstatvfs, statat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use self::directory::make;
 use self::tables::{Entry, Tables};
-use crate::os::files::sync_dir;
+use crate::os::atomic::{AtomicFile, Durability, Leftovers};
 use crate::os::machine::{Ids, NewUser};
 use crate::os::openat2::open;
 use crate::wire::{Fault, FaultCode, Settle, Who};
@@ -41,11 +40,12 @@ pub(crate) struct Account {
 pub(crate) struct Users {
     root: OwnedFd,
     writing: Mutex<()>,
+    leftovers: Leftovers,
 }
 
 impl Users {
     pub(crate) fn new(root: OwnedFd) -> Self {
-        Self { root, writing: Mutex::default() }
+        Self { root, writing: Mutex::default(), leftovers: Leftovers::of_earlier_guests() }
     }
 
     pub(crate) fn root(&self) -> BorrowedFd<'_> {
@@ -187,12 +187,32 @@ impl Users {
         let written = make(self.root(), "/etc", Mode::from_raw_mode(0o755), None)
             .and_then(|()| open(self.root(), c"/etc", OFlags::PATH | OFlags::DIRECTORY, Mode::empty()))
             .map_err(io::Error::from)
-            .and_then(|etc| match replace(&etc, name, table) {
+            .and_then(|etc| match self.replace(&etc, name, table) {
                 // Engines bind a file of their own over the table, and images have links there.
                 Err(Errno::BUSY | Errno::LOOP) => self.append(name, &table[before..]),
                 replaced => Ok(replaced?),
             });
         written.map_err(|error| fault(&format!("/etc/{name} cannot be written"), &error))
+    }
+
+    /// `LOOP` for a link, which is not replaced.
+    fn replace(&self, etc: &OwnedFd, name: &str, table: &[u8]) -> Result<(), Errno> {
+        let old = match statat(etc, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => None,
+            old => Some(old?),
+        };
+        if old.is_some_and(|it| FileType::from_raw_mode(it.st_mode) == FileType::Symlink) {
+            return Err(Errno::LOOP);
+        }
+        self.leftovers.clear(etc);
+        let mut new = AtomicFile::create(etc, Mode::RUSR | Mode::WUSR)?;
+        new.file().write_all(table).map_err(|it| Errno::from_io_error(&it).unwrap_or(Errno::IO))?;
+        if let Some(old) = old {
+            // Who may not give it away has it already.
+            let _ = fchown(new.file(), Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid)));
+        }
+        fchmod(new.file(), Mode::from_raw_mode(old.map_or(0o644, |it| it.st_mode & 0o777)))?;
+        new.commit(name.as_bytes(), true, Durability::All).map(drop)
     }
 
     fn append(&self, name: &str, lines: &[u8]) -> io::Result<()> {
@@ -216,40 +236,6 @@ fn ids(tables: &Tables, who: &Who) -> Result<Ids, Fault> {
             Fault::new(FaultCode::NoUser, format!("there is no user `{name}` in the container's /etc/passwd"))
         }),
     }
-}
-
-/// Writes beside and renames. `LOOP` for a link, which is not replaced.
-fn replace(etc: &OwnedFd, name: &str, table: &[u8]) -> Result<(), Errno> {
-    let old = match statat(etc, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Err(Errno::NOENT) => None,
-        old => Some(old?),
-    };
-    if old.is_some_and(|it| FileType::from_raw_mode(it.st_mode) == FileType::Symlink) {
-        return Err(Errno::LOOP);
-    }
-    let beside = format!(".{name}.coracle");
-    // What a guest that was killed has left.
-    let _ = unlinkat(etc, &beside, AtFlags::empty());
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = openat(etc, &beside, flags, Mode::RUSR | Mode::WUSR)?;
-    let filled = fill(file, table, old.map_or(0o644, |it| it.st_mode & 0o777), old.map(|it| (it.st_uid, it.st_gid)));
-    let done = filled.and_then(|()| renameat(etc, &beside, etc, name)).and_then(|()| sync_dir(etc));
-    if done.is_err() {
-        let _ = unlinkat(etc, &beside, AtFlags::empty());
-    }
-    done
-}
-
-fn fill(file: OwnedFd, table: &[u8], mode: u32, owner: Option<(u32, u32)>) -> Result<(), Errno> {
-    let mut file = std::fs::File::from(file);
-    file.write_all(table).map_err(|it| it.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error))?;
-    if let Some((uid, gid)) = owner {
-        // Who may not give it away has it already.
-        let _ = fchown(&file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
-    }
-    fchmod(&file, Mode::from_raw_mode(mode))?;
-    // A machine that dies leaves the old table or the new one, and no empty one.
-    fsync(&file)
 }
 
 fn no_directory(path: &str, errno: Errno) -> Fault {

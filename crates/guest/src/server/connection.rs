@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
 use self::demand::Demand;
-use crate::os::files::How;
+use crate::files::How;
 use crate::secrets::Waiting;
 use crate::server::channel::{Direct, Inbox, Outbox, Pushed, Sender, Window, busy, inbox};
 use crate::server::codec::{self, Frame};

@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::files::Files;
 use crate::jobs::job::{Job, Order};
 use crate::jobs::log::{self, Hunt, Log};
 use crate::jobs::wait::wait;
 use crate::net::probe::probe;
 use crate::os::blocking::{TURN, apart};
-use crate::os::files::Files;
 use crate::os::machine::Ids;
 use crate::server::channel::{Inbox, Outbox};
 use crate::server::codec::Frame;

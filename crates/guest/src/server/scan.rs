@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::files::{Scan, Sought};
 use crate::os::blocking::{TURN, apart};
-use crate::os::files::{Sought, Walker};
 use crate::server::channel::{Inbox, Outbox, left};
 use crate::server::payload::within;
 use crate::server::services::Supervisor;
@@ -39,19 +39,19 @@ async fn go(supervisor: &Arc<Supervisor>, ask: Walk, values: Vec<u8>) -> Result<
             },
         };
         let files = begun.files.as_ref().ok_or_else(|| Fault::new(FaultCode::Io, "the root cannot be opened"))?;
-        files.walk(&ask, sought).map(Some)
+        files.scan(&ask, sought).map(Some)
     };
-    let Some(mut walker) = apart(begin).await?? else { return Ok((b"[]".to_vec(), false)) };
+    let Some(mut scan) = apart(begin).await?? else { return Ok((b"[]".to_vec(), false)) };
     loop {
         let turn = move || {
-            let over = walker.go(TURN);
-            (walker, over)
+            let over = scan.go(TURN);
+            (scan, over)
         };
-        let (back, over): (Walker, bool) = apart(turn).await?;
+        let (back, over): (Scan, bool) = apart(turn).await?;
         if over {
             return Ok(back.end());
         }
-        walker = back;
+        scan = back;
     }
 }
 

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::files::Files;
 use crate::jobs::table::JobTable;
 use crate::net::proxy_ports::Relays;
-use crate::os::files::Files;
 use crate::os::machine::Machine;
 use crate::secrets::Secrets;
 use crate::secrets::session_env::SessionEnv;

@@ -3,8 +3,8 @@
 use std::io::Read;
 use std::sync::Arc;
 
+use crate::files::{How, Writing};
 use crate::os::blocking::apart;
-use crate::os::files::{How, Writing};
 use crate::server::channel::{Inbox, Outbox};
 use crate::server::codec::Frame;
 use crate::server::requests::on_files;

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use crate::os::blocking::apart;
+use crate::os::blocking::{Stop, StopOnDrop, apart};
 use crate::server::channel::{Inbox, LastWord, Outbox, left};
 use crate::server::payload::whole;
 use crate::server::services::Supervisor;
 use crate::wire::space::Space;
 use crate::wire::{Answer, Fault, FaultCode};
-use crate::workspace::{MAX_BROUGHT, Stop, StopOnDrop};
+use crate::workspace::MAX_BROUGHT;
 
 /// Does something in a workspace and tells what came of it, unless the caller leaves before.
 pub(crate) async fn space(

@@ -5,9 +5,10 @@ use std::os::unix::fs::FileExt as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::Work;
 use super::memory::By;
 use super::print::Print;
-use super::{Tried, Work};
+use crate::files::error::Tried;
 use crate::wire::space::{Done, MAX_TOLD};
 
 /// Who reads has no name in an act; this is the tool that does.

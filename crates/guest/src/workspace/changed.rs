@@ -10,11 +10,12 @@ use std::time::SystemTime;
 
 use rustix::fs::{AtFlags, FileType, Stat, statat};
 
+use super::Work;
 use super::item::text;
 use super::memory::{By, Memory};
 use super::print::Print;
-use super::walk::{Walk, by_parts};
-use super::{Tried, Work};
+use crate::files::error::Tried;
+use crate::files::walk::{Walk, WalkLimits, by_parts};
 use crate::wire::space::{Bounds, Changes};
 
 /// Files that are remembered between two looks, at most.
@@ -108,7 +109,7 @@ impl Work<'_> {
     }
 
     fn look_at_all(&self, exclude: &[String], bounds: Bounds) -> Tried<Look> {
-        let mut walk = Walk::begin(self.root.dir(), None, bounds, self.stop)?;
+        let mut walk = Walk::begin(self.root.dir(), WalkLimits::sorted(bounds), None, self.stop)?;
         let enters = |name: &[u8], _: &[u8]| !exclude.iter().any(|it| it.as_bytes() == name);
         let mut files = Vec::new();
         while let Some(met) = walk.next(&enters) {
@@ -206,7 +207,7 @@ impl Work<'_> {
     }
 
     fn meta(&self, path: &[u8]) -> Option<Meta> {
-        let place = self.root.place_of(path, super::place::Ending::Itself, false).ok()?;
+        let place = self.root.place_of(path, crate::files::FinalLink::Itself, false).ok()?;
         let there = place.there.filter(|it| it.is(FileType::RegularFile))?;
         Some(Meta::of(&there.stat))
     }

@@ -6,10 +6,11 @@ use std::io::Write as _;
 use memchr::memchr_iter;
 use memchr::memmem::Finder;
 
-use super::place::Place;
-use super::print::content;
-use super::trouble::FsError;
-use super::{Tried, Work};
+use super::Work;
+use crate::files::error::FsError;
+use crate::files::error::Tried;
+use crate::files::resolve::Place;
+use crate::files::resolve::content;
 use crate::wire::space::{MAX_CONTENT, Trouble, TroubleCode, Written};
 
 /// Lines that are told of a text that is there more than once.

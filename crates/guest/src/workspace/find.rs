@@ -2,11 +2,13 @@
 
 use rustix::fs::FileType;
 
-use super::ignored::Ignored;
-use super::item::{join, kind, text};
-use super::place::{There, look_at};
-use super::walk::{Met, Walk};
-use super::{Tried, Work};
+use super::Work;
+use super::item::{kind, text};
+use crate::files::dir::join;
+use crate::files::error::Tried;
+use crate::files::gitignore::Ignored;
+use crate::files::resolve::{There, look_at};
+use crate::files::walk::{Met, Walk, WalkLimits};
 use crate::wire::patterns::Pattern;
 use crate::wire::space::{Bounds, Done, Item, ItemKind};
 
@@ -18,8 +20,8 @@ impl Work<'_> {
         let pattern = Pattern::parse(pattern)?;
         let (there, real) = self.root.look(path)?;
         there.expect_dir()?;
-        let ignored = gitignore.then(|| Ignored::at(&self.root, &real)).transpose()?;
-        let mut walk = Walk::begin(&there.fd, ignored, bounds, self.stop)?;
+        let ignored = gitignore.then(|| Ignored::at(self.root.dir(), &real));
+        let mut walk = Walk::begin(&there.fd, WalkLimits::sorted(bounds), ignored, self.stop)?;
         let git = pattern.names_git() || names_git(path);
         let (mut entries, mut omitted) = (Vec::new(), 0);
         while let Some(met) = walk.next(&|name, path| (git || name != b".git") && pattern.enters(path)) {

@@ -10,14 +10,17 @@ use std::time::Instant;
 
 use rustix::fs::FileType;
 
+use super::Work;
 use super::find::names_git;
 use super::hunt::{Block, Hunt};
-use super::ignored::Ignored;
-use super::item::{join, text};
-use super::place::open_found;
+use super::item::text;
 use super::told::weight;
-use super::walk::{Met, Walk};
-use super::{Stop, Tried, Work};
+use crate::files::dir::join;
+use crate::files::error::Tried;
+use crate::files::gitignore::Ignored;
+use crate::files::resolve::open_found;
+use crate::files::walk::{Met, Walk, WalkLimits};
+use crate::os::blocking::Stop;
 use crate::wire::patterns::Pattern;
 use crate::wire::space::{Bounds, Done, Hit, MAX_TOLD};
 
@@ -62,8 +65,8 @@ impl Work<'_> {
             }
             return Ok(finish(taken, true));
         }
-        let ignored = grep.gitignore.then(|| Ignored::at(&self.root, &real)).transpose()?;
-        let mut walk = Walk::begin(&there.fd, ignored, bounds, self.stop)?;
+        let ignored = grep.gitignore.then(|| Ignored::at(self.root.dir(), &real));
+        let mut walk = Walk::begin(&there.fd, WalkLimits::sorted(bounds), ignored, self.stop)?;
         let git = names_git(grep.path) || glob.as_ref().is_some_and(Pattern::names_git);
         let searcher = Searcher { hunt: &hunt, path: grep.path, taken: &taken, until: walk.until(), stop: self.stop };
         let (to, from) = sync_channel::<Batch>(WAITING);
@@ -90,7 +93,7 @@ struct Batch {
     files: Vec<(Arc<OwnedFd>, Vec<u8>, Vec<u8>)>,
 }
 
-fn feed(walk: &mut Walk<'_>, glob: Option<&Pattern>, git: bool, to: &SyncSender<Batch>) {
+fn feed(walk: &mut Walk, glob: Option<&Pattern>, git: bool, to: &SyncSender<Batch>) {
     let mut batch = Batch { number: 0, files: Vec::new() };
     let takes = |met: &Met| {
         met.kind == FileType::RegularFile

@@ -2,6 +2,9 @@
 //!
 //! A pattern is searched for in whole blocks, which is fast, and then held against the line alone, which is what it means.
 //! For the former it is made so that it matches wherever the latter does, and never across a line's end.
+//!
+//! ripgrep's `grep-searcher` would do the first half and bring the tables of all text encodings, 276 kB of a compressed
+//! guest of 2.2 MB; its lines may also match across a `\r`, so that the second half would stay.
 
 use std::io::{self, Read};
 
@@ -13,8 +16,8 @@ use regex_syntax::hir::{
     self, Class, ClassBytes, ClassBytesRange, ClassUnicode, ClassUnicodeRange, Hir, HirKind, Look,
 };
 
-use super::Tried;
-use super::trouble::FsError;
+use crate::files::error::FsError;
+use crate::files::error::Tried;
 use crate::wire::patterns::MAX_PATTERN;
 use crate::wire::space::{Hit, TroubleCode};
 

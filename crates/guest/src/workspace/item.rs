@@ -2,8 +2,10 @@
 
 use rustix::fs::{FileType, Stat, fstat};
 
-use super::place::{Ending, There, target};
-use super::{Tried, Work};
+use super::Work;
+use crate::files::FinalLink;
+use crate::files::error::Tried;
+use crate::files::resolve::{There, target};
 use crate::wire::space::{Item, ItemKind, TroubleCode};
 
 impl Work<'_> {
@@ -15,7 +17,7 @@ impl Work<'_> {
 
     /// Makes a directory.
     pub(super) fn make_dir(&self, path: &str, parents: bool, exist_ok: bool) -> Tried<Item> {
-        let mut place = self.root.place(path, Ending::Target, parents)?;
+        let mut place = self.root.place(path, FinalLink::Target, parents)?;
         if let Some(there) = &place.there {
             return match there.expect_dir() {
                 Ok(()) if exist_ok => Ok(self.item(path.to_owned(), &there.stat, &place.path)),
@@ -61,7 +63,7 @@ impl Work<'_> {
         if !there.is(FileType::Symlink) {
             return Ok(Some((there.stat, real.to_vec())));
         }
-        let place = self.root.place_of(real, Ending::Target, false)?;
+        let place = self.root.place_of(real, FinalLink::Target, false)?;
         let Some(found) = place.there else { return Ok(None) };
         Ok(Some((fstat(&found.fd)?, place.path)))
     }
@@ -82,10 +84,6 @@ pub(super) fn text(path: &[u8]) -> (String, bool) {
         Ok(path) => (path.to_owned(), false),
         Err(_) => (String::from_utf8_lossy(path).into_owned(), true),
     }
-}
-
-pub(super) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
 }
 
 fn changed_ms(stat: &Stat) -> i64 {

@@ -6,10 +6,12 @@ use std::os::fd::AsFd as _;
 use memchr::memchr;
 use rustix::fs::fstat;
 
+use super::Work;
 use super::bytes::READER;
 use super::memory::By;
-use super::print::{MAX_READ, Print, content};
-use super::{Tried, Work};
+use super::print::{MAX_READ, Print};
+use crate::files::error::Tried;
+use crate::files::resolve::content;
 use crate::wire::space::{Ending, MAX_TOLD, Text, TroubleCode};
 
 /// Bytes of lines that are told, at most: a control character is six in JSON.

@@ -4,10 +4,12 @@ use std::collections::BinaryHeap;
 
 use rustix::fs::FileType;
 
-use super::dir::{Entry, entries};
-use super::item::{self, join};
-use super::place::look_at;
-use super::{Tried, Work};
+use super::Work;
+use super::item;
+use crate::files::dir::join;
+use crate::files::dir::{Entry, entries};
+use crate::files::error::Tried;
+use crate::files::resolve::look_at;
 use crate::wire::space::{Done, ItemKind};
 
 /// Entries that are told, at most.

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::fstat;
 
-use super::Tried;
-use super::place::Place;
+use crate::files::error::Tried;
+use crate::files::resolve::Place;
 
 /// A name in a directory: a file that is written anew is another inode, and its name stays.
 pub(super) type Key = (u64, u64, Vec<u8>);

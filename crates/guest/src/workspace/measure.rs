@@ -4,9 +4,10 @@ use std::collections::HashSet;
 
 use rustix::fs::FileType;
 
-use super::place::look_at;
-use super::walk::Walk;
-use super::{Tried, Work};
+use super::Work;
+use crate::files::error::Tried;
+use crate::files::resolve::look_at;
+use crate::files::walk::{Walk, WalkLimits};
 use crate::wire::space::{Bounds, Done};
 
 /// What `st_blocks` counts in, whatever the file system has.
@@ -19,7 +20,7 @@ impl Work<'_> {
     /// Counts what lies on the disk once, whatever names it has, so that a file with holes is as large as it is there. What is mounted is not of the
     /// workspace, and not counted.
     pub(super) fn measure(&self, bounds: Bounds) -> Tried<Done> {
-        let mut walk = Walk::begin(self.root.dir(), None, bounds, self.stop)?;
+        let mut walk = Walk::begin(self.root.dir(), WalkLimits::sorted(bounds), None, self.stop)?;
         let (mut bytes, mut linked) = (0_u64, HashSet::new());
         while let Some(met) = walk.next(&|_, _| true) {
             if let Ok(Some(there)) = look_at(&met.dir, &met.name) {

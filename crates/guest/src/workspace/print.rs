@@ -1,13 +1,12 @@
 //! What tells one content from another.
 
 use std::fs::File;
-use std::io::Read as _;
 use std::os::unix::fs::FileExt as _;
 
 use rustix::fs::{Stat, fstat};
 use sha2::{Digest as _, Sha256};
 
-use super::Tried;
+use crate::files::error::Tried;
 
 /// Bytes of a file up to which its content is read to tell it; beyond, its size, time and inode have to do.
 pub(super) const MAX_READ: u64 = 8 << 20;
@@ -81,12 +80,4 @@ impl Print {
             Sha256::digest(said).into()
         })
     }
-}
-
-/// Reads all of a file, unless it has more than that.
-pub(super) fn content(file: &File, most: u64) -> Tried<Option<Vec<u8>>> {
-    let size = usize::try_from(file.metadata()?.len().min(most)).unwrap_or_default();
-    let mut content = Vec::with_capacity(size + 1);
-    file.take(most + 1).read_to_end(&mut content)?;
-    Ok((content.len() as u64 <= most).then_some(content))
 }

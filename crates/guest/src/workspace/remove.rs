@@ -5,11 +5,14 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{AtFlags, FileType, unlinkat};
 
-use super::place::{Ending, Place};
-use super::trouble::FsError;
-use super::walk::Walk;
-use super::{Tried, Work};
-use crate::os::files::{Removal, nanoseconds};
+use super::Work;
+use crate::files::FinalLink;
+use crate::files::Removal;
+use crate::files::error::FsError;
+use crate::files::error::Tried;
+use crate::files::resolve::Place;
+use crate::files::walk::{Temporaries, Walk, WalkLimits};
+use crate::os::atomic::nanoseconds;
 use crate::wire::space::{Bounds, Done, TroubleCode};
 
 /// How far left-over files are looked for.
@@ -62,7 +65,7 @@ impl Work<'_> {
 
     /// Nothing is followed at the end of the path.
     fn removable(&self, path: &str) -> Tried<Place> {
-        let place = self.root.place(path, Ending::Itself, false)?;
+        let place = self.root.place(path, FinalLink::Itself, false)?;
         if place.is_root() {
             return Err(FsError::saying(TroubleCode::Denied, "the workspace itself is not removed"));
         }
@@ -84,7 +87,10 @@ impl Work<'_> {
     pub(super) fn sweep(&self, since: SystemTime) {
         if self.memory.is_first() {
             // What cannot be swept is not seen either.
-            let _ = Walk::sweep(self.root.dir(), nanoseconds(since), SWEEP, self.stop);
+            let temporaries = Temporaries::Removed(nanoseconds(since));
+            let limits = WalkLimits { temporaries, ..WalkLimits::sorted(SWEEP) };
+            let Ok(mut walk) = Walk::begin(self.root.dir(), limits, None, self.stop) else { return };
+            while walk.next(&|_, _| true).is_some() {}
         }
     }
 }

@@ -10,10 +10,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, mkdirat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
-use super::dir::{READ, all, kind};
-use super::trouble::FsError;
-use super::{Tried, Work};
-use crate::os::files::{Removal, enter, is_temporary};
+use super::Work;
+use crate::files::dir::{READ, all, kind};
+use crate::files::error::FsError;
+use crate::files::error::Tried;
+use crate::files::{Removal, enter};
+use crate::os::atomic::is_temporary;
 use crate::wire::space::{Staged, TroubleCode};
 
 /// Directories one in the other, at most.

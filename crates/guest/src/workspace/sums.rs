@@ -6,11 +6,12 @@ use std::os::unix::fs::FileExt as _;
 use rustix::fs::FileType;
 use sha2::{Digest as _, Sha256};
 
+use super::Work;
 use super::item::{kind, text};
-use super::place::{There, look_at, target};
-use super::trouble::FsError;
-use super::walk::{Met, Walk, by_parts};
-use super::{Tried, Work};
+use crate::files::error::FsError;
+use crate::files::error::Tried;
+use crate::files::resolve::{There, look_at, target};
+use crate::files::walk::{Met, Walk, WalkLimits, by_parts};
 use crate::wire::space::{Bounds, Done, ItemKind, Sum, TroubleCode};
 
 /// Files and links that are told at once, at most.
@@ -23,7 +24,7 @@ impl Work<'_> {
     pub(super) fn sums(&self, after: Option<&str>, bounds: Bounds) -> Tried<Done> {
         let bad = |_| FsError::saying(TroubleCode::NotFound, "no such place");
         let from = after.map(hex::decode).transpose().map_err(bad)?;
-        let mut walk = Walk::begin(self.root.dir(), None, bounds, self.stop)?;
+        let mut walk = Walk::begin(self.root.dir(), WalkLimits::sorted(bounds), None, self.stop)?;
         let most = (bounds.most as usize).min(MOST);
         let (mut entries, mut bytes, mut last) = (Vec::new(), 0, None);
         while let Some(met) = walk.next(&|_, _| true) {

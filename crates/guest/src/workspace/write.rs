@@ -6,12 +6,14 @@ use std::os::unix::fs::FileExt as _;
 
 use rustix::fs::{Mode, Stat, fchmod, fstat};
 
+use super::Work;
 use super::memory::By;
-use super::place::{Ending, MAX_DISTURBED, Place};
 use super::print::Print;
 use super::replace::{expect_changeable, expect_writable};
-use super::trouble::FsError;
-use super::{Tried, Work};
+use crate::files::error::FsError;
+use crate::files::error::Tried;
+use crate::files::resolve::Place;
+use crate::files::{FinalLink, MAX_DISTURBED};
 use crate::wire::space::{How, MAX_CONTENT, TroubleCode, Written};
 
 /// Bytes of a new content that are told.
@@ -87,7 +89,7 @@ impl Work<'_> {
     /// Does something where a path leads, while nobody else does.
     pub(super) fn change<T>(&self, path: &str, parents: bool, act: impl Fn(&Place) -> Tried<T>) -> Tried<T> {
         for _ in 0..MAX_DISTURBED {
-            let mut place = self.root.place(path, Ending::Target, parents)?;
+            let mut place = self.root.place(path, FinalLink::Target, parents)?;
             expect_changeable(&place)?;
             let key = place.key()?;
             let done = self.locks.with(key, || {

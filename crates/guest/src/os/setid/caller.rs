@@ -14,7 +14,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 
 use super::REFUSED;
 use super::listener::{Call, is_valid};
-use crate::os::files::as_user;
+use crate::os::as_user::as_user;
 use crate::os::machine::Ids;
 use crate::os::start::may_share;
 

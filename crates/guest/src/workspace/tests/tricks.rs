@@ -2,7 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixListener;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
@@ -254,9 +254,11 @@ fn a_path_is_parts_and_nothing_else() {
     }
     // Where all files are the workspace, the kernel's own and the guest's still are not.
     let root = Root::open(Path::new("/"), "/").unwrap().unwrap();
-    for path in ["proc/self/environ", "proc/1/root/etc/passwd", "sys/kernel", ".coracle/link"] {
+    for path in
+        ["proc/self/environ", "proc/1/root/etc/passwd", "proc/self/root/etc/passwd", "sys/kernel", ".coracle/link"]
+    {
         assert!(root.look(path).is_err(), "{path}");
-        assert!(root.place(path, place::Ending::Itself, false).is_err(), "{path}");
+        assert!(root.place(path, crate::files::FinalLink::Itself, false).is_err(), "{path}");
     }
 }
 

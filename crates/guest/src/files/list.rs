@@ -3,11 +3,11 @@
 use std::collections::BinaryHeap;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, readlinkat, statat};
+use rustix::fs::{AtFlags, readlinkat, statat};
 use rustix::io::{Errno, Result};
 
-use super::entry::{kind, told};
-use super::place::is_temporary;
+use super::dir::entries;
+use super::entry::{self, kind};
 use crate::wire::{Entry, Kind};
 
 /// Entries, at most.
@@ -18,9 +18,9 @@ const MAX_TEXT: usize = 32 << 20;
 
 /// The first entries by name, and whether there are more.
 pub(super) fn list(dir: &OwnedFd, limit: usize) -> Result<(Vec<Entry>, bool)> {
-    let fd = openat(dir, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let (names, mut more) = first(names(fd)?, limit.min(MAX_ENTRIES))?;
-    let (mut entries, mut room) = (Vec::new(), MAX_TEXT);
+    let names = entries(dir)?.map(|it| it.map(|entry| entry.name));
+    let (names, mut more) = first(names, limit.min(MAX_ENTRIES))?;
+    let (mut told, mut room) = (Vec::new(), MAX_TEXT);
     for name in names {
         let Some(entry) = look(dir.as_fd(), &name)? else { continue };
         let text = entry.name.len() + entry.link.as_ref().map_or(0, String::len);
@@ -29,14 +29,9 @@ pub(super) fn list(dir: &OwnedFd, limit: usize) -> Result<(Vec<Entry>, bool)> {
             break;
         };
         room = rest;
-        entries.push(entry);
+        told.push(entry);
     }
-    Ok((entries, more))
-}
-
-fn names(fd: OwnedFd) -> Result<impl Iterator<Item = Result<Vec<u8>>>> {
-    let all = Dir::new(fd)?.map(|it| it.map(|entry| entry.file_name().to_bytes().to_vec()));
-    Ok(all.filter(|it| it.as_ref().map_or(true, |name| name != b"." && name != b".." && !is_temporary(name))))
+    Ok((told, more))
 }
 
 /// The least names in order. Memory is bounded by the limit, whatever the directory holds.
@@ -59,10 +54,10 @@ fn look(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Option<Entry>> {
         stat => stat?,
     };
     if kind(&stat) != Kind::Link {
-        return Ok(Some(told(name, &stat, None)));
+        return Ok(Some(entry::told(name, &stat, None)));
     }
     match readlinkat(dir, name, Vec::new()) {
-        Ok(link) => Ok(Some(told(name, &stat, Some(link.as_bytes())))),
+        Ok(link) => Ok(Some(entry::told(name, &stat, Some(link.as_bytes())))),
         Err(Errno::NOENT | Errno::INVAL) => Ok(None),
         Err(errno) => Err(errno),
     }

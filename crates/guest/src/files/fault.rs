@@ -2,6 +2,8 @@
 
 use rustix::io::Errno;
 
+use super::error::{code, words};
+use crate::wire::space::TroubleCode;
 use crate::wire::{At, Fault, FaultCode, Kind};
 
 /// Bytes of a path, at most: the kernel's limit, and far below that of a header which has to name it.
@@ -59,20 +61,20 @@ impl Asked {
     }
 
     pub(super) fn fault(&self, errno: Errno) -> Fault {
-        let (code, why) = match errno {
-            Errno::NOENT => (FaultCode::NotFound, "does not exist".to_owned()),
-            Errno::NOTDIR => (self.behind_file, "has a part that is no directory".to_owned()),
-            Errno::ISDIR => (FaultCode::WrongKind, "is a directory".to_owned()),
-            Errno::LOOP => {
-                (FaultCode::WrongKind, "leads through a link that may not be followed, or too many".to_owned())
+        let (code, why) = match (code(errno), errno) {
+            (TroubleCode::NotFound, _) => (FaultCode::NotFound, "does not exist"),
+            (TroubleCode::NotDirectory, _) => (self.behind_file, "has a part that is no directory"),
+            (TroubleCode::IsDirectory, _) => (FaultCode::WrongKind, "is a directory"),
+            (TroubleCode::Escape, _) => {
+                (FaultCode::WrongKind, "leads through a link that may not be followed, or too many")
             }
-            Errno::EXIST => (FaultCode::Exists, "exists already".to_owned()),
-            Errno::NOTEMPTY => (FaultCode::Exists, "is not empty".to_owned()),
-            Errno::ACCESS | Errno::PERM => (FaultCode::Denied, "is not permitted to this user".to_owned()),
-            Errno::ROFS => (FaultCode::Denied, "is on a read-only file system".to_owned()),
-            Errno::XDEV => (FaultCode::Denied, "has something mounted in it".to_owned()),
-            Errno::BUSY => (FaultCode::Denied, "is mounted, or in use".to_owned()),
-            other => (FaultCode::Io, format!("failed: {}", words(other))),
+            (TroubleCode::Exists, _) => (FaultCode::Exists, "exists already"),
+            (TroubleCode::NotEmpty, _) => (FaultCode::Exists, "is not empty"),
+            (TroubleCode::Denied, Errno::XDEV) => (FaultCode::Denied, "has something mounted in it"),
+            (TroubleCode::Denied, Errno::BUSY) => (FaultCode::Denied, "is mounted, or in use"),
+            (TroubleCode::Denied, _) => (FaultCode::Denied, "is not permitted to this user"),
+            (TroubleCode::ReadOnly, _) => (FaultCode::Denied, "is on a read-only file system"),
+            (_, other) => return Fault::new(FaultCode::Io, format!("`{}` failed: {}", self.path, words(other))),
         };
         Fault::new(code, format!("`{}` {why}", self.path))
     }
@@ -101,9 +103,4 @@ impl Asked {
     pub(super) fn expect_dir(&self, kind: Kind) -> Result<(), Fault> {
         if kind == Kind::Dir { Ok(()) } else { Err(self.wrong("is there already and no directory")) }
     }
-}
-
-/// The kernel's words.
-pub(super) fn words(errno: Errno) -> String {
-    std::io::Error::from(errno).to_string()
 }

@@ -4,23 +4,22 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rustix::fs::FileType;
 
-use super::Tried;
-use super::item::join;
-use super::place::{Root, look_at};
-use super::print::content;
-use crate::os::files::enter;
+use super::dir::join;
+use super::place::enter;
+use super::resolve::{content, look_at};
 
 /// Bytes of a file of rules; a longer one is not read.
 const MAX_RULES: u64 = 256 << 10;
 
 /// Rules of the directories from the workspace to where a walk is.
 #[derive(Debug, Default)]
-pub(super) struct Ignored {
+pub(crate) struct Ignored {
     /// Where the walk began, from the workspace.
     base: Vec<u8>,
     levels: Vec<Level>,
@@ -38,9 +37,9 @@ struct Level {
 
 impl Ignored {
     /// For a walk that begins at that path.
-    pub(super) fn at(root: &Root, base: &[u8]) -> Tried<Self> {
+    pub(crate) fn at(root: &Arc<OwnedFd>, base: &[u8]) -> Self {
         let mut ignored = Self { base: Vec::new(), levels: Vec::new() };
-        let (mut dir, mut path) = (root.dir().clone(), Vec::new());
+        let (mut dir, mut path) = (root.clone(), Vec::new());
         for name in base.split(|it| *it == b'/').filter(|it| !it.is_empty()) {
             ignored.enter(&dir, &path);
             // What cannot be opened is met by the walk itself.
@@ -48,11 +47,11 @@ impl Ignored {
             (dir, path) = (next.into(), join(&path, name));
         }
         ignored.base = base.to_vec();
-        Ok(ignored)
+        ignored
     }
 
     /// A directory of the walk is gone into.
-    pub(super) fn enter(&mut self, dir: &OwnedFd, path: &[u8]) {
+    pub(crate) fn enter(&mut self, dir: &OwnedFd, path: &[u8]) {
         let path = self.real(path);
         let mut rules = Vec::new();
         let git = enter(dir.as_fd(), b".git");
@@ -63,12 +62,12 @@ impl Ignored {
         self.levels.push(Level { before: path.len(), rules, repository });
     }
 
-    pub(super) fn leave(&mut self) {
+    pub(crate) fn leave(&mut self) {
         self.levels.pop();
     }
 
     /// Whether an entry is left out. The rule that is nearest to it decides.
-    pub(super) fn leaves_out(&self, path: &[u8], is_dir: bool) -> bool {
+    pub(crate) fn leaves_out(&self, path: &[u8], is_dir: bool) -> bool {
         let path = self.real(path);
         for level in self.levels.iter().rev() {
             let rest = &path[level.before.min(path.len())..];

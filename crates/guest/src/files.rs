@@ -8,19 +8,22 @@
 //! **Invariant:** nothing of `/proc`, `/sys` and `/.coracle` is opened, listed or changed, and no device, pipe or socket
 //! is opened.
 
-mod act;
+pub(crate) mod dir;
 mod entry;
+pub(crate) mod error;
 mod fault;
-mod leftovers;
+pub(crate) mod gitignore;
 mod link;
 mod list;
 mod place;
 mod put;
 mod remove;
+pub(crate) mod resolve;
+mod scan;
 mod sought;
 #[cfg(test)]
 mod tests;
-mod walk;
+pub(crate) mod walk;
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -30,18 +33,16 @@ use std::path::Path;
 use rustix::fs::{FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat};
 use rustix::io::Errno;
 
-pub(crate) use self::act::as_user;
 use self::entry::{entry, permissions};
 use self::fault::Asked;
-use self::leftovers::Leftovers;
-pub(crate) use self::leftovers::{mark_in_use, nanoseconds, remove_leftover, unmark};
-pub(crate) use self::link::rename as rename_new;
-use self::place::{Find, Root, Spot};
-pub(crate) use self::place::{SYSFS, beneath, enter, is_hidden, is_temporary, real, reopen, temporary_name};
-pub(crate) use self::put::{How, Writing, read_dir, sync_dir};
+pub(crate) use self::place::{FinalLink, MAX_DISTURBED, enter, reopen};
+use self::place::{Root, Spot};
+pub(crate) use self::put::{How, Writing};
 pub(crate) use self::remove::Descent as Removal;
+pub(crate) use self::scan::Scan;
 pub(crate) use self::sought::Sought;
-pub(crate) use self::walk::Walker;
+use crate::os::as_user::as_user;
+use crate::os::atomic::{Leftovers, rename_new};
 use crate::os::machine::Ids;
 use crate::wire::{At, Entry, Fault, FaultCode, Walk, Who};
 
@@ -68,7 +69,7 @@ impl Files {
     pub(crate) fn stat(&self, ids: &Ids, at: &At) -> Result<Entry, Fault> {
         let asked = Asked::there(at)?;
         act(ids, || {
-            let there = self.root.find(&asked, Find::of(at))?;
+            let there = self.root.find(&asked, FinalLink::of(at))?;
             entry(asked.name().as_bytes(), &there).map_err(|it| asked.fault(it))
         })
     }
@@ -80,7 +81,7 @@ impl Files {
     pub(crate) fn get(&self, ids: &Ids, at: &At, offset: u64) -> Result<(Entry, File), Fault> {
         let asked = Asked::there(at)?;
         act(ids, || {
-            let there = self.root.find(&asked, Find::of(at))?;
+            let there = self.root.find(&asked, FinalLink::of(at))?;
             let entry = entry(asked.name().as_bytes(), &there).map_err(|it| asked.fault(it))?;
             asked.expect_file(entry.kind)?;
             // A lease of somebody inside may not hold us up: hence `NONBLOCK`, which regular files otherwise ignore.
@@ -107,7 +108,7 @@ impl Files {
             if asked.path().ends_with('/') {
                 return Err(asked.wrong("names a directory"));
             }
-            let spot = self.root.spot(&asked, Find::of(at), how.parents)?;
+            let spot = self.root.spot(&asked, FinalLink::of(at), how.parents)?;
             self.leftovers.clear(&spot.dir);
             Writing::begin(ids.clone(), asked.clone(), spot, how)
         })
@@ -117,16 +118,16 @@ impl Files {
     ///
     /// # Errors
     /// [`FaultCode::WrongKind`] for what is no directory, and as for [`Files::stat`].
-    pub(crate) fn walk(&self, walk: &Walk, sought: Option<Sought>) -> Result<Walker, Fault> {
+    pub(crate) fn scan(&self, walk: &Walk, sought: Option<Sought>) -> Result<Scan, Fault> {
         let at = At { user: Who::Ids { uid: 0, gid: None }, path: walk.root.clone(), follow: false };
         let asked = Asked::there(&at)?;
-        let there = self.root.find(&asked, Find::Itself)?;
+        let there = self.root.find(&asked, FinalLink::Itself)?;
         let inside = self.root.inside(&asked, there.as_fd())?;
         let stat = fstat(&there).map_err(|it| asked.fault(it))?;
         if !FileType::from_raw_mode(stat.st_mode).is_dir() {
             return Err(asked.wrong("is no directory"));
         }
-        Walker::begin(&there, (asked.path(), inside), walk, sought).map_err(|it| asked.fault(it))
+        Scan::begin(&there, (asked.path(), inside), walk, sought).map_err(|it| asked.fault(it))
     }
 
     /// The entries of a directory by name, at most `limit` or 100,000, and whether there are more.
@@ -136,7 +137,7 @@ impl Files {
     pub(crate) fn list(&self, ids: &Ids, at: &At, limit: u64) -> Result<(Vec<Entry>, bool), Fault> {
         let asked = Asked::there(at)?;
         act(ids, || {
-            let there = self.root.find(&asked, Find::of(at))?;
+            let there = self.root.find(&asked, FinalLink::of(at))?;
             let stat = fstat(&there).map_err(|it| asked.fault(it))?;
             if !FileType::from_raw_mode(stat.st_mode).is_dir() {
                 return Err(asked.wrong("is no directory"));
@@ -152,7 +153,7 @@ impl Files {
     /// and as for [`Files::stat`].
     pub(crate) fn make_dir(&self, ids: &Ids, at: &At, mode: u32, parents: bool) -> Result<Entry, Fault> {
         let asked = Asked::made(at)?;
-        act(ids, || match self.root.find(&asked, Find::of(at)) {
+        act(ids, || match self.root.find(&asked, FinalLink::of(at)) {
             Ok(_) if !parents => Err(asked.exists()),
             Ok(there) => {
                 let entry = entry(asked.name().as_bytes(), &there).map_err(|it| asked.fault(it))?;
@@ -164,7 +165,7 @@ impl Files {
     }
 
     fn new_dir(&self, ids: &Ids, asked: &Asked, mode: u32, parents: bool) -> Result<Entry, Fault> {
-        let spot = self.root.spot(asked, Find::Itself, parents)?;
+        let spot = self.root.spot(asked, FinalLink::Itself, parents)?;
         let (mode, fault) = (permissions(mode), |it| asked.fault(it));
         mkdirat(&spot.dir, &spot.name, mode | Mode::RWXU).map_err(fault)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -189,7 +190,7 @@ impl Files {
             if asked.path().ends_with('/') {
                 return Err(asked.wrong("names a directory"));
             }
-            let spot = self.root.spot(&asked, Find::Itself, false)?;
+            let spot = self.root.spot(&asked, FinalLink::Itself, false)?;
             self.leftovers.clear(&spot.dir);
             link::make(&asked, &spot, target, replace)?;
             let made = self.root.find_in(&asked, &spot)?;
@@ -206,10 +207,10 @@ impl Files {
         let asked = Asked::there(at)?;
         let renamed = asked.beside(name)?;
         act(ids, || {
-            let spot = self.root.spot(&asked, Find::Itself, false)?;
+            let spot = self.root.spot(&asked, FinalLink::Itself, false)?;
             self.root.find_in(&asked, &spot)?;
             let to = self.root.beside(&renamed, spot.dir.as_fd())?;
-            link::rename(&spot.dir, &spot.name, &to).map_err(|errno| match errno {
+            rename_new(&spot.dir, &spot.name, &to).map_err(|errno| match errno {
                 Errno::EXIST | Errno::NOTEMPTY => renamed.exists(),
                 errno => asked.fault(errno),
             })?;
@@ -225,7 +226,7 @@ impl Files {
     pub(crate) fn remove(&self, ids: &Ids, at: &At, recursive: bool) -> Result<(), Fault> {
         let asked = Asked::there(at)?;
         act(ids, || {
-            let spot = self.root.spot(&asked, Find::Itself, false)?;
+            let spot = self.root.spot(&asked, FinalLink::Itself, false)?;
             self.root.find_in(&asked, &spot)?;
             remove::remove(&spot.dir, &spot.name, recursive).map_err(|it| asked.fault(it))
         })
@@ -234,6 +235,6 @@ impl Files {
 
 fn act<T>(ids: &Ids, act: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
     as_user(ids, act).unwrap_or_else(|errno| {
-        Err(Fault::new(FaultCode::Denied, format!("cannot act as user {}: {}", ids.uid, fault::words(errno))))
+        Err(Fault::new(FaultCode::Denied, format!("cannot act as user {}: {}", ids.uid, error::words(errno))))
     })
 }

@@ -1,34 +1,29 @@
 //! From a path to a descriptor, beneath the workspace.
 
 use std::fs::File;
+use std::io::Read as _;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Stat};
-use rustix::fs::{fstat, fstatfs, mkdirat, open, openat, openat2, readlinkat};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{fstat, mkdirat, open, openat, openat2, readlinkat};
 use rustix::io::Errno;
 
-use super::Tried;
-use super::trouble::FsError;
-use crate::os::files::{SYSFS, beneath, is_hidden, is_temporary, real, reopen};
+use super::error::{FsError, Tried};
+use super::place::{FinalLink, MAX_DISTURBED, MAX_LINKS, beneath, is_hidden, is_kernels_own, real, reopen};
+use crate::os::atomic::is_temporary;
 use crate::wire::space::TroubleCode;
 use crate::wire::{Fault, FaultCode};
 
-/// Links that a path may lead through; the kernel's number.
-const MAX_LINKS: usize = 40;
-
 /// Directories that a path may lead through, links with it. Each is open for that time.
 const MAX_DEPTH: usize = 256;
-
-/// How often something is made or looked for again that somebody removes or replaces at that moment.
-pub(super) const MAX_DISTURBED: usize = 1000;
 
 const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// The directory that all paths begin at.
 #[derive(Debug)]
-pub(super) struct Root {
+pub(crate) struct Root {
     dir: Arc<OwnedFd>,
     /// Its own path, part by part: what an absolute link begins with that leads inside.
     said: Vec<Vec<u8>>,
@@ -36,29 +31,22 @@ pub(super) struct Root {
 
 /// What is at a path, open for looking only.
 #[derive(Debug)]
-pub(super) struct There {
-    pub(super) fd: OwnedFd,
-    pub(super) stat: Stat,
+pub(crate) struct There {
+    pub(crate) fd: OwnedFd,
+    pub(crate) stat: Stat,
 }
 
 /// A name in an open directory. There need be nothing.
 #[derive(Debug)]
-pub(super) struct Place {
-    pub(super) dir: Arc<OwnedFd>,
+pub(crate) struct Place {
+    pub(crate) dir: Arc<OwnedFd>,
     /// `.` for the workspace itself.
-    pub(super) name: Vec<u8>,
-    pub(super) there: Option<There>,
+    pub(crate) name: Vec<u8>,
+    pub(crate) there: Option<There>,
     /// From the workspace, without links.
-    pub(super) path: Vec<u8>,
+    pub(crate) path: Vec<u8>,
     /// The path that was asked for ends in a link.
-    pub(super) linked: bool,
-}
-
-/// What a path means that ends in a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
-    Itself,
-    Target,
+    pub(crate) linked: bool,
 }
 
 impl Root {
@@ -66,7 +54,7 @@ impl Root {
     ///
     /// # Errors
     /// [`Fault`] for what can be no workspace; [`Trouble`] when it is not there.
-    pub(super) fn open(machine: &Path, root: &str) -> Result<Tried<Self>, Fault> {
+    pub(crate) fn open(machine: &Path, root: &str) -> Result<Tried<Self>, Fault> {
         if !root.starts_with('/') || root.len() >= 4096 || root.contains('\0') {
             return Err(Fault::new(FaultCode::Invalid, "a workspace is an absolute path"));
         }
@@ -77,12 +65,12 @@ impl Root {
         Ok(open_root(machine, root).map(|dir| Self { dir: Arc::new(dir), said }))
     }
 
-    pub(super) fn dir(&self) -> &Arc<OwnedFd> {
+    pub(crate) fn dir(&self) -> &Arc<OwnedFd> {
         &self.dir
     }
 
     /// What a path leads to, and where that is without links.
-    pub(super) fn look(&self, path: &str) -> Tried<(There, Vec<u8>)> {
+    pub(crate) fn look(&self, path: &str) -> Tried<(There, Vec<u8>)> {
         check(path)?;
         if path.split('/').any(|it| is_temporary(it.as_bytes())) {
             return Err(TroubleCode::NotFound.into());
@@ -97,19 +85,19 @@ impl Root {
                 return Ok((there, path.as_bytes().to_vec()));
             }
         }
-        let place = self.place(path, Ending::Target, false)?;
+        let place = self.place(path, FinalLink::Target, false)?;
         place.there.map(|there| (there, place.path)).ok_or_else(|| TroubleCode::NotFound.into())
     }
 
     /// The directory and the name that a path comes to.
-    pub(super) fn place(&self, path: &str, ending: Ending, parents: bool) -> Tried<Place> {
+    pub(crate) fn place(&self, path: &str, end: FinalLink, parents: bool) -> Tried<Place> {
         check(path)?;
-        self.place_of(path.as_bytes(), ending, parents)
+        self.place_of(path.as_bytes(), end, parents)
     }
 
     /// The same for a path that was met, not said.
-    pub(super) fn place_of(&self, path: &[u8], ending: Ending, parents: bool) -> Tried<Place> {
-        let place = Steps::new(self, path).go(ending, parents)?;
+    pub(crate) fn place_of(&self, path: &[u8], end: FinalLink, parents: bool) -> Tried<Place> {
+        let place = Steps::new(self, path).go(end, parents)?;
         self.allow(place.dir.as_fd(), &place.path)?;
         if let Some(there) = &place.there {
             self.allow(there.fd.as_fd(), &place.path)?;
@@ -119,9 +107,7 @@ impl Root {
 
     /// The kernel's own files and the guest's are nobody's workspace, also below one that holds all files.
     fn allow(&self, fd: impl AsFd, path: &[u8]) -> Tried<()> {
-        let magic = u64::try_from(fstatfs(fd)?.f_type).unwrap_or_default();
-        let hidden = self.said.is_empty() && is_hidden(path);
-        if hidden || magic == PROC_SUPER_MAGIC as u64 || magic == SYSFS {
+        if self.said.is_empty() && is_hidden(path) || is_kernels_own(fd)? {
             return Err(TroubleCode::Escape.into());
         }
         Ok(())
@@ -133,11 +119,11 @@ impl There {
         Ok(Self { stat: fstat(&fd)?, fd })
     }
 
-    pub(super) fn is(&self, kind: FileType) -> bool {
+    pub(crate) fn is(&self, kind: FileType) -> bool {
         FileType::from_raw_mode(self.stat.st_mode) == kind
     }
 
-    pub(super) fn expect_file(&self) -> Tried<()> {
+    pub(crate) fn expect_file(&self) -> Tried<()> {
         match FileType::from_raw_mode(self.stat.st_mode) {
             FileType::RegularFile => Ok(()),
             FileType::Directory => Err(TroubleCode::IsDirectory.into()),
@@ -145,30 +131,30 @@ impl There {
         }
     }
 
-    pub(super) fn expect_dir(&self) -> Tried<()> {
+    pub(crate) fn expect_dir(&self) -> Tried<()> {
         if self.is(FileType::Directory) { Ok(()) } else { Err(TroubleCode::NotDirectory.into()) }
     }
 
     /// A regular file, opened for reading.
-    pub(super) fn read(&self) -> Tried<File> {
+    pub(crate) fn read(&self) -> Tried<File> {
         self.expect_file()?;
         // A lease of somebody inside may not hold us up: hence `NONBLOCK`, which regular files otherwise ignore.
         Ok(File::from(reopen(&self.fd, OFlags::RDONLY | OFlags::NONBLOCK)?))
     }
 
-    pub(super) fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         u64::try_from(self.stat.st_size).unwrap_or_default()
     }
 }
 
 impl Place {
     /// Looks once more what has that name; whether it is no link by now.
-    pub(super) fn look_again(&mut self) -> Tried<bool> {
+    pub(crate) fn look_again(&mut self) -> Tried<bool> {
         self.there = look_at(&self.dir, &self.name)?;
         Ok(!self.there.as_ref().is_some_and(|it| it.is(FileType::Symlink)))
     }
 
-    pub(super) fn is_root(&self) -> bool {
+    pub(crate) fn is_root(&self) -> bool {
         self.name == b"."
     }
 }
@@ -190,7 +176,7 @@ impl<'a> Steps<'a> {
         Self { root, above: Vec::new(), rest, links: 0, linked: false }
     }
 
-    fn go(mut self, ending: Ending, parents: bool) -> Tried<Place> {
+    fn go(mut self, end: FinalLink, parents: bool) -> Tried<Place> {
         let mut made = 0;
         while let Some(name) = self.rest.pop() {
             match name.as_slice() {
@@ -204,7 +190,7 @@ impl<'a> Steps<'a> {
             }
             let last = self.rest.is_empty();
             match look_at(self.here(), &name)? {
-                Some(link) if link.is(FileType::Symlink) && (!last || ending == Ending::Target) => {
+                Some(link) if link.is(FileType::Symlink) && (!last || end == FinalLink::Target) => {
                     self.linked |= last;
                     self.follow(&link)?;
                 }
@@ -242,7 +228,8 @@ impl<'a> Steps<'a> {
 
     fn follow(&mut self, link: &There) -> Tried<()> {
         self.links += 1;
-        if self.links > MAX_LINKS {
+        // What the kernel shows as a link leads elsewhere than it says.
+        if self.links > MAX_LINKS || is_kernels_own(&link.fd)? {
             return Err(TroubleCode::Escape.into());
         }
         let target = readlinkat(&link.fd, "", Vec::new())?.into_bytes();
@@ -274,7 +261,7 @@ impl<'a> Steps<'a> {
 }
 
 /// What has that name, itself.
-pub(super) fn look_at(dir: impl AsFd, name: &[u8]) -> Tried<Option<There>> {
+pub(crate) fn look_at(dir: impl AsFd, name: &[u8]) -> Tried<Option<There>> {
     match openat(dir, name, LOOK, Mode::empty()) {
         Ok(fd) => There::of(fd).map(Some),
         Err(Errno::NOENT) => Ok(None),
@@ -284,15 +271,23 @@ pub(super) fn look_at(dir: impl AsFd, name: &[u8]) -> Tried<Option<There>> {
 
 /// A regular file that a walk has just met, opened for reading. Nothing when it is none any more: what took its place is
 /// neither followed nor waited for.
-pub(super) fn open_found(dir: impl AsFd, name: &[u8]) -> Tried<Option<File>> {
+pub(crate) fn open_found(dir: impl AsFd, name: &[u8]) -> Tried<Option<File>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = openat(dir, name, flags, Mode::empty())?;
     let is_file = FileType::from_raw_mode(fstat(&file)?.st_mode) == FileType::RegularFile;
     Ok(is_file.then(|| File::from(file)))
 }
 
+/// Reads all of a file, unless it has more than that.
+pub(crate) fn content(file: &File, most: u64) -> Tried<Option<Vec<u8>>> {
+    let size = usize::try_from(file.metadata()?.len().min(most)).unwrap_or_default();
+    let mut content = Vec::with_capacity(size + 1);
+    file.take(most + 1).read_to_end(&mut content)?;
+    Ok((content.len() as u64 <= most).then_some(content))
+}
+
 /// Where a link leads, as it says.
-pub(super) fn target(there: &There) -> Option<String> {
+pub(crate) fn target(there: &There) -> Option<String> {
     let target = readlinkat(&there.fd, "", Vec::new()).ok()?;
     Some(String::from_utf8_lossy(target.as_bytes()).into_owned())
 }
@@ -306,9 +301,8 @@ fn open_root(machine: &Path, root: &str) -> Tried<OwnedFd> {
         Err(Errno::NOSYS | Errno::PERM) => open(machine.join(&root[1..]), flags | OFlags::NOFOLLOW, Mode::empty())?,
         opened => opened?,
     };
-    let magic = u64::try_from(fstatfs(&dir)?.f_type).unwrap_or_default();
     let real = beneath(&real(above.as_fd())?, &real(dir.as_fd())?);
-    if real.is_none_or(|it| is_hidden(&it)) || magic == PROC_SUPER_MAGIC as u64 || magic == SYSFS {
+    if real.is_none_or(|it| is_hidden(&it)) || is_kernels_own(&dir)? {
         return Err(TroubleCode::Escape.into());
     }
     Ok(dir)

@@ -15,24 +15,24 @@ use crate::wire::{At, Fault};
 const HIDDEN: &[&[u8]] = &[b"proc", b"sys", b".coracle"];
 
 /// Magic number of sysfs.
-pub(crate) const SYSFS: u64 = 0x6265_6572;
+const SYSFS: u64 = 0x6265_6572;
 
-/// Links that a path may lead through at its end; the kernel's number.
-const MAX_LINKS: usize = 40;
+/// Links that a path may lead through where they are followed here; the kernel's number.
+pub(super) const MAX_LINKS: usize = 40;
 
-/// How often a resolution is tried again that somebody's renaming disturbed.
-const MAX_DISTURBED: usize = 1000;
+/// How often something is done again that somebody's renaming, making or removing disturbed.
+pub(crate) const MAX_DISTURBED: usize = 1000;
 
 /// What a path means that ends in a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Find {
+pub(crate) enum FinalLink {
     /// The link.
     Itself,
     /// What it leads to.
     Target,
 }
 
-impl Find {
+impl FinalLink {
     pub(super) fn of(at: &At) -> Self {
         if at.follow { Self::Target } else { Self::Itself }
     }
@@ -56,8 +56,8 @@ impl Root {
     }
 
     /// What is at a path; open, but for neither reading nor writing.
-    pub(super) fn find(&self, asked: &Asked, find: Find) -> Result<OwnedFd, Fault> {
-        let flags = if find == Find::Itself { OFlags::NOFOLLOW } else { OFlags::empty() };
+    pub(super) fn find(&self, asked: &Asked, find: FinalLink) -> Result<OwnedFd, Fault> {
+        let flags = if find == FinalLink::Itself { OFlags::NOFOLLOW } else { OFlags::empty() };
         let there = self.resolve(asked.path().as_bytes(), flags).map_err(|it| asked.fault(it))?;
         self.inside(asked, there.as_fd())?;
         Ok(there)
@@ -74,15 +74,15 @@ impl Root {
     /// The directory and the name that a path comes to.
     ///
     /// The last links are followed here, since the kernel would give what they lead to but not where that has its name.
-    pub(super) fn spot(&self, asked: &Asked, find: Find, parents: bool) -> Result<Spot, Fault> {
+    pub(super) fn spot(&self, asked: &Asked, find: FinalLink, parents: bool) -> Result<Spot, Fault> {
         let mut path = asked.path().as_bytes().to_vec();
         for step in 0..=MAX_LINKS {
             let (parent, name) = split(&path).ok_or_else(|| asked.wrong("is a directory"))?;
             let dir = if parents && step == 0 { self.make_dirs(asked, parent)? } else { self.dir(asked, parent)? };
             let inside = self.beneath(asked, dir.as_fd(), name)?;
             match (find, read_link(dir.as_fd(), name).map_err(|it| asked.fault(it))?) {
-                (Find::Target, Some(target)) if target.starts_with(b"/") => path = target,
-                (Find::Target, Some(target)) => path = join(&inside, &target),
+                (FinalLink::Target, Some(target)) if target.starts_with(b"/") => path = target,
+                (FinalLink::Target, Some(target)) => path = join(&inside, &target),
                 _ => return Ok(Spot { dir, name: name.to_vec() }),
             }
         }
@@ -139,10 +139,9 @@ impl Root {
     /// The kernel is asked for the place of what *was* opened, so that neither links nor swapped names matter.
     pub(super) fn inside(&self, asked: &Asked, fd: BorrowedFd<'_>) -> Result<Vec<u8>, Fault> {
         let fault = |it| asked.fault(it);
-        let magic = u64::try_from(fstatfs(fd).map_err(fault)?.f_type).unwrap_or_default();
         let (root, path) = (real(self.0.as_fd()).map_err(fault)?, real(fd).map_err(fault)?);
         let hidden = || asked.denied("is out of reach of file calls");
-        if magic == PROC_SUPER_MAGIC as u64 || magic == SYSFS {
+        if is_kernels_own(fd).map_err(fault)? {
             return Err(hidden());
         }
         let inside = beneath(&root, &path).ok_or_else(hidden)?;
@@ -166,13 +165,18 @@ pub(crate) fn reopen(fd: impl AsFd, flags: OFlags) -> io::Result<OwnedFd> {
 
 /// Opens a directory in one that is open: by no link, and on the same mount only.
 pub(crate) fn enter(above: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    open_in(above, name, OFlags::RDONLY | OFlags::DIRECTORY)
+}
+
+/// The same with anything.
+pub(super) fn open_in(above: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     match openat2(above, name, flags, Mode::empty(), how) {
         // Some kernels do not know the call, and some filters refuse it.
         Err(Errno::NOSYS | Errno::PERM) => {
-            let dir = openat(above, name, flags, Mode::empty())?;
-            if mount(above)? == mount(dir.as_fd())? { Ok(dir) } else { Err(Errno::XDEV) }
+            let opened = openat(above, name, flags, Mode::empty())?;
+            if mount(above)? == mount(opened.as_fd())? { Ok(opened) } else { Err(Errno::XDEV) }
         }
         opened => opened,
     }
@@ -186,17 +190,10 @@ fn mount(fd: BorrowedFd<'_>) -> io::Result<(u64, String)> {
     Ok((fstat(fd)?.st_dev, id))
 }
 
-/// A random name, which listings [leave out](is_temporary).
-pub(crate) fn temporary_name() -> io::Result<String> {
-    let mut random = [0; 8];
-    getrandom::fill(&mut random).map_err(|_| Errno::IO)?;
-    Ok(format!(".coracle-{}.tmp", hex::encode(random)))
-}
-
-/// Whether it is one of the names that files have before their own.
-pub(crate) fn is_temporary(name: &[u8]) -> bool {
-    let digits = name.strip_prefix(b".coracle-").and_then(|it| it.strip_suffix(b".tmp"));
-    digits.is_some_and(|it| it.len() == 16 && it.iter().all(|it| it.is_ascii_hexdigit() && !it.is_ascii_uppercase()))
+/// Whether it is one of the kernel's own files, wherever they are mounted and whatever leads there.
+pub(super) fn is_kernels_own(fd: impl AsFd) -> io::Result<bool> {
+    let magic = u64::try_from(fstatfs(fd)?.f_type).unwrap_or_default();
+    Ok(magic == PROC_SUPER_MAGIC as u64 || magic == SYSFS)
 }
 
 fn own(fd: BorrowedFd<'_>) -> String {

@@ -5,12 +5,12 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::SystemTime;
 
-use rustix::fs::{CWD, mkdirat, mknodat, open, openat};
+use rustix::fs::{CWD, Mode, mkdirat, mknodat, open, openat};
 use tempfile::TempDir;
 
-use super::super::Files;
+use super::super::{Files, walk};
 use super::*;
-use crate::wire::{FaultCode, Holding};
+use crate::wire::{FaultCode, Holding, Walk};
 
 const FOREVER: Duration = Duration::from_secs(600);
 
@@ -45,9 +45,9 @@ fn world() -> TempDir {
 }
 
 fn walked_in(dir: &Path, walk: &Walk, sought: Option<Sought>) -> (Vec<Walked>, bool) {
-    let mut walker = Files::open(dir).unwrap().walk(walk, sought).unwrap();
-    assert!(walker.go(FOREVER));
-    let (json, more) = walker.end();
+    let mut scan = Files::open(dir).unwrap().scan(walk, sought).unwrap();
+    assert!(scan.go(FOREVER));
+    let (json, more) = scan.end();
     (serde_json::from_slice(&json).unwrap(), more)
 }
 
@@ -89,7 +89,7 @@ fn no_walk_begins_at_a_link_or_where_no_file_call_may_be() {
         ("/gone", FaultCode::NotFound),
         ("a", FaultCode::Invalid),
     ] {
-        let refused = files.walk(&walk(root), None).err().map(|it| it.code);
+        let refused = files.scan(&walk(root), None).err().map(|it| it.code);
         assert_eq!(refused, Some(code), "{root}");
     }
 }
@@ -159,12 +159,12 @@ fn what_is_deeper_than_a_walk_goes_is_said_to_be_missing() {
         deepest = openat(&deepest, "deep", flags, Mode::empty()).unwrap();
     }
     fs::write(dir.path().join("deep/f"), "").unwrap();
-    let mut walker = Files::open(dir.path()).unwrap().walk(&walk("/"), None).unwrap();
-    while !walker.go(Duration::ZERO) {
-        assert!(walker.levels.len() <= MAX_DEPTH);
-        walker.go(Duration::from_micros(50));
+    let mut scan = Files::open(dir.path()).unwrap().scan(&walk("/"), None).unwrap();
+    while !scan.go(Duration::ZERO) {
+        assert!(scan.walk.levels.len() <= walk::MAX_DEPTH);
+        scan.go(Duration::from_micros(50));
     }
-    let (json, more) = walker.end();
+    let (json, more) = scan.end();
     let all: Vec<Walked> = serde_json::from_slice(&json).unwrap();
     assert_eq!((all.len(), all[0].path.as_str(), more), (1, "/deep/f", true));
     // What tests leave is removed by who knows how.

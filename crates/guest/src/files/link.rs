@@ -1,13 +1,14 @@
-//! Symbolic links, and names that must be free.
+//! Symbolic links.
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, RenameFlags, linkat, renameat, renameat_with, statat, symlinkat, unlinkat};
-use rustix::io::{Errno, Result};
+use rustix::fs::{AtFlags, renameat, symlinkat, unlinkat};
+use rustix::io::Result;
 
 use super::fault::Asked;
-use super::place::{Spot, temporary_name};
+use super::place::Spot;
 use super::put::there;
+use crate::os::atomic::temporary_name;
 use crate::wire::{Fault, FaultCode};
 
 /// Bytes that a link can say, at most: the kernel's limit.
@@ -40,24 +41,4 @@ fn replaced(dir: &OwnedFd, name: &[u8], target: &str) -> Result<()> {
         let _ = unlinkat(dir, &beside, AtFlags::empty());
     }
     done
-}
-
-/// Renames within a directory, to a name that is free.
-pub(crate) fn rename(dir: &OwnedFd, from: &[u8], to: &[u8]) -> Result<()> {
-    match renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE) {
-        // Not every file system of a desktop's virtual machine knows the flag; a second name is never a replacement.
-        Err(Errno::INVAL | Errno::NOSYS) => match linkat(dir, from, dir, to, AtFlags::empty()) {
-            Err(Errno::PERM | Errno::ISDIR) => rename_dir(dir, from, to),
-            linked => linked.and_then(|()| unlinkat(dir, from, AtFlags::empty())),
-        },
-        done => done,
-    }
-}
-
-/// A directory has no second name. Whoever makes something of that name meanwhile loses no more than an empty directory.
-fn rename_dir(dir: &OwnedFd, from: &[u8], to: &[u8]) -> Result<()> {
-    match statat(dir, to, AtFlags::SYMLINK_NOFOLLOW) {
-        Err(Errno::NOENT) => renameat(dir, from, dir, to),
-        there => there.and(Err(Errno::EXIST)),
-    }
 }

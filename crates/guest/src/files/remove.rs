@@ -5,10 +5,13 @@
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Dir, renameat, unlinkat};
+use rustix::fs::{AtFlags, renameat, unlinkat};
 use rustix::io::{Errno, Result};
 
-use super::place::{enter, temporary_name};
+use super::dir::{Entries, all};
+use super::place::enter;
+use super::walk::is_gone;
+use crate::os::atomic::temporary_name;
 
 /// Directories open at once. A deeper one is moved up and removed there: depth costs neither stack nor descriptors.
 const MAX_DEPTH: usize = 32;
@@ -31,18 +34,13 @@ pub(super) fn remove(dir: &OwnedFd, name: &[u8], recursive: bool) -> Result<()> 
 struct Level {
     name: Vec<u8>,
     fd: OwnedFd,
-    entries: Dir,
+    entries: Entries,
 }
 
 impl Level {
     fn open(above: BorrowedFd<'_>, name: &[u8]) -> Result<Self> {
         let fd = enter(above, name)?;
-        Ok(Self { name: name.to_vec(), entries: Dir::read_from(&fd)?, fd })
-    }
-
-    fn next(&mut self) -> Option<Result<Vec<u8>>> {
-        let mut names = self.entries.by_ref().map(|it| it.map(|entry| entry.file_name().to_bytes().to_vec()));
-        names.find(|it| it.as_ref().map_or(true, |name| name != b"." && name != b".."))
+        Ok(Self { name: name.to_vec(), entries: all(&fd)?, fd })
     }
 }
 
@@ -74,9 +72,9 @@ impl<'a> Descent<'a> {
     /// Does the next step; whether there was one.
     pub(crate) fn advance(&mut self) -> Result<bool> {
         let Some(level) = self.levels.last_mut() else { return Ok(false) };
-        match level.next() {
-            Some(name) => {
-                let below = self.step(&name?)?;
+        match level.entries.next() {
+            Some(entry) => {
+                let below = self.step(&entry?.name)?;
                 self.levels.extend(below);
             }
             None => self.leave()?,
@@ -106,7 +104,7 @@ impl<'a> Descent<'a> {
         let above = self.levels.last().map_or(self.above, |it| it.fd.as_fd());
         match unlinkat(above, &last.name, AtFlags::REMOVEDIR) {
             Err(Errno::NOTEMPTY | Errno::EXIST) if self.rounds < MAX_ROUNDS => {
-                last.entries = Dir::read_from(&last.fd)?;
+                last.entries = all(&last.fd)?;
                 self.rounds += 1;
                 self.levels.push(last);
                 Ok(())
@@ -122,7 +120,7 @@ impl<'a> Descent<'a> {
 
 /// What went, or became something else, is met again in the next round if it is there at all.
 fn skippable(errno: Errno) -> Result<()> {
-    if matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP) { Ok(()) } else { Err(errno) }
+    if is_gone(errno) { Ok(()) } else { Err(errno) }
 }
 
 #[cfg(test)]

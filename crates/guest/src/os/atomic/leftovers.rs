@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, flock, fstat, openat, statat, unlinkat};
 
-use super::place::is_temporary;
+use super::is_temporary;
 
 /// How much older than the clock a time of the kernel's may be.
 const GRAIN: Duration = Duration::from_millis(20);
@@ -20,21 +20,21 @@ const MAX_CLEARED: usize = 4096;
 
 /// Temporary files of guests that were killed before they finished them.
 #[derive(Debug)]
-pub(super) struct Leftovers {
+pub(crate) struct Leftovers {
     /// Nanoseconds since 1970. What is older was not begun by this guest.
-    pub(super) since: i128,
+    pub(crate) since: i128,
     /// Directories that were cleared, by device and inode.
     cleared: Mutex<HashSet<(u64, u64)>>,
 }
 
 impl Leftovers {
     /// Those of guests that ran before now.
-    pub(super) fn of_earlier_guests() -> Self {
+    pub(crate) fn of_earlier_guests() -> Self {
         Self { since: nanoseconds(SystemTime::now()), cleared: Mutex::default() }
     }
 
     /// Removes those of a directory that is written to for the first time. What cannot be removed is not seen either.
-    pub(super) fn clear(&self, dir: &OwnedFd) {
+    pub(crate) fn clear(&self, dir: &OwnedFd) {
         let Ok(stat) = fstat(dir) else { return };
         {
             let mut cleared = self.cleared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,13 +61,13 @@ pub(crate) fn nanoseconds(time: SystemTime) -> i128 {
 
 /// Says that a file under a temporary name is being written. A guest of another container, which has the same directory
 /// and started later, leaves it then.
-pub(crate) fn mark_in_use(file: impl AsFd) {
+pub(super) fn mark_in_use(file: impl AsFd) {
     // Where a file system has no locks, its age has to do.
     let _ = flock(file, FlockOperation::NonBlockingLockExclusive);
 }
 
 /// Takes that mark off a file that has its name, so that programs of the user can lock it.
-pub(crate) fn unmark(file: impl AsFd) {
+pub(super) fn unmark(file: impl AsFd) {
     let _ = flock(file, FlockOperation::Unlock);
 }
 

@@ -1,0 +1,283 @@
+//! Going through all that is below a directory.
+//!
+//! Directories are opened in the one above them, never by a link and never across a mount. So whoever swaps a name
+//! meanwhile hides what is its own, and leads nobody anywhere.
+
+use std::cmp::Ordering;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::vec::IntoIter;
+
+use rustix::fs::{FileType, Mode, openat};
+use rustix::io::{Errno, Result};
+
+use super::dir::{Entries, Entry, READ, all, join, kind};
+use super::gitignore::Ignored;
+use super::place::enter;
+use crate::os::atomic::{is_temporary, remove_leftover};
+use crate::os::blocking::Stop;
+use crate::wire::space::Bounds;
+
+/// Directories open at once, and so how deep a walk goes. What is deeper is not met, and that is said.
+pub(super) const MAX_DEPTH: usize = 128;
+
+/// A walk of a workspace meets no more, whatever was asked for.
+const MAX_ENTRIES: usize = 1_000_000;
+
+/// And takes no longer.
+const MAX_TIME: Duration = Duration::from_secs(120);
+
+/// How far a walk goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WalkLimits {
+    pub(crate) order: WalkOrder,
+    pub(crate) temporaries: Temporaries,
+    /// What is mounted is met too, and of nothing that cannot be opened it is assumed that it is not ours.
+    pub(crate) mounts: bool,
+    /// Entries that are met, at most.
+    pub(crate) entries: usize,
+    pub(crate) until: Instant,
+}
+
+/// In what order entries are met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WalkOrder {
+    /// Sorted by the parts of paths. The names of a directory are in memory together, as many as are still met.
+    Sorted,
+    /// As the file system gives them.
+    Any,
+}
+
+/// What becomes of files that have no name of their own yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Temporaries {
+    /// They are not met.
+    Hidden,
+    /// They are entries like others: anybody can give a file such a name.
+    Shown,
+    /// They are not met, and those of before that time, in nanoseconds since 1970, are removed.
+    Removed(i128),
+}
+
+impl WalkLimits {
+    /// Those of a workspace.
+    pub(crate) fn sorted(bounds: Bounds) -> Self {
+        let until = Instant::now() + Duration::from_millis(bounds.within_ms).min(MAX_TIME);
+        let entries = (bounds.entries as usize).min(MAX_ENTRIES);
+        Self { order: WalkOrder::Sorted, temporaries: Temporaries::Hidden, mounts: false, entries, until }
+    }
+
+    /// All that is there, on one file system.
+    pub(crate) fn everything(until: Instant) -> Self {
+        let (order, temporaries) = (WalkOrder::Any, Temporaries::Shown);
+        Self { order, temporaries, mounts: false, entries: usize::MAX, until }
+    }
+}
+
+/// A walk under way.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    pub(super) levels: Vec<Level>,
+    /// From where the walk began to the directory that the last level is.
+    path: Vec<u8>,
+    /// What git would leave out, if that is asked for.
+    ignored: Option<Ignored>,
+    limits: WalkLimits,
+    stop: Stop,
+    complete: bool,
+    /// A directory that was not met whole was begun with; what came after this is not all there is.
+    frontier: Option<Vec<u8>>,
+}
+
+/// A directory on the way down.
+#[derive(Debug)]
+pub(super) struct Level {
+    dir: Arc<OwnedFd>,
+    entries: LevelEntries,
+    /// Bytes of the path before its own name was added.
+    before: usize,
+}
+
+#[derive(Debug)]
+enum LevelEntries {
+    Sorted(IntoIter<Entry>),
+    Any(Entries),
+}
+
+/// An entry that was met; directories are gone into after they were told.
+#[derive(Debug)]
+pub(crate) struct Met {
+    pub(crate) dir: Arc<OwnedFd>,
+    pub(crate) name: Vec<u8>,
+    pub(crate) kind: FileType,
+    /// From where the walk began.
+    pub(crate) path: Vec<u8>,
+}
+
+/// Which directories are gone into, by name and by path from where the walk began.
+pub(crate) type Enters<'a> = &'a dyn Fn(&[u8], &[u8]) -> bool;
+
+impl Walk {
+    /// Opens a directory to go through it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn begin(dir: &OwnedFd, limits: WalkLimits, ignored: Option<Ignored>, stop: &Stop) -> Result<Self> {
+        let (levels, path, stop) = (Vec::new(), Vec::new(), stop.clone());
+        let mut walk = Self { levels, path, ignored, limits, stop, complete: true, frontier: None };
+        walk.open(openat(dir, ".", READ, Mode::empty())?, 0)?;
+        Ok(walk)
+    }
+
+    /// The next entry.
+    pub(crate) fn next(&mut self, enters: Enters<'_>) -> Option<Met> {
+        loop {
+            let entry = self.next_entry()?;
+            let dir = self.levels.last()?.dir.clone();
+            if self.limits.entries == 0 || self.is_over() {
+                self.breaks(Some(join(&self.path, &entry.name)));
+                self.levels.clear();
+                return None;
+            }
+            self.limits.entries -= 1;
+            let (kind, path) = (kind(&dir, &entry), join(&self.path, &entry.name));
+            let is_dir = kind == FileType::Directory;
+            if self.ignored.as_ref().is_some_and(|it| it.leaves_out(&path, is_dir)) {
+                continue;
+            }
+            if is_dir && enters(&entry.name, &path) {
+                self.go_into(&dir, &entry.name);
+            }
+            return Some(Met { dir, name: entry.name, kind, path });
+        }
+    }
+
+    /// Whether its time is up, or nobody waits for it.
+    pub(crate) fn is_over(&self) -> bool {
+        self.stop.is_set() || Instant::now() >= self.limits.until
+    }
+
+    /// Whether nothing is left to be met.
+    pub(super) fn is_at_its_end(&self) -> bool {
+        self.levels.is_empty()
+    }
+
+    pub(crate) fn until(&self) -> Instant {
+        self.limits.until
+    }
+
+    /// Whether everything was met so far.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// The path before which everything was met, if not all was.
+    pub(crate) fn frontier(self) -> Option<Vec<u8>> {
+        self.frontier
+    }
+
+    /// Of the last directory that has one left.
+    fn next_entry(&mut self) -> Option<Entry> {
+        loop {
+            let level = self.levels.last_mut()?;
+            let next = match &mut level.entries {
+                LevelEntries::Sorted(entries) => entries.next().map(Ok),
+                LevelEntries::Any(entries) => entries.next(),
+            };
+            match next {
+                Some(Ok(entry)) if self.limits.order == WalkOrder::Sorted || self.shows(&entry) => return Some(entry),
+                Some(Ok(_)) => {}
+                Some(Err(_)) => {
+                    self.breaks(None);
+                    self.leave();
+                }
+                None => self.leave(),
+            }
+        }
+    }
+
+    fn breaks(&mut self, at: Option<Vec<u8>>) {
+        self.complete = false;
+        if self.frontier.is_none() {
+            self.frontier = Some(at.unwrap_or_else(|| self.path.clone()));
+        }
+    }
+
+    fn go_into(&mut self, dir: &Arc<OwnedFd>, name: &[u8]) {
+        let before = self.path.len();
+        self.path = join(&self.path, name);
+        let done = match self.levels.len() {
+            MAX_DEPTH.. => Err(Errno::NAMETOOLONG),
+            _ if self.limits.mounts => openat(dir, name, READ, Mode::empty()),
+            _ => enter(dir.as_fd(), name),
+        };
+        if let Err(errno) = done.and_then(|dir| self.open(dir, before)) {
+            if !is_gone(errno) && (self.limits.mounts || !is_foreign(errno)) {
+                self.breaks(None);
+            }
+            self.path.truncate(before);
+        }
+    }
+
+    fn open(&mut self, dir: OwnedFd, before: usize) -> Result<()> {
+        let entries = match self.limits.order {
+            WalkOrder::Any => LevelEntries::Any(all(&dir)?),
+            WalkOrder::Sorted => LevelEntries::Sorted(self.sorted(&dir)?.into_iter()),
+        };
+        if let Some(ignored) = &mut self.ignored {
+            ignored.enter(&dir, &self.path);
+        }
+        self.levels.push(Level { dir: Arc::new(dir), entries, before });
+        Ok(())
+    }
+
+    fn sorted(&mut self, dir: &OwnedFd) -> Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        for entry in all(dir)? {
+            match entry {
+                Ok(entry) if !self.shows(&entry) => {
+                    if let Temporaries::Removed(since) = self.limits.temporaries {
+                        remove_leftover(dir, &entry.name, since);
+                    }
+                }
+                Ok(entry) if entries.len() < self.limits.entries => entries.push(entry),
+                // A directory that somebody empties meanwhile, or a disk that fails: the rest of it is not met.
+                _ => {
+                    self.breaks(None);
+                    break;
+                }
+            }
+        }
+        entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        Ok(entries)
+    }
+
+    fn shows(&self, entry: &Entry) -> bool {
+        self.limits.temporaries == Temporaries::Shown || !is_temporary(&entry.name)
+    }
+
+    fn leave(&mut self) {
+        if let Some(level) = self.levels.pop() {
+            self.path.truncate(level.before);
+        }
+        if let Some(ignored) = &mut self.ignored {
+            ignored.leave();
+        }
+    }
+}
+
+/// It went or became something else.
+pub(super) fn is_gone(errno: Errno) -> bool {
+    matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP)
+}
+
+/// It is mounted, or is not for us.
+pub(super) fn is_foreign(errno: Errno) -> bool {
+    matches!(errno, Errno::XDEV | Errno::ACCESS | Errno::PERM)
+}
+
+/// Compares paths part by part.
+pub(crate) fn by_parts(one: &[u8], other: &[u8]) -> Ordering {
+    one.split(|it| *it == b'/').cmp(other.split(|it| *it == b'/'))
+}

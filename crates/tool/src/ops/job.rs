@@ -34,7 +34,7 @@ pub(super) async fn guided(cx: &Context, handle: &Handle, as_root: bool) -> Resu
 const SOON: Duration = Duration::from_millis(500);
 
 /// Background jobs that run; none where no guest answers at once.
-pub(crate) async fn running(cx: &Context, record: &Record) -> usize {
+pub async fn running(cx: &Context, record: &Record) -> usize {
     let Ok(store) = cx.store() else { return 0 };
     let ask = async {
         let link = cx.links().at_hand(&store, record).await?;

@@ -33,14 +33,15 @@ mod status;
 mod wait_healthy;
 mod words;
 pub(crate) mod workflow;
-pub(crate) mod worktree;
+pub mod worktree;
 
 use std::time::Duration;
 
 use coracle_lifecycle::Record;
 use coracle_runtime::RecordId;
 
-pub(crate) use self::job::{Encoding, running as jobs_running};
+pub(crate) use self::job::Encoding;
+pub use self::job::running as jobs_running;
 pub(crate) use self::job_page::JobPage;
 use crate::context::Context;
 use crate::op::Entry;
@@ -48,7 +49,7 @@ use crate::removal::removing;
 use crate::requests::WithOrigin;
 
 /// All of them, in the order in which they are told.
-pub const ALL: &[Entry] = &[
+pub static ALL: &[Entry] = &[
     Entry::of::<preflight::Preflight>(),
     Entry::of::<crate::requests::Create>(),
     Entry::of::<exec::Exec>(),
@@ -80,7 +81,7 @@ pub const ALL: &[Entry] = &[
 ];
 
 /// What a session leaves behind when its connection ends: containers that are to outlive it stay (containers.md 14.9).
-pub(crate) async fn end_session(cx: &Context) {
+pub async fn end_session(cx: &Context) {
     let busy = if cx.config.lifecycle.keep_jobs { busy(cx).await } else { Vec::new() };
     let mine = |it: &coracle_lifecycle::Listed| {
         it.record.session == cx.call.session.as_str() && !busy.contains(&it.record.record_id)

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::ArgMatches;
-use coracle::ops::jobs_running;
+use coracle::commands;
 use coracle::target::{Act, shaped, start_again};
 use coracle::warning::Warning;
 use coracle::{Context, Failure, Host, Options, Seconds, audit};
@@ -65,7 +65,7 @@ async fn stop(cx: &Context, handle: &Handle, grace: Duration) -> Result<Map<Stri
     let found = find(cx.engines(), &store, handle).await?;
     let container = found.present()?;
     let running = container.running();
-    let jobs = if running { jobs_running(cx, &found.record).await } else { 0 };
+    let jobs = if running { commands::running(cx, &found.record).await } else { 0 };
     if running {
         found.runtime.stop(&container.id, grace).await?;
         cx.links().forget(&container.id);

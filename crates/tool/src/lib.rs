@@ -12,8 +12,10 @@
 
 mod args;
 pub mod audit;
+pub mod commands;
 pub mod config;
 mod context;
+mod create;
 mod egress;
 mod engines;
 mod event_log;
@@ -33,6 +35,7 @@ mod policy;
 mod preflight;
 mod process;
 mod progress;
+mod protected_paths;
 mod records;
 mod redaction;
 mod removal;
@@ -44,6 +47,7 @@ pub mod schema;
 mod session_env;
 pub mod session_tools;
 pub mod shorthand;
+mod snapshot;
 mod state;
 mod strict;
 pub mod target;
@@ -57,8 +61,6 @@ pub use engines::{Choice, Engines};
 pub use failure::{Code, Failure};
 pub use host::{Host, NoHost};
 pub use op::{Entry, Input, Operation, answer, tool_schema};
-/// The operations on worktrees, for [`answer`]: those of `coracle worktree`.
-pub use ops::worktree::ALL as WORKTREES;
 pub use process::Process;
 pub use progress::{Amount, Event, Progress};
 pub use state::StateDir;

@@ -80,7 +80,7 @@ impl Recording<'_> {
 
     /// A call of an operation on worktrees.
     async fn worktree(&self, what: &str, call: Value) -> Value {
-        self.answer(coracle::WORKTREES, (what, &self.process), call).await
+        self.answer(coracle::ops::worktree::ALL, (what, &self.process), call).await
     }
 
     /// A call as its text.

@@ -5,7 +5,7 @@ use coracle_runtime::{Handle, Ids};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::words::connect_command;
+use super::connect_command::connect_command;
 use crate::args::Name;
 use crate::context::Context;
 use crate::failure::{Failure, root_refused};

@@ -18,7 +18,7 @@ use crate::engines::Ready;
 use crate::failure::{Code, Failure};
 use crate::host_identity::{Asked, Person};
 use crate::image_build::{self, Imaged};
-use crate::ops::protected_paths;
+use crate::protected_paths;
 use crate::resolve::{self, MainAsk, Request};
 use crate::{guest, session_env, workspace_mounts};
 
@@ -92,7 +92,7 @@ pub(super) async fn make<'a>(
     let told = serde_json::to_value(&report).map_err(Failure::internal)?;
     let found = found(ready, making, &container);
     let forked = had.and_then(|it| it.forked.clone());
-    let expires_at = crate::ops::expiry(cx, &found.record);
+    let expires_at = crate::removal::expiry(cx, &found.record);
     let created = answer(Made { found, request, imaged, stacked, report, filled, swept, ready, forked, expires_at })?;
     making.ready(told, kept(&created)?)?;
     Ok(created)

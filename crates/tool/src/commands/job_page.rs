@@ -200,7 +200,7 @@ mod tests {
         let mut call = json!({ "container": "web", "job_id": "0123abcd" });
         let Value::Object(more) = more else { panic!("no object") };
         call.as_object_mut().unwrap().extend(more);
-        let ask: crate::ops::job_read::JobRead = serde_json::from_value(call).unwrap();
+        let ask: crate::commands::JobRead = serde_json::from_value(call).unwrap();
         ask.page().resolve().map_err(|failure| format!("{}: {}", failure.code.word(), failure.message))
     }
 

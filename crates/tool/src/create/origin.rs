@@ -12,8 +12,8 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::host_identity;
 use crate::image_build::{ImageSource, Imaged, Packages};
-use crate::ops::snapshot::{Source, Taken, snapshots};
 use crate::resolve::{OriginSeen, Request};
+use crate::snapshot::{Source, Taken, snapshots};
 use crate::warning::Warning;
 
 /// What a container is made from in place of an image.

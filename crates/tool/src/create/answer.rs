@@ -12,13 +12,13 @@ use serde::Serialize;
 use super::origin::Forked;
 use super::provision::PutIn;
 use super::stack::Stacked;
+use crate::commands::connect_command;
 use crate::engines::Ready;
 use crate::failure::Failure;
 use crate::image_build::{ImageSource, Imaged};
-use crate::ops::destroy::to_review;
-use crate::ops::words::connect_command;
 use crate::resolve::Request;
 use crate::warning::Warning;
+use crate::warning::to_review;
 
 /// The answer.
 #[derive(Debug, Serialize)]

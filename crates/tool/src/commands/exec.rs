@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::context::{Context, Mouth};
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
-use crate::ops::protected_paths;
+use crate::protected_paths;
 use crate::redaction;
 use crate::resolve::{no_secret, plain_env};
 use crate::target::{Act, Reached, reach_inside};
@@ -170,7 +170,7 @@ fn noteworthy(output: &ExecOutput) -> Vec<Warning> {
 }
 
 /// A link that breaks for good mostly does so because its container ended: that is the better answer.
-pub(super) async fn lost_with_container(
+pub(crate) async fn lost_with_container(
     cx: &Context,
     handle: &Handle,
     err: coracle_runtime::Error,

@@ -26,6 +26,7 @@ pub(crate) use self::answer::LimitsAnswer;
 use self::existing::Reused;
 use self::origin::Had;
 pub(crate) use self::origin::Origin;
+use crate::commands;
 use crate::context::Context;
 use crate::engines::Ready;
 use crate::failure::{Failure, root_refused};
@@ -105,7 +106,7 @@ pub(super) async fn create(args: &Create, origin: Option<Origin>, cx: &Context) 
     };
     match made {
         Ok(mut created) => {
-            created.duration_ms = super::millis(begun.elapsed());
+            created.duration_ms = commands::millis(begun.elapsed());
             Ok(Answered::Created(Box::new(created)))
         }
         Err(failure) => {

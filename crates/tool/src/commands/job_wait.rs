@@ -133,7 +133,7 @@ impl JsonSchema for Until {
 /// A number, or `address:port`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Value")]
-pub(super) struct PortAsk(pub(super) Port);
+pub(crate) struct PortAsk(pub(crate) Port);
 
 impl TryFrom<Value> for PortAsk {
     type Error = String;

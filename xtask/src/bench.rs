@@ -63,7 +63,7 @@ impl Bench {
             engines::up(Some(engine))?;
         }
         guest::build_small(&[guest::GUEST, guest::WORKER])?;
-        let packages = ["--package", "coracle", "--package", "coracle-tests"];
+        let packages = ["--package", "coracle-cli", "--package", "coracle-tests"];
         let programs = ["--bin", "coracle", "--example", self.example];
         sh("cargo", ["build", "--release"].into_iter().chain(packages).chain(programs)).run()?;
         let (built, measured) = (target().join("release"), self.measured());

@@ -26,7 +26,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     let guest = || guest::build_for_the_demo(&[guest::GUEST]);
     step("build the guest", "cargo build --package coracle-guest --profile demo", guest)?;
     // The least that compiles: what is slow here is the engine, and no schema is checked.
-    let words = ["build", "--package", "coracle", "--no-default-features", "--profile", "demo"];
+    let words = ["build", "--package", "coracle-cli", "--no-default-features", "--profile", "demo"];
     step("build coracle", &format!("cargo {}", words.join(" ")), || sh("cargo", words).run())?;
     let project = Project::new()?;
     let coracle = Coracle { program: target().join("demo/coracle"), project: project.0.clone() };

@@ -161,7 +161,7 @@ impl Context {
 
     /// The same process, for one copy of a path that the person has let it have.
     #[must_use]
-    pub(crate) fn with_consent(mut self, path: PathBuf) -> Self {
+    pub fn with_consent(mut self, path: PathBuf) -> Self {
         self.call.consented = Some(Arc::new(path));
         self
     }
@@ -175,7 +175,7 @@ impl Context {
     ///
     /// # Errors
     /// Why it cannot be used.
-    pub(crate) fn configured(&self) -> Result<(), Failure> {
+    pub fn configured(&self) -> Result<(), Failure> {
         self.settings.fault.clone().map_or(Ok(()), Err)
     }
 
@@ -201,7 +201,7 @@ impl Context {
     }
 
     /// The engines of this process.
-    pub(crate) fn engines(&self) -> &Engines {
+    pub fn engines(&self) -> &Engines {
         &self.engines
     }
 
@@ -231,13 +231,13 @@ impl Context {
     }
 
     /// The program of an engine that a record names, for a person's terminal.
-    pub(crate) fn terminal_of(&self, kind: EngineKind, endpoint: &str) -> Result<EngineProgram, Failure> {
+    pub fn terminal_of(&self, kind: EngineKind, endpoint: &str) -> Result<EngineProgram, Failure> {
         self.engines.connect(kind, endpoint).map(|(_, program)| program)
     }
 
     /// The same process, whose standard input is for the command that it runs.
     #[must_use]
-    pub(crate) fn with_input(mut self, input: Input) -> Self {
+    pub fn with_input(mut self, input: Input) -> Self {
         self.call.input = Arc::new(Mutex::new(Some(input)));
         self
     }
@@ -248,7 +248,7 @@ impl Context {
     }
 
     /// Connections to the guests of containers.
-    pub(crate) fn links(&self) -> &Links {
+    pub fn links(&self) -> &Links {
         self.records.links()
     }
 

@@ -21,7 +21,7 @@ use crate::state::StateDir;
 
 /// Engines that this process has talked to, reached as the person's configuration says.
 #[derive(Debug)]
-pub(crate) struct Engines {
+pub struct Engines {
     config: Arc<Config>,
     host: Arc<Host>,
     /// Where we keep our things; why there is no such place.

@@ -1,14 +1,9 @@
-//! What all mouths share: a call that runs with its news, and the signals that end it.
+//! What all front ends share: a call that runs beside whoever listens to it.
 
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Map, Value};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
-use crate::context::{Context, Mouth};
 use crate::failure::Failure;
 use crate::op::{self, Entry, Input};
 use crate::ops;
@@ -20,7 +15,7 @@ use crate::tools::{self, Said, ToolEntry};
 const LATE: Duration = Duration::from_millis(200);
 
 /// Runs a call beside its listener, who hears everything before the answer is given.
-pub(crate) async fn drive(
+pub async fn drive(
     process: &Process,
     input: Input,
     hear: Option<&mut (dyn FnMut(Event) + Send)>,
@@ -29,7 +24,7 @@ pub(crate) async fn drive(
 }
 
 /// The same for another table of operations.
-pub(crate) async fn drive_one_of(
+pub async fn drive_one_of(
     table: &'static [Entry],
     process: &Process,
     input: Input,
@@ -40,7 +35,7 @@ pub(crate) async fn drive_one_of(
 }
 
 /// The same for one of the other tools.
-pub(crate) async fn drive_tool(
+pub async fn drive_tool(
     process: &Process,
     entry: ToolEntry,
     arguments: Map<String, Value>,
@@ -74,64 +69,6 @@ where
         hear(event);
     }
     answer
-}
-
-/// A second signal so soon is the same one: `timeout` and shells send theirs to a process and then to its group.
-const SAME: Duration = Duration::from_secs(1);
-
-/// 128 and the number of the first signal that ended this process's call; 0 as long as there was none.
-static ENDED_BY: AtomicU8 = AtomicU8::new(0);
-
-/// The exit code of a call that was withdrawn: 143 after TERM, 129 after HUP, else that of Ctrl-C.
-pub(crate) fn interrupted_code() -> u8 {
-    match ENDED_BY.load(Ordering::Relaxed) {
-        0 => 130,
-        code => code,
-    }
-}
-
-/// Fires at INT, TERM and HUP. Another signal later ends the process: clean-up hangs, and the person knows it.
-pub(crate) fn cancel_on_signals(cancel: CancellationToken) -> std::io::Result<()> {
-    let (sender, mut heard) = mpsc::unbounded_channel();
-    let signals = [(SignalKind::interrupt(), 130_u8), (SignalKind::terminate(), 143), (SignalKind::hangup(), 129)];
-    for (kind, code) in signals {
-        let (mut signal, sender) = (signal(kind)?, sender.clone());
-        tokio::spawn(async move { while signal.recv().await.is_some() && sender.send(code).is_ok() {} });
-    }
-    tokio::spawn(async move {
-        let mut first = None;
-        while let Some(code) = heard.recv().await {
-            if first.get_or_insert_with(Instant::now).elapsed() > SAME {
-                std::process::exit(i32::from(code));
-            }
-            let _ = ENDED_BY.compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
-            cancel.cancel();
-        }
-    });
-    Ok(())
-}
-
-/// Writes what we log to standard error. Other people's libraries are heard from warnings on, and so are we on the
-/// command line, where the person sees progress of its own.
-pub(crate) fn log(cx: &Context) {
-    use tracing_subscriber::filter::{LevelFilter, Targets};
-    use tracing_subscriber::prelude::*;
-
-    use crate::config::Level;
-
-    let level = match (cx.config.log.level, cx.call.mouth) {
-        (Level::Off, _) => LevelFilter::OFF,
-        (Level::Error, _) => LevelFilter::ERROR,
-        (Level::Warn, _) | (Level::Info, Mouth::Cli) => LevelFilter::WARN,
-        (Level::Info, _) => LevelFilter::INFO,
-        (Level::Debug, _) => LevelFilter::DEBUG,
-        (Level::Trace, _) => LevelFilter::TRACE,
-    };
-    let others = level.min(LevelFilter::WARN);
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(cx.host.stderr_is_terminal);
-    let targets = Targets::new().with_default(others).with_target("coracle", level);
-    // A second one in the same process (a test) keeps the first.
-    let _ = tracing_subscriber::registry().with(lines.with_filter(targets)).try_init();
 }
 
 #[cfg(test)]

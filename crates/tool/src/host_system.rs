@@ -2,7 +2,7 @@
 
 /// A system, as far as the commands for it differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum System {
+pub enum System {
     /// Packages come by apt; `supported` when they bring an engine that is new enough.
     Debian {
         /// Debian 12, Ubuntu 24.04 or later.
@@ -25,7 +25,7 @@ pub(crate) enum System {
 
 /// What a person has to bring about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Missing {
+pub enum Missing {
     /// No engine's program is there.
     Engine,
     /// Podman is there and does not answer.
@@ -39,7 +39,7 @@ pub(crate) enum Missing {
 }
 
 /// What `setup` installs, and what a person on Debian is told to install.
-pub(crate) const PACKAGES: &[&str] =
+pub const PACKAGES: &[&str] =
     &["podman", "crun", "runc", "netavark", "aardvark-dns", "catatonit", "uidmap", "slirp4netns", "fuse-overlayfs"];
 
 const PODMAN_MANUAL: &str = "https://podman.io/docs/installation";
@@ -47,7 +47,7 @@ const ROOTLESS_DOCKER: &str = "https://docs.docker.com/engine/security/rootless/
 
 /// What kind of system this is.
 #[must_use]
-pub(crate) fn system() -> System {
+pub fn system() -> System {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let kernel = if cfg!(target_os = "macos") { "Darwin".into() } else { read("/proc/sys/kernel/osrelease") };
     System::of(&read("/etc/os-release"), &kernel)
@@ -93,7 +93,7 @@ fn supported(id: &str, version: &str) -> bool {
 
 /// What a person types on that system. Engines that need no root come first.
 #[must_use]
-pub(crate) fn guidance(system: &System, missing: Missing) -> String {
+pub fn guidance(system: &System, missing: Missing) -> String {
     match missing {
         Missing::Engine => engine(system),
         Missing::PodmanAnswer => podman_answer(system),

@@ -1,12 +1,12 @@
 //! Amounts and characters as people read them.
 
 /// `1 file`, `2 files`.
-pub(crate) fn count(amount: u64, one: &str, many: &str) -> String {
+pub fn count(amount: u64, one: &str, many: &str) -> String {
     format!("{amount} {}", if amount == 1 { one } else { many })
 }
 
 /// Bytes in the largest unit that is not below one.
-pub(crate) fn bytes(amount: u64) -> String {
+pub fn bytes(amount: u64) -> String {
     let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
     match units.iter().find(|(_, bits)| amount >> bits > 0) {
         None => count(amount, "byte", "bytes"),
@@ -16,7 +16,7 @@ pub(crate) fn bytes(amount: u64) -> String {
 }
 
 /// Characters that change the order in which others are shown.
-pub(crate) fn is_bidirectional(c: char) -> bool {
+pub fn is_bidirectional(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 

@@ -4,7 +4,7 @@
 const FEW: usize = 8;
 
 /// The most similar of some names, if any is similar.
-pub(crate) fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
+pub fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
     let name: String = name.chars().take(64).collect();
     let alike = |it: &str| strsim::jaro_winkler(&name.to_lowercase(), &it.to_lowercase());
     // `stat` begins `status`, however like `start` it is.
@@ -16,7 +16,7 @@ pub(crate) fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
 
 /// The hint: the name that is most like it, and all there are when they are few; else `otherwise`, which says where they
 /// are shown.
-pub(crate) fn hint(name: &str, known: &[String], otherwise: &str) -> String {
+pub fn hint(name: &str, known: &[String], otherwise: &str) -> String {
     let all = match known {
         [] => otherwise.to_owned(),
         few if few.len() <= FEW => format!("{} {}", if few.len() == 1 { "there is" } else { "there are" }, listed(few)),

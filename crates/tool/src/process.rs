@@ -76,12 +76,12 @@ impl Process {
     }
 
     /// The sandboxes that this process uses.
-    pub(crate) fn homes(&self) -> &Homes {
+    pub fn homes(&self) -> &Homes {
         &self.homes
     }
 
     /// The same for what is done to all of them.
-    pub(crate) fn sandboxes(&self) -> Sandboxes<'_> {
+    pub fn sandboxes(&self) -> Sandboxes<'_> {
         Sandboxes { cx: &self.context, homes: &self.homes }
     }
 
@@ -103,12 +103,12 @@ impl Process {
     }
 
     /// Ends all runs of agents, and waits for that.
-    pub(crate) async fn end(&self) {
+    pub async fn end(&self) {
         self.homes.end().await;
     }
 
     /// Keeps the session's containers for as long as a server runs.
-    pub(crate) async fn keep_up(self) {
+    pub async fn keep_up(self) {
         let cx = &self.context;
         let Ok(rooms) = cx.rooms() else { return };
         let owner = ProcessId::current();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_lifecycle::{Removing, SAVE_TIME, SaveLimits, Saving};
+use coracle_lifecycle::{Record, Removing, SAVE_TIME, SaveLimits, Saving};
 use coracle_runtime::{Problem, Refused};
 
 use crate::context::{Context, Mouth};
@@ -23,4 +23,10 @@ pub(crate) fn removing<'a>(cx: &'a Context, discard: bool, force: bool) -> Resul
     let saving = if discard { Saving::Discard } else { Saving::Keep(limits) };
     let grace = if force { Duration::ZERO } else { cx.config.exec.grace.0 };
     Ok(Removing { links: cx.links(), saving, grace, adopted_too: force && cx.call.mouth == Mouth::Cli })
+}
+
+/// When the reaper may take a container at the earliest.
+pub(crate) fn expiry(cx: &Context, record: &Record) -> Option<String> {
+    let at = coracle_lifecycle::expires_at(record, &cx.config.lifecycle.terms(), jiff::Timestamp::now());
+    at.map(|it| it.to_string())
 }

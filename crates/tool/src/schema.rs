@@ -56,7 +56,7 @@ pub(crate) fn arguments<T: JsonSchema + 'static>() -> Arguments {
 }
 
 /// The input of one tool of its own: a flat object.
-pub(crate) fn alone(arguments: &Arguments) -> Map<String, Value> {
+pub fn alone(arguments: &Arguments) -> Map<String, Value> {
     let mut properties = Value::Object(arguments.properties.clone());
     publish(&mut properties);
     let schema = json!({

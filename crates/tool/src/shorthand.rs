@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 pub(crate) type Read = fn(&str) -> Option<Value>;
 
 /// What a field takes, and how it is read.
-pub(crate) fn form(field: &str) -> Option<(&'static str, Read)> {
+pub fn form(field: &str) -> Option<(&'static str, Read)> {
     match field {
         "ports" => Some(("[HOST:]CONTAINER[/udp]", port)),
         "repos" => Some(("URL[=PATH]", repo)),
@@ -16,7 +16,7 @@ pub(crate) fn form(field: &str) -> Option<(&'static str, Read)> {
 }
 
 /// An item of a list in short form, if it is one.
-pub(crate) fn item(field: &str, text: &str) -> Option<Value> {
+pub fn item(field: &str, text: &str) -> Option<Value> {
     form(field).and_then(|(_, read)| read(text))
 }
 

@@ -15,7 +15,7 @@ use crate::warning::Warning;
 
 /// What is to be done with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Act {
+pub enum Act {
     /// A look.
     Look,
     /// Commands, copies.
@@ -36,7 +36,7 @@ pub(crate) async fn reach(cx: &Context, handle: &Handle, act: Act) -> Result<Fou
 }
 
 /// As [`reach`], for commands and copies: it has to run. A persistent one that stopped is started again.
-pub(crate) async fn reach_running(cx: &Context, handle: &Handle) -> Result<(Found, Vec<Warning>), Failure> {
+pub async fn reach_running(cx: &Context, handle: &Handle) -> Result<(Found, Vec<Warning>), Failure> {
     let found = reach(cx, handle, Act::Use).await?;
     let container = found.present()?;
     if container.running() {
@@ -51,7 +51,7 @@ pub(crate) async fn reach_running(cx: &Context, handle: &Handle) -> Result<(Foun
 }
 
 /// Why nothing runs in a container that has stopped.
-pub(crate) fn stopped(container: &Container, name: &str) -> Failure {
+pub fn stopped(container: &Container, name: &str) -> Failure {
     let Container { exit_code, oom_killed, .. } = *container;
     let stopped = coracle_runtime::Error::NotRunning { status: container.status, exit_code, oom_killed, output: None };
     Failure::from(stopped).hint_stopped(name, oom_killed).known("container", name)
@@ -59,7 +59,7 @@ pub(crate) fn stopped(container: &Container, name: &str) -> Failure {
 
 /// Starts a container that stopped, gives its guest what the one before had, and runs again what it was made to run. Answers
 /// what cannot be had again.
-pub(crate) async fn start_again(cx: &Context, found: Found) -> Result<(Found, Vec<Warning>), Failure> {
+pub async fn start_again(cx: &Context, found: Found) -> Result<(Found, Vec<Warning>), Failure> {
     let store = cx.store()?;
     let mut found = restart(found, &store, cx.links()).await?;
     let warnings = match cx.links().inside(&store, &mut found).await? {
@@ -176,7 +176,7 @@ pub(crate) fn allowed(cx: &Context, session: &str, name: &str, act: Act) -> Resu
 
 /// Under `strict` nothing runs in a container that `standard` made, in which PID 1 is root, and it is not started again. It
 /// can be looked at, and ended.
-pub(crate) fn shaped(cx: &Context, record: &Record, act: Act) -> Result<(), Failure> {
+pub fn shaped(cx: &Context, record: &Record, act: Act) -> Result<(), Failure> {
     let nobody_is_root = record.guest.as_ref().is_some_and(|it| it.own.is_some());
     if nobody_is_root || !cx.config.is_strict() || matches!(act, Act::Look | Act::Destroy) {
         return Ok(());

@@ -60,7 +60,7 @@ impl Client<'_> {
 
     async fn try_call(&self, call: Value) -> Value {
         let is_of_worktree = call["operation"].as_str().is_some_and(|it| it.starts_with("worktree_"));
-        let table = if is_of_worktree { coracle::WORKTREES } else { coracle::ops::ALL };
+        let table = if is_of_worktree { coracle::ops::worktree::ALL } else { coracle::ops::ALL };
         coracle::answer(table, &self.process, Input::Text(call.to_string().into_bytes())).await.into()
     }
 

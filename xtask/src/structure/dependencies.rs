@@ -146,7 +146,7 @@ pub fn items(edge: &[Dependency]) -> BTreeSet<&str> {
     edge.iter().map(|it| it.item.as_str()).collect()
 }
 
-/// `crates/tool/src/call.rs:12  use crate::args::Seconds`, the plainest place of an edge: an import, if there is one.
+/// `crates/cli/src/call.rs:12  use crate::args::Seconds`, the plainest place of an edge: an import, if there is one.
 pub fn witness(loaded: &Crate, edge: &[Dependency]) -> String {
     let plain = edge.iter().find(|it| it.text.contains("use ")).or(edge.first());
     plain.map_or_else(String::new, |it| format!("{}:{}  {}", loaded.file_of(it.from), it.line, it.text))

@@ -24,6 +24,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sandbox", &["runtime"]),
     ("worker", &["protocol", "guest", "runtime", "workspace", "sandbox"]),
     ("tool", &["runtime", "lifecycle", "provision", "images", "compose", "jobs", "workspace", "sandbox"]),
+    ("mcp", &["runtime", "workspace", "tool"]),
+    // `coracle mcp` starts the server: an agent's configuration names one program.
+    ("cli", &["runtime", "lifecycle", "workspace", "sandbox", "tool", "mcp"]),
 ];
 
 /// Packages at the end of every arrow: they may know all or none, and nobody knows them.

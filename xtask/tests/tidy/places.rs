@@ -58,7 +58,7 @@ fn a_misplaced_call_is_found() {
         ("crates/images/src/pull.rs", "let it = std::process::Command::new(\"docker\");", "starts programs"),
         ("crates/images/src/pull.rs", "use tokio::process::{Child, Command};", "starts programs"),
         ("crates/images/src/pull.rs", "let it = std::env::var(\"HOME\");", "reads the environment"),
-        ("crates/tool/src/call.rs", "#[expect(clippy::disallowed_methods, reason = \"why\")]", "lifts a ban"),
+        ("crates/cli/src/call.rs", "#[expect(clippy::disallowed_methods, reason = \"why\")]", "lifts a ban"),
         ("tests/crash.rs", "std::thread::sleep(second);", "sleeps in a thread"),
         ("crates/host/src/fs.rs", "unsafe { close(3) }", "is unsafe"),
         ("tests/crash.rs", "#[ignore = \"slow\"]\nfn it() {}", "ignores a test"),
@@ -76,7 +76,7 @@ fn a_call_in_its_place_and_a_word_in_a_text_are_fine() {
     for (path, text) in [
         ("crates/host/src/process.rs", "tokio::process::Command::new(program)"),
         ("crates/tool/src/host.rs", "std::env::vars_os()"),
-        ("crates/tool/src/cli.rs", "use std::process::ExitCode;\nclap::Command::new(\"coracle\")"),
+        ("crates/cli/src/main.rs", "use std::process::ExitCode;\nclap::Command::new(\"coracle\")"),
         ("crates/guest/src/start.rs", "unsafe { fork() }"),
         ("crates/jobs/src/read.rs", "// todo!() and unsafe\nlet it = \"std::env::var(\"; let c = '\"'; // #[ignore]"),
         ("crates/jobs/src/quote.rs", "fn quote() {}\n#[cfg(test)]\nmod tests {\n    use std::process::Command;\n}"),

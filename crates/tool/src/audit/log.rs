@@ -12,27 +12,30 @@ use super::trail::{MAX_LINE, files, private};
 
 /// Which acts are asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LogFilter {
+pub struct LogFilter {
     /// Announced at that time or later.
-    pub(crate) since: Option<Timestamp>,
-    pub(crate) operation: Option<String>,
-    pub(crate) container: Option<String>,
+    pub since: Option<Timestamp>,
+    /// Of that operation.
+    pub operation: Option<String>,
+    /// On that container.
+    pub container: Option<String>,
     /// The newest ones, that many.
-    pub(crate) newest: usize,
+    pub newest: usize,
 }
 
 /// Acts of the trail, oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Acts {
-    pub(crate) acts: Vec<Map<String, Value>>,
+pub struct Acts {
+    /// Intent and result of each, in one object.
+    pub acts: Vec<Map<String, Value>>,
     /// Older ones fit the filter, too.
-    pub(crate) older: usize,
+    pub older: usize,
 }
 
 impl Acts {
     /// Reads all files, oldest first, under the writers' lock. Whether the trail is whole is for
     /// [`verify`](super::verify) to say: a line that is none of ours is skipped.
-    pub(crate) fn read(dir: &Path, filter: &LogFilter) -> io::Result<Self> {
+    pub fn read(dir: &Path, filter: &LogFilter) -> io::Result<Self> {
         let lock = private().write(true).open(dir.join("lock"))?;
         lock.lock_shared()?;
         let mut reading =

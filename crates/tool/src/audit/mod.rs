@@ -12,14 +12,14 @@ use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
-pub(crate) use self::log::{Acts, LogFilter};
-pub(crate) use self::verify::{Broken, Verified, verify};
+pub use self::log::{Acts, LogFilter};
+pub use self::verify::{Broken, Verified, verify};
 use crate::context::{Context, Mouth};
 use crate::failure::Failure;
 
 /// An act that has been announced.
 #[derive(Debug)]
-pub(crate) struct Intent {
+pub struct Intent {
     trail: trail::Trail,
     fields: Map<String, Value>,
     begun: Instant,
@@ -29,7 +29,7 @@ pub(crate) struct Intent {
 const FINAL: &[&str] = &["destroy", "destroy_all", "destroy_network", "prune", "cache_clear", "snapshot_delete"];
 
 /// Announces an act.
-pub(crate) async fn intent(cx: &Context, op: &str, args: &Map<String, Value>) -> Result<Intent, Failure> {
+pub async fn intent(cx: &Context, op: &str, args: &Map<String, Value>) -> Result<Intent, Failure> {
     let mouth = match cx.call.mouth {
         Mouth::Call => "call",
         Mouth::Cli => "cli",
@@ -61,7 +61,7 @@ pub(crate) async fn intent(cx: &Context, op: &str, args: &Map<String, Value>) ->
 
 impl Intent {
     /// Tells what came of it. The act is done, so a line that cannot be written goes to the log.
-    pub(crate) async fn result(self, result: &Result<Map<String, Value>, Failure>) {
+    pub async fn result(self, result: &Result<Map<String, Value>, Failure>) {
         let (code, rule) = match result {
             Ok(_) => (Value::Null, Value::Null),
             Err(failure) => (failure.code.word().into(), failure.details.get("rule").cloned().unwrap_or_default()),

@@ -13,27 +13,32 @@ use super::trail::{KEPT, MAX_LINE, files, private};
 
 /// A trail that is whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Verified {
-    pub(crate) files: usize,
-    pub(crate) lines: u64,
+pub struct Verified {
+    /// Files that it has.
+    pub files: usize,
+    /// Lines in them.
+    pub lines: u64,
     /// Lines that a process which died left unfinished, and that the trail goes on from.
-    pub(crate) torn: u64,
-    /// Times of the first line and the last.
-    pub(crate) first: Option<String>,
-    pub(crate) last: Option<String>,
+    pub torn: u64,
+    /// Time of the first line.
+    pub first: Option<String>,
+    /// Time of the last one.
+    pub last: Option<String>,
 }
 
 /// The first place where it is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Broken {
-    pub(crate) file: PathBuf,
+pub struct Broken {
+    /// The file that it is in.
+    pub file: PathBuf,
     /// From 1.
-    pub(crate) line: u64,
-    pub(crate) reason: String,
+    pub line: u64,
+    /// What is wrong there.
+    pub reason: String,
 }
 
 /// Looks through all files, oldest first, while nobody writes.
-pub(crate) fn verify(dir: &Path) -> io::Result<Result<Verified, Broken>> {
+pub fn verify(dir: &Path) -> io::Result<Result<Verified, Broken>> {
     let lock = private().write(true).open(dir.join("lock"))?;
     lock.lock_shared()?;
     let files = files(dir)?;

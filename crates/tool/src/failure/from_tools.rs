@@ -1,7 +1,7 @@
 //! What to do next when a tool of the workspace fails.
 
 /// For a code of such a tool.
-pub(crate) fn tool_hint(code: &str) -> Option<&'static str> {
+pub fn tool_hint(code: &str) -> Option<&'static str> {
     Some(match code {
         "path_empty" | "path_dots" | "path_segment" | "path_depth" => {
             "give a path from the root of the workspace, such as `src/main.py`"

@@ -21,8 +21,8 @@ use serde_json::{Map, Value, json};
 pub use self::code::Code;
 pub(crate) use self::from_rooms::room_failure;
 pub(crate) use self::from_runtime::code as code_of;
-pub(crate) use self::from_tools::tool_hint;
-pub(crate) use self::voice::Reader;
+pub use self::from_tools::tool_hint;
+pub use self::voice::Reader;
 
 /// A call that did not do what was asked.
 #[derive(Clone, Debug, PartialEq)]

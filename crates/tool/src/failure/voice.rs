@@ -13,7 +13,7 @@ const SETTINGS: &str = "{settings}";
 
 /// Who reads an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Reader {
+pub enum Reader {
     /// A program or a model.
     Agent,
     /// Somebody at the command line, whose settings are in that file.
@@ -29,7 +29,7 @@ impl Failure {
 
     /// What to do without more rights, or the setting that lifts the refusal, which only a person changes.
     #[must_use]
-    pub(crate) fn hint_setting(self, instead: &str, key: &str) -> Self {
+    pub fn hint_setting(self, instead: &str, key: &str) -> Self {
         self.hint_for(
             format!("{instead}; only the person can change `{key}` in the configuration"),
             format!("{instead}, or change `{key}` in {SETTINGS}"),
@@ -47,7 +47,7 @@ impl Failure {
 
     /// The same failure, in the words of its reader.
     #[must_use]
-    pub(crate) fn told_to(mut self, reader: &Reader) -> Self {
+    pub fn told_to(mut self, reader: &Reader) -> Self {
         let person = self.person_hint.take();
         if let (Reader::Person(settings), Some(hint)) = (reader, person) {
             self.hint = Some(hint.replace(SETTINGS, &shown(settings)));

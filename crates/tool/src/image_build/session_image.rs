@@ -91,7 +91,7 @@ fn local(image: &ImageRef) -> String {
 }
 
 /// The person says that the image which has the name now is meant.
-pub(crate) async fn trust(cx: &Context, name: &str) -> Result<Map<String, Value>, Failure> {
+pub async fn trust(cx: &Context, name: &str) -> Result<Map<String, Value>, Failure> {
     let (image, named) = (&cx.config.run_code.image, ImageRef::parse(name)?);
     if named.completed() != image.completed() {
         let hint = format!("`{image}` is the one whose id is kept; `run_code.image` says so");

@@ -26,7 +26,7 @@ use crate::{audit, schema};
 
 pub use self::dispatch::{Input, answer};
 pub(crate) use self::fields::alone;
-pub(crate) use self::read::MAX_BYTES;
+pub use self::read::MAX_BYTES;
 pub(crate) use self::typed::{failure as refusal, read_any};
 
 /// Something that a caller can ask for. Implemented by the struct of its arguments; `S` is what it is given, a [`Process`]

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::failure::{Code, Failure};
 
 /// The largest call.
-pub(crate) const MAX_BYTES: usize = 8 << 20;
+pub const MAX_BYTES: usize = 8 << 20;
 
 /// Objects and lists within each other.
 const MAX_LEVELS: usize = 32;

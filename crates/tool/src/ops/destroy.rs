@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use coracle_lifecycle::{Destroyed as Removed, Error, Finding, Record, Review, Role, Saved, Store, at_hand, reconcile};
+use coracle_lifecycle::{Destroyed as Removed, Error, Finding, Record, Role, Saved, Store, at_hand, reconcile};
 use coracle_runtime::{ContainerName, ContainerRuntime, Handle, ProjectName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use crate::failure::{Code, Failure};
 use crate::op::Operation;
 use crate::removal::removing;
 use crate::target::{Act, allowed, reach};
-use crate::warning::Warning;
+use crate::warning::{Warning, to_review};
 
 /// Remove a container with all that only it used. Work that only it has is saved on the host first. A second time
 /// succeeds quietly.
@@ -141,21 +141,6 @@ fn adopted_stays(container: &ContainerName) -> Warning {
          and `coracle destroy {container} --force`"
     );
     Warning::new("adopted_stays", message)
-}
-
-/// Somebody has to look before the host acts on it.
-pub(crate) fn to_review(review: &Review) -> Option<Warning> {
-    let places = review.findings.len();
-    if places == 0 && !review.more {
-        return None;
-    }
-    let more = if review.more { "; not everything could be checked, or there are more" } else { "" };
-    let what = crate::humanize::count(places as u64, "place", "places");
-    let message = format!(
-        "{what} in host directories changed that host programs act on, such as git's hooks: review before you use the \
-         directories{more}"
-    );
-    Some(Warning::new("review", message))
 }
 
 #[cfg(test)]

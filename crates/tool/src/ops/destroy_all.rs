@@ -10,9 +10,10 @@ use crate::config::CrossSession;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
-use crate::ops::destroy::{FORGOTTEN, to_review};
+use crate::ops::destroy::FORGOTTEN;
 use crate::removal::removing;
 use crate::warning::Warning;
+use crate::warning::to_review;
 
 /// Remove all containers of this session. Work that only they have is saved on the host first.
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -3,14 +3,14 @@
 use coracle_runtime::{Handle, SnapshotName, random_hex};
 use schemars::JsonSchema;
 
-use super::create::{Answered, Origin, create};
-use super::snapshot::Source;
 use crate::args::Name;
 use crate::context::Context;
+use crate::create::{Answered, Origin, create};
 use crate::failure::{Code, Failure};
 use crate::op::Operation;
 use crate::preflight::ensure_ready;
 use crate::requests::{OriginField, WithOrigin};
+use crate::snapshot::Source;
 
 /// Make a container from another one as it is now, by `snapshot` and `restore` in one call. The snapshot goes with the new
 /// container.

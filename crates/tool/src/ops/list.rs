@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-use super::job::running;
+use crate::commands::running;
 use crate::config::CrossSession;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -63,7 +63,7 @@ impl Operation for List {
         let seen = |it: &Listed| all || it.record.session == cx.call.session.as_str();
         let told = |it: Listed| {
             let running = jobs.get(&it.record.record_id).copied().unwrap_or(0);
-            let expires_at = super::expiry(cx, &it.record);
+            let expires_at = crate::removal::expiry(cx, &it.record);
             let services = it.record.compose_project.as_ref().and_then(|it| listing.services.get(it.as_str()));
             let compose_services = services.cloned().unwrap_or_default();
             Row { jobs_running: running, expires_at, compose_services, ..row(it) }

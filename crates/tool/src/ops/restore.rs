@@ -3,14 +3,14 @@
 use coracle_runtime::SnapshotName;
 use schemars::JsonSchema;
 
-use super::create::{Answered, Origin, create};
-use super::snapshot::snapshots;
 use crate::args::Name;
 use crate::context::Context;
+use crate::create::{Answered, Origin, create};
 use crate::failure::Failure;
 use crate::op::Operation;
 use crate::preflight::ensure_ready;
 use crate::requests::{OriginField, WithOrigin};
+use crate::snapshot::snapshots;
 use crate::target::may_use_snapshot;
 
 /// Make a container from a snapshot: its files as they were kept, and whatever `create` puts into a container, anew.

@@ -4,11 +4,11 @@ use coracle_runtime::SnapshotName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::snapshot::{named, snapshots};
 use crate::args::Name;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
+use crate::snapshot::{named, snapshots};
 use crate::target::may_use_snapshot;
 
 /// Remove a snapshot that no container is made of.

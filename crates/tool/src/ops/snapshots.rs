@@ -5,10 +5,10 @@ use coracle_runtime::SnapshotName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::snapshot::snapshots;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::op::Operation;
+use crate::snapshot::snapshots;
 use crate::target::may_use_snapshot;
 
 /// List the snapshots there are, with size, age and use.

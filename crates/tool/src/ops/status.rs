@@ -11,10 +11,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::create::LimitsAnswer;
-use super::job::running;
 use crate::args::Name;
+use crate::commands::running;
 use crate::context::Context;
+use crate::create::LimitsAnswer;
 use crate::failure::Failure;
 use crate::op::Operation;
 use crate::target::{Act, reach};
@@ -116,11 +116,11 @@ impl Operation for StatusOf {
             }
         };
         let (jobs_running, usage, health) = tokio::join!(running(cx, &record), usage, health);
-        let expires_at = super::expiry(cx, &record);
+        let expires_at = crate::removal::expiry(cx, &record);
         let read_only_paths = read_only_paths(&record);
         let watched = record.clone();
         let review = tokio::task::spawn_blocking(move || compared(&watched)).await.map_err(Failure::internal)?;
-        let warnings = super::destroy::to_review(&review).into_iter().collect();
+        let warnings = crate::warning::to_review(&review).into_iter().collect();
         Ok(Known {
             status: super::list::status(there),
             running: there.is_some_and(coracle_runtime::Container::running),

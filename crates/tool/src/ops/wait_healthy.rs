@@ -7,10 +7,10 @@ use coracle_runtime::{Command, Handle};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::exec::lost_with_container;
-use super::job_wait::PortAsk;
-use super::millis;
 use crate::args::{Name, Script, Seconds};
+use crate::commands::PortAsk;
+use crate::commands::lost_with_container;
+use crate::commands::millis;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::op::Operation;

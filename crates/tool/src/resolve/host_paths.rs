@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 
 /// `~/…` is below the home, and what is relative lies in the working directory.
-pub(crate) fn host_path(text: &str, cx: &Context) -> PathBuf {
+pub fn host_path(text: &str, cx: &Context) -> PathBuf {
     match text.strip_prefix("~/") {
         Some(rest) => cx.host.home.join(rest),
         None => cx.config.working_dir(&cx.host).join(text),
@@ -22,7 +22,7 @@ pub(crate) fn mountable(path: &Path, cx: &Context) -> Result<HostPath, Failure> 
 }
 
 /// Opens a path of the host that shall be copied.
-pub(crate) fn copyable(path: &Path, cx: &Context) -> Result<HostPath, Failure> {
+pub fn copyable(path: &Path, cx: &Context) -> Result<HostPath, Failure> {
     allowed(path, "copy", cx)
 }
 

@@ -28,11 +28,15 @@ const LATE: Duration = Duration::from_secs(60);
 
 /// What an agent is to do, and where.
 #[derive(Clone, Debug)]
-pub(crate) struct Task {
-    pub(crate) prompt: String,
-    pub(crate) model: Option<String>,
-    pub(crate) instructions: Option<String>,
-    pub(crate) schema: Option<Value>,
+pub struct Task {
+    /// The task.
+    pub prompt: String,
+    /// The model that is asked; that of the configuration when missing.
+    pub model: Option<String>,
+    /// What the model is told beside the task.
+    pub instructions: Option<String>,
+    /// JSON Schema of the result.
+    pub schema: Option<Value>,
 }
 
 /// A run that is about to begin.
@@ -46,7 +50,7 @@ pub(crate) struct Begun {
 }
 
 /// The model that a task is for. Without a place to ask it, nothing is begun.
-pub(crate) fn model(cx: &Context, profile: &ProfileName, named: Option<String>) -> Result<String, Failure> {
+pub fn model(cx: &Context, profile: &ProfileName, named: Option<String>) -> Result<String, Failure> {
     let key = format!("sandbox.profiles.{profile}.provider");
     let own = cx.config.sandbox.profile(profile);
     let Some(provider) = &own.provider else {
@@ -202,7 +206,7 @@ fn look(runs: &Runs, until: Instant) -> Result<(), Failure> {
 }
 
 /// Lets the agent of a workflow that is there work on a task.
-pub(crate) async fn work(
+pub async fn work(
     cx: &Context,
     home: &Home,
     (profile, id): (&ProfileName, &WorkflowId),
@@ -226,7 +230,7 @@ async fn workflows(cx: &Context) -> Vec<String> {
 }
 
 /// The sandbox of a workflow that is there, ready.
-pub(crate) async fn opened(cx: &Context, home: &Home, id: &WorkflowId) -> Result<Open, Failure> {
+pub async fn opened(cx: &Context, home: &Home, id: &WorkflowId) -> Result<Open, Failure> {
     if !home.worktrees.remembered(home.key.as_str())?.contains(id) {
         let failure = Failure::new(Code::WorktreeMissing, format!("There is no worktree `{id}`."));
         let hint = "`coracle worktree create` makes one, `coracle worktree list` shows them, and `coracle saved list` what was saved";

@@ -35,7 +35,7 @@ use crate::preflight::ensure_ready;
 
 /// The sandboxes that this process uses. Clones are handles to the same.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Homes(Arc<Used>);
+pub struct Homes(Arc<Used>);
 
 #[derive(Debug, Default)]
 struct Used {
@@ -48,10 +48,11 @@ struct Used {
 
 /// A sandbox that this process uses.
 #[derive(Debug)]
-pub(crate) struct Home {
+pub struct Home {
     pub(crate) key: SandboxKey,
     pub(crate) sandbox: Sandbox,
-    pub(crate) worktrees: WorktreeManager,
+    /// The worktrees of its workflows.
+    pub worktrees: WorktreeManager,
     gate: Arc<Gate>,
     /// What commands find in their environment, and what a model is told of the network.
     told: (BTreeMap<String, String>, String),
@@ -85,10 +86,11 @@ pub(crate) struct Left {
 
 /// A sandbox that is ready, and in use as long as this is held.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub struct Open {
     held: Held,
     _way_out: InUse,
-    pub(crate) inside: Inside,
+    /// Its files and programs.
+    pub inside: Inside,
 }
 
 impl Open {
@@ -98,14 +100,14 @@ impl Open {
     }
 
     /// The engine's id of its container.
-    pub(crate) fn container(&self) -> &str {
+    pub fn container(&self) -> &str {
         &self.held.id
     }
 }
 
 impl Homes {
     /// That of a workflow. Makes no container.
-    pub(crate) async fn of(&self, cx: &Context, profile: &ProfileName, id: &WorkflowId) -> Result<Arc<Home>, Failure> {
+    pub async fn of(&self, cx: &Context, profile: &ProfileName, id: &WorkflowId) -> Result<Arc<Home>, Failure> {
         let settings = cx.config.sandbox.profile(profile);
         let domain = settings.domain.clone().map_or_else(|| Domain::Workflow(id.clone()), Domain::Named);
         let endpoint = cx.runtime().await?.endpoint().address;
@@ -242,7 +244,7 @@ impl Home {
     }
 
     /// It, for who runs programs in it or reaches its ports.
-    pub(crate) fn provider(&self) -> ContainerSandboxProvider {
+    pub fn provider(&self) -> ContainerSandboxProvider {
         let (sandbox, gate, (env, network)) = (self.sandbox.clone(), self.gate.clone(), self.told.clone());
         let provider = ContainerSandboxProvider::new(sandbox, gate, env, network);
         match &self.shared {
@@ -253,7 +255,7 @@ impl Home {
 
     /// Commands find the workflow's own names and ports in their environment. Where workflows share a container, none
     /// can have all of it.
-    pub(crate) async fn enter(&self, open: &Open, worktree: &Worktree) -> Result<(), Failure> {
+    pub async fn enter(&self, open: &Open, worktree: &Worktree) -> Result<(), Failure> {
         let alone = self.worktrees.remembered(self.key.as_str())?.len() <= 1;
         let own = if alone { worktree.env() } else { BTreeMap::new() };
         Ok(self.sandbox.add_env(&open.held, &own).await?)
@@ -357,7 +359,7 @@ impl Home {
     }
 
     /// Its files on this host, where they are shared.
-    pub(crate) fn shared_at(&self) -> Option<String> {
+    pub fn shared_at(&self) -> Option<String> {
         self.shared.as_ref().map(|it| it.path().display().to_string())
     }
 

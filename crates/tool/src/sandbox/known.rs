@@ -17,8 +17,9 @@ use crate::sandbox::usual_profile;
 
 /// A sandbox of which something is left.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
-    pub(crate) key: SandboxKey,
+pub struct Known {
+    /// Its key.
+    pub key: SandboxKey,
     /// Whose settings it has.
     pub(crate) profile: ProfileName,
     /// What its workflows share, where the person named it.
@@ -45,7 +46,7 @@ enum State {
 
 /// A sandbox as a person sees it.
 #[derive(Debug, Serialize)]
-pub(crate) struct Row {
+pub struct Row {
     key: SandboxKey,
     profile: ProfileName,
     domain: Option<String>,
@@ -57,7 +58,7 @@ pub(crate) struct Row {
 }
 
 /// All of them, by key.
-pub(crate) async fn known(cx: &Context) -> Result<Vec<Known>, Failure> {
+pub async fn known(cx: &Context) -> Result<Vec<Known>, Failure> {
     let (all, worktrees, rooms) = (sandboxes(cx)?, worktrees(cx)?, cx.rooms()?);
     let views: Vec<_> =
         rooms.all().map_err(room_failure)?.into_iter().filter(|it| it.role == RoomRole::Sandbox).collect();
@@ -105,7 +106,7 @@ fn origin(
 }
 
 /// Sandboxes as a person sees them.
-pub(crate) async fn overview(cx: &Context) -> Result<Vec<Row>, Failure> {
+pub async fn overview(cx: &Context) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::new();
     for it in known(cx).await? {
         let state = state(cx, &it).await?;

@@ -16,10 +16,12 @@ mod teardown;
 
 use std::path::PathBuf;
 
-pub(crate) use self::drive::{Task, model, opened, work};
-pub(crate) use self::home::{Home, Homes, Open, worktrees};
-pub(crate) use self::known::{known, overview};
-pub(crate) use self::teardown::{complete, expire, teardown, teardown_all};
+pub use self::drive::{Task, model, opened, work};
+pub(crate) use self::home::worktrees;
+pub use self::home::{Home, Homes, Open};
+pub use self::known::{known, overview};
+pub(crate) use self::teardown::expire;
+pub use self::teardown::{complete, teardown, teardown_all};
 use coracle_sandbox::ProfileName;
 
 use crate::context::Context;
@@ -37,7 +39,9 @@ pub(crate) fn usual_profile() -> ProfileName {
 
 /// The sandboxes of a process, for what is done to several of them in one call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sandboxes<'a> {
-    pub(crate) cx: &'a Context,
-    pub(crate) homes: &'a Homes,
+pub struct Sandboxes<'a> {
+    /// The call.
+    pub cx: &'a Context,
+    /// Those that the process uses.
+    pub homes: &'a Homes,
 }

@@ -54,7 +54,7 @@ pub async fn end(cx: &Context) -> Result<Map<String, Value>, Failure> {
 }
 
 /// The session's containers as they are remembered.
-pub(crate) fn show(cx: &Context) -> Result<Map<String, Value>, Failure> {
+pub fn show(cx: &Context) -> Result<Map<String, Value>, Failure> {
     let all = cx.rooms()?.all().map_err(room_failure)?;
     let mine: Vec<_> = all.into_iter().filter(|it| it.session == cx.call.session).collect();
     let answer = json!({ "success": true, "session": cx.call.session, "containers": mine });

@@ -34,7 +34,7 @@ pub(super) fn mark(cx: &Context) -> Option<String> {
 }
 
 /// Fetches packages with what they need, beside those that there are: all of them, or nothing changes.
-pub(crate) async fn add(cx: &Context, language: &str, names: &[String]) -> Result<Map<String, Value>, Failure> {
+pub async fn add(cx: &Context, language: &str, names: &[String]) -> Result<Map<String, Value>, Failure> {
     let (manager, language) =
         if language == "python" { (Manager::Pip, language) } else { (Manager::Bun, "javascript") };
     let asked = names.iter().map(|it| package(manager, language, it)).collect::<Result<Vec<_>, _>>()?;
@@ -90,7 +90,7 @@ async fn fill(
 }
 
 /// What there is on every engine.
-pub(crate) fn list(cx: &Context) -> Result<Map<String, Value>, Failure> {
+pub fn list(cx: &Context) -> Result<Map<String, Value>, Failure> {
     let kept = cx.store()?.shared_packages().map_err(coracle_lifecycle::Error::from)?;
     let told = kept.iter().flat_map(|of| {
         of.packages.iter().map(|it| {
@@ -102,7 +102,7 @@ pub(crate) fn list(cx: &Context) -> Result<Map<String, Value>, Failure> {
 }
 
 /// Snippets get none any more.
-pub(crate) async fn clear(cx: &Context) -> Result<Map<String, Value>, Failure> {
+pub async fn clear(cx: &Context) -> Result<Map<String, Value>, Failure> {
     let (ready, store) = (ensure_ready(cx).await?, cx.store()?);
     let _alone = store.lock_packages().await?;
     let before = store.shared_packages_on(&*ready.runtime).await.ok().flatten();

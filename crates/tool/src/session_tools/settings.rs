@@ -14,7 +14,7 @@ use crate::host_identity::{search_path, trusted_path};
 
 /// What the tools of a session work with, from call to call.
 #[derive(Clone, Debug)]
-pub(crate) struct SessionTools {
+pub struct SessionTools {
     workspace: Workspace,
     containers: SessionContainers,
 }
@@ -59,7 +59,7 @@ fn settings(cx: &Context, has_jobs: bool) -> Settings {
 }
 
 /// Snippets run in the person's own program.
-pub(crate) fn runs_on_host(cx: &Context) -> bool {
+pub fn runs_on_host(cx: &Context) -> bool {
     let preload = cx.config.run_code.preload.as_ref().map(|it| preload(it, cx));
     matches!(mode(cx.host.execution_mode.as_deref(), preload), Mode::Preload(_))
 }

@@ -17,20 +17,21 @@ use crate::session_tools::of_failure;
 
 /// What a tool said: the object for programs, and the text for a model.
 #[derive(Clone, Debug)]
-pub(crate) struct Said {
+pub struct Said {
     /// The envelope; of `run_code` its own flat result.
-    pub(crate) answer: Map<String, Value>,
+    pub answer: Map<String, Value>,
     /// Message and rendered value.
-    pub(crate) text: String,
+    pub text: String,
 }
 
 impl Said {
-    pub(crate) fn success(&self) -> bool {
+    /// Whether the tool did what was asked.
+    pub fn success(&self) -> bool {
         self.answer.get("success") == Some(&Value::Bool(true))
     }
 
     /// Whether the call was not carried out. A command that ran was, whatever became of it: the answer says how it ended.
-    pub(crate) fn is_error(&self) -> bool {
+    pub fn is_error(&self) -> bool {
         let value = self.answer.get("value").and_then(|it| it.get("exit_code"));
         let has_run = value.or_else(|| self.answer.get("exitCode")).is_some_and(Value::is_number);
         let was_withdrawn = self.answer.get("code").is_some_and(|it| it == "cancelled");
@@ -42,13 +43,15 @@ type Call = fn(&'static str, Map<String, Value>, Workspace, Process) -> Pin<Box<
 
 /// A row of the table of tools.
 #[derive(Clone, Copy)]
-pub(crate) struct ToolEntry {
-    pub(crate) name: &'static str,
+pub struct ToolEntry {
+    /// The tool's name.
+    pub name: &'static str,
     /// The sets that it belongs to.
-    pub(crate) sets: &'static [Toolset],
-    pub(crate) effect: Effect,
+    pub sets: &'static [Toolset],
+    /// Whether it changes something.
+    pub effect: Effect,
     /// Further names of its fields.
-    pub(crate) aliases: &'static [Alias],
+    pub aliases: &'static [Alias],
     arguments: fn() -> Arguments,
     value: fn() -> Value,
     pub(super) call: Call,
@@ -173,12 +176,12 @@ impl ToolEntry {
     }
 
     /// Its fields, in the words of JSON Schema.
-    pub(crate) fn arguments(&self) -> Arguments {
+    pub fn arguments(&self) -> Arguments {
         (self.arguments)()
     }
 
     /// What it answers, in the same words.
-    pub(crate) fn output(&self) -> Value {
+    pub fn output(&self) -> Value {
         let value = (self.value)();
         if self.kind == Kind::Flat { value } else { envelope_schema(&value) }
     }

@@ -13,7 +13,7 @@ use coracle_workspace::{
 };
 use serde_json::{Map, Value};
 
-pub(crate) use self::entry::{Said, ToolEntry};
+pub use self::entry::{Said, ToolEntry};
 use crate::config::Toolset;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -22,7 +22,7 @@ use crate::process::Process;
 use crate::session_tools::{is_open, runs_on_host};
 
 /// All tools but `containers`, in the order of their sets.
-pub(crate) const ALL: &[ToolEntry] = &[
+pub static ALL: &[ToolEntry] = &[
     ToolEntry::of::<Ls>(),
     ToolEntry::of::<ReadFile>(),
     ToolEntry::of::<WriteFile>(),
@@ -41,13 +41,13 @@ pub(crate) const ALL: &[ToolEntry] = &[
 ];
 
 /// What a person may ask as well: no agent needs it.
-pub(crate) const SNAPSHOT: ToolEntry = ToolEntry::of::<Snapshot>();
+pub static SNAPSHOT: ToolEntry = ToolEntry::of::<Snapshot>();
 
 /// Another name of the shell, which agents of one kind know it by.
-const PODMAN_SHELL: ToolEntry = ToolEntry::shell("podman_shell");
+static PODMAN_SHELL: ToolEntry = ToolEntry::shell("podman_shell");
 
 /// The tools that the person's configuration gives.
-pub(crate) fn given(process: &Process) -> Vec<ToolEntry> {
+pub fn given(process: &Process) -> Vec<ToolEntry> {
     let sets = &process.toolsets;
     let names = &process.context.config.workspace.shell_names;
     let mut tools: Vec<ToolEntry> =
@@ -90,7 +90,7 @@ pub async fn by_name(process: &Process, name: &str, arguments: Map<String, Value
 }
 
 /// Whether what a tool runs reaches anything outside: one that only handles files runs nothing.
-pub(crate) fn reaches_out(cx: &Context, entry: &ToolEntry) -> bool {
+pub fn reaches_out(cx: &Context, entry: &ToolEntry) -> bool {
     match entry.name {
         RunCode::NAME => is_open(&cx.config, Role::Run) || runs_on_host(cx),
         <EvaluatePython as coracle_workspace::Tool>::NAME => is_open(&cx.config, Role::Workspace),

@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::args::{Name, Size};
+use crate::commands::{Encoding, JobPage};
 use crate::context::Context;
 use crate::failure::{Code, Failure, room_failure};
-use crate::ops::{Encoding, JobPage};
 use crate::session_tools::room_role;
 use crate::target::root_is_inside;
 

@@ -24,7 +24,7 @@ use crate::sandbox::home::{Home, Open};
 use crate::sandbox::{opened, usual_profile};
 
 /// The operations, in the order in which a workflow meets them.
-pub const ALL: &[Entry] = &[
+pub static ALL: &[Entry] = &[
     Entry::of_process::<create::Create>(),
     Entry::of_process::<list::List>(),
     Entry::of_process::<diff::Diff>(),
@@ -35,7 +35,7 @@ pub const ALL: &[Entry] = &[
 ];
 
 /// What every name of an operation begins with, which the command line leaves out.
-pub(crate) const PREFIX: &str = "worktree_";
+pub const PREFIX: &str = "worktree_";
 
 /// A profile's name in a call.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]

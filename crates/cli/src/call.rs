@@ -1,0 +1,144 @@
+//! `coracle call`: one call as JSON, one answer on standard output, and nothing else there.
+
+use std::io::{self, Read, Write};
+use std::process::ExitCode;
+
+use coracle::op::MAX_BYTES;
+use coracle::{Event, Failure, Host, Input, Mouth, Options, Process, frontend, ops, tool_schema};
+use rustix::event::{PollFd, PollFlags, poll};
+use serde_json::{Map, Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::{logging, render, signals};
+
+/// What the command line of a call says.
+#[derive(Debug)]
+pub(crate) struct Call {
+    /// The object; from standard input when missing or `-`.
+    pub(crate) text: Option<String>,
+    /// News line by line before the answer.
+    pub(crate) stream: bool,
+}
+
+/// Makes a call and prints its answer.
+pub(crate) async fn run(call: Call, host: Host, options: &Options) -> ExitCode {
+    let answer = match open(host, options) {
+        Ok(process) => answer(call, &process).await,
+        Err(failure) => {
+            let answer = failure.answer(None);
+            if call.stream { result(answer) } else { answer }
+        }
+    };
+    let status = status(&answer);
+    // Nobody is left to read it: the status still tells.
+    let _ = print(&Value::Object(answer));
+    status
+}
+
+/// Prints what the tool looks like to a model.
+pub(crate) fn print_schema() -> ExitCode {
+    match print(&tool_schema::tool(ops::ALL)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn open(host: Host, options: &Options) -> Result<Process, Failure> {
+    let process = Process::open(host, options, Mouth::Call)?;
+    let cx = &process.context;
+    logging::start(cx);
+    signals::cancel_on_signals(cx.call.cancel.clone()).map_err(Failure::internal)?;
+    cancel_on_closed_stdout(cx.call.cancel.clone());
+    Ok(process)
+}
+
+async fn answer(call: Call, process: &Process) -> Map<String, Value> {
+    let cx = &process.context;
+    if call.text.is_none() && cx.host.stdin_is_terminal {
+        render::note("reading a call from standard input, to its end (Ctrl-D)");
+    }
+    let text = match call.text.filter(|it| it != "-") {
+        Some(text) => Ok(text.into_bytes()),
+        None => read_stdin().await,
+    };
+    let text = match text {
+        Ok(text) => text,
+        Err(err) => return Failure::internal(format!("cannot read standard input: {err}")).answer(None),
+    };
+    if !call.stream {
+        return frontend::drive(process, Input::Text(text), None).await;
+    }
+    let cancel = cx.call.cancel.clone();
+    let mut hear = move |event: Event| {
+        if print(&event.line()).is_err() {
+            cancel.cancel();
+        }
+    };
+    result(frontend::drive(process, Input::Text(text), Some(&mut hear)).await)
+}
+
+/// The last line of a stream.
+fn result(answer: Map<String, Value>) -> Map<String, Value> {
+    Map::from_iter([("event".into(), "result".into()), ("result".into(), answer.into())])
+}
+
+/// 2 is for what could not be understood at all.
+fn status(answer: &Map<String, Value>) -> ExitCode {
+    let answer = answer.get("result").and_then(Value::as_object).unwrap_or(answer);
+    match (answer.get("success"), answer.get("code")) {
+        (Some(Value::Bool(true)), _) => ExitCode::SUCCESS,
+        (_, Some(code)) if *code == json!("invalid_json") => ExitCode::from(2),
+        _ => ExitCode::FAILURE,
+    }
+}
+
+/// One byte more than may be, so that too much is seen.
+async fn read_stdin() -> io::Result<Vec<u8>> {
+    let read = || {
+        let mut text = Vec::new();
+        io::stdin().lock().take(MAX_BYTES as u64 + 1).read_to_end(&mut text)?;
+        Ok(text)
+    };
+    tokio::task::spawn_blocking(read).await.unwrap_or_else(|err| Err(io::Error::other(err)))
+}
+
+fn print(value: &Value) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{value}")?;
+    out.flush()
+}
+
+/// A reader that has gone away shows as an error on the pipe. Files and terminals have no such sign. The thread waits in
+/// the kernel and ends with the process.
+fn cancel_on_closed_stdout(cancel: CancellationToken) {
+    std::thread::spawn(move || {
+        let out = io::stdout();
+        let mut watched = [PollFd::new(&out, PollFlags::empty())];
+        if poll(&mut watched, None).is_ok() && watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
+            cancel.cancel();
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::ExitCode;
+
+    use serde_json::{Map, Value, json};
+
+    use super::{result, status};
+
+    fn check(answer: Value, code: u8) {
+        let Value::Object(answer) = answer else { panic!("no object") };
+        let same = |it: &Map<String, Value>| format!("{:?}", status(it));
+        assert_eq!(same(&answer), format!("{:?}", ExitCode::from(code)));
+        assert_eq!(same(&result(answer)), format!("{:?}", ExitCode::from(code)));
+    }
+
+    #[test]
+    fn the_exit_status_tells_success_failure_and_nonsense_apart() {
+        check(json!({ "success": true }), 0);
+        check(json!({ "success": false, "code": "not_found" }), 1);
+        check(json!({ "success": false, "code": "invalid_json" }), 2);
+    }
+}

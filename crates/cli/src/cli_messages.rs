@@ -1,0 +1,213 @@
+//! A failure in the words of the command line: `--overwrite` where a call says `overwrite`, `coracle list` where an agent
+//! calls `list`. Every failure that a person reads goes through here.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use coracle::config::Toolset;
+use coracle::failure::Reader;
+use coracle::ops::{self, worktree};
+use coracle::schema::Arguments;
+use coracle::tools::{self, ToolEntry};
+use coracle::{Entry, Failure};
+use coracle_workspace::RunCode;
+use serde_json::{Map, Value};
+
+use super::operation_args::{operation_word, runs, usage, word, words};
+use crate::render;
+
+/// The settings file in use. A process has one command line, which names it.
+static SETTINGS: OnceLock<PathBuf> = OnceLock::new();
+
+/// Says which file remedies name.
+pub(super) fn settings_are_in(file: PathBuf) {
+    // Set once, by `main`.
+    let _ = SETTINGS.set(file);
+}
+
+/// A failure that no operation answered, as a person reads it.
+pub(super) fn complain(failure: &Failure) {
+    let mut answer = to_person(failure.clone()).answer(None);
+    let hint = spoken(text(&answer, "hint"), None);
+    answer.insert("hint".into(), hint.into());
+    render::complain(&answer);
+}
+
+/// The same failure in the words of a person.
+pub(super) fn to_person(failure: Failure) -> Failure {
+    let settings = SETTINGS.get().cloned().unwrap_or_else(|| "the configuration".into());
+    failure.told_to(&Reader::Person(settings))
+}
+
+/// The words at a prompt for an operation or a tool; nothing where the command line has none.
+pub(super) fn command_of(name: &str) -> Option<String> {
+    if name == RunCode::NAME {
+        return Some("coracle run".to_owned());
+    }
+    if ops::ALL.iter().any(|it| it.name == name) {
+        return Some(format!("coracle {}", word(name)));
+    }
+    if let Some(entry) = worktree::ALL.iter().find(|it| it.name == name) {
+        return Some(format!("coracle worktree {}", operation_word(entry)));
+    }
+    let mut callable = tools::ALL.iter().chain([&tools::SNAPSHOT]);
+    let tool = callable.find(|it| it.name == name && it.sets.contains(&Toolset::Workspace));
+    tool.map(|it| format!("coracle workspace {}", word(it.name)))
+}
+
+/// The answer of an operation for a person's eyes.
+pub(super) fn for_people(entry: &Entry, answer: &Map<String, Value>) -> Map<String, Value> {
+    told(entry.name, &entry.arguments(), answer)
+}
+
+/// The same of a tool, whose messages name other tools as an agent calls them.
+pub(super) fn for_people_of_tool(entry: &ToolEntry, answer: &Map<String, Value>) -> Map<String, Value> {
+    let mut told = told(entry.name, &entry.arguments(), answer);
+    let message = text(&told, "message").split(' ').map(named).collect::<Vec<_>>().join(" ");
+    told.insert("message".into(), message.into());
+    if text(answer, "code") == "invalid_command" {
+        let start = command_of(entry.name).unwrap_or_default();
+        told.insert("hint".into(), format!("the program and its words stand behind `--`: `{start} -- ls -l`").into());
+    }
+    told
+}
+
+/// A tool that a message names without backquotes; other words stay.
+fn named(word: &str) -> String {
+    let bare = word.trim_end_matches(['.', ',', ';']);
+    match command_of(bare).filter(|_| bare.contains('_')) {
+        Some(command) => format!("`{command}`{}", &word[bare.len()..]),
+        None => word.to_owned(),
+    }
+}
+
+fn told(name: &str, arguments: &Arguments, answer: &Map<String, Value>) -> Map<String, Value> {
+    let mut told = answer.clone();
+    let code = text(answer, "code");
+    let about_fields = ["invalid_input", "invalid_name", "unknown_field", "missing_field", "confirm_required"];
+    if about_fields.contains(&code) {
+        told.insert("message".into(), with_options(text(answer, "message"), arguments).into());
+    }
+    let command = command_of(name).unwrap_or_else(|| "coracle".to_owned());
+    let hint = match code {
+        "missing_field" => {
+            // The message names them all.
+            told.insert("details".into(), Value::Null);
+            format!("usage: {}", usage(&command, arguments).replace("       ", "or: "))
+        }
+        "cancelled" => cancelled(name, answer),
+        _ if text(answer, "hint").contains("`details.problems`") => {
+            format!("`{command} --help` says what each option takes")
+        }
+        _ => spoken(text(answer, "hint"), Some(arguments)),
+    };
+    told.insert("hint".into(), hint.into());
+    told
+}
+
+/// What a person who pressed Ctrl-C wants to know.
+fn cancelled(name: &str, answer: &Map<String, Value>) -> String {
+    let details = answer.get("details").unwrap_or(&Value::Null);
+    match details["tree_ended"].as_bool() {
+        Some(true) => "nothing of the command is left running".to_owned(),
+        Some(false) => "some of the command's processes may still run".to_owned(),
+        None if name == "create" && details["left"].is_null() => "what was made is removed again".to_owned(),
+        None => String::new(),
+    }
+}
+
+/// Replaces what stands in backquotes: fields by options, and operations and tools by what a person types.
+fn spoken(text: &str, arguments: Option<&Arguments>) -> String {
+    quoted(text, |part| arguments.and_then(|it| option(part, it)).or_else(|| command_of(part)))
+}
+
+/// Replaces fields alone: a message may name a container that is called as an operation is.
+fn with_options(text: &str, arguments: &Arguments) -> String {
+    quoted(text, |part| option(part, arguments))
+}
+
+fn quoted(text: &str, new: impl Fn(&str) -> Option<String>) -> String {
+    let mut parts: Vec<String> = text.split('`').map(str::to_owned).collect();
+    let last = parts.len().saturating_sub(1);
+    for part in parts.iter_mut().take(last).skip(1).step_by(2) {
+        if let Some(new) = new(part) {
+            *part = new;
+        }
+    }
+    parts.join("`")
+}
+
+/// `name`, or `name: value`.
+fn option(span: &str, arguments: &Arguments) -> Option<String> {
+    let (name, value) = span.split_once(": ").map_or((span, None), |(name, value)| (name, Some(value)));
+    let positional = words(arguments).any(|it| it == name) || (runs(arguments) && name == "command");
+    if !arguments.properties.contains_key(name) {
+        return None;
+    }
+    Some(match value {
+        None if positional => format!("<{}>", name.to_uppercase()),
+        None | Some("true") => format!("--{}", word(name)),
+        Some(value) => format!("--{}={}", word(name), value.trim_matches('"')),
+    })
+}
+
+fn text<'a>(answer: &'a Map<String, Value>, key: &str) -> &'a str {
+    answer.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle::ops::{self, worktree};
+    use coracle::tools;
+    use insta::assert_snapshot;
+    use serde_json::{Value, json};
+
+    fn check(operation: &str, code: &str, message: &str, hint: &str, details: &Value) -> String {
+        let entry = ops::ALL.iter().chain(worktree::ALL).find(|it| it.name == operation).unwrap();
+        let answer = json!({ "code": code, "message": message, "hint": hint, "details": details.clone() });
+        let told = super::for_people(entry, answer.as_object().unwrap());
+        format!("{} | {}", told["message"].as_str().unwrap(), told["hint"].as_str().unwrap())
+    }
+
+    #[test]
+    fn hints_are_commands_and_options() {
+        let told = |operation, code, message, hint| check(operation, code, message, hint, &json!({}));
+        assert_snapshot!(told("copy_out", "path_exists", "`/x` exists", "leave `overwrite` out"), @"`/x` exists | leave `--overwrite` out");
+        assert_snapshot!(told("destroy_all", "confirm_required", "`confirm` must be true", "call again with `confirm: true`"), @"`--confirm` must be true | call again with `--confirm`");
+        assert_snapshot!(told("exec", "not_found", "no container `list`", "`list` shows them; `destroy_all` ends them"), @"no container `list` | `coracle list` shows them; `coracle destroy-all` ends them");
+        assert_snapshot!(told("create", "invalid_input", "`env`: bad", "correct `env`; `details.problems` has everything"), @"`--env`: bad | `coracle create --help` says what each option takes");
+    }
+
+    #[test]
+    fn tools_of_the_workspace_are_named_as_they_are_typed() {
+        let told = |tool: &str, code: &str, message: &str| {
+            let entry = tools::ALL.iter().find(|it| it.name == tool).unwrap();
+            let answer = json!({ "code": code, "message": message, "hint": coracle::failure::tool_hint(code) });
+            let told = super::for_people_of_tool(entry, answer.as_object().unwrap());
+            format!("{} | {}", told["message"].as_str().unwrap(), told["hint"].as_str().unwrap())
+        };
+        let message = "File already exists; use edit_file to modify existing content.";
+        assert_snapshot!(told("write_file", "file_exists", message), @"File already exists; use `coracle workspace edit-file` to modify existing content. | change it with `coracle workspace edit-file`, or read it and write it with `--mode=overwrite`");
+        assert_snapshot!(told("write_file", "missing_field", "required: `content`"), @"required: `<CONTENT>` | usage: coracle workspace write-file [OPTIONS] <PATH> <CONTENT>");
+        assert_snapshot!(told("shell_execute", "invalid_command", "command must be an array of strings"), @"command must be an array of strings | the program and its words stand behind `--`: `coracle workspace shell-execute -- ls -l`");
+    }
+
+    #[test]
+    fn what_is_missing_is_told_with_the_usage() {
+        assert_snapshot!(check("exec", "missing_field", "required: `container`, `command`", "x", &json!({})), @r"
+        required: `<CONTAINER>`, `<COMMAND>` | usage: coracle exec [OPTIONS] <CONTAINER> -- <WORDS>...
+        or: coracle exec [OPTIONS] <CONTAINER> <COMMAND>
+        ");
+        let told = |code, hint| check("worktree_export", code, "required: `file`", hint, &json!({}));
+        assert_snapshot!(told("missing_field", "x"), @"required: `<FILE>` | usage: coracle worktree export [OPTIONS] <WORKFLOW> <FILE>");
+        assert_snapshot!(told("invalid_input", "`details.problems` has everything"), @"required: `<FILE>` | `coracle worktree export --help` says what each option takes");
+    }
+
+    #[test]
+    fn an_interrupt_says_what_is_left() {
+        let told = |operation, details: Value| check(operation, "cancelled", "cancelled", "", &details);
+        assert_snapshot!(told("exec", json!({ "tree_ended": true })), @"cancelled | nothing of the command is left running");
+        assert_snapshot!(told("create", json!({})), @"cancelled | what was made is removed again");
+        assert_snapshot!(told("list", json!({})), @"cancelled |");
+    }
+}

@@ -1,0 +1,292 @@
+//! The table of operations as words of a command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Arg, ArgAction, Command, value_parser};
+use coracle::config::{Engine, Toolset};
+use coracle::{Entry, Seconds, tools};
+
+use super::operation_args::{COMMAND, callable, option, word};
+use super::{audit, copy, help, logs, operation, worktree};
+
+/// Subcommand of `run`.
+pub(super) const PACKAGES: &str = "packages";
+
+/// Subcommand of `images`.
+pub(super) const TRUST: &str = "trust";
+
+/// What people who know other tools type for an operation.
+fn alias(operation: &str) -> Option<&'static str> {
+    match operation {
+        "list" => Some("ps"),
+        "destroy" => Some("rm"),
+        _ => None,
+    }
+}
+
+/// The whole command line.
+///
+/// `words` are those of the person: an operation that none of them names gets no options, since making them for all takes
+/// longer than most calls.
+pub(super) fn command(table: &[Entry], words: &[OsString]) -> Command {
+    let named = |entry: &Entry| {
+        let alias = alias(entry.name);
+        words.iter().any(|it| *it == *word(entry.name) || alias.is_some_and(|alias| *it == *alias))
+    };
+    let asks_version = words.get(1).is_some_and(|it| it == "--version" || it == "-V");
+    let one = (asks_version || table.iter().any(named)) && !words.iter().any(|it| it == "help");
+
+    let mut root = Command::new("coracle")
+        .about("Gives each AI agent a Linux machine of its own in a container")
+        .version(env!("CARGO_PKG_VERSION"))
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .args(global())
+        .after_help(help::ROOT);
+    let row = |entry: &Entry| {
+        let command = if one && !named(entry) {
+            Command::new(word(entry.name))
+        } else {
+            let start = format!("coracle {}", word(entry.name));
+            let command = with_more(callable(entry.name, &start, &entry.arguments()));
+            operation::with_own_options(entry.name, command)
+        };
+        command.visible_aliases(alias(entry.name))
+    };
+    let others = [
+        shell(),
+        logs::command(),
+        copy::command(),
+        workspace(words),
+        run(),
+        worktree::command(words),
+        worker(),
+        sandbox(),
+        saved(),
+        setup(),
+        call(),
+        mcp(),
+    ];
+    for command in table.iter().map(row).chain(others).chain([start(), stop(), adopt(), audit::command()]) {
+        let word = command.get_name().to_owned();
+        root = root.subcommand(command.display_order(help::order(&word)).after_help(help::examples(&word)));
+    }
+    root
+}
+
+/// What a person alone does with what an operation shows.
+fn with_more(operation: Command) -> Command {
+    if operation.get_name() != "images" {
+        return operation;
+    }
+    let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
+    let name = Arg::new("name").value_name("IMAGE").required(true).help("Its name, such as `bun-runner-base`");
+    let about = "Accept the image that a name stands for now, after it changed";
+    operation.subcommand(Command::new(TRUST).about(about).args([name, json])).args_conflicts_with_subcommands(true)
+}
+
+/// What `--engine` offers.
+const ENGINES: [&str; 4] = ["auto", "docker", "podman", "container"];
+
+fn global() -> [Arg; 4] {
+    // For tests: its containers last as long as the process, so nobody is offered it.
+    let fake = PossibleValue::new("fake").hide(true);
+    let engine =
+        PossibleValuesParser::new(ENGINES.map(PossibleValue::new).into_iter().chain([fake])).map(|it| {
+            match it.as_str() {
+                "docker" => Engine::Docker,
+                "podman" => Engine::Podman,
+                "container" => Engine::Container,
+                "fake" => Engine::Fake,
+                _ => Engine::Auto,
+            }
+        });
+    [
+        option("config", "FILE", "Configuration to read in place of the usual one")
+            .value_parser(value_parser!(PathBuf)),
+        option("state-dir", "DIR", "Where records are kept").value_parser(value_parser!(PathBuf)),
+        option("engine", "NAME", "Engine to make containers with").value_parser(engine),
+        option("session", "NAME", "Whose containers these are"),
+    ]
+    .map(|it| it.global(true).help_heading("Everywhere"))
+}
+
+fn shell() -> Command {
+    let name = Arg::new("name").value_name("CONTAINER").required(true).help("Its name, or an id of at least 12 digits");
+    let root = Arg::new("as-root").long("as-root").action(ArgAction::SetTrue).help("As root inside");
+    let words = Arg::new(COMMAND).value_name("WORDS").last(true).num_args(1..);
+    let words = words.help("A program and its words, run in place of the shell");
+    let about = "Open a shell in a container, or run a command there on your terminal";
+    Command::new("shell").about(about).args([name, root, words])
+}
+
+fn saved() -> Command {
+    let json = || Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
+    let name = Arg::new("name").value_name("CONTAINER").help("Only of this container");
+    let list = Command::new("list").about("List what was saved of containers that are gone").args([name, json()]);
+    let save = Arg::new("save").value_name("CONTAINER[/TIME]").required(true);
+    let save = save.help("What to restore; without a time the newest of that container");
+    let into = option("into", "CONTAINER|DIRECTORY", "A container, or a directory (written with a `/`) that is empty");
+    let restore = Command::new("restore").about("Put saved work back").args([save, into.required(true), json()]);
+    let about = "Show and restore the work that was saved when containers were removed";
+    Command::new("saved").about(about).subcommand_required(true).subcommands([list, restore])
+}
+
+fn start() -> Command {
+    of_container("start", "Start a container of yours that has stopped")
+}
+
+fn stop() -> Command {
+    let time =
+        option("time", "TIME", "Seconds (or `90s`) for its processes to end by themselves [default: `exec.grace`]");
+    let time = time.short('t').value_parser(|it: &str| Seconds::parse(it).ok_or("it is neither `90s` nor a number"));
+    of_container("stop", "Stop a container of yours; its files stay, and `start` starts it again").arg(time)
+}
+
+fn adopt() -> Command {
+    of_container("adopt", "Use a running container that Coracle did not make")
+}
+
+fn of_container(word: &'static str, about: &'static str) -> Command {
+    let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
+    let name = Arg::new("name").value_name("CONTAINER").required(true).help("Its name, or an id of at least 12 digits");
+    Command::new(word).about(about).args([name, json])
+}
+
+fn setup() -> Command {
+    let yes = Arg::new("yes").long("yes").short('y').action(ArgAction::SetTrue).help("Do it without asking");
+    Command::new("setup")
+        .about("Install and prepare an engine: Podman from the system's packages; shows each command first")
+        .arg(yes)
+}
+
+fn call() -> Command {
+    let text = Arg::new("text").value_name("JSON").help("The call; from standard input when missing or `-`");
+    let stream = Arg::new("stream").long("stream").action(ArgAction::SetTrue).help("Print news line by line as JSON");
+    let schema = Arg::new("schema").long("schema").action(ArgAction::SetTrue).help("Print the tool's name and schema");
+    Command::new("call").about("Make a call as JSON; prints one answer as JSON").args([text, stream, schema])
+}
+
+fn mcp() -> Command {
+    let sets = option("toolsets", "SETS", "Tools to serve: containers, workspace, code, worktrees; all without it");
+    let sets = sets.value_delimiter(',').value_parser(|it: &str| it.parse::<Toolset>());
+    let about = "Serve the tools to an agent, by the Model Context Protocol on standard input and output";
+    let http = "Serve clients of this machine over HTTP instead, at 127.0.0.1:PORT; each is a session of its own";
+    let token = "What clients have to send, in a file of mode 0600; made if missing [default: in the state directory]";
+    let token = option("token-file", "FILE", token).value_parser(value_parser!(PathBuf)).requires("http");
+    Command::new("mcp").about(about).args([sets, option("http", "ADDRESS:PORT", http), token])
+}
+
+/// The tools of a workspace, and what a person does with it.
+fn workspace(words: &[OsString]) -> Command {
+    let all = words.iter().any(|it| *it == *"workspace") || words.is_empty();
+    let callable_here = tools::ALL.iter().chain([&tools::SNAPSHOT]);
+    let tools = callable_here.filter(|it| all && it.sets.contains(&Toolset::Workspace)).map(|it| {
+        let command = callable(it.name, &format!("coracle workspace {}", word(it.name)), &it.arguments());
+        let command = it
+            .aliases
+            .iter()
+            .filter(|it| it.name != "timeout_ms") // of another unit
+            .fold(command, |command, it| command.mut_arg(it.of, |arg| arg.alias(word(it.name))));
+        // As an agent calls it.
+        if word(it.name) == it.name { command } else { command.alias(it.name) }
+    });
+    let json = || Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
+    let show = Command::new("show").about("Show the containers of the session").arg(json());
+    let prompt = Command::new("prompt").about("Print what to tell a model of its workspace").arg(json());
+    let end = Command::new("end").about("Remove the containers of the session; changed files are saved").arg(json());
+    let diff = Command::new("diff").about("Show what is not as it was copied in from the host").arg(json());
+    let file =
+        Arg::new("file").value_name("FILE.tar").required(true).help("The archive; there is no file of that name yet");
+    let export = Command::new("export").about("Pack all files of the workspace into an archive").args([file, json()]);
+    let protected = Arg::new("protected").long("protected").action(ArgAction::SetTrue);
+    let protected = protected.help("Also files of protected names, such as those in `.git`");
+    let about = "Write what changed to the directories of the host that were copied in";
+    let apply = Command::new("apply").about(about).args([protected, json()]);
+    Command::new("workspace")
+        .about("List, read, write, search and run in a container of the session")
+        .subcommand_required(true)
+        .subcommands(tools)
+        .subcommands([show, prompt, diff, export, apply, end])
+}
+
+fn worker() -> Command {
+    let prompt = option("prompt", "TEXT", "What to do; `-` is standard input").required(true);
+    let worktree = option("worktree", "WORKFLOW", "The workflow to do it in").required(true);
+    let model = option("model", "NAME", "The model [default: `worker.model` of the configuration]");
+    let instructions = option("instructions", "TEXT", "What the model is told beside that");
+    let schema =
+        option("schema", "FILE", "The result is JSON that fits this schema").value_parser(value_parser!(PathBuf));
+    let profile = option("profile", "NAME", "The kind of sandbox [default: default]");
+    let about = "Let the agent in a workflow's sandbox work; prints its events as lines of JSON";
+    let run = Command::new("run").about(about).args([prompt, worktree, model, instructions, schema, profile]);
+    Command::new("worker").about("Run the agent of a sandbox").subcommand_required(true).subcommand(run)
+}
+
+/// What only a person does with sandboxes.
+fn sandbox() -> Command {
+    let json = || Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
+    let workflow = || Arg::new("workflow").value_name("WORKFLOW").required(true).help("Its id");
+    let profile = || option("profile", "NAME", "The kind of sandbox [default: default]");
+    let list = Command::new("list").about("List sandboxes, with their workflows").arg(json());
+    let keys = Arg::new("keys").value_name("KEY").num_args(1..).required_unless_present("all");
+    let keys = keys.help("Their keys, or how those begin, as `list` shows them");
+    let all = Arg::new("all").long("all").action(ArgAction::SetTrue).conflicts_with("keys");
+    let all = all.help("All of them, also such as only the engine still knows");
+    let about = "Remove sandboxes with all that is in them; what only they have is saved first";
+    let remove = Command::new("remove").about(about).args([keys, all, json()]);
+    let port = Arg::new("inside").value_name("PORT").required(true).value_parser(value_parser!(u16).range(1..));
+    let at = option("port", "PORT", "The port of this host [default: a free one]").value_parser(value_parser!(u16));
+    let about = "Forward a port of this host to one inside, until Ctrl-C";
+    let forward = Command::new("forward").about(about);
+    let forward = forward.args([workflow(), port.help("The port inside"), at, profile(), json()]);
+    let about = "Show changes in shared files that your own git would act on";
+    let review = Command::new("review").about(about).args([workflow(), profile(), json()]);
+    Command::new("sandbox")
+        .about("List and remove sandboxes, reach their ports, review what they share with you")
+        .subcommand_required(true)
+        .subcommands([list, remove, forward, review])
+}
+
+fn run() -> Command {
+    let file = Arg::new("file").value_name("FILE").required(true).help("The snippet; `-` is standard input");
+    let language = option("language", "NAME", "typescript, javascript, python or bash; by the file's name without it");
+    let timeout = option("timeout", "TIME", "Seconds, or `90s`, `2m`, before it is ended [default: 30]");
+    let timeout_ms = option("timeout-ms", "MS", "The same in milliseconds").conflicts_with("timeout");
+    let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
+    let timeout_ms = timeout_ms.value_parser(value_parser!(u64)).hide(true);
+    Command::new("run")
+        .about("Run a snippet in an isolated container")
+        .args([file, language, timeout, timeout_ms, json])
+        .subcommand(packages())
+        .args_conflicts_with_subcommands(true)
+        .subcommand_negates_reqs(true)
+}
+
+/// What snippets of all sessions find, and none can change.
+fn packages() -> Command {
+    let json = || Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
+    let language = Arg::new("language").value_name("LANGUAGE").required(true);
+    let language = language.value_parser(["typescript", "javascript", "python"]).help("Which language they are for");
+    let names = Arg::new("names").value_name("PACKAGE").required(true).num_args(1..);
+    let names = names.help("As its registry names it, with a version or without: `zod@4`, `six==1.17.0`");
+    let add = Command::new("add").about("Fetch packages, with what they need").args([language, names, json()]);
+    let list = Command::new("list").about("List them").arg(json());
+    let clear = Command::new("clear").about("Remove all of them").arg(json());
+    Command::new(PACKAGES)
+        .about("Manage packages that the snippets of all sessions can use")
+        .subcommand_required(true)
+        .subcommands([add, list, clear])
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle::ops;
+
+    #[test]
+    fn the_command_line_fits_together() {
+        super::command(ops::ALL, &[]).debug_assert();
+    }
+}

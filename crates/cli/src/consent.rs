@@ -1,0 +1,63 @@
+//! A path outside the allowed directories, which the person at the terminal lets one copy have.
+//!
+//! **Invariant:** what is never shared stays unshared, whatever the person answers. No other mouth can ask.
+
+use std::io::{self, BufRead as _, Write as _};
+use std::path::PathBuf;
+
+use coracle::resolve::{copyable, host_path};
+use coracle::{Context, Failure};
+use coracle_runtime::host::fs::HostPath;
+use serde_json::{Map, Value};
+
+use super::operation_call::ALLOW;
+use super::stdio::STDOUT;
+
+/// The rule that a person can lift for one copy.
+pub(super) const RULE: &str = "copy.root";
+
+/// What a person can do about it.
+pub(super) const HINT: &str = "`--allow` copies it all the same, this once; `workspace.allow_roots` in the configuration \
+    allows a directory for good";
+
+/// The same process, with the path if the person lets it have one. Without an answer the call is refused as any other,
+/// and the refusal stands in the trail.
+pub(super) async fn given(
+    cx: Context,
+    operation: &str,
+    object: &Map<String, Value>,
+    flags: &[&str],
+) -> Result<Context, Failure> {
+    let Some(path) = outside(&cx, operation, object) else { return Ok(cx) };
+    let asks = cx.host.stdin_is_terminal && cx.host.stderr_is_terminal && !flags.contains(&"json");
+    let allowed = flags.contains(&ALLOW) || asks && asked(&cx, &path).await?;
+    Ok(if allowed { cx.with_consent(path) } else { cx })
+}
+
+/// The path of the host, if it is refused for nothing but the place where it lies.
+fn outside(cx: &Context, operation: &str, object: &Map<String, Value>) -> Option<PathBuf> {
+    let text = object.get("host_path").and_then(Value::as_str).filter(|it| *it != STDOUT)?;
+    let path = host_path(text, cx);
+    // What is copied out to a new name is written into the directory above.
+    let path = match operation {
+        "copy_out" if !text.ends_with('/') && !path.is_dir() => path.parent()?.to_owned(),
+        _ => path,
+    };
+    let refused = copyable(&path, cx).err()?;
+    let real = || HostPath::open(&path).ok().map(|it| it.real().to_owned());
+    if refused.details.get("rule").is_some_and(|it| it == RULE) { real() } else { None }
+}
+
+async fn asked(cx: &Context, path: &std::path::Path) -> Result<bool, Failure> {
+    let shown = path.display().to_string();
+    let question = format!("{} is outside the allowed directories; copy anyway? [y/N] ", shown.escape_debug());
+    let answer = tokio::task::spawn_blocking(move || {
+        let mut err = io::stderr().lock();
+        err.write_all(question.as_bytes()).and_then(|()| err.flush())?;
+        let mut line = String::new();
+        io::stdin().lock().read_line(&mut line).map(|_| line)
+    });
+    let answer = cx.unless_cancelled(async { answer.await.map_err(Failure::internal) }).await?;
+    let yes = |it: String| ["y", "yes"].contains(&it.trim().to_ascii_lowercase().as_str());
+    Ok(answer.is_ok_and(yes))
+}

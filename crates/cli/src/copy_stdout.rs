@@ -1,0 +1,66 @@
+//! `coracle copy-out … -`, which writes a file to standard output.
+
+use std::fs::File;
+use std::io;
+use std::process::ExitCode;
+
+use coracle::{Code, Failure, Process};
+use serde_json::{Map, Value};
+
+use super::exit;
+use super::operation_call::OperationCall;
+use super::output::Present;
+use super::stdio::STDOUT;
+use crate::render;
+
+/// Whether a copy goes to standard output.
+pub(super) fn is_stdout(object: &Map<String, Value>) -> bool {
+    object.get("host_path").is_some_and(|it| it == STDOUT)
+}
+
+/// Copies a file to a place of ours first: what comes of a copy is known only at its end.
+pub(super) async fn to_stdout(call: &OperationCall, process: &Process, mut present: Present) -> ExitCode {
+    let asked = Value::Object(call.object.clone());
+    if call.flags.contains(&"json") {
+        let failure = Failure::new(Code::ConflictingFields, "`-` and `--json` both write to standard output")
+            .hint("name a file to copy to");
+        return exit::finish(&failure.answer(Some(call.entry.name)));
+    }
+    let fails = |present: Present, failure: &Failure| present.end(&call.entry, asked.clone(), &failure.answer(None));
+    let cx = &process.context;
+    let dir = cx.state().and_then(|it| tempfile::tempdir_in(it.scratch()).map_err(Failure::internal));
+    let dir = match dir {
+        Ok(dir) => dir,
+        Err(failure) => return fails(present, &failure),
+    };
+    let file = dir.path().join("file");
+    let mut object = call.object.clone();
+    object.insert("host_path".into(), file.display().to_string().into());
+    let copying = OperationCall { object, flags: Vec::new(), ..*call };
+    let answer = copying.answer(process, Some(&mut present)).await;
+    if answer.get("success") != Some(&Value::Bool(true)) {
+        return present.end(&call.entry, asked, &answer);
+    }
+    match File::open(&file).ok().filter(|it| it.metadata().is_ok_and(|it| it.is_file())) {
+        None => fails(present, &no_file(&asked)),
+        Some(mut file) => {
+            present.clear();
+            render::warnings(&answer);
+            let written = io::copy(&mut file, &mut io::stdout().lock());
+            match written {
+                Ok(_) => ExitCode::SUCCESS,
+                // A reader that went away has seen enough.
+                Err(err) if err.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(141),
+                Err(err) => fails(present, &Failure::internal(format!("standard output cannot be written: {err}"))),
+            }
+        }
+    }
+}
+
+fn no_file(asked: &Value) -> Failure {
+    let path = asked["container_path"].as_str().unwrap_or_default();
+    let message = format!("`{}` is no file, and only one file can be written to standard output", path.escape_debug());
+    let container = asked["container"].as_str().unwrap_or_default();
+    let line = format!("coracle exec {container} -- tar -c {path}");
+    Failure::new(Code::InvalidInput, message).hint(format!("copy it to a directory, or pack it: `{line}`"))
+}

@@ -1,0 +1,26 @@
+//! How a call ends: its answer or failure, and the exit code.
+
+use std::process::ExitCode;
+
+use coracle::{Code, Failure};
+use serde_json::{Map, Value};
+
+use super::{cli_messages, render, signals};
+
+/// Exit code of a command line that says nothing we know.
+pub(super) const NOT_UNDERSTOOD: u8 = 2;
+
+/// The same object as `call` prints.
+pub(super) fn finish(answer: &Map<String, Value>) -> ExitCode {
+    render::print(&Value::Object(answer.clone()).to_string());
+    if answer.get("success") == Some(&Value::Bool(true)) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+pub(super) fn code(result: Result<(), Failure>) -> ExitCode {
+    result.map_or_else(|failure| failed(&failure), |()| ExitCode::SUCCESS)
+}
+
+pub(super) fn failed(failure: &Failure) -> ExitCode {
+    cli_messages::complain(failure);
+    if failure.code == Code::Cancelled { ExitCode::from(signals::interrupted_code()) } else { ExitCode::FAILURE }
+}

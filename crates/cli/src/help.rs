@@ -1,0 +1,367 @@
+//! What the help of the command line says beyond the schema: groups, names of values, examples.
+
+/// Headings, each with its options in their order. What stands in none comes last, under "Options".
+const GROUPS: &[(&str, &[&str])] = &[
+    (
+        "What it is made from",
+        &[
+            "name",
+            "purpose",
+            "repo_url",
+            "image",
+            "packages",
+            "pull",
+            "cache_bust",
+            "setup_commands",
+            "main",
+            "labels",
+            "persistent",
+        ],
+    ),
+    ("What goes in", &["mount_cwd", "mounts", "repos", "config_files", "env", "stdin", "stdin_base64", "gpu"]),
+    (
+        "What of yours goes in",
+        &[
+            "env_passthrough",
+            "forward_git",
+            "forward_gh",
+            "forward_ssh",
+            "dotfiles_repo",
+            "dotfiles_script",
+            "dotfiles_branch",
+            "dotfiles_target",
+            "dotfiles_inline",
+            "dotfiles_skip",
+        ],
+    ),
+    ("How it is reached", &["ports", "network", "add_hosts"]),
+    ("How commands run", &["workdir", "user", "as_root"]),
+    (
+        "What is waited for",
+        &[
+            "until",
+            "pattern",
+            "health_command",
+            "port",
+            "health_check",
+            "idle",
+            "interval",
+            "retries",
+            "attempt_timeout",
+        ],
+    ),
+    ("What is read", &["stream", "offset", "line", "limit", "ignore_case", "context", "max_matches", "lines"]),
+    ("Limits", &["timeout", "silence_timeout", "on_timeout", "max_output", "memory_limit", "cpu_limit", "pids_limit"]),
+];
+
+/// Names of values, where the type alone says too little.
+const VALUES: &[(&str, &str)] = &[
+    ("name", "NAME"),
+    ("image", "IMAGE"),
+    ("pull", "WHEN"),
+    ("purpose", "PURPOSE"),
+    ("repo_url", "URL"),
+    ("packages", "PACKAGE"),
+    ("repos", "URL[=PATH]"),
+    ("env_passthrough", "MODE"),
+    ("dotfiles_repo", "URL"),
+    ("dotfiles_script", "PATH"),
+    ("dotfiles_branch", "BRANCH"),
+    ("dotfiles_target", "PATH"),
+    ("amplifier_version", "VERSION"),
+    ("amplifier_bundle", "URI"),
+    ("setup_commands", "COMMAND"),
+    ("main", "image|WORDS"),
+    ("mounts", "HOST:CONTAINER[:ro]"),
+    ("ports", "[HOST:]CONTAINER"),
+    ("network", "NETWORK"),
+    ("add_hosts", "NAME:IP"),
+    ("workdir", "PATH"),
+    ("user", "USER"),
+    ("cpu_limit", "CORES"),
+    ("encoding", "ENCODING"),
+    ("scope", "SCOPE"),
+    ("stdin", "TEXT"),
+    ("stdin_base64", "BASE64"),
+    ("on_timeout", "WHAT"),
+    ("until", "EVENT"),
+    ("pattern", "REGEX"),
+    ("health_command", "COMMAND"),
+    ("port", "[ADDRESS:]PORT"),
+    ("stream", "STREAM"),
+    ("snapshot", "SNAPSHOT"),
+];
+
+/// Subcommands in the order in which a person meets them; others come last.
+const ORDER: &[&str] = &[
+    "create",
+    "exec",
+    "shell",
+    "exec-background",
+    "jobs",
+    "logs",
+    "exec-poll",
+    "job-wait",
+    "job-read",
+    "exec-cancel",
+    "list",
+    "status",
+    "wait-healthy",
+    "copy-in",
+    "copy-out",
+    "cp",
+    "snapshot",
+    "snapshots",
+    "restore",
+    "fork",
+    "snapshot-delete",
+    "create-network",
+    "networks",
+    "destroy-network",
+    "images",
+    "cache-clear",
+    "prune",
+    "destroy",
+    "destroy-all",
+    "stop",
+    "start",
+    "adopt",
+    "worktree",
+    "worker",
+    "sandbox",
+    "saved",
+    "audit",
+    "exec-interactive-hint",
+    "preflight",
+    "setup",
+    "call",
+    "mcp",
+];
+
+/// Where a subcommand stands in the list.
+pub(super) fn order(word: &str) -> usize {
+    ORDER.iter().position(|it| *it == word).unwrap_or(ORDER.len())
+}
+
+/// Where an option stands: its group and its place there.
+pub(super) fn place(field: &str) -> (usize, usize) {
+    let group = GROUPS.iter().position(|(_, fields)| fields.contains(&field)).unwrap_or(GROUPS.len());
+    let place = GROUPS.get(group).and_then(|(_, fields)| fields.iter().position(|it| *it == field));
+    (group, place.unwrap_or(0))
+}
+
+/// The heading that an option stands under.
+pub(super) fn heading(field: &str) -> Option<&'static str> {
+    GROUPS.get(place(field).0).map(|it| it.0)
+}
+
+/// The name of an option's value.
+pub(super) fn value(field: &str) -> Option<&'static str> {
+    VALUES.iter().find(|it| it.0 == field).map(|it| it.1)
+}
+
+/// Descriptions are written for agents, and a person reads them as well: to whom "the person" is "you".
+const YOU: &[(&str, &str)] = &[
+    ("the person allows", "you allow"),
+    ("the person grants", "you grant"),
+    ("the person wants", "you want"),
+    ("the person named", "you named"),
+    ("the person's to set", "yours to set"),
+    ("secret of the person's", "secret of yours"),
+    ("The person has to", "You have to"),
+    ("The person names", "You name"),
+    ("the person sees", "you see"),
+    ("the person's", "your"),
+    ("The person's", "Your"),
+    ("the person", "you"),
+];
+
+/// A description in the words for a person.
+pub(super) fn to_person(text: &str) -> String {
+    YOU.iter().fold(text.to_owned(), |text, (agent, person)| text.replace(agent, person))
+}
+
+/// What stands below the help of a subcommand.
+pub(super) fn examples(word: &str) -> &'static str {
+    match word {
+        "create" => CREATE,
+        "exec" => EXEC,
+        "exec-background" => EXEC_BACKGROUND,
+        "exec-poll" => "Examples:\n  coracle exec-poll web 1a2b3c4d --lines 20",
+        "job-wait" => JOB_WAIT,
+        "job-read" => JOB_READ,
+        "logs" => LOGS,
+        "shell" => "Examples:\n  coracle shell web\n  coracle shell web -- python3",
+        "cp" => "Examples:\n  coracle cp ./data web:/tmp/\n  coracle cp web:/workspace/report.html .",
+        "audit" => "Examples:\n  coracle audit log --since 1h --container web\n  coracle audit verify",
+        "copy-in" => COPY_IN,
+        "copy-out" => COPY_OUT,
+        "snapshot" => "Examples:\n  coracle snapshot web with-tools\n  coracle snapshot web with-tools --replace",
+        "restore" => "Examples:\n  coracle restore with-tools --name web2",
+        "fork" => "Examples:\n  coracle fork web --name experiment",
+        "destroy-all" => "Examples:\n  coracle destroy-all --confirm",
+        "list" => LIST,
+        "saved" => SAVED,
+        "sandbox" => SANDBOX,
+        "call" => CALL,
+        "mcp" => MCP,
+        _ => "",
+    }
+}
+
+/// What stands below the help of all.
+pub(super) const ROOT: &str = "\
+Examples:
+  coracle create --name web               a container with this directory at /workspace
+  coracle exec web -- make test           a command in it, waited for
+  coracle shell web                       a shell in it
+  coracle destroy web
+
+Exit codes:
+  0    done
+  1    the call could not be carried out: `error[code]`, and what to do; `preflight`: not ready
+  2    the command line, or a call's JSON, was not understood
+  3    with `create --strict`: it is made, and a step of the report failed
+  130  interrupted; what was begun is ended or undone. 143 after TERM, 129 after HUP
+  141  the reader of the output went away
+  `exec` and `shell` give the command's own code, 128 + n after signal n, 124 after a time-out,
+  and `exec` 125 where the command was not run. `job-wait` gives the job's code, see its help.
+  With --json the codes are 0, 1 and 2 only.";
+
+const SANDBOX: &str = "\
+Examples:
+  coracle sandbox list
+  coracle sandbox remove 3f2a9c1d0b7e4a55
+  coracle sandbox remove --all
+  coracle sandbox forward issue-1 20000 --port 8080
+  coracle sandbox review issue-1          before your own git works there; 1 if something is found";
+
+const CREATE: &str = "\
+Examples:
+  coracle create --name web
+  coracle create --name web --image debian:12 --setup-command 'apt-get update' --port 8080:80
+  coracle create --purpose python --repo https://github.com/OWNER/NAME.git
+  coracle create --purpose try-repo --repo-url https://github.com/OWNER/NAME.git
+  coracle create --mount ~/data:/data:ro --env MODE=test --memory-limit 2g
+
+Options that may be given several times also take the JSON of a call:
+  coracle create --ports '{\"container\": 53, \"protocol\": \"udp\"}'";
+
+const EXEC: &str = "\
+Examples:
+  coracle exec web -- make test           a program and its words, as they stand
+  coracle exec web 'cd src && make'       text for /bin/sh
+  coracle exec web --timeout 10m -- make
+  coracle exec web -- tar -x < files.tar  what is piped or redirected in reaches the command
+  coracle exec -it web -- python3         on your terminal
+
+Standard input that is a pipe or a file streams to the command, however much it is. Give
+`< /dev/null` to keep it, for example in a loop that reads a file.
+
+The exit code is the command's own: 128 + n after signal n, 124 after a time-out. 125 says that
+it was not run.";
+
+const LOGS: &str = "\
+Examples:
+  coracle logs web                        all that its main program, or its newest job, printed
+  coracle logs web -f --tail 20           its last 20 lines, and what comes
+  coracle logs web 1a2b3c4d
+
+With -f the exit code is the job's own, as that of `job-wait`; 130 where Ctrl-C ended the following,
+which leaves the job alone.";
+
+const EXEC_BACKGROUND: &str = "\
+Examples:
+  job=$(coracle exec-background web -- make serve)
+  coracle job-wait web $job --until port --port 8080
+  coracle exec-cancel web $job
+
+The id of the job is all that is printed. Standard input that is a pipe or a file is
+read to its end, at most 4 MiB, and goes to the job.";
+
+const JOB_WAIT: &str = "\
+Examples:
+  coracle job-wait web 1a2b3c4d                                    until it ends
+  coracle job-wait web 1a2b3c4d --until regex --pattern 'ready' --offset 0
+  coracle job-wait web 1a2b3c4d --until '[\"port\", \"idle\"]' --port 8080 --idle 5
+
+The exit code is 0 when what was waited for came, the job's own when it ended (1 in place of 0,
+when something else was waited for), 124 when the time was over, and 125 when nothing was waited for.";
+
+const JOB_READ: &str = "\
+Examples:
+  coracle job-read web 1a2b3c4d --stream stdout                    the first 32 KiB, byte for byte
+  coracle job-read web 1a2b3c4d --offset -2000                     the last 2000 bytes
+  coracle job-read web 1a2b3c4d --pattern 'error|warning' --ignore-case";
+
+const COPY_IN: &str = "\
+Examples:
+  coracle copy-in web data.csv /tmp/      to /tmp/data.csv
+  coracle copy-in web src /opt/src        a directory";
+
+const COPY_OUT: &str = "\
+Examples:
+  coracle copy-out web /workspace/report.html .
+  coracle copy-out web /var/log logs      a directory";
+
+const LIST: &str = "\
+Examples:
+  coracle list
+  coracle list --json                     every field, for programs
+
+A container is `unverified` when it carries Coracle's label, but its signature is missing or made by another
+state directory, such as that of another user. Coracle never acts on one. If it is of no use, remove it with
+the engine itself: `docker rm -f NAME` or `podman rm -f NAME`.";
+
+const SAVED: &str = "\
+Examples:
+  coracle saved list
+  coracle saved restore web --into web2            into a container, where its work was
+  coracle saved restore web/20261122T101500.000Z --into ./web-work";
+
+const CALL: &str = "\
+Examples:
+  coracle call '{\"operation\": \"list\"}'
+  echo '{\"operation\": \"exec\", \"container\": \"web\", \"command\": \"ls\"}' | coracle call
+  coracle call --schema
+
+Exit codes: 0 for `success: true`, 1 for false, 2 for text that is no call.";
+
+const MCP: &str = "\
+Started by an agent's program, not by hand. Most take a configuration like this one:
+  { \"mcpServers\": { \"coracle\": { \"command\": \"coracle\", \"args\": [\"mcp\"] } } }
+
+For several programs of this machine at once:
+  coracle mcp --http 127.0.0.1:8765";
+
+#[cfg(test)]
+mod tests {
+    use coracle::ops;
+
+    use super::{GROUPS, ORDER, VALUES};
+
+    #[test]
+    fn no_help_speaks_of_the_person() {
+        fn check(command: &mut clap::Command) {
+            let help = command.render_long_help().to_string();
+            assert!(!help.to_lowercase().contains("the person"), "{help}");
+            command.get_subcommands_mut().for_each(check);
+        }
+        let mut root = crate::command::command(ops::ALL, &[]);
+        root.build();
+        check(&mut root);
+    }
+
+    #[test]
+    fn every_name_in_the_help_exists() {
+        let fields: Vec<String> = ops::ALL.iter().flat_map(|it| it.arguments().properties).map(|it| it.0).collect();
+        let named = GROUPS.iter().flat_map(|it| it.1).chain(VALUES.iter().map(|it| &it.0));
+        for name in named {
+            assert!(fields.iter().any(|it| it == name), "no operation has `{name}`");
+        }
+        let root = crate::command::command(ops::ALL, &[]);
+        for word in ORDER {
+            assert!(root.get_subcommands().any(|it| it.get_name() == *word), "no subcommand `{word}`");
+        }
+    }
+}

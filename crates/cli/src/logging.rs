@@ -1,0 +1,24 @@
+//! What we log, and where to.
+
+use coracle::config::Level;
+use coracle::{Context, Mouth};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::prelude::*;
+
+/// Writes what we log to standard error. Other people's libraries are heard from warnings on, and so are we on the
+/// command line, where the person sees progress of its own.
+pub(crate) fn start(cx: &Context) {
+    let level = match (cx.config.log.level, cx.call.mouth) {
+        (Level::Off, _) => LevelFilter::OFF,
+        (Level::Error, _) => LevelFilter::ERROR,
+        (Level::Warn, _) | (Level::Info, Mouth::Cli) => LevelFilter::WARN,
+        (Level::Info, _) => LevelFilter::INFO,
+        (Level::Debug, _) => LevelFilter::DEBUG,
+        (Level::Trace, _) => LevelFilter::TRACE,
+    };
+    let others = level.min(LevelFilter::WARN);
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(cx.host.stderr_is_terminal);
+    let targets = Targets::new().with_default(others).with_target("coracle", level);
+    // A second one in the same process (a test) keeps the first.
+    let _ = tracing_subscriber::registry().with(lines.with_filter(targets)).try_init();
+}

@@ -1,0 +1,206 @@
+//! `coracle logs`: what a job printed, and what it prints.
+
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use coracle::{Code, Failure, Host, Input, Options, Process, answer, ops};
+use coracle_runtime::JobId;
+use serde_json::{Map, Value, json};
+
+use super::operation_args::option;
+use super::output::NOT_RUN;
+use super::stdio::out;
+use super::{cli_messages, exit, job, startup};
+use crate::{render, signals};
+
+/// The subcommand.
+pub(super) fn command() -> Command {
+    let container = Arg::new("container").value_name("CONTAINER").required(true);
+    let container = container.help("Its name, or an id of at least 12 digits");
+    let job = Arg::new("job").value_name("JOB").help("Its id [default: `main`, else the newest one]");
+    let follow = Arg::new("follow").long("follow").short('f').action(ArgAction::SetTrue);
+    let follow = follow.help("Go on until the job ends; Ctrl-C ends only this");
+    let tail = option("tail", "N", "Begin with the last lines, that many [default: all that is kept]").short('n');
+    let tail = tail.value_parser(value_parser!(u32).range(0..=1000));
+    Command::new("logs").about("Print what a job printed, and follow it").args([container, job, follow, tail])
+}
+
+/// Bytes that are asked for at once.
+const PAGE: u64 = 256 << 10;
+
+/// A wait that ended early for nothing is not asked again before that.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// One of these matches every line, also one that has not ended.
+const ANYTHING: &str = "^";
+
+/// Why nothing more is shown.
+enum Stop {
+    /// An answer that is no success.
+    Failed(&'static str, Map<String, Value>),
+    /// The reader went away.
+    Unread,
+}
+
+/// A job that is shown.
+struct Log<'a> {
+    process: &'a Process,
+    container: String,
+    job: String,
+    /// Where the next page begins.
+    at: u64,
+}
+
+pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
+    let process = match startup::open_configured(host, options) {
+        Ok(process) => process,
+        Err(failure) => return exit::failed(&failure),
+    };
+    let follow = matches.get_flag("follow");
+    let shown = async {
+        let mut log = Log::of(&process, matches).await?;
+        if let Some(lines) = matches.get_one::<u32>("tail") {
+            log.tail(*lines).await?;
+        }
+        log.show(follow).await
+    };
+    match Box::pin(shown).await {
+        Ok(code) => code,
+        Err(Stop::Unread) => ExitCode::from(141),
+        Err(Stop::Failed(operation, answer)) => failed(operation, &answer, follow),
+    }
+}
+
+fn failed(operation: &str, answer: &Map<String, Value>, follow: bool) -> ExitCode {
+    if answer.get("code").is_some_and(|it| *it == *Code::Cancelled.word()) {
+        return ExitCode::from(signals::interrupted_code());
+    }
+    match ops::ALL.iter().find(|it| it.name == operation) {
+        Some(entry) => render::complain(&cli_messages::for_people(entry, answer)),
+        None => render::complain(answer),
+    }
+    // Whoever follows asks how the job ended.
+    ExitCode::from(if follow { NOT_RUN } else { 1 })
+}
+
+impl<'a> Log<'a> {
+    async fn of(process: &'a Process, matches: &ArgMatches) -> Result<Self, Stop> {
+        let container = matches.get_one::<String>("container").cloned().unwrap_or_default();
+        let job = match matches.get_one::<String>("job") {
+            Some(job) => job.clone(),
+            None => usual_job(process, &container).await?,
+        };
+        Ok(Self { process, container, job, at: 0 })
+    }
+
+    async fn ask(&self, operation: &'static str, more: Value) -> Result<Map<String, Value>, Stop> {
+        let mut call = json!({ "container": self.container, "job_id": self.job });
+        if let (Some(call), Value::Object(more)) = (call.as_object_mut(), more) {
+            call.extend(more);
+        }
+        asked(self.process, operation, call).await
+    }
+
+    /// Shows the last lines, and goes on behind them.
+    async fn tail(&mut self, lines: u32) -> Result<(), Stop> {
+        let seen = self.ask("exec_poll", json!({ "lines": lines })).await?;
+        self.at = seen.get("next_offset").and_then(Value::as_u64).unwrap_or(0);
+        print(seen.get("output").and_then(Value::as_str).unwrap_or_default().as_bytes())
+    }
+
+    /// Shows all that is there; whoever follows gets what comes, until the job ends.
+    async fn show(&mut self, follow: bool) -> Result<ExitCode, Stop> {
+        let mut end = None;
+        loop {
+            let page = self.ask("job_read", json!({ "offset": self.at, "limit": PAGE, "encoding": "base64" })).await?;
+            let bytes = STANDARD.decode(page["data"].as_str().unwrap_or_default()).unwrap_or_default();
+            print(&bytes)?;
+            let before = self.at;
+            evicted(&page, before);
+            self.at = page["next_offset"].as_u64().unwrap_or(before);
+            let total = page["total_bytes"].as_u64();
+            // What is printed meanwhile is for whoever follows, or a busy job would never let go.
+            let end = if follow { total } else { *end.get_or_insert(total) };
+            let all = end.is_none_or(|it| self.at >= it);
+            let ended = page["running"] == false;
+            if all && !follow {
+                return Ok(ExitCode::SUCCESS);
+            }
+            if all && ended {
+                return self.end().await;
+            }
+            if all {
+                self.more(before == self.at).await?;
+            }
+        }
+    }
+
+    /// Until something is printed, or the job ends. The guest waits.
+    async fn more(&self, in_vain: bool) -> Result<(), Stop> {
+        let most = self.process.context.config.jobs.wait_max.0;
+        let wait = json!({ "until": "regex", "pattern": ANYTHING, "offset": self.at, "timeout": most.as_secs_f64() });
+        let begun = std::time::Instant::now();
+        self.ask("job_wait", wait).await?;
+        if in_vain && begun.elapsed() < AGAIN {
+            // What is there cannot be shown yet, such as the beginning of a secret.
+            self.ask("job_wait", json!({ "timeout": AGAIN.as_secs_f64() })).await?;
+        }
+        Ok(())
+    }
+
+    /// How it ended, as `job-wait` says it.
+    async fn end(&self) -> Result<ExitCode, Stop> {
+        let wait = json!({ "until": "exit", "timeout": AGAIN.as_secs_f64() });
+        let ended = self.ask("job_wait", wait.clone()).await?;
+        render::job(&ended, true);
+        Ok(ExitCode::from(job::status(&wait, &ended)))
+    }
+}
+
+/// Says what is no longer kept of the output from `asked` on.
+fn evicted(page: &Map<String, Value>, asked: u64) {
+    let begins = page.get("offset").and_then(Value::as_u64).unwrap_or(asked);
+    if begins > asked {
+        render::note(&format!("{} bytes before this are no longer kept", begins - asked));
+    }
+}
+
+/// The main program, else the newest job.
+async fn usual_job(process: &Process, container: &str) -> Result<String, Stop> {
+    let listing = asked(process, "jobs", json!({ "container": container })).await?;
+    let jobs = listing.get("jobs").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    // A command that somebody waits for shows its output there.
+    let jobs: Vec<&Value> = jobs.iter().filter(|it| it["foreground"] != true).collect();
+    let id = |it: &Value| it["job_id"].as_str().unwrap_or_default().to_owned();
+    if let Some(main) = jobs.iter().find(|it| it["job_id"] == JobId::main().as_str()) {
+        return Ok(id(main));
+    }
+    let newest = jobs.iter().max_by(|a, b| a["started_at"].as_str().cmp(&b["started_at"].as_str()));
+    let Some(newest) = newest else {
+        let failure = Failure::new(Code::JobNotFound, format!("no job runs in `{container}`, and none has run"))
+            .hint(format!("`coracle exec-background {container} -- …` starts one"));
+        return Err(Stop::Failed("jobs", failure.answer(Some("jobs"))));
+    };
+    if jobs.len() > 1 {
+        let command = newest["command"].as_str().unwrap_or_default().escape_debug().to_string();
+        render::note(&format!("job {} of {}: {command}", id(newest), jobs.len()));
+    }
+    Ok(id(newest))
+}
+
+async fn asked(process: &Process, operation: &'static str, call: Value) -> Result<Map<String, Value>, Stop> {
+    let Value::Object(mut call) = call else {
+        return Err(Stop::Failed(operation, Failure::internal("a call is no object").answer(Some(operation))));
+    };
+    call.insert("operation".into(), operation.into());
+    let answer = answer(ops::ALL, process, Input::Object(call)).await;
+    if answer.get("success") == Some(&Value::Bool(true)) { Ok(answer) } else { Err(Stop::Failed(operation, answer)) }
+}
+
+fn print(bytes: &[u8]) -> Result<(), Stop> {
+    out(io::stdout().lock(), bytes).map_err(|_| Stop::Unread)
+}

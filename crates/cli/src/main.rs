@@ -1,0 +1,190 @@
+//! The program `coracle`: every operation as a subcommand, and what only a person does.
+//!
+//! It reads words, gives the library what they say, and shows what comes back.
+//!
+//! **Invariant:** standard output carries answers only; everything else goes to standard error.
+
+mod audit;
+mod call;
+mod cli_messages;
+mod command;
+mod consent;
+mod copy;
+mod copy_stdout;
+mod exit;
+mod help;
+mod job;
+mod logging;
+mod logs;
+mod matches_to_json;
+mod operation;
+mod operation_args;
+mod operation_call;
+mod output;
+mod packages;
+#[cfg(test)]
+mod remedies;
+mod render;
+mod reporter;
+mod sandbox;
+mod saves;
+mod setup;
+mod shell;
+mod shorthand;
+mod signals;
+mod start_adopt;
+mod startup;
+mod stdin;
+mod stdio;
+mod tools;
+mod trust;
+mod usage_error;
+mod worker;
+mod worktree;
+mod written;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::ArgMatches;
+use coracle::config::{Config, Engine, Toolset};
+use coracle::{Failure, Host, Mouth, Options, Process, ops};
+use coracle_mcp::Http;
+use serde_json::Value;
+
+use self::operation_call::OperationCall;
+use crate::call::Call;
+
+fn main() -> ExitCode {
+    program(&std::env::args_os().collect::<Vec<OsString>>())
+}
+
+/// Reads the command line, and does what it says.
+fn program(words: &[OsString]) -> ExitCode {
+    let matches = match command::command(ops::ALL, words).try_get_matches_from(words) {
+        Ok(matches) => matches,
+        Err(err) => return misread(&err, words),
+    };
+    let host = match Host::look() {
+        Ok(host) => host,
+        Err(err) => return homeless(&err.into(), words),
+    };
+    // One call needs one thread; threads take longer to start than a command over a link.
+    let serves = matches.subcommand_name() == Some("mcp");
+    let mut runtime = match serves {
+        true => tokio::runtime::Builder::new_multi_thread(),
+        false => tokio::runtime::Builder::new_current_thread(),
+    };
+    match runtime.enable_all().build() {
+        Ok(runtime) => {
+            let code = runtime.block_on(run(&matches, host));
+            // A read of standard input that nobody waits for any more would hold the process.
+            runtime.shutdown_background();
+            code
+        }
+        Err(err) => exit::failed(&Failure::internal(err)),
+    }
+}
+
+/// A command line without a call. Help goes to standard output, complaints to standard error.
+fn misread(err: &clap::Error, words: &[OsString]) -> ExitCode {
+    let Some(failure) = usage_error::failure(err, words) else {
+        // A closed output changes nothing.
+        let _ = err.print();
+        return ExitCode::from(if err.use_stderr() { exit::NOT_UNDERSTOOD } else { 0 });
+    };
+    if usage_error::wants_json(words) {
+        render::print(&Value::Object(usage_error::answer(&failure, words)).to_string());
+    } else {
+        render::complain(&failure.answer(None));
+    }
+    ExitCode::from(exit::NOT_UNDERSTOOD)
+}
+
+/// There is no place to work from; a caller that reads JSON is told in JSON.
+fn homeless(failure: &Failure, words: &[OsString]) -> ExitCode {
+    if usage_error::wants_json(words) {
+        render::print(&Value::Object(failure.answer(None)).to_string());
+        return ExitCode::FAILURE;
+    }
+    exit::failed(failure)
+}
+
+async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
+    let Some((name, matches)) = matches.subcommand() else { return ExitCode::from(exit::NOT_UNDERSTOOD) };
+    let options = options(matches);
+    cli_messages::settings_are_in(Config::location(options.config.as_deref(), &host));
+    match name {
+        "call" if matches.get_flag("schema") => call::print_schema(),
+        "call" => {
+            let call = Call { text: matches.get_one::<String>("text").cloned(), stream: matches.get_flag("stream") };
+            call::run(call, host, &options).await
+        }
+        "mcp" => {
+            let http = matches.get_one::<String>("http").map(|address| Http {
+                address: address.clone(),
+                token_file: matches.get_one::<PathBuf>("token-file").cloned(),
+            });
+            if http.is_none() && host.stdin_is_terminal {
+                render::note("serving the Model Context Protocol to a program on standard input; Ctrl-C ends it");
+            }
+            let toolsets = matches.get_many::<Toolset>("toolsets").map(|it| it.copied().collect());
+            exit::code(serve(host, &Options { toolsets, ..options }, http.as_ref()).await)
+        }
+        "setup" => {
+            let mut out = anstream::stderr();
+            exit::code(setup::run(matches.get_flag("yes"), &host, &mut out).await)
+        }
+        "saved" => saves::run(matches, host, &options).await,
+        "audit" => audit::run(matches, host, &options).await,
+        "start" | "stop" | "adopt" => start_adopt::run(name, matches, host, &options).await,
+        "logs" => logs::run(matches, host, &options).await,
+        copy::CP => copy::run(matches, host, &options).await,
+        "workspace" => tools::workspace(matches, host, &options).await,
+        "run" => match matches.subcommand() {
+            Some((command::PACKAGES, matches)) => packages::run(matches, host, &options).await,
+            _ => tools::run(matches, host, &options).await,
+        },
+        "images" if matches.subcommand_name() == Some(command::TRUST) => match matches.subcommand() {
+            Some((_, matches)) => trust::run(matches, host, &options).await,
+            None => ExitCode::from(exit::NOT_UNDERSTOOD),
+        },
+        "worktree" => Box::pin(worktree::run(matches, host, &options)).await,
+        "worker" => worker::run(matches, host, &options).await,
+        "sandbox" => Box::pin(sandbox::run(matches, host, &options)).await,
+        "shell" => match shell::run(matches, host, &options).await {
+            Ok(never) => match never {},
+            Err(failure) => exit::failed(&failure),
+        },
+        "exec" if matches.get_flag(operation_call::TERMINAL) => match shell::exec(matches, host, &options).await {
+            Ok(never) => match never {},
+            Err(failure) => operation::not_run(&failure),
+        },
+        _ => match ops::ALL.iter().find(|it| operation_args::word(it.name) == name) {
+            Some(entry) => Box::pin(OperationCall::from_matches(ops::ALL, entry, matches).run(host, &options)).await,
+            None => ExitCode::from(exit::NOT_UNDERSTOOD),
+        },
+    }
+}
+
+fn options(matches: &ArgMatches) -> Options {
+    Options {
+        config: matches.get_one::<PathBuf>("config").cloned(),
+        state_dir: matches.get_one::<PathBuf>("state-dir").cloned(),
+        engine: matches.get_one::<Engine>("engine").copied(),
+        session: matches.get_one::<String>("session").cloned(),
+        toolsets: None,
+    }
+}
+
+/// Serves agents until their input ends or a signal comes; with `http` until a signal comes.
+async fn serve(host: Host, options: &Options, http: Option<&Http>) -> Result<(), Failure> {
+    if let Some(http) = http {
+        http.check(options)?;
+    }
+    let process = Process::open(host, options, Mouth::Mcp)?;
+    logging::start(&process.context);
+    signals::cancel_on_signals(process.context.call.cancel.clone()).map_err(Failure::internal)?;
+    coracle_mcp::run(&process, http).await
+}

@@ -1,0 +1,165 @@
+//! Words of the command line back into the object of a call.
+
+use clap::ArgMatches;
+use coracle::schema::Arguments;
+use coracle::{Entry, shorthand};
+use serde_json::{Map, Value};
+
+use super::operation_args::{COMMAND, as_word, is, words};
+
+/// The call that the words stand for. What they cannot say is told by dispatch, as for any call.
+pub(super) fn object(entry: &Entry, matches: &ArgMatches) -> Map<String, Value> {
+    let mut object = Map::from_iter([("operation".to_owned(), entry.name.into())]);
+    object.extend(fields(&entry.arguments(), matches));
+    object
+}
+
+/// The fields alone.
+pub(super) fn fields(arguments: &Arguments, matches: &ArgMatches) -> Map<String, Value> {
+    let mut object = Map::new();
+    for (name, schema) in &arguments.properties {
+        if let Some(value) = field(name, schema, matches) {
+            object.insert(name.clone(), value);
+        }
+    }
+    // Only an operation that runs a command knows the id.
+    if let Ok(Some(command)) = matches.try_get_many::<String>(COMMAND) {
+        object.insert("command".into(), command.map(|it| Value::from(it.as_str())).collect());
+    }
+    // Words fill the fields that no option gave, in their order.
+    let given: Vec<&String> = words(arguments).filter_map(|it| matches.get_one::<String>(&as_word(it))).collect();
+    let open: Vec<&String> = words(arguments).filter(|it| !object.contains_key(*it)).collect();
+    for (name, text) in open.into_iter().zip(given) {
+        object.insert(name.clone(), scalar(&arguments.properties[name], text));
+    }
+    object
+}
+
+fn field(name: &str, schema: &Value, matches: &ArgMatches) -> Option<Value> {
+    if is(schema, "boolean") {
+        return matches.get_one::<bool>(name).map(|it| Value::from(*it));
+    }
+    let texts: Vec<&str> = matches.get_many::<String>(name)?.map(String::as_str).collect();
+    if is(schema, "object") {
+        return Some(pairs(&texts));
+    }
+    if is(schema, "array") && !is(schema, "string") {
+        return Some(list(name, schema, &texts));
+    }
+    texts.last().map(|text| scalar(schema, text))
+}
+
+/// `KEY=VALUE`, or JSON objects, one over the other.
+fn pairs(texts: &[&str]) -> Value {
+    let mut fields = Map::new();
+    for text in texts {
+        match (serde_json::from_str(text), text.split_once('=')) {
+            (Ok(Value::Object(more)), _) => fields.extend(more),
+            (_, Some((key, value))) => drop(fields.insert(key.to_owned(), value.into())),
+            // No pair: dispatch says what the field takes.
+            (_, None) => return Value::from(*text),
+        }
+    }
+    Value::Object(fields)
+}
+
+/// Each text is an item; one that is a JSON list stands for all of its items.
+fn list(name: &str, schema: &Value, texts: &[&str]) -> Value {
+    let mut items = Vec::new();
+    for text in texts {
+        match serde_json::from_str(text) {
+            Ok(Value::Array(more)) => items.extend(more),
+            Ok(object @ Value::Object(_)) => items.push(object),
+            _ => items.push(shorthand::item(name, text).unwrap_or_else(|| scalar(&schema["items"], text))),
+        }
+    }
+    Value::Array(items)
+}
+
+fn scalar(schema: &Value, text: &str) -> Value {
+    let read = || serde_json::from_str::<Value>(text).ok();
+    let number = || read().filter(Value::is_number);
+    let nested = || read().filter(|it| it.is_array() || it.is_object());
+    let is_number = is(schema, "integer") || is(schema, "number");
+    let is_nested = is(schema, "object") || is(schema, "array");
+    // An untyped item may be anything.
+    let free = schema.get("type").is_none();
+    let value = if is_number { number() } else { None };
+    value.or_else(|| if is_nested || free { nested() } else { None }).unwrap_or_else(|| text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use coracle::{Context, Entry, Failure, Operation, Script, Seconds};
+    use schemars::JsonSchema;
+    use serde::Deserialize;
+    use serde_json::{Value, json};
+
+    use crate::command::command;
+
+    /// Tries.
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only its schema is looked at")]
+    struct TryOut {
+        container: String,
+        command: Script,
+        #[serde(default)]
+        timeout: Option<Seconds>,
+        #[serde(default)]
+        mount_cwd: Option<bool>,
+        #[serde(default)]
+        env: BTreeMap<String, String>,
+        #[serde(default)]
+        setup_commands: Vec<Script>,
+        #[serde(default)]
+        ports: Vec<BTreeMap<String, u16>>,
+        #[serde(default)]
+        pids_limit: Option<u32>,
+    }
+
+    impl Operation for TryOut {
+        const NAME: &'static str = "try_out";
+        type Answer = Value;
+        async fn run(self, _: &Context) -> Result<Value, Failure> {
+            Ok(json!({}))
+        }
+    }
+
+    fn check(words: &[&str], mut object: Value) {
+        let entry = Entry::of::<TryOut>();
+        let all = ["coracle", "try-out"].iter().chain(words);
+        let matches = command(&[entry], &[]).try_get_matches_from(all).unwrap();
+        object["operation"] = "try_out".into();
+        assert_eq!(Value::Object(super::object(&entry, matches.subcommand().unwrap().1)), object);
+    }
+
+    #[test]
+    fn required_fields_may_stand_as_words() {
+        check(&["web", "ls -l"], json!({ "container": "web", "command": "ls -l" }));
+        check(&["--container", "web", "ls"], json!({ "container": "web", "command": "ls" }));
+        check(&["web"], json!({ "container": "web" }));
+    }
+
+    #[test]
+    fn what_follows_two_dashes_is_a_list_of_words() {
+        check(&["web", "--", "ls", "-l", "--json"], json!({ "container": "web", "command": ["ls", "-l", "--json"] }));
+    }
+
+    #[test]
+    fn values_are_read_by_the_type_of_their_field() {
+        check(&["--timeout", "5", "--pids-limit=7"], json!({ "timeout": 5, "pids_limit": 7 }));
+        check(&["--timeout", "10m", "--pids-limit=x"], json!({ "timeout": "10m", "pids_limit": "x" }));
+        check(&["--mount-cwd"], json!({ "mount_cwd": true }));
+        check(&["--mount-cwd=false"], json!({ "mount_cwd": false }));
+        check(&["--env", "A=1=2", "--env", r#"{"B":"3"}"#], json!({ "env": { "A": "1=2", "B": "3" } }));
+        check(
+            &["--setup-commands", "true", "--setup-commands", r#"[["a","b"]]"#],
+            json!({ "setup_commands": ["true", ["a", "b"]] }),
+        );
+        let two = json!({ "ports": [{ "container": 80 }, { "container": 81, "host": 8081 }] });
+        check(&["--ports", r#"{"container":80}"#, "--port", "8081:81"], two);
+    }
+}

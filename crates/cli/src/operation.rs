@@ -1,0 +1,119 @@
+//! A call that the command line stands for, from its words to its exit code.
+
+use std::process::ExitCode;
+
+use clap::{Arg, ArgAction, Command};
+use coracle::{Failure, Host, Options, Process};
+use serde_json::{Map, Value};
+
+use super::operation_call::{INTERACTIVE, OperationCall, STRICT, TERMINAL, allow};
+use super::output::{NOT_RUN, Present};
+use super::{cli_messages, consent, copy_stdout, exit, job, startup, stdin};
+use crate::render;
+
+/// Exit code of a container that is made, and not all that was asked for is in it.
+const INCOMPLETE: u8 = 3;
+
+/// Operations whose answer has a report of steps.
+const REPORTING: &[&str] = &["create", "restore", "fork"];
+
+/// Operations that copy a path of the host.
+const COPYING: &[&str] = &["copy_in", "copy_out"];
+
+/// Adds the options that an operation has on the command line alone.
+pub(super) fn with_own_options(name: &str, command: Command) -> Command {
+    let flag = |id: &'static str, help: &'static str| Arg::new(id).long(id).action(ArgAction::SetTrue).help(help);
+    match name {
+        "exec" => command.args([
+            flag(INTERACTIVE, "Give standard input to the command whatever it is, a terminal too").short('i'),
+            flag(TERMINAL, "Give the command your terminal, as `-it` does").short('t').conflicts_with("json"),
+        ]),
+        _ if COPYING.contains(&name) => command.arg(allow()),
+        _ if REPORTING.contains(&name) => command.arg(flag(STRICT, "Exit with 3 when a step of the report failed")),
+        _ => command,
+    }
+}
+
+/// A command that the terminal did not get to.
+pub(super) fn not_run(failure: &Failure) -> ExitCode {
+    cli_messages::complain(failure);
+    ExitCode::from(NOT_RUN)
+}
+
+impl OperationCall {
+    /// Makes the call, and shows what came of it.
+    pub(super) async fn run(mut self, host: Host, options: &Options) -> ExitCode {
+        let mut present = Present::new(&host);
+        let json = self.has("json");
+        if !json {
+            job::as_bytes(&self.entry, &mut self.object);
+        }
+        let opened = self.opened(host, options).await;
+        let call = Value::Object(self.object.clone());
+        let process = match opened {
+            Ok(process) => process,
+            Err(failure) if json => return exit::finish(&failure.answer(Some(self.entry.name))),
+            Err(failure) => {
+                let failure = cli_messages::to_person(failure);
+                return present.end(&self.entry, call, &failure.answer(Some(self.entry.name)));
+            }
+        };
+        if self.entry.name == "copy_out" && copy_stdout::is_stdout(&self.object) {
+            return copy_stdout::to_stdout(&self, &process, present).await;
+        }
+        let answer = self.answer(&process, (!json).then_some(&mut present)).await;
+        let incomplete = REPORTING.contains(&self.entry.name) && is_incomplete(&answer);
+        let strict = self.has(STRICT);
+        let code = match json {
+            true => exit::finish(&answer),
+            false => present.end(&self.entry, call, &self.for_the_person(answer)),
+        };
+        if incomplete && !strict && !json {
+            render::note("some steps failed; with `--strict` the exit code would be 3");
+        }
+        if incomplete && strict { ExitCode::from(INCOMPLETE) } else { code }
+    }
+
+    async fn opened(&mut self, host: Host, options: &Options) -> Result<Process, Failure> {
+        let process = startup::open(host, options)?;
+        let cx = process.context.clone();
+        if COPYING.contains(&self.entry.name) {
+            let cx = consent::given(cx, self.entry.name, &self.object, &self.flags).await?;
+            return Ok(process.with_context(cx));
+        }
+        let interactive = self.has(INTERACTIVE);
+        Ok(process.with_context(stdin::give(&self.entry, &mut self.object, (cx, interactive)).await?))
+    }
+
+    /// A person can say at once what an agent cannot.
+    fn for_the_person(&self, mut answer: Map<String, Value>) -> Map<String, Value> {
+        let rule = answer.get("details").and_then(|it| it.get("rule"));
+        if COPYING.contains(&self.entry.name) && rule.is_some_and(|it| it == consent::RULE) {
+            answer.insert("hint".into(), consent::HINT.into());
+        }
+        answer
+    }
+}
+
+/// It was made, and a step of its report failed.
+fn is_incomplete(answer: &Map<String, Value>) -> bool {
+    let steps = answer.get("provisioning_report").and_then(Value::as_array);
+    steps.into_iter().flatten().any(|it| ["failed", "partial"].iter().any(|status| it["status"] == *status))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::is_incomplete;
+
+    #[test]
+    fn what_was_skipped_is_not_what_failed() {
+        let check = |statuses: &[&str]| {
+            let steps: Vec<Value> = statuses.iter().map(|it| json!({ "name": "x", "status": it })).collect();
+            is_incomplete(json!({ "success": true, "provisioning_report": steps }).as_object().unwrap())
+        };
+        assert!(!check(&[]) && !check(&["success", "skipped"]));
+        assert!(check(&["success", "partial"]) && check(&["failed"]));
+    }
+}

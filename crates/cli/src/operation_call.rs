@@ -1,0 +1,65 @@
+//! An operation with its fields, and what the command line alone knows of it.
+
+use clap::{Arg, ArgAction, ArgMatches};
+use coracle::{Entry, Input, Process, frontend};
+use serde_json::{Map, Value};
+
+use super::matches_to_json;
+use super::output::Present;
+
+/// `exec -t`: the command gets the person's terminal.
+pub(super) const TERMINAL: &str = "tty";
+
+/// `exec -i`: standard input goes to the command whatever it is.
+pub(super) const INTERACTIVE: &str = "interactive";
+
+/// `copy-in --allow`: the person has thought about it.
+pub(super) const ALLOW: &str = "allow";
+
+/// `create --strict`: a step that failed makes an exit code.
+pub(super) const STRICT: &str = "strict";
+
+/// The option that stands for the answer of a prompt.
+pub(super) fn allow() -> Arg {
+    let help = "Copy a path outside the allowed directories without asking";
+    Arg::new(ALLOW).long(ALLOW).action(ArgAction::SetTrue).help(help)
+}
+
+/// An operation with its fields, and what the command line alone knows of it.
+pub(super) struct OperationCall {
+    pub(super) table: &'static [Entry],
+    pub(super) entry: Entry,
+    pub(super) object: Map<String, Value>,
+    /// The flags that are no fields, those that were given.
+    pub(super) flags: Vec<&'static str>,
+}
+
+/// What was given of the flags that are no fields. A command that does not have one was not given it.
+pub(super) fn flags(matches: &ArgMatches) -> Vec<&'static str> {
+    let given = |it: &&str| matches.try_get_one::<bool>(it).ok().flatten() == Some(&true);
+    ["json", INTERACTIVE, ALLOW, STRICT].into_iter().filter(given).collect()
+}
+
+impl OperationCall {
+    /// The call that a subcommand's words stand for.
+    pub(super) fn from_matches(table: &'static [Entry], entry: &Entry, matches: &ArgMatches) -> Self {
+        Self { table, entry: *entry, object: matches_to_json::object(entry, matches), flags: flags(matches) }
+    }
+
+    /// Whether a flag that is no field was given.
+    pub(super) fn has(&self, flag: &str) -> bool {
+        self.flags.contains(&flag)
+    }
+
+    /// The answer; with somebody who looks on, what happens meanwhile is shown.
+    pub(super) async fn answer(&self, process: &Process, present: Option<&mut Present>) -> Map<String, Value> {
+        let input = Input::Object(self.object.clone());
+        match present {
+            None => frontend::drive_one_of(self.table, process, input, None).await,
+            Some(present) => {
+                let mut hear = |event| present.hear(event, &process.context.call.cancel);
+                frontend::drive_one_of(self.table, process, input, Some(&mut hear)).await
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Every command that a message, a hint or a help text names can be typed.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::error::ErrorKind;
+use coracle::ops::{self, worktree};
+use coracle::tools;
+
+use super::command::command;
+use super::operation_args::word;
+use super::{cli_messages, help};
+
+/// Whether the command line knows the command and its options. Some are named without the words that they need.
+fn check(line: &str) -> Result<(), String> {
+    // What stands for something of the reader's own.
+    let line = line.replace('…', "x").replace("\\\"", "\"").replace("\\n", " ");
+    let words = shlex::split(&line).ok_or_else(|| format!("`{line}` has an open quote"))?;
+    // One command; what is piped or redirected is the shell's.
+    let words = words.into_iter().take_while(|it| !["&&", "|", "<", ">", "||", ";"].contains(&it.as_str()));
+    let words: Vec<OsString> = words.map(Into::into).collect();
+    match command(ops::ALL, &words).try_get_matches_from(&words) {
+        Ok(_) => Ok(()),
+        Err(err) => match err.kind() {
+            ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::MissingRequiredArgument
+            | ErrorKind::MissingSubcommand
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Ok(()),
+            _ => Err(format!("`{line}`: {}", err.render().to_string().lines().next().unwrap_or_default())),
+        },
+    }
+}
+
+/// Commands in backquotes, of all texts of a source file but comments and tests.
+fn named(source: &str) -> Vec<String> {
+    let tested = source.find("#[cfg(test)]\nmod tests").unwrap_or(source.len());
+    let lines = source[..tested].lines().filter(|it| !it.trim_start().starts_with("//"));
+    // A text may go on in the next line.
+    let text: String = lines.map(|it| format!("{}\n", it.trim())).collect::<String>().replace("\\\n", "");
+    let spans = text.split('`').filter(|it| it.starts_with("coracle ") && !it.contains('\n'));
+    // A placeholder stands for a word; one that stands for the command itself has a test of its own.
+    spans.filter(|it| !it.starts_with("coracle {") && !it.starts_with("coracle worktree {")).map(filled).collect()
+}
+
+/// `{id}` as a word.
+fn filled(span: &str) -> String {
+    let mut parts = span.split('{');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| format!("{text}it{}", part.split_once('}').map_or("", |(_, rest)| rest)))
+}
+
+fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn every_command_in_a_text_is_one() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(crates).unwrap().flatten() {
+        sources(&entry.path().join("src"), &mut files);
+    }
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for file in files.iter().filter(|it| !it.ends_with("cli/src/remedies.rs")) {
+        for line in named(&std::fs::read_to_string(file).unwrap()) {
+            seen += 1;
+            wrong.extend(check(&line).err().map(|err| format!("{}: {err}", file.display())));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    // A search for what cannot be found would pass for ever.
+    assert!(seen > 30, "only {seen} commands were found");
+}
+
+#[test]
+fn what_no_command_is_would_be_found() {
+    assert!(check("coracle worktree-export w1").is_err() && check("coracle worktree export w1").is_ok());
+    assert!(check("coracle list --nothing").is_err() && check("coracle saved restore").is_ok());
+    let source = "x(\"see `coracle worktree-create {id} --help` \\\n    and more\")\n// `coracle nothing`\n";
+    assert_eq!(named(source), ["coracle worktree-create it --help"]);
+}
+
+#[test]
+fn every_operation_and_tool_has_a_command() {
+    let operations = ops::ALL.iter().chain(worktree::ALL).map(|it| (it.name, it.arguments()));
+    let callable = tools::ALL.iter().chain([&tools::SNAPSHOT]).map(|it| (it.name, it.arguments()));
+    let mut seen = 0;
+    for (name, arguments) in operations.chain(callable) {
+        // Workflows of agents have no command: a person starts a worker.
+        let Some(command) = cli_messages::command_of(name) else {
+            assert!(name.starts_with("workflow_") || name == "shell_output", "`{name}` has no command");
+            continue;
+        };
+        seen += 1;
+        check(&format!("{command} --help")).unwrap();
+        for field in arguments.properties.keys().filter(|_| name != "run_code") {
+            let help = format!("{command} --{} --help", word(field));
+            // A value is missing, or the help is shown; what may not be is an unknown option.
+            assert!(!check(&help).is_err_and(|it| it.contains("unexpected argument")), "{help}");
+        }
+    }
+    assert!(seen > 40, "{seen}");
+}
+
+#[test]
+fn every_example_of_a_help_is_one() {
+    let root = command(ops::ALL, &[]);
+    let names = root.get_subcommands().map(|it| it.get_name().to_owned()).collect::<Vec<_>>();
+    let texts = names.iter().map(|it| help::examples(it)).chain([help::ROOT]);
+    let lines: Vec<&str> = texts.flat_map(str::lines).map(str::trim).filter(|it| it.starts_with("coracle ")).collect();
+    assert!(lines.len() > 20);
+    for line in lines {
+        // What the example does stands behind a gap.
+        check(line.split("   ").next().unwrap()).unwrap();
+    }
+}
+
+/// The text of each hint that both readers get.
+fn shared_hints(source: &str) -> Vec<String> {
+    let tested = source.find("#[cfg(test)]\nmod tests").unwrap_or(source.len());
+    let calls = source[..tested].split(".hint(").skip(1);
+    let end = |it: &str| ["),\n", ";\n", "\n}"].iter().filter_map(|end| it.find(end)).min().unwrap_or(it.len());
+    calls.map(|it| it[..end(it)].to_owned()).collect()
+}
+
+#[test]
+fn no_hint_that_a_person_reads_speaks_of_the_person() {
+    let mut files = Vec::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
+    let mut wrong = Vec::new();
+    for file in files.iter().filter(|it| !it.ends_with("cli/src/remedies.rs")) {
+        let hints = shared_hints(&std::fs::read_to_string(file).unwrap());
+        // One that says it to the agent has the person's words beside it.
+        let told = |it: &String| it.contains("the person") && !it.contains("hint_for(");
+        wrong.extend(hints.into_iter().filter(told).map(|it| format!("{}: {it}", file.display())));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(shared_hints("x.hint(\"ask the person\");\n y").len(), 1);
+}

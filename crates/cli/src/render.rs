@@ -1,0 +1,430 @@
+//! Answers as text for people. Colours go to terminals only, and never where `NO_COLOR` is set.
+
+mod acknowledge;
+mod audit;
+mod changes;
+mod humanize;
+mod jobs;
+mod packages;
+mod preflight;
+mod report;
+mod sandboxes;
+mod saved;
+mod snapshots;
+mod status;
+mod symbols;
+mod table;
+mod tables;
+mod worktrees;
+
+use std::io::Write;
+use std::time::Duration;
+
+use anstyle::{AnsiColor, Style};
+use coracle::humanize::count;
+use serde_json::{Map, Value};
+
+use self::humanize::second;
+pub(crate) use self::report::step;
+pub(crate) use self::symbols::Marks;
+use self::table::View;
+
+const GOOD: Style = AnsiColor::Green.on_default();
+const DOUBTFUL: Style = AnsiColor::Yellow.on_default();
+const BAD: Style = AnsiColor::Red.on_default().bold();
+const NAME: Style = Style::new().bold();
+const DIM: Style = Style::new().dimmed();
+
+/// Prints to standard output. A reader that has gone away has seen enough.
+pub(crate) fn print(text: &str) {
+    if !text.is_empty() {
+        let _ = writeln!(anstream::stdout().lock(), "{text}");
+    }
+}
+
+/// What a program printed, as it printed it.
+pub(crate) fn printed(stdout: &str, stderr: &str) {
+    let _ = std::io::stdout().lock().write_all(stdout.as_bytes());
+    let _ = std::io::stderr().lock().write_all(stderr.as_bytes());
+}
+
+/// Prints to standard error.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(anstream::stderr().lock(), "{text}");
+}
+
+/// The answers of `coracle saved`.
+pub(crate) fn saved(verb: &str, answer: &Value) -> String {
+    match verb {
+        "list" => saved::list(answer, View::of_stdout()),
+        _ => saved::restored(answer),
+    }
+}
+
+/// The answers of `coracle run packages`.
+pub(crate) fn packages(verb: &str, answer: &Value) -> String {
+    match verb {
+        "list" => packages::list(answer, View::of_stdout()),
+        "add" => packages::added(answer),
+        _ => packages::cleared(answer),
+    }
+}
+
+/// The answers of `coracle sandbox`.
+pub(crate) fn sandboxes(verb: &str, answer: &Value) -> String {
+    match verb {
+        "list" => sandboxes::list(answer, View::of_stdout()),
+        "remove" => sandboxes::removed(answer),
+        _ => sandboxes::reviewed(answer),
+    }
+}
+
+/// The answer of `coracle worktree log` or `coracle worktree open`.
+pub(crate) fn worktree(verb: &str, answer: &Value) -> String {
+    if verb == "log" { worktrees::log(answer, jiff::Timestamp::now()) } else { worktrees::opened(answer) }
+}
+
+/// The answer of `coracle start` or `coracle adopt`.
+pub(crate) fn yours(verb: &str, answer: &Value) -> String {
+    let name = text(answer, "container");
+    if verb == "stop" {
+        return stopped(&name, answer);
+    }
+    if verb == "start" {
+        return if answer["started"] == true { format!("{name} runs again") } else { format!("{name} runs already") };
+    }
+    let mounts: Vec<String> =
+        list_of(answer, "writes_to").iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    let mounts = if mounts.is_empty() { String::new() } else { format!("; it can write to {}", mounts.join(", ")) };
+    format!(
+        "{name} can be used now, by everyone who may use your session{mounts}; `coracle destroy {name}` only removes it \
+         from Coracle's list"
+    )
+}
+
+fn stopped(name: &str, answer: &Value) -> String {
+    if answer["stopped"] != true {
+        return format!("{name} is stopped already");
+    }
+    let jobs = answer["jobs_ended"].as_u64().unwrap_or(0);
+    let jobs = if jobs == 0 { String::new() } else { format!("; {} ended", count(jobs, "job", "jobs")) };
+    format!("{name} is stopped{jobs}; `coracle start {name}` starts it again, with its files")
+}
+
+/// The answer of `coracle audit log`.
+pub(crate) fn audit_log(answer: &Value) -> String {
+    audit::log(answer, View::of_stdout())
+}
+
+/// The answer of `coracle audit verify`.
+pub(crate) fn audit(answer: &Value) -> String {
+    let [lines, files, torn] = ["lines", "files", "torn"].map(|it| answer[it].as_u64().unwrap_or(0));
+    if lines == 0 {
+        return "nothing has been done yet".to_owned();
+    }
+    let torn = if torn == 0 { String::new() } else { format!(", and {} unfinished", count(torn, "line", "lines")) };
+    let (first, last) = (text(answer, "first"), text(answer, "last"));
+    let (lines, files) = (count(lines, "line", "lines"), count(files, "file", "files"));
+    format!("the audit trail is intact: {lines} in {files}, from {} to {}{torn}", second(&first), second(&last))
+}
+
+/// The answer of `coracle images trust`.
+pub(crate) fn trusted(answer: &Value) -> String {
+    let (image, id, before) = (text(answer, "image"), text(answer, "id"), text(answer, "before"));
+    match before {
+        before if before == id => format!("{image} is {id}, as before"),
+        before if before.is_empty() => format!("{image} is {id} from now on"),
+        before => format!("{image} is {id} from now on; it was {before}"),
+    }
+}
+
+/// The answer of `coracle workspace diff`, `export` or `apply`, and on standard error what it leaves out.
+pub(crate) fn changes(verb: &str, answer: &Value, terminal: bool) {
+    let (told, left) = match verb {
+        "diff" => (changes::diff(answer, terminal), changes::notes(answer)),
+        "export" => (changes::exported(answer), changes::passed(answer)),
+        _ => (changes::applied(answer), changes::passed(answer)),
+    };
+    if verb == "diff" && !terminal {
+        // As it is: colours of the text itself are part of it.
+        printed(&if told.is_empty() { told } else { told + "\n" }, "");
+    } else {
+        print(&told);
+    }
+    left.iter().for_each(|it| note(it));
+}
+
+/// A failed call, on standard error.
+pub(crate) fn complain(answer: &Map<String, Value>) {
+    note(&complaint(answer));
+}
+
+/// Warnings of an answer, on standard error. `no_guest` holds for every container of this release, so people are told
+/// once, by `preflight`.
+pub(crate) fn warnings(answer: &Map<String, Value>) {
+    let warnings = answer.get("warnings").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    for warning in warnings.iter().filter(|it| it["code"] != "no_guest") {
+        let (code, message) = (text(warning, "code"), text(warning, "message"));
+        note(&format!("{DOUBTFUL}warning[{code}]{DOUBTFUL:#}: {message}"));
+    }
+}
+
+/// How a job stands, on standard error: its output has the other stream, whose last line may have no end.
+pub(crate) fn job(answer: &Map<String, Value>, ended: bool) {
+    note(&on_its_own_line(&jobs::state_line(&Value::Object(answer.clone())), ended));
+}
+
+/// Where the next page begins, if there is more.
+pub(crate) fn rest_of_output(answer: &Map<String, Value>, ended: bool) {
+    if let Some(line) = jobs::rest(&Value::Object(answer.clone())) {
+        note(&on_its_own_line(&line, ended));
+    }
+}
+
+fn on_its_own_line(line: &str, ended: bool) -> String {
+    if ended { line.to_owned() } else { format!("\n{line}") }
+}
+
+/// How long a command took, on standard error, and its code where that says something.
+pub(crate) fn ran(exit_code: Option<u8>, took: Duration, ended: bool) {
+    let took = humanize::took(millis(took));
+    let line = match exit_code {
+        None | Some(0) => format!("{DIM}({took}){DIM:#}"),
+        Some(code) => format!("{DIM}(exit code {code}, {took}){DIM:#}"),
+    };
+    note(&on_its_own_line(&line, ended));
+}
+
+fn millis(it: Duration) -> u64 {
+    u64::try_from(it.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Why a command was ended before its time.
+pub(crate) fn timed_out(answer: &Map<String, Value>) {
+    note(&acknowledge::timed_out(&Value::Object(answer.clone())));
+}
+
+fn complaint(answer: &Map<String, Value>) -> String {
+    let answer = &Value::Object(answer.clone());
+    let (code, message, hint) = (text(answer, "code"), text(answer, "message"), text(answer, "hint"));
+    let mut lines = vec![format!("{BAD}error[{code}]{BAD:#}: {message}")];
+    // The first problem is the message itself.
+    let problems = answer["details"]["problems"].as_array().map(Vec::as_slice).unwrap_or_default();
+    for problem in problems.iter().skip(1) {
+        let (field, message) = (text(problem, "field"), text(problem, "message"));
+        lines.push(if field.is_empty() { format!("  {message}") } else { format!("  `{field}`: {message}") });
+    }
+    for result in list_of(answer, "results").iter().filter(|it| it["success"] == false) {
+        lines.push(format!("  `{}`: {}", text(result, "container"), text(result, "error")));
+    }
+    lines.extend(changes::conflicts(answer));
+    lines.extend(text(answer, "last_error").lines().map(|line| format!("  {line}")));
+    for left in list_of(&answer["details"], "left") {
+        lines.push(format!("  not undone: {}", plain(left.as_str().unwrap_or_default())));
+    }
+    if !hint.is_empty() {
+        let mut hint = hint.lines();
+        lines.extend(hint.next().map(|first| format!("{NAME}hint{NAME:#}: {first}")));
+        lines.extend(hint.map(|more| format!("      {more}")));
+    }
+    lines.join("\n")
+}
+
+/// An answer with what a person knows of its call.
+#[derive(Debug)]
+pub(crate) struct Answered<'a> {
+    pub(crate) operation: &'a str,
+    pub(crate) call: Value,
+    pub(crate) answer: Value,
+    pub(crate) marks: Marks,
+    /// Steps that stand on the same screen already.
+    pub(crate) told: &'a [String],
+    /// From the call to its answer.
+    pub(crate) took: Duration,
+}
+
+/// Operations that do something: their first line says how long it took.
+const TIMED: &[&str] = &[
+    "create_network",
+    "destroy_network",
+    "snapshot",
+    "snapshot_delete",
+    "copy_in",
+    "copy_out",
+    "destroy",
+    "worktree_create",
+    "worktree_export",
+    "worktree_apply",
+    "worktree_push",
+    "worktree_remove",
+];
+
+/// Those that do it to several things, a line each: their last line says it.
+const TIMED_AT_THE_END: &[&str] = &["prune", "cache_clear", "destroy_all"];
+
+impl Answered<'_> {
+    /// The answer of a call that was carried out, with the time that it took.
+    pub(crate) fn text(&self) -> String {
+        let (text, took) = (self.untimed(), format!(" {DIM}({}){DIM:#}", humanize::took(millis(self.took))));
+        match text.find('\n') {
+            _ if TIMED_AT_THE_END.contains(&self.operation) => text + &took,
+            Some(end) if TIMED.contains(&self.operation) => format!("{}{took}{}", &text[..end], &text[end..]),
+            None if TIMED.contains(&self.operation) => text + &took,
+            _ => text,
+        }
+    }
+
+    fn untimed(&self) -> String {
+        let Self { call, answer, marks, .. } = self;
+        let view = View::of_stdout();
+        match self.operation {
+            "list" => tables::containers(answer, view),
+            "create_network" => acknowledge::network(answer, "was there already"),
+            "destroy_network" => acknowledge::network(answer, "was gone already"),
+            "networks" => tables::networks(answer, view),
+            "prune" => tables::pruned(answer, view),
+            "images" => tables::images(answer, view),
+            "cache_clear" => acknowledge::cleared(answer, marks),
+            "preflight" => preflight::checks(answer, marks),
+            "create" | "restore" | "fork" => report::created(answer, marks, self.told),
+            "snapshot" => snapshots::kept(answer),
+            "snapshots" => snapshots::table(answer, view),
+            "snapshot_delete" => snapshots::deleted(answer),
+            "status" => status::of_one(answer, marks, view.now),
+            "wait_healthy" => acknowledge::healthy(answer),
+            "copy_in" => acknowledge::copied_in(call, answer, marks),
+            "copy_out" => acknowledge::copied_out(call, answer, marks),
+            "destroy" => acknowledge::destroyed(answer),
+            "destroy_all" => acknowledge::all_destroyed(answer, marks),
+            "exec_interactive_hint" => text(answer, "command"),
+            "exec_background" => text(answer, "job_id"),
+            "exec_cancel" => jobs::cancelled(answer),
+            "jobs" => jobs::table(answer, view),
+            "job_read" => jobs::matches(answer),
+            "worktree_create" => worktrees::created(answer),
+            "worktree_list" => worktrees::table(answer, view),
+            "worktree_diff" => worktrees::diff(answer),
+            "worktree_export" => worktrees::exported(answer),
+            "worktree_apply" => worktrees::applied(answer),
+            "worktree_push" => worktrees::pushed(answer),
+            "worktree_remove" => worktrees::removed(answer),
+            _ => fields(answer),
+        }
+    }
+}
+
+/// Every field on a line of its own: for operations that nobody has drawn yet.
+fn fields(answer: &Value) -> String {
+    let told = |(name, value): (&String, &Value)| match value {
+        Value::Null => None,
+        Value::Array(items) if items.is_empty() => None,
+        Value::String(text) => Some(format!("{DIM}{name}:{DIM:#} {}", plain(text))),
+        other => Some(format!("{DIM}{name}:{DIM:#} {other}")),
+    };
+    let object = answer.as_object().into_iter().flatten();
+    object
+        .filter(|(name, _)| !["success", "warnings"].contains(&name.as_str()))
+        .filter_map(told)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Facts below a heading, their names in one column. Those without a value are left out.
+fn facts(facts: &[(&str, String)]) -> Vec<String> {
+    let facts: Vec<_> = facts.iter().filter(|it| !it.1.is_empty()).collect();
+    let width = facts.iter().map(|it| it.0.len()).max().unwrap_or(0);
+    facts.iter().map(|(name, value)| format!("  {DIM}{name:<width$}{DIM:#}  {value}")).collect()
+}
+
+fn list_of<'a>(answer: &'a Value, key: &str) -> &'a [Value] {
+    answer[key].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// A text field. What comes out of a container or an engine must not steer the person's terminal.
+fn text(value: &Value, key: &str) -> String {
+    plain(value[key].as_str().unwrap_or_default())
+}
+
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+}
+
+/// A name of a field or a step, as words.
+fn words(name: &str) -> String {
+    name.replace('_', " ")
+}
+
+/// As a pipe gets it.
+#[cfg(test)]
+fn bare(text: &str) -> String {
+    anstream::adapter::strip_str(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use insta::assert_snapshot;
+    use serde_json::{Value, json};
+
+    fn check(answer: Value) -> String {
+        let Value::Object(answer) = answer else { panic!("no object") };
+        super::bare(&super::complaint(&answer))
+    }
+
+    #[test]
+    fn failures_are_told_with_what_to_do() {
+        let answer = json!({ "success": false, "code": "invalid_input", "message": "`a`: bad", "hint": "mend it\nor so",
+            "details": { "problems": [{ "field": "a", "message": "bad" }, { "field": "b", "message": "worse" }] } });
+        assert_snapshot!(check(answer), @r"
+        error[invalid_input]: `a`: bad
+          `b`: worse
+        hint: mend it
+              or so
+        ");
+    }
+
+    #[test]
+    fn plurals_and_times_of_the_trail_are_right() {
+        let time = "2026-11-23T19:05:13.231196726Z";
+        let answer = json!({ "lines": 151, "files": 1, "torn": 0, "first": time, "last": time });
+        assert_snapshot!(super::audit(&answer), @"the audit trail is intact: 151 lines in 1 file, from 2026-11-23T19:05:13Z to 2026-11-23T19:05:13Z");
+    }
+
+    #[test]
+    fn what_was_done_says_how_long_it_took() {
+        let told = |operation: &str, answer: Value| {
+            let took = std::time::Duration::from_millis(1249);
+            let marks = super::Marks::of(false);
+            super::bare(&super::Answered { operation, call: json!({}), answer, marks, told: &[], took }.text())
+        };
+        assert_snapshot!(told("destroy", json!({ "container": "web", "detail": "Destroyed" })), @"web destroyed (1.2 s)");
+        let snapshot = json!({ "snapshot": "base", "container": "web", "image": "x", "size_bytes": 1 });
+        assert_snapshot!(told("snapshot", snapshot).lines().next().unwrap(), @"base has the files of web (1.2 s)");
+        assert_snapshot!(told("list", json!({ "containers": [] })), @"no containers; `coracle create` makes one");
+    }
+
+    #[test]
+    fn a_notice_begins_on_a_line_of_its_own() {
+        assert_eq!(super::on_its_own_line("more", true), "more");
+        assert_eq!(super::on_its_own_line("more", false), "\nmore");
+    }
+
+    #[test]
+    fn what_is_left_over_is_told() {
+        let answer = json!({ "success": false, "code": "partial", "message": "1 of 2", "details": { "left": ["the network"] },
+            "results": [{ "success": true, "container": "a" }, { "success": false, "container": "b", "error": "stuck" }] });
+        assert_snapshot!(check(answer), @r"
+        error[partial]: 1 of 2
+          `b`: stuck
+          not undone: the network
+        ");
+    }
+
+    #[test]
+    fn fields_stand_on_lines_and_cannot_steer_a_terminal() {
+        let answer = json!({ "success": true, "running": true, "exit_code": null, "image": "x\u{1b}[2J" });
+        assert_snapshot!(super::bare(&super::fields(&answer)), @r"
+        image: x�[2J
+        running: true
+        ");
+    }
+}

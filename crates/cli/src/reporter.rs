@@ -1,0 +1,122 @@
+//! What is being done now, on standard error: one line that changes on a terminal, a line for each step in a pipe.
+
+use std::time::{Duration, Instant};
+
+use coracle::{Context, Event, Host, Progress};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::render;
+
+/// Between two lines that tell an amount in a pipe.
+const AMOUNT_EVERY: Duration = Duration::from_secs(5);
+
+/// Tells a person that something goes on.
+#[derive(Debug)]
+pub(super) struct Reporter {
+    /// On a terminal only.
+    line: Option<ProgressBar>,
+    terminal: bool,
+    /// The last line in a pipe. The same is not told twice.
+    last: String,
+    amount_told: Option<Instant>,
+}
+
+impl Reporter {
+    pub(super) fn new(host: &Host) -> Self {
+        let terminal = host.stderr_is_terminal;
+        let line = terminal.then(|| {
+            // Shortened to the width of the terminal, so that it stays one line.
+            let style = ProgressStyle::with_template("{spinner} {elapsed:.dim} {wide_msg}");
+            let line = ProgressBar::new_spinner();
+            line.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+            line
+        });
+        Self { line, terminal, last: String::new(), amount_told: None }
+    }
+
+    /// Tells news that are no output of a command.
+    pub(super) fn tell(&mut self, event: &Event) {
+        match event {
+            Event::Message(text) => self.message(text),
+            Event::Amount(amount) => {
+                let due = self.amount_told.is_none_or(|it| it.elapsed() >= AMOUNT_EVERY);
+                if self.terminal || due {
+                    self.amount_told = Some(Instant::now());
+                    self.message(&amount.to_string());
+                }
+            }
+            Event::Step(_) | Event::Output(_) => {}
+        }
+    }
+
+    /// Says what is being done now.
+    pub(super) fn message(&mut self, text: &str) {
+        match &self.line {
+            Some(line) => {
+                line.enable_steady_tick(Duration::from_millis(100));
+                line.set_message(text.to_owned());
+            }
+            None if !self.terminal && self.last != text => {
+                render::note(text);
+                text.clone_into(&mut self.last);
+            }
+            None => {}
+        }
+    }
+
+    /// Prints to standard output, which may be the same terminal.
+    pub(super) fn print(&self, text: &str) {
+        match &self.line {
+            Some(line) => line.suspend(|| render::print(text)),
+            None => render::print(text),
+        }
+    }
+
+    pub(super) fn is_on_terminal(&self) -> bool {
+        self.terminal
+    }
+
+    /// Prints a line that stays, above the one that changes. A pipe has none: its lines stay anyway.
+    pub(super) fn above(&self, text: &str) -> bool {
+        let Some(line) = &self.line else { return false };
+        line.suspend(|| render::note(text));
+        true
+    }
+
+    /// Takes the line off the terminal. What comes after is told no more.
+    pub(super) fn clear(&mut self) {
+        if let Some(line) = self.line.take() {
+            line.finish_and_clear();
+        }
+    }
+}
+
+/// Does work whose news a person sees.
+pub(super) async fn watched<T>(cx: &Context, work: impl AsyncFnOnce(&Context) -> T) -> T {
+    let mut reporter = Reporter::new(&cx.host);
+    let result = heard(cx, work, |event| reporter.tell(&event)).await;
+    reporter.clear();
+    result
+}
+
+/// The same for another listener.
+pub(super) async fn heard<T>(cx: &Context, work: impl AsyncFnOnce(&Context) -> T, mut hear: impl FnMut(Event)) -> T {
+    let (progress, mut events) = Progress::channel();
+    let working = async {
+        let cx = cx.for_call(cx.call.cancel.clone(), progress);
+        work(&cx).await
+    };
+    let mut working = Box::pin(working);
+    let result = loop {
+        tokio::select! {
+            biased;
+            Some(event) = events.recv() => hear(event),
+            result = &mut working => break result,
+        }
+    };
+    // Something that goes on may hold the other end, so nobody waits for its end.
+    while let Ok(event) = events.try_recv() {
+        hear(event);
+    }
+    result
+}

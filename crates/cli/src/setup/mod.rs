@@ -1,0 +1,132 @@
+//! `coracle setup`: an engine on a machine that has none (containers.md 3.1, 3.4).
+//!
+//! **Invariant:** each command and each file is shown before anything happens, and nothing happens without a yes.
+//! **Invariant:** what a person wrote into Podman's settings stays: one file with our mark is ours, no other.
+
+mod detect;
+mod plan;
+
+use std::fs;
+use std::io::{self, BufRead as _, Write};
+use std::path::Path;
+
+use coracle::host_system::{Missing, guidance, system};
+use coracle::{Code, Failure, Host};
+use coracle_runtime::host::find_program::find_program;
+use coracle_runtime::host::process::{Invocation, exit_of};
+
+use self::detect::Place;
+use self::plan::{Plan, Step, plan};
+
+/// Makes an engine answer, or says what the person has to do. `yes` stands for the answer to every question.
+///
+/// # Errors
+/// A system that we do not act on; a no, or nobody to ask; a command that failed; an engine that does not answer.
+pub(crate) async fn run(yes: bool, host: &Host, out: &mut dyn Write) -> Result<(), Failure> {
+    let place = Place(host);
+    match plan(&place.machine().await) {
+        Plan::Ready(engine) => {
+            say(out, &format!("{engine} answers; there is nothing to do\n"))?;
+            return hints(place, out);
+        }
+        Plan::Theirs => {
+            say(out, &guidance(&system(), Missing::Engine))?;
+            return Err(Failure::new(Code::EngineUnavailable, "`setup` does not act on this system")
+                .hint("follow the guidance above, then call `coracle preflight`"));
+        }
+        Plan::NotRoot(commands) => {
+            say(out, &format!("As root:\n{}", commands.concat()))?;
+            return Err(Failure::new(
+                Code::EngineUnavailable,
+                "only root may install packages, and there is no `sudo`",
+            )
+            .hint("run the commands above as root, then `coracle setup` again"));
+        }
+        Plan::Steps(steps) => {
+            for step in &steps {
+                act(step, yes, place, out).await?;
+            }
+        }
+    }
+    let Some(engine) = place.podman().await else {
+        return Err(Failure::new(Code::EngineUnavailable, "Podman does not answer, or is older than 4.3")
+            .hint("`podman info` says why"));
+    };
+    say(out, &format!("{engine} is ready; try: coracle create\n"))?;
+    hints(place, out)
+}
+
+fn hints(place: Place<'_>, out: &mut dyn Write) -> Result<(), Failure> {
+    place.hints().iter().try_for_each(|it| say(out, it))
+}
+
+async fn act(step: &Step, yes: bool, place: Place<'_>, out: &mut dyn Write) -> Result<(), Failure> {
+    say(out, &format!("{}:\n{}", step.why(), step.shown()))?;
+    consent(yes, place.0.stdin_is_terminal, out)?;
+    match step {
+        Step::Run { words, why } => start(words, why, place).await,
+        Step::Write { path, text, .. } => write(path, text)
+            .map_err(|err| Failure::new(Code::Internal, format!("cannot write `{}`: {err}", path.display()))),
+    }
+}
+
+/// Asks the person at the terminal. Nobody there is no consent.
+fn consent(yes: bool, terminal: bool, out: &mut dyn Write) -> Result<(), Failure> {
+    if yes {
+        return Ok(());
+    }
+    if !terminal {
+        return Err(Failure::new(Code::ConfirmRequired, "nobody is at a terminal to confirm it")
+            .hint("`coracle setup --yes` does it without asking"));
+    }
+    say(out, "Do it? [y/N] ")?;
+    let mut line = String::new();
+    io::stdin()
+        .lock()
+        .read_line(&mut line)
+        .map_err(|err| Failure::new(Code::Internal, format!("cannot read the answer: {err}")))?;
+    if matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes") {
+        return Ok(());
+    }
+    Err(Failure::new(Code::Cancelled, "not confirmed; nothing further was done"))
+}
+
+async fn start(words: &[String], why: &str, place: Place<'_>) -> Result<(), Failure> {
+    let Some((name, words)) = words.split_first() else { return Ok(()) };
+    let mut invocation = Invocation::new(find_program(name)?, words);
+    invocation.env = place.env();
+    match exit_of(invocation.run_on_terminal().await?) {
+        0 => Ok(()),
+        exit => Err(Failure::new(Code::EngineUnavailable, format!("`{name}` ended with {exit} ({why})"))
+            .hint("what it printed stands above; with old package lists, `apt-get update` helps")),
+    }
+}
+
+/// Whole or not at all: Podman reads the file at every start.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(folder)?;
+    let temporary = path.with_extension("new"); // Podman reads `*.conf`
+    fs::write(&temporary, text)?;
+    fs::rename(&temporary, path)
+}
+
+fn say(out: &mut dyn Write, text: &str) -> Result<(), Failure> {
+    let said = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    said.map_err(|err| Failure::new(Code::Internal, format!("cannot print: {err}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_written_whole_into_a_folder_that_may_be_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("containers.conf.d/50-coracle.conf");
+        write(&path, "[engine]\n").unwrap();
+        write(&path, "[engine]\nruntime = \"runc\"\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "[engine]\nruntime = \"runc\"\n");
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+}

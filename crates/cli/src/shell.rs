@@ -1,0 +1,179 @@
+//! A person's terminal in a container: `coracle shell`, and `coracle exec -it`.
+
+use std::convert::Infallible;
+
+use clap::ArgMatches;
+use coracle::target::{Act, shaped, stopped};
+use coracle::{Code, Context, Failure, Host, Options, Script, audit, ops};
+use coracle_lifecycle::{Found, OnTerminal, find, on_terminal};
+use coracle_runtime::Handle;
+use serde_json::{Map, Value, json};
+
+use super::operation_args::COMMAND;
+use super::{matches_to_json, startup};
+
+/// What is run on the terminal, and what the trail is told.
+#[derive(Debug, Default)]
+struct Terminal {
+    act: &'static str,
+    container: String,
+    /// None of them is the shell.
+    words: Vec<String>,
+    as_root: bool,
+    workdir: Option<String>,
+}
+
+/// Fields of `exec` that a command on a terminal knows.
+const KNOWN: &[&str] = &["operation", "container", "command", "as_root", "workdir"];
+
+/// `coracle shell`: becomes the engine's program.
+pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> Result<Infallible, Failure> {
+    if !host.stdin_is_terminal {
+        return Err(Failure::new(Code::InvalidInput, "`shell` needs a terminal").hint("use `coracle exec` in a script"));
+    }
+    let terminal = Terminal {
+        act: "shell",
+        container: matches.get_one::<String>("name").cloned().unwrap_or_default(),
+        words: matches.get_many::<String>(COMMAND).into_iter().flatten().cloned().collect(),
+        as_root: matches.get_flag("as-root"),
+        workdir: None,
+    };
+    terminal.open(startup::open_configured(host, options)?.context).await
+}
+
+/// `coracle exec -t`: becomes the engine's program.
+pub(super) async fn exec(matches: &ArgMatches, host: Host, options: &Options) -> Result<Infallible, Failure> {
+    let Some(entry) = ops::ALL.iter().find(|it| it.name == "exec") else {
+        return Err(Failure::internal("there is no `exec`"));
+    };
+    let terminal = of_exec(matches_to_json::object(entry, matches))?;
+    if !host.stdin_is_terminal {
+        let failure = Failure::new(Code::InvalidInput, "`-t` needs a terminal, and standard input is none");
+        return Err(failure.hint(format!("leave `-t` out: `coracle exec -i {} -- …`", terminal.container)));
+    }
+    terminal.open(startup::open_configured(host, options)?.context).await
+}
+
+/// What a call of `exec` says, if a terminal has all of it.
+fn of_exec(mut object: Map<String, Value>) -> Result<Terminal, Failure> {
+    if let Some(field) = object.keys().find(|it| !KNOWN.contains(&it.as_str())) {
+        let message = format!("`--{}` does not go with `-t`", super::operation_args::word(field));
+        return Err(Failure::new(Code::ConflictingFields, message).hint("leave one of the two out"));
+    }
+    let missing = |field: &str| {
+        let failure = Failure::new(Code::MissingField, format!("required: `{field}`"));
+        failure.hint("usage: coracle exec -it <CONTAINER> -- <WORDS>...")
+    };
+    let text = |object: &Map<String, Value>, key: &str| object.get(key).and_then(Value::as_str).map(str::to_owned);
+    let command = object.remove("command").ok_or_else(|| missing("command"))?;
+    let command: Script =
+        serde_json::from_value(command).map_err(|err| Failure::invalid("command", err.to_string()))?;
+    Ok(Terminal {
+        act: "exec",
+        container: text(&object, "container").ok_or_else(|| missing("container"))?,
+        words: command.0.into_argv(),
+        as_root: object.get("as_root") == Some(&Value::Bool(true)),
+        workdir: text(&object, "workdir"),
+    })
+}
+
+impl Terminal {
+    async fn open(self, cx: Context) -> Result<Infallible, Failure> {
+        let handle = Handle::parse(&self.container).map_err(|err| Failure::name("container", err))?;
+        let (found, words) = self.entered(&cx, &handle).await?;
+        let engine = cx.terminal_of(found.record.engine, &found.record.endpoint)?;
+        let intent = audit::intent(&cx, self.act, &self.told()).await?;
+        let mut words = engine.with_words(words);
+        // Without it the shell could not draw.
+        words.env.insert("TERM".into(), cx.host.terminal_kind.clone().into());
+        let failure = Failure::from(coracle_runtime::Error::Spawn {
+            program: words.program.display().to_string(),
+            source: words.replace_this_process(),
+        });
+        let result: Result<Map<String, Value>, Failure> = Err(failure.clone());
+        intent.result(&result).await;
+        Err(failure)
+    }
+
+    fn told(&self) -> Map<String, Value> {
+        let mut told = Map::from_iter([
+            ("container".to_owned(), self.container.clone().into()),
+            ("as_root".to_owned(), self.as_root.into()),
+        ]);
+        if !self.words.is_empty() {
+            told.insert("command".into(), json!(self.words));
+        }
+        told
+    }
+
+    /// The container, and how a person gets in. Of every session: it is the person who asks.
+    async fn entered(&self, cx: &Context, handle: &Handle) -> Result<(Found, Vec<String>), Failure> {
+        let found = find(cx.engines(), &cx.store()?, handle).await?;
+        shaped(cx, &found.record, Act::Use)?;
+        if self.as_root && !cx.config.security.allow_root {
+            return Err(Failure::new(Code::PolicyDenied, "commands as root are not granted")
+                .detail("rule", "root.exec")
+                .detail("setting", "security.allow_root")
+                .hint_setting("leave `--as-root` out", "security.allow_root"));
+        }
+        let container = found.present()?;
+        if !container.running() {
+            return Err(stopped(container, found.record.name.as_str()));
+        }
+        let workdir = self.workdir.as_deref().map(|it| found.record.workdir.join(it)).transpose()?;
+        let ask = OnTerminal {
+            as_root: self.as_root,
+            words: &self.words,
+            workdir: workdir.as_ref(),
+            kind: Some(&cx.host.terminal_kind),
+        };
+        let hint = on_terminal(&found, &ask)?;
+        Ok((found, hint.words))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use coracle::config::{Config, Preset};
+    use coracle::{Input, Mouth, Process, answer};
+    use coracle_runtime::FakeRuntime;
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn no_shell_is_opened_under_strict_where_standard_made_root() {
+        let dir = tempfile::tempdir().unwrap();
+        let usual = Context::open(Host::below(dir.path()), &Options::default(), Mouth::Call).unwrap();
+        let usual = usual.with_fake(FakeRuntime::new());
+        let create = json!({
+            "operation": "create", "name": "usual", "image": coracle_runtime::fake::LOCAL_IMAGE, "mount_cwd": false,
+        });
+        let made = answer(ops::ALL, &Process::of(usual.clone()), Input::Text(create.to_string().into())).await;
+        assert_eq!(made["success"], true, "{made:#?}");
+        let handle = Handle::parse("usual").unwrap();
+        let shell = |as_root| Terminal { as_root, ..Terminal::default() };
+        let (found, words) = shell(false).entered(&usual, &handle).await.unwrap();
+        assert!(found.record.name.as_str() == "usual" && !words.is_empty());
+        let mut strict = usual.clone();
+        strict.config = Arc::new(Config { policy: Preset::Strict, ..(*usual.config).clone() });
+        for as_root in [false, true] {
+            let refused = shell(as_root).entered(&strict, &handle).await.unwrap_err();
+            assert_eq!(refused.details["rule"], "root.init", "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn a_command_on_a_terminal_has_its_words_and_no_limits() {
+        let read = |call: Value| of_exec(call.as_object().cloned().unwrap());
+        let text = read(json!({ "operation": "exec", "container": "web", "command": "cd src && sh" })).unwrap();
+        assert_eq!(text.words, ["/bin/sh", "-c", "cd src && sh"]);
+        let words = read(json!({ "container": "web", "command": ["top"], "as_root": true, "workdir": "/x" })).unwrap();
+        assert_eq!((words.words, words.as_root, words.workdir), (vec!["top".to_owned()], true, Some("/x".to_owned())));
+        let limited = read(json!({ "container": "web", "command": ["top"], "timeout": 3 })).unwrap_err();
+        assert_eq!(limited.message, "`--timeout` does not go with `-t`");
+        assert_eq!(read(json!({ "container": "web" })).unwrap_err().code, Code::MissingField);
+    }
+}

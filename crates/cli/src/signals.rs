@@ -1,0 +1,43 @@
+//! The signals that end a call.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// A second signal so soon is the same one: `timeout` and shells send theirs to a process and then to its group.
+const SAME: Duration = Duration::from_secs(1);
+
+/// 128 and the number of the first signal that ended this process's call; 0 as long as there was none.
+static ENDED_BY: AtomicU8 = AtomicU8::new(0);
+
+/// The exit code of a call that was withdrawn: 143 after TERM, 129 after HUP, else that of Ctrl-C.
+pub(crate) fn interrupted_code() -> u8 {
+    match ENDED_BY.load(Ordering::Relaxed) {
+        0 => 130,
+        code => code,
+    }
+}
+
+/// Fires at INT, TERM and HUP. Another signal later ends the process: clean-up hangs, and the person knows it.
+pub(crate) fn cancel_on_signals(cancel: CancellationToken) -> std::io::Result<()> {
+    let (sender, mut heard) = mpsc::unbounded_channel();
+    let signals = [(SignalKind::interrupt(), 130_u8), (SignalKind::terminate(), 143), (SignalKind::hangup(), 129)];
+    for (kind, code) in signals {
+        let (mut signal, sender) = (signal(kind)?, sender.clone());
+        tokio::spawn(async move { while signal.recv().await.is_some() && sender.send(code).is_ok() {} });
+    }
+    tokio::spawn(async move {
+        let mut first = None;
+        while let Some(code) = heard.recv().await {
+            if first.get_or_insert_with(Instant::now).elapsed() > SAME {
+                std::process::exit(i32::from(code));
+            }
+            let _ = ENDED_BY.compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
+            cancel.cancel();
+        }
+    });
+    Ok(())
+}

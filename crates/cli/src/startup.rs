@@ -1,0 +1,20 @@
+//! What a call of the person's begins with.
+
+use coracle::{Failure, Host, Mouth, Options, Process};
+
+use super::{logging, signals};
+
+/// A process of the person's, with its log and its signals.
+pub(super) fn open(host: Host, options: &Options) -> Result<Process, Failure> {
+    let process = Process::open(host, options, Mouth::Cli)?;
+    logging::start(&process.context);
+    signals::cancel_on_signals(process.context.call.cancel.clone()).map_err(Failure::internal)?;
+    Ok(process)
+}
+
+/// The same, where nothing can be done with a configuration that is wrong.
+pub(super) fn open_configured(host: Host, options: &Options) -> Result<Process, Failure> {
+    let process = open(host, options)?;
+    process.context.configured()?;
+    Ok(process)
+}

@@ -1,0 +1,105 @@
+//! What is piped or redirected into `exec` or `exec-background` reaches the command.
+//!
+//! For `exec` it streams, however much it is, and a command that reads nothing does not wait for its end. A job outlives
+//! this process, so what it reads is taken whole before.
+
+use std::io::{self, Read};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use coracle::{Code, Context, Entry, Failure};
+use coracle_runtime::Input;
+use rustix::fs::{FileType, fstat};
+use serde_json::{Map, Value};
+
+use crate::render;
+
+/// As much as a command can be given.
+const MAX_BYTES: u64 = 4 << 20;
+
+/// A writer that takes longer has perhaps nothing to write and does not say so.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Gives standard input to an operation that takes some, unless it was given by an option. An interactive command gets
+/// whatever it is.
+pub(super) async fn give(
+    entry: &Entry,
+    object: &mut Map<String, Value>,
+    (cx, interactive): (Context, bool),
+) -> Result<Context, Failure> {
+    let given = object.contains_key("stdin") || object.contains_key("stdin_base64");
+    if given || entry.name != "exec" {
+        return read(entry, object, &cx).await.map(|()| cx);
+    }
+    Ok(if interactive || is_data() { cx.with_input(Input::Stream(Box::new(tokio::io::stdin()))) } else { cx })
+}
+
+async fn read(entry: &Entry, object: &mut Map<String, Value>, cx: &Context) -> Result<(), Failure> {
+    let given = object.contains_key("stdin") || object.contains_key("stdin_base64");
+    if given || !entry.arguments().properties.contains_key("stdin_base64") || !is_data() {
+        return Ok(());
+    }
+    let bytes = cx.unless_cancelled(read_all()).await?;
+    if let Some((field, text)) = field(bytes)? {
+        object.insert(field.to_owned(), text.into());
+    }
+    Ok(())
+}
+
+/// A pipe or a file. Sockets are left alone: programs that start others by them seldom close their end.
+fn is_data() -> bool {
+    let kind = fstat(io::stdin()).map(|it| FileType::from_raw_mode(it.st_mode));
+    matches!(kind, Ok(FileType::Fifo | FileType::RegularFile))
+}
+
+async fn read_all() -> Result<Vec<u8>, Failure> {
+    let mut work = tokio::task::spawn_blocking(|| {
+        let mut bytes = Vec::new();
+        io::stdin().lock().take(MAX_BYTES + 1).read_to_end(&mut bytes).map(|_| bytes)
+    });
+    let read = match tokio::time::timeout(PATIENCE, &mut work).await {
+        Ok(read) => read,
+        Err(_) => {
+            render::note("waiting for the end of standard input, which goes to the command; `< /dev/null` gives none");
+            work.await
+        }
+    };
+    let read = read.unwrap_or_else(|err| Err(io::Error::other(err)));
+    read.map_err(|err| Failure::internal(format!("cannot read standard input: {err}")))
+}
+
+fn field(bytes: Vec<u8>) -> Result<Option<(&'static str, String)>, Failure> {
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(Failure::new(
+            Code::InvalidInput,
+            "standard input is larger than 4 MiB, so the command was not run",
+        )
+        .detail("field", "stdin")
+        .hint("`copy_in` the data, and have the command read the file"));
+    }
+    Ok(match String::from_utf8(bytes) {
+        Ok(text) if text.is_empty() => None,
+        Ok(text) => Some(("stdin", text)),
+        Err(bytes) => Some(("stdin_base64", STANDARD.encode(bytes.as_bytes()))),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_BYTES, field};
+
+    #[test]
+    fn text_goes_as_text_and_bytes_as_base64() {
+        assert_eq!(field(b"hi\n".to_vec()).unwrap(), Some(("stdin", "hi\n".into())));
+        assert_eq!(field(b"\xff\0".to_vec()).unwrap(), Some(("stdin_base64", "/wA=".into())));
+        assert_eq!(field(Vec::new()).unwrap(), None);
+    }
+
+    #[test]
+    fn too_much_is_refused() {
+        let most = usize::try_from(MAX_BYTES).unwrap();
+        assert!(field(vec![b'x'; most]).is_ok());
+        assert_eq!(field(vec![b'x'; most + 1]).unwrap_err().code.word(), "invalid_input");
+    }
+}

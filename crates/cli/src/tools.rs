@@ -1,0 +1,182 @@
+//! The tools of a session for a person: `coracle workspace …` and `coracle run`.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::ArgMatches;
+use coracle::tools::{self, Said, ToolEntry};
+use coracle::{Code, Failure, Host, Options, Process, frontend, session_tools};
+use coracle_workspace::RunCode;
+use serde_json::{Map, Value, json};
+
+use super::reporter::Reporter;
+use super::{cli_messages, exit, matches_to_json, startup, written};
+use crate::render;
+
+/// Bytes of a snippet that are read; the tool takes fewer.
+const MAX_SNIPPET: u64 = (1 << 20) + 1;
+
+/// A tool, or what a person does with the workspace.
+pub(super) async fn workspace(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
+    let Some((name, matches)) = matches.subcommand() else { return ExitCode::from(exit::NOT_UNDERSTOOD) };
+    let process = match startup::open(host, options) {
+        Ok(process) => process,
+        Err(failure) => return exit::failed(&failure),
+    };
+    let json = matches.get_flag("json");
+    let callable = tools::ALL.iter().chain([&tools::SNAPSHOT]);
+    if let Some(entry) = callable.into_iter().find(|it| super::operation_args::word(it.name) == name) {
+        let mut arguments = matches_to_json::fields(&entry.arguments(), matches);
+        let read = written::from_stdin(&process.context, entry, matches, &mut arguments).await;
+        return match read {
+            Ok(()) => call(&process, entry, arguments, json).await,
+            Err(failure) if json => exit::finish(&failure.answer(None)),
+            Err(failure) => exit::failed(&failure),
+        };
+    }
+    if name == "prompt" {
+        let answer = session_tools::prompt(&process.context).await;
+        if json {
+            return exit::finish(&answer);
+        }
+        render::print(answer.get("prompt").and_then(Value::as_str).unwrap_or_default().trim_end());
+        return ExitCode::SUCCESS;
+    }
+    let cx = &process.context;
+    let mut reporter = Reporter::new(&cx.host);
+    let answer = match name {
+        "show" => session_tools::show(cx),
+        "diff" => {
+            reporter.message("comparing the workspace with what was copied in");
+            session_tools::diff(cx).await
+        }
+        "export" => {
+            reporter.message("packing the workspace");
+            session_tools::export(cx, matches.get_one::<String>("file").map_or("", String::as_str)).await
+        }
+        "apply" => {
+            reporter.message("writing the changes to this host");
+            session_tools::apply(cx, matches.get_flag("protected")).await
+        }
+        _ => {
+            reporter.message("saving and removing the containers of the session");
+            session_tools::end(cx).await
+        }
+    };
+    reporter.clear();
+    match answer {
+        Ok(answer) if !json && ["diff", "export", "apply"].contains(&name) => {
+            render::changes(name, &Value::Object(answer), cx.host.stdout_is_terminal);
+            ExitCode::SUCCESS
+        }
+        Ok(answer) if json => exit::finish(&answer),
+        Ok(answer) => {
+            render::print(&serde_json::to_string_pretty(&answer).unwrap_or_default());
+            ExitCode::SUCCESS
+        }
+        Err(failure) if json => exit::finish(&failure.answer(None)),
+        Err(failure) => exit::failed(&failure),
+    }
+}
+
+/// A snippet from a file or from standard input.
+pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
+    let json = matches.get_flag("json");
+    let file = matches.get_one::<String>("file").map_or("-", String::as_str);
+    let asked = || -> Result<(Process, Map<String, Value>), Failure> {
+        let code = snippet(&host, file)?;
+        let mut arguments = json!({ "code": code });
+        let language = matches.get_one::<String>("language").map(String::as_str).or_else(|| by_name(file));
+        if let Some(language) = language {
+            arguments["language"] = language.into();
+        }
+        if let Some(timeout) = matches.get_one::<String>("timeout") {
+            arguments["timeout"] = timeout.as_str().into();
+        }
+        if let Some(timeout) = matches.get_one::<u64>("timeout-ms") {
+            arguments["timeout_ms"] = (*timeout).into();
+        }
+        Ok((startup::open(host.clone(), options)?, arguments.as_object().cloned().unwrap_or_default()))
+    };
+    match asked() {
+        Ok((process, arguments)) => match tools::ALL.iter().find(|it| it.name == RunCode::NAME) {
+            Some(entry) => call(&process, entry, arguments, json).await,
+            None => ExitCode::from(exit::NOT_UNDERSTOOD),
+        },
+        Err(failure) if json => exit::finish(&failure.answer(None)),
+        Err(failure) => exit::failed(&failure),
+    }
+}
+
+async fn call(process: &Process, entry: &ToolEntry, arguments: Map<String, Value>, json: bool) -> ExitCode {
+    if json {
+        return exit::finish(&frontend::drive_tool(process, *entry, arguments, None).await.answer);
+    }
+    let (begun, host) = (Instant::now(), &process.context.host);
+    let mut reporter = Reporter::new(host);
+    // What a program prints is in its answer, whole.
+    let mut hear = |event| reporter.tell(&event);
+    let said = frontend::drive_tool(process, *entry, arguments, Some(&mut hear)).await;
+    reporter.clear();
+    let code = show(entry, &said);
+    let both = host.stdout_is_terminal && host.stderr_is_terminal;
+    if let Some((stdout, stderr, code)) = printed(&said.answer).filter(|_| both) {
+        let last = [stdout, stderr].into_iter().rfind(|it| !it.is_empty());
+        render::ran(Some(code), begun.elapsed(), last.is_none_or(|it| it.ends_with('\n')));
+    }
+    code
+}
+
+/// What a program printed goes where the program would have printed it; the rest is text.
+fn show(entry: &ToolEntry, said: &Said) -> ExitCode {
+    if let Some((stdout, stderr, code)) = printed(&said.answer) {
+        render::warnings(&said.answer);
+        render::printed(stdout, stderr);
+        return ExitCode::from(code);
+    }
+    if said.success() {
+        // Its text tells the warnings as well.
+        render::print(said.text.trim_end());
+        return ExitCode::SUCCESS;
+    }
+    render::complain(&cli_messages::for_people_of_tool(entry, &said.answer));
+    ExitCode::FAILURE
+}
+
+/// Of a command or a snippet that ran: what it printed, and its code.
+fn printed(answer: &Map<String, Value>) -> Option<(&str, &str, u8)> {
+    let value = answer.get("value").and_then(Value::as_object);
+    let (fields, names) = match value {
+        Some(value) => (value, ["stdout", "stderr", "exit_code"]),
+        None => (answer, ["output", "stderr", "exitCode"]),
+    };
+    let code = u8::try_from(fields.get(names[2])?.as_u64()?).ok()?;
+    Some((fields.get(names[0])?.as_str()?, fields.get(names[1])?.as_str()?, code))
+}
+
+fn snippet(host: &Host, file: &str) -> Result<String, Failure> {
+    let failed = |err: std::io::Error| {
+        Failure::new(Code::PathNotFound, format!("cannot read `{}`: {err}", file.escape_debug()))
+            .hint("name a file, or `-` for standard input")
+    };
+    let mut bytes = Vec::new();
+    if file == "-" {
+        std::io::stdin().lock().take(MAX_SNIPPET).read_to_end(&mut bytes).map_err(failed)?;
+    } else {
+        let opened = std::fs::File::open(host.path(Path::new(file))).map_err(failed)?;
+        opened.take(MAX_SNIPPET).read_to_end(&mut bytes).map_err(failed)?;
+    }
+    String::from_utf8(bytes).map_err(|_| Failure::invalid("file", "is no text in UTF-8"))
+}
+
+fn by_name(file: &str) -> Option<&'static str> {
+    Some(match Path::new(file).extension()?.to_str()? {
+        "ts" | "mts" | "tsx" => "typescript",
+        "js" | "mjs" | "cjs" => "javascript",
+        "py" => "python",
+        "sh" | "bash" => "bash",
+        _ => return None,
+    })
+}

@@ -1,0 +1,221 @@
+//! `coracle worktree …`: its operations, and how a person looks into a workflow's sandbox by the workflow's name.
+
+use std::ffi::OsString;
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use coracle::ops::worktree;
+use coracle::sandbox::{self, Home, Homes, Open};
+use coracle::{Code, Context, Failure, Host, Options, audit};
+use coracle_lifecycle::guest_shell;
+use coracle_runtime::{Chunk, Exec, Exit, Stream};
+use coracle_sandbox::worktree::{CreateAsk, Worktree};
+use coracle_sandbox::{ProfileName, WorkflowId};
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
+
+use super::operation_args::{callable, operation_word, option};
+use super::operation_call::OperationCall;
+use super::output::NOT_RUN;
+use super::reporter::watched;
+use super::stdio::out;
+use super::{exit, startup};
+use crate::{render, signals};
+
+/// Id of the words behind `--`.
+const WORDS: &str = "words";
+
+/// The shell of a sandbox: every image has this one.
+const SHELL: &str = "/bin/sh";
+
+/// The subcommands: each operation, and what only a person does.
+pub(super) fn command(words: &[OsString]) -> Command {
+    let all = words.iter().any(|it| *it == *"worktree") || words.is_empty();
+    let operations = worktree::ALL.iter().map(|entry| {
+        let name = operation_word(entry);
+        if !all {
+            return Command::new(name);
+        }
+        callable(entry.name, &format!("coracle worktree {name}"), &entry.arguments()).name(name)
+    });
+    Command::new("worktree")
+        .about("Give each workflow a branch and a directory of its own, in a sandbox")
+        .subcommand_required(true)
+        .subcommands(operations)
+        .subcommands(looks())
+}
+
+fn looks() -> [Command; 4] {
+    let workflow = || Arg::new("workflow").value_name("WORKFLOW").required(true).help("Its id");
+    let profile = || option("profile", "NAME", "The kind of sandbox [default: default]");
+    let json = || Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
+    let words = Arg::new(WORDS).value_name("WORDS").last(true).num_args(1..).required(true);
+    let exec = Command::new("exec").about("Run a program in the worktree, as the agent").args([
+        workflow(),
+        words.help("The program and its words, run as they stand"),
+        profile(),
+    ]);
+    let shell = Command::new("shell").about("Open a shell in the worktree, as the agent").args([workflow(), profile()]);
+    let about = "List the commits that the workflow made, newest first";
+    let log = Command::new("log").about(about).args([workflow(), profile(), json()]);
+    let about = "Tell where the worktree is, and what looks into it";
+    let open = Command::new("open").about(about).args([workflow(), profile(), json()]);
+    [exec, shell, log, open]
+}
+
+pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
+    let Some((verb, matches)) = matches.subcommand() else { return ExitCode::from(exit::NOT_UNDERSTOOD) };
+    if let Some(entry) = worktree::ALL.iter().find(|it| operation_word(it) == verb) {
+        return Box::pin(OperationCall::from_matches(worktree::ALL, entry, matches).run(host, options)).await;
+    }
+    match verb {
+        "exec" => match Box::pin(exec(matches, host, options)).await {
+            Ok(code) => code,
+            Err(failure) if failure.code == Code::Cancelled => ExitCode::from(signals::interrupted_code()),
+            Err(failure) => {
+                exit::failed(&failure);
+                ExitCode::from(NOT_RUN)
+            }
+        },
+        "shell" => match Box::pin(shell(matches, host, options)).await {
+            Ok(code) => code,
+            Err(failure) => exit::failed(&failure),
+        },
+        _ => {
+            let json = matches.get_flag("json");
+            match Box::pin(looked(verb, matches, host, options)).await {
+                Ok(answer) if json => exit::finish(&answer),
+                Ok(answer) => {
+                    render::print(&render::worktree(verb, &Value::Object(answer)));
+                    ExitCode::SUCCESS
+                }
+                Err(failure) if json => exit::finish(&failure.answer(Some(&format!("worktree {verb}")))),
+                Err(failure) => exit::failed(&failure),
+            }
+        }
+    }
+}
+
+/// A workflow's sandbox, ready, with its worktree.
+struct Entered {
+    home: Arc<Home>,
+    open: Open,
+    worktree: Worktree,
+}
+
+impl Entered {
+    async fn of(homes: &Homes, cx: &Context, matches: &ArgMatches) -> Result<Self, Failure> {
+        let word = |name: &str| matches.get_one::<String>(name).cloned();
+        let profile = word("profile").map_or_else(|| ProfileName::parse("default"), ProfileName::parse)?;
+        let id = WorkflowId::parse(word("workflow").unwrap_or_default())?;
+        let home = homes.of(cx, &profile, &id).await?;
+        let open = sandbox::opened(cx, &home, &id).await?;
+        let worktree = home.worktrees.create(&open.inside, &CreateAsk::new(id)).await?;
+        home.enter(&open, &worktree).await?;
+        Ok(Self { home, open, worktree })
+    }
+}
+
+/// Runs a program; its exit code becomes ours.
+async fn exec(matches: &ArgMatches, host: Host, options: &Options) -> Result<ExitCode, Failure> {
+    let argv: Vec<String> = matches.get_many(WORDS).into_iter().flatten().cloned().collect();
+    let process = startup::open_configured(host, options)?;
+    let cx = &process.context;
+    let args = audited(matches, &json!({ "command": argv }));
+    let intent = audit::intent(cx, "worktree_exec", &args).await?;
+    let done = async {
+        let entered = watched(cx, async |cx| Entered::of(process.homes(), cx, matches).await).await?;
+        let (live, chunks) = mpsc::channel(8);
+        let inside = &entered.open.inside;
+        let mut exec =
+            Exec::new(coracle_runtime::Command::Argv(argv), inside.agent, inside.tree_path(&entered.worktree.id));
+        exec.env = entered.worktree.env();
+        exec.cancel = cx.call.cancel.clone();
+        exec.live = Some(live);
+        let (output, ()) = tokio::join!(inside.link.exec(exec), shown(chunks));
+        let exit = output?.exit;
+        if cx.call.cancel.is_cancelled() { Err(Failure::cancelled()) } else { Ok(exit) }
+    };
+    let result = done.await;
+    let told = result.as_ref().map(|exit| Map::from_iter([("exit".to_owned(), json!(exit_code(*exit)))]));
+    intent.result(&told.map_err(Clone::clone)).await;
+    Ok(ExitCode::from(exit_code(result?)))
+}
+
+/// As a shell tells it.
+fn exit_code(exit: Exit) -> u8 {
+    match exit {
+        Exit::Code(code) => code,
+        Exit::Cancelled => signals::interrupted_code(),
+        Exit::TimedOut(_) | Exit::Running(_) => 124,
+    }
+}
+
+/// Passes on what the program prints. A reader that has gone is no failure of the program.
+async fn shown(mut chunks: mpsc::Receiver<Chunk>) {
+    while let Some(chunk) = chunks.recv().await {
+        let _ = match chunk.stream {
+            Stream::Stdout => out(io::stdout().lock(), &chunk.bytes),
+            Stream::Stderr => out(io::stderr().lock(), &chunk.bytes),
+        };
+    }
+}
+
+/// Opens a shell by the engine's own program, since that has a terminal; the sandbox is in use until it ends.
+async fn shell(matches: &ArgMatches, host: Host, options: &Options) -> Result<ExitCode, Failure> {
+    if !host.stdin_is_terminal {
+        let failure = Failure::new(Code::InvalidInput, "`worktree shell` needs a terminal");
+        return Err(failure.hint("use `coracle worktree exec WORKFLOW -- …` in a script"));
+    }
+    let process = startup::open_configured(host, options)?;
+    let cx = &process.context;
+    let intent = audit::intent(cx, "worktree_shell", &audited(matches, &json!({}))).await?;
+    let done = async {
+        let entered = watched(cx, async |cx| Entered::of(process.homes(), cx, matches).await).await?;
+        let engine = cx.runtime().await?;
+        let engine = cx.terminal_of(engine.kind(), &engine.endpoint().address)?;
+        let Entered { open, worktree, .. } = &entered;
+        let words = guest_shell((open.container(), open.inside.agent), &worktree.path, SHELL);
+        let mut words = engine.with_words(words);
+        // Without it the shell could not draw.
+        words.env.insert("TERM".into(), cx.host.terminal_kind.clone().into());
+        Ok(words.run_on_terminal().await?)
+    };
+    let result: Result<_, Failure> = done.await;
+    intent.result(&result.as_ref().map(|_| Map::new()).map_err(Clone::clone)).await;
+    let code = result?.code().and_then(|it| u8::try_from(it).ok());
+    Ok(ExitCode::from(code.unwrap_or(1)))
+}
+
+async fn looked(
+    verb: &str,
+    matches: &ArgMatches,
+    host: Host,
+    options: &Options,
+) -> Result<Map<String, Value>, Failure> {
+    let process = startup::open_configured(host, options)?;
+    let cx = &process.context;
+    let entered = watched(cx, async |cx| Entered::of(process.homes(), cx, matches).await).await?;
+    let Worktree { id, path, host_path, branch, base_commit, .. } = &entered.worktree;
+    let own = match verb {
+        "log" => {
+            let commits = entered.home.worktrees.log(&entered.open.inside, id).await?;
+            json!({ "base_commit": base_commit, "count": commits.len(), "commits": commits })
+        }
+        _ => {
+            let engine = cx.runtime().await?.kind();
+            let container = entered.open.container();
+            json!({ "engine": engine, "container": container, "path": path, "host_path": host_path })
+        }
+    };
+    let common = json!({ "success": true, "workflow": id, "branch": branch });
+    Ok([common, own].into_iter().filter_map(|it| it.as_object().cloned()).flatten().collect())
+}
+
+fn audited(matches: &ArgMatches, own: &Value) -> Map<String, Value> {
+    let mut args = own.as_object().cloned().unwrap_or_default();
+    args.extend(matches.get_one::<String>("workflow").map(|it| ("workflow".to_owned(), it.as_str().into())));
+    args
+}

@@ -1,0 +1,71 @@
+//! `coracle workspace write-file FILE -`: what is written comes from standard input.
+
+use std::io::{self, Read as _};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::ArgMatches;
+use coracle::tools::ToolEntry;
+use coracle::{Context, Failure};
+use coracle_workspace::{Tool as _, WriteFile};
+use serde_json::{Map, Value};
+
+use super::operation_args::as_word;
+use crate::render;
+
+/// As much as the tool takes. One byte more is read, so that it refuses what is larger.
+const MAX_BYTES: usize = 32 << 20;
+
+/// The field.
+const CONTENT: &str = "content";
+
+/// Puts standard input in the place of a content that is the bare word `-`; `--content -` is a dash.
+pub(super) async fn from_stdin(
+    cx: &Context,
+    entry: &ToolEntry,
+    matches: &ArgMatches,
+    arguments: &mut Map<String, Value>,
+) -> Result<(), Failure> {
+    let word = |id: &str| matches.try_get_one::<String>(id).ok().flatten().is_some_and(|it| it == "-");
+    if entry.name != WriteFile::NAME || !word(&as_word(CONTENT)) || matches.contains_id(CONTENT) {
+        return Ok(());
+    }
+    if cx.host.stdin_is_terminal {
+        render::note("reading the content from standard input, to its end (Ctrl-D)");
+    }
+    let read = || {
+        let mut bytes = Vec::new();
+        io::stdin().lock().take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map(|_| bytes)
+    };
+    let read = tokio::task::spawn_blocking(read);
+    let bytes = cx.unless_cancelled(async { read.await.map_err(Failure::internal) }).await?;
+    let bytes = bytes.map_err(|err| Failure::internal(format!("cannot read standard input: {err}")))?;
+    let text = arguments.get("encoding").is_none_or(|it| it == "utf-8");
+    let (content, encoded) = content(bytes, text)?;
+    arguments.insert(CONTENT.to_owned(), content.into());
+    if encoded {
+        arguments.insert("encoding".to_owned(), "base64".into());
+    }
+    Ok(())
+}
+
+/// The bytes as the field takes them; what is no text goes as base64. With `--encoding base64` that is what was read.
+fn content(bytes: Vec<u8>, text: bool) -> Result<(String, bool), Failure> {
+    match String::from_utf8(bytes) {
+        Ok(content) => Ok((content, false)),
+        Err(bytes) if text => Ok((STANDARD.encode(bytes.as_bytes()), true)),
+        Err(_) => Err(Failure::invalid("encoding", "standard input is no base64")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::content;
+
+    #[test]
+    fn text_goes_as_it_is_and_bytes_as_base64() {
+        assert_eq!(content(b"hi\n".to_vec(), true).unwrap(), ("hi\n".to_owned(), false));
+        assert_eq!(content(b"\xff".to_vec(), true).unwrap(), ("/w==".to_owned(), true));
+        assert!(content(b"\xff".to_vec(), false).is_err());
+    }
+}

@@ -1,0 +1,81 @@
+//! The tools for agents over the Model Context Protocol, on standard input and output or over HTTP.
+//!
+//! A client's connection is a session. On standard input there is one; over HTTP each client has its own.
+
+mod clients;
+mod http;
+mod message;
+mod progress_notifications;
+mod scan;
+mod server;
+mod session;
+mod stdio;
+mod token;
+mod tools;
+
+use std::sync::Arc;
+
+use coracle::{Context, Failure, Process, maintenance};
+use rmcp::ServiceExt;
+use tokio_util::task::TaskTracker;
+
+pub use self::http::Http;
+use self::server::{Server, Whose};
+use self::session::{LEAVING, Session};
+use self::stdio::Stdio;
+use self::tools::Tools;
+
+/// Serves until the input ends or the process is to end; with `http` until it is to end.
+///
+/// # Errors
+/// What keeps the server from listening.
+pub async fn run(process: &Process, http: Option<&Http>) -> Result<(), Failure> {
+    let upkeep = TaskTracker::new();
+    // Preflight has found no engine yet, and nobody waits for this.
+    upkeep.spawn(maintenance::keep_up(process.context.clone()));
+    upkeep.spawn(process.clone().keep_up());
+    upkeep.close();
+    match http {
+        Some(http) => http.serve(process, upkeep.wait()).await,
+        None => serve_one(process, upkeep.wait()).await,
+    }
+}
+
+/// Serves the client at standard input and output. `upkeep` is waited for at the end.
+async fn serve_one(process: &Process, upkeep: impl Future<Output = ()>) -> Result<(), Failure> {
+    let session = Session::new(process.clone());
+    let server = Server::new(Whose::One(session.clone().into()), Arc::new(Tools::of(process)));
+    converse(server, &process.context).await?;
+    let leave = async { tokio::join!(Box::pin(session.end()), process.end(), upkeep) };
+    if tokio::time::timeout(LEAVING, leave).await.is_err() {
+        tracing::warn!("the session's containers were not all removed in time; the next call goes on with it");
+    }
+    Ok(())
+}
+
+async fn converse(server: Server, cx: &Context) -> Result<(), Failure> {
+    let (input, output) = rmcp::transport::stdio_pipes();
+    let starting = server.serve(Stdio::new(input, output));
+    // A client that goes away before it has said a word is no fault.
+    let service = tokio::select! {
+        service = starting => match service {
+            Ok(service) => service,
+            Err(err) => {
+                tracing::info!("no session began: {err}");
+                return Ok(());
+            }
+        },
+        () = cx.call.cancel.cancelled() => return Ok(()),
+    };
+    let stop = service.cancellation_token();
+    let waiting = service.waiting();
+    tokio::pin!(waiting);
+    let ended = tokio::select! {
+        ended = &mut waiting => ended,
+        () = cx.call.cancel.cancelled() => {
+            stop.cancel();
+            waiting.await
+        }
+    };
+    ended.map(drop).map_err(Failure::internal)
+}

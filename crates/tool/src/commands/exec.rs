@@ -1,0 +1,368 @@
+//! `exec`: a command in a container, waited for.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use coracle_runtime::{
+    AtLimit, ByteSize, Capture, ContainerPath, Exec as RuntimeExec, ExecLimits, ExecOutput, Exit, Handle, Ids, Input,
+    Inside, JobId, LimitKind, Redactor,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::input;
+use super::job::Encoding;
+use crate::args::{Name, Pairs, Script, Seconds, Size, pairs};
+use crate::config::Config;
+use crate::context::{Context, Mouth};
+use crate::failure::{Code, Failure};
+use crate::op::Operation;
+use crate::protected_paths;
+use crate::redaction;
+use crate::resolve::{no_secret, plain_env};
+use crate::target::{Act, Reached, reach_inside};
+use crate::warning::Warning;
+
+/// Run a command in a container and wait for it. A command that fails or is ended at a limit is a successful call: see
+/// `exit_code` and `timed_out`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Exec {
+    /// Container to act on: its name, or an id of at least 12 digits.
+    #[schemars(with = "Name")]
+    container: Handle,
+    /// What to run: a text for `/bin/sh -c`, or a list of words that runs as it stands.
+    command: Script,
+    /// Seconds (or `90s`, `10m`) before the command and everything it started is ended (`exec_background`: 0 is never), or
+    /// before `job_wait` stops waiting.
+    #[schemars(extend("default" = 300))]
+    timeout: Option<Seconds>,
+    /// Seconds without any output before the command is ended; 0 is off.
+    #[schemars(extend("default" = 0))]
+    silence_timeout: Option<Seconds>,
+    /// What to do at a limit: `kill`, or `keep` to leave it running as a job.
+    #[schemars(with = "Option<String>", extend("default" = "kill", "enum" = ["kill", "keep"]))]
+    on_timeout: Option<OnTimeout>,
+    /// Where commands run, and where the working directory is mounted. Made if missing.
+    #[schemars(with = "Option<String>", extend("default" = "/workspace"))]
+    workdir: Option<String>,
+    /// Variables for the command or commands. Their values are kept in memory alone.
+    #[serde(default, deserialize_with = "pairs")]
+    #[schemars(with = "Option<Pairs>")]
+    env: Option<BTreeMap<String, Value>>,
+    /// Text for the command's standard input. Without it there is an end of file at once.
+    stdin: Option<String>,
+    /// The same as base64, for any bytes.
+    stdin_base64: Option<String>,
+    /// Run as root inside.
+    #[schemars(extend("default" = false))]
+    as_root: Option<bool>,
+    /// Bytes of each stream that are answered; of more, the first and the last half.
+    #[schemars(with = "Option<Size>")]
+    max_output: Option<ByteSize>,
+    /// `text` (what is not UTF-8 becomes U+FFFD) or `base64`.
+    #[schemars(with = "Option<String>", extend("default" = "text", "enum" = ["text", "base64"]))]
+    encoding: Option<Encoding>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum OnTimeout {
+    Kill,
+    Keep,
+}
+
+/// The answer of `exec` (containers.md 9.2).
+#[derive(Debug, Serialize)]
+pub(crate) struct Ran {
+    returncode: Option<u8>,
+    exit_code: Option<u8>,
+    stdout: String,
+    stderr: String,
+    timed_out: bool,
+    timeout_kind: Option<LimitKind>,
+    signal: Option<String>,
+    truncated: bool,
+    stdout_bytes: u64,
+    stderr_bytes: u64,
+    job_id: Option<JobId>,
+    running: bool,
+    left_running: u32,
+    tree_ended: Option<bool>,
+    container: String,
+    user: Ids,
+    workdir: ContainerPath,
+    encoding: Encoding,
+    duration_ms: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<Warning>,
+}
+
+/// The kernel takes no single argument above 128 KiB, and without a guest the command is arguments.
+const MAX_WORD: usize = 90 << 10;
+
+/// Bytes of a command, all words together.
+const MAX_COMMAND: usize = 1 << 20;
+
+impl Operation for Exec {
+    const NAME: &'static str = "exec";
+    type Answer = Ran;
+
+    async fn run(self, cx: &Context) -> Result<Ran, Failure> {
+        self.check(&cx.config)?;
+        let env = plain_env(&self.env)?;
+        let stdin = input::bytes(self.stdin.as_deref(), self.stdin_base64.as_deref())?;
+        let as_root = self.as_root.unwrap_or(false);
+        let Reached { record, inside, session, mut warnings } = reach_inside(cx, &self.container, as_root).await?;
+        self.check_plain(&inside, &env)?;
+        let redactor = Box::pin(redaction::redactor(cx, &record, &inside, &env)).await?;
+        let mut exec: RuntimeExec = session.exec(self.command.0.clone());
+        if let Some(workdir) = &self.workdir {
+            exec.workdir = session.workdir.join(workdir)?;
+        }
+        exec.env.extend(env);
+        exec.stdin = stdin.map(Input::Bytes).or_else(|| cx.take_input());
+        exec.limits = self.limits(&cx.config);
+        exec.at_limit = if self.on_timeout == Some(OnTimeout::Keep) { AtLimit::Keep } else { AtLimit::End };
+        exec.keep_bytes = usize::try_from(self.max_output(cx).0).unwrap_or(usize::MAX);
+        exec.cancel = cx.call.cancel.clone();
+        exec.live = redaction::live(cx.call.progress.live(), &redactor);
+        let workdir = exec.workdir.clone();
+        let _place = cx.engines().place().await?;
+        let output = match inside.exec(exec).await {
+            Ok(output) => output,
+            Err(err) => {
+                let err = lost_with_container(cx, &self.container, err).await;
+                return Err(failed(err, record.name.as_str(), &redactor));
+            }
+        };
+        if output.exit == Exit::Cancelled {
+            return Err(Failure::cancelled().known("container", &record.name).detail("tree_ended", output.tree_ended));
+        }
+        if let (Exit::Running(_), Some(job), Inside::Guest(link)) = (output.exit, &output.job, &inside) {
+            super::job::remember(cx, &record, link, job).await;
+        }
+        warnings.extend(noteworthy(&output));
+        warnings.extend(protected_paths::refused_write(&record, &output));
+        let encoding = self.encoding.unwrap_or_default();
+        Ok(Ran { workdir, warnings, ..ran(&output, encoding, (record.name.to_string(), session.user), &redactor) })
+    }
+}
+
+fn noteworthy(output: &ExecOutput) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    if output.tree_ended == Some(false) {
+        warnings.push(Warning::new("left_running", "some of the command's processes could not be ended"));
+    }
+    if output.left_running > 0 {
+        let left = output.left_running;
+        let what = if left == 1 { "1 process".to_owned() } else { format!("{left} processes") };
+        let message = format!("the command left {what} running; use `exec_background` for what shall go on");
+        warnings.push(Warning::new("left_running", message));
+    }
+    if output.retried {
+        warnings.push(Warning::new("retried_link", "the link to the guest broke and was made anew; nothing ran twice"));
+    }
+    warnings
+}
+
+/// A link that breaks for good mostly does so because its container ended: that is the better answer.
+pub(crate) async fn lost_with_container(
+    cx: &Context,
+    handle: &Handle,
+    err: coracle_runtime::Error,
+) -> coracle_runtime::Error {
+    use coracle_runtime::Error::{GuestFailed, GuestLost, NotRunning};
+    if !matches!(err, GuestLost { .. } | GuestFailed { .. }) {
+        return err;
+    }
+    let Ok(found) = crate::target::reach(cx, handle, Act::Use).await else { return err };
+    let Some(id) = &found.record.id else { return err };
+    match coracle_runtime::ended(&*found.runtime, id).await {
+        Some(NotRunning { status, exit_code, oom_killed, .. }) => {
+            let output = if let GuestLost { output, .. } = err { output } else { None };
+            NotRunning { status, exit_code, oom_killed, output }
+        }
+        _ => err,
+    }
+}
+
+impl Exec {
+    fn check(&self, config: &Config) -> Result<(), Failure> {
+        if self.command.0.clone().into_argv().iter().map(String::len).sum::<usize>() > MAX_COMMAND {
+            return Err(Failure::invalid("command", "at most 1 MiB together")
+                .hint("copy a script in with `copy_in`, or give the data as `stdin`"));
+        }
+        if self.timeout.is_some_and(|it| it.0 < Duration::from_millis(100)) {
+            return Err(Failure::invalid("timeout", "at least 0.1 s").hint("leave it out for the configured time"));
+        }
+        if let Some(timeout) = self.timeout.filter(|it| *it > config.exec.timeout_max) {
+            let message = format!("timeout {timeout} is above {}", config.exec.timeout_max);
+            let problem = coracle_runtime::Problem {
+                rule: "limit.timeout",
+                setting: Some("exec.timeout_max"),
+                value: timeout.to_string(),
+                message,
+            };
+            return Err(coracle_runtime::Refused { problems: vec![problem] }.into());
+        }
+        if self.max_output.is_some_and(|it| !(1 << 10..=4 << 20).contains(&it.0)) {
+            return Err(Failure::invalid("max_output", "from 1k to 4m"));
+        }
+        Ok(())
+    }
+
+    /// What a container without a guest cannot do.
+    fn check_plain(&self, inside: &Inside, env: &BTreeMap<String, String>) -> Result<(), Failure> {
+        let Inside::Plain(..) = inside else { return Ok(()) };
+        no_secret(env, "leave it out: without a guest it would be seen in the host's process list")?;
+        let unsupported = |message: &str, hint: &str| {
+            Err(Failure::new(Code::Unsupported, message).detail("capability", "guest").hint(hint))
+        };
+        if self.on_timeout == Some(OnTimeout::Keep) {
+            return unsupported(
+                "a command without a guest cannot be kept as a job",
+                "leave `on_timeout` out and give a longer `timeout`",
+            );
+        }
+        if self.command.0.clone().into_argv().iter().any(|it| it.len() > MAX_WORD) {
+            return unsupported(
+                "a word of the command is longer than 90 KiB, which a container without a guest cannot take",
+                "copy a script in with `copy_in`, or give the data as `stdin`",
+            );
+        }
+        Ok(())
+    }
+
+    fn limits(&self, config: &Config) -> ExecLimits {
+        ExecLimits {
+            total: Some(self.timeout.unwrap_or(config.exec.timeout).0),
+            silence: self.silence_timeout.unwrap_or(config.exec.silence_timeout).unless_zero(),
+            grace: config.exec.grace.0,
+        }
+    }
+
+    fn max_output(&self, cx: &Context) -> ByteSize {
+        let default = if cx.call.mouth == Mouth::Mcp { cx.config.exec.inline_mcp } else { cx.config.exec.inline };
+        self.max_output.unwrap_or(default)
+    }
+}
+
+/// What a command had printed when its container ended is still the caller's.
+fn failed(err: coracle_runtime::Error, container: &str, redactor: &Redactor) -> Failure {
+    let so_far = match &err {
+        coracle_runtime::Error::NotRunning { output: Some(output), .. }
+        | coracle_runtime::Error::GuestLost { output: Some(output), .. } => {
+            let text = |it: &Capture| shown(it, Encoding::Text, None, redactor);
+            Some((text(&output.stdout), text(&output.stderr)))
+        }
+        _ => None,
+    };
+    let failure = Failure::from(err).known("container", container);
+    match so_far {
+        Some((stdout, stderr)) => failure.known("stdout", stdout).known("stderr", stderr),
+        None => failure,
+    }
+}
+
+fn ran(output: &ExecOutput, encoding: Encoding, (container, user): (String, Ids), redactor: &Redactor) -> Ran {
+    let (code, kind) = match output.exit {
+        Exit::Code(code) => (Some(code), None),
+        // What `timeout` of coreutils exits with; `timed_out` tells it from a command's own 124.
+        Exit::TimedOut(kind) => (Some(124), Some(kind)),
+        Exit::Running(kind) => (None, Some(kind)),
+        Exit::Cancelled => (Some(130), None),
+    };
+    let job = output.job.as_ref();
+    Ran {
+        returncode: code,
+        exit_code: code,
+        stdout: shown(&output.stdout, encoding, job.map(|it| (it, "stdout")), redactor),
+        stderr: shown(&output.stderr, encoding, job.map(|it| (it, "stderr")), redactor),
+        timed_out: kind.is_some(),
+        timeout_kind: kind,
+        signal: output.signal.map(coracle_jobs::signal_name).filter(|_| kind.is_none()),
+        truncated: output.stdout.left_out() + output.stderr.left_out() > 0,
+        stdout_bytes: output.stdout.total_bytes(),
+        stderr_bytes: output.stderr.total_bytes(),
+        job_id: output.job.clone(),
+        running: matches!(output.exit, Exit::Running(_)),
+        left_running: output.left_running,
+        tree_ended: output.tree_ended,
+        container,
+        user,
+        workdir: ContainerPath::root(),
+        encoding,
+        duration_ms: super::millis(output.duration),
+        warnings: Vec::new(),
+    }
+}
+
+/// A stream as it is answered: whole, or both ends with a line between them that counts what is missing. Base64 gives
+/// the start alone, since two ends would not decode as one.
+fn shown(capture: &Capture, encoding: Encoding, kept: Option<(&JobId, &str)>, redactor: &Redactor) -> String {
+    let (left_out, tail) = (capture.left_out(), capture.tail());
+    let clean = |bytes: &[u8]| redactor.clean_between(&[], bytes, &[]);
+    if left_out == 0 {
+        let whole = clean(&capture.bytes());
+        return match encoding {
+            Encoding::Text => String::from_utf8_lossy(&whole).into_owned(),
+            Encoding::Base64 => STANDARD.encode(whole),
+        };
+    }
+    // Half a secret is one, too.
+    let head = &capture.head()[..capture.head().len() - redactor.unfinished(capture.head())];
+    if encoding == Encoding::Base64 {
+        return STANDARD.encode(clean(head));
+    }
+    let (head, tail) = (whole_start(head), whole_end(&tail));
+    let tail = &tail[redactor.left_over(tail)..];
+    let rest = kept.map_or_else(String::new, |(job, stream)| {
+        format!("; job_read job_id={job} stream={stream} offset={}", head.len())
+    });
+    let (head, tail) = (clean(head), clean(tail));
+    let (head, tail) = (String::from_utf8_lossy(&head), String::from_utf8_lossy(&tail));
+    format!("{head}\n[… {left_out} bytes left out{rest} …]\n{tail}")
+}
+
+/// Without the character that was cut at the end.
+fn whole_start(bytes: &[u8]) -> &[u8] {
+    let cut = bytes.utf8_chunks().last().map_or(0, |it| it.invalid().len());
+    if cut < 4 { &bytes[..bytes.len() - cut] } else { bytes }
+}
+
+/// Without the rest of a character that was cut at the start.
+fn whole_end(bytes: &[u8]) -> &[u8] {
+    let rest = bytes.iter().take(3).take_while(|it| **it & 0b1100_0000 == 0b1000_0000).count();
+    &bytes[rest..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn capture(keep_bytes: usize, bytes: &[u8]) -> Capture {
+        let mut it = Capture::new(keep_bytes);
+        it.push(bytes);
+        it
+    }
+
+    #[test]
+    fn a_stream_within_its_limit_is_given_whole() {
+        assert_eq!(shown(&capture(10, b"a\xffb"), Encoding::Text, None, &Redactor::default()), "a\u{fffd}b");
+        assert_eq!(shown(&capture(10, b"a\xffb"), Encoding::Base64, None, &Redactor::default()), "Yf9i");
+    }
+
+    #[test]
+    fn a_cut_stream_has_both_ends_cut_between_characters() {
+        let text = "ä".repeat(50);
+        let cut = capture(10, text.as_bytes());
+        assert_eq!(shown(&cut, Encoding::Text, None, &Redactor::default()), "ää\n[… 90 bytes left out …]\nää");
+        let job = JobId::parse("0a1b2c3d").unwrap();
+        let rest = "; job_read job_id=0a1b2c3d stream=stderr offset=4 …]";
+        assert!(shown(&cut, Encoding::Text, Some((&job, "stderr")), &Redactor::default()).contains(rest));
+    }
+}

@@ -1,0 +1,58 @@
+//! `exec_interactive_hint`: how a person gets a terminal in a container.
+
+use coracle_lifecycle::hint;
+use coracle_runtime::{Handle, Ids};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::connect_command::connect_command;
+use crate::args::Name;
+use crate::context::Context;
+use crate::failure::{Failure, root_refused};
+use crate::op::Operation;
+use crate::target::reach_running;
+
+/// Tell how a person opens a shell in a container.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExecInteractiveHint {
+    /// Container to act on: its name, or an id of at least 12 digits.
+    #[schemars(with = "Name")]
+    container: Handle,
+    /// Run as root inside.
+    #[schemars(extend("default" = false))]
+    as_root: Option<bool>,
+}
+
+/// The answer (containers.md 9.12).
+#[derive(Debug, Serialize)]
+pub(crate) struct Told {
+    command: String,
+    shell: String,
+    container: String,
+    user: Ids,
+    coracle_command: String,
+}
+
+impl Operation for ExecInteractiveHint {
+    const NAME: &'static str = "exec_interactive_hint";
+    const ACTS: bool = false;
+    type Answer = Told;
+
+    async fn run(self, cx: &Context) -> Result<Told, Failure> {
+        let as_root = self.as_root.unwrap_or(false);
+        if as_root && !cx.config.security.allow_root {
+            return Err(root_refused("root.exec", "commands as root are not granted"));
+        }
+        let (found, _) = reach_running(cx, &self.container).await?;
+        let hint = hint(&found, as_root)?;
+        let container = found.record.name.to_string();
+        Ok(Told {
+            command: connect_command(found.runtime.kind(), &hint),
+            coracle_command: format!("coracle shell {container}{}", if as_root { " --as-root" } else { "" }),
+            shell: hint.shell,
+            user: hint.user,
+            container,
+        })
+    }
+}

@@ -1,0 +1,144 @@
+//! What the operations on jobs share.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use coracle_jobs::{Job, State};
+use coracle_lifecycle::{Record, RecordedJob, Session};
+use coracle_runtime::{Handle, JobId, Link, Redactor};
+use serde::{Deserialize, Serialize};
+
+use crate::context::Context;
+use crate::failure::{Code, Failure};
+use crate::target::{Reached, reach_inside};
+use crate::warning::Warning;
+use crate::{near, redaction};
+
+/// A container whose guest remembers jobs.
+pub(super) struct Guided {
+    pub(super) record: Record,
+    pub(super) link: Link,
+    /// Who runs commands there, where and with which environment.
+    pub(super) session: Session,
+    pub(super) warnings: Vec<Warning>,
+}
+
+/// Finds a container for jobs.
+pub(super) async fn guided(cx: &Context, handle: &Handle, as_root: bool) -> Result<Guided, Failure> {
+    let Reached { record, inside, session, warnings } = reach_inside(cx, handle, as_root).await?;
+    let link = inside.link().map_err(|_| Failure::without_guest(record.name.as_str()))?.clone();
+    Ok(Guided { record, link, session, warnings })
+}
+
+/// A guest that has not told its jobs by then is not waited for.
+const SOON: Duration = Duration::from_millis(500);
+
+/// Background jobs that run; none where no guest answers at once.
+pub async fn running(cx: &Context, record: &Record) -> usize {
+    let Ok(store) = cx.store() else { return 0 };
+    let ask = async {
+        let link = cx.links().at_hand(&store, record).await?;
+        coracle_jobs::list(&link).await.ok()
+    };
+    let jobs = tokio::time::timeout(SOON, ask).await.ok().flatten().unwrap_or_default();
+    // What a container was made to run is no work of somebody's.
+    jobs.iter().filter(|it| it.running() && !it.foreground && it.id != JobId::main()).count()
+}
+
+impl Guided {
+    /// What is taken out of the output of its jobs.
+    pub(super) async fn redactor(&self, cx: &Context) -> Result<Redactor, Failure> {
+        Box::pin(redaction::of_link(cx, &self.record, &self.link, &BTreeMap::new())).await
+    }
+
+    /// What became of a job, or that it is lost: the record knows it from an earlier run of the guest.
+    pub(super) async fn or_lost<T>(
+        &self,
+        id: &JobId,
+        asked: Result<T, coracle_jobs::Error>,
+        lost: impl FnOnce(Job) -> T,
+    ) -> Result<T, Failure> {
+        match asked {
+            Err(coracle_jobs::Error::NoSuchJob(_)) => {
+                let job = self.lost_jobs().await?.into_iter().find(|it| it.id == *id);
+                match job {
+                    Some(job) => Ok(lost(job)),
+                    None => Err(self.with_known_jobs(coracle_jobs::Error::NoSuchJob(id.clone()).into()).await),
+                }
+            }
+            asked => Ok(asked?),
+        }
+    }
+
+    /// The same failure; one that names a job which is not there says which are.
+    pub(super) async fn with_known_jobs(&self, failure: Failure) -> Failure {
+        if failure.code != Code::JobNotFound {
+            return failure;
+        }
+        let asked = failure.details.get("job_id").and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
+        let jobs = coracle_jobs::list(&self.link).await.unwrap_or_default();
+        let known: Vec<String> = jobs.iter().filter(|it| !it.foreground).map(|it| it.id.to_string()).collect();
+        let otherwise = failure.hint.clone().unwrap_or_default();
+        let hint = near::hint(&asked, &known, &otherwise);
+        failure.detail("near", known).hint(hint)
+    }
+
+    /// The jobs of earlier runs of the guest.
+    pub(super) async fn lost_jobs(&self) -> Result<Vec<Job>, Failure> {
+        if self.record.jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let run = self.link.run_id().await?;
+        let lost = self.record.jobs.iter().filter(|it| it.run != run);
+        Ok(lost.map(|it| Job::lost(it.job.clone(), it.began_ms)).collect())
+    }
+}
+
+/// Puts a job into its container's record, so that it can be told as lost after a restart.
+pub(super) async fn remember(cx: &Context, record: &Record, link: &Link, job: &JobId) {
+    let remembered = async {
+        let began_ms = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
+        let job = RecordedJob { job: job.clone(), run: link.run_id().await?, began_ms };
+        Ok::<_, Failure>(cx.store()?.remember_job(record, job).await?)
+    };
+    if let Err(failure) = remembered.await {
+        // The job runs. Only after a restart nobody will know that it did.
+        tracing::warn!(container = %record.name, "the job is not in the record: {}", failure.message);
+    }
+}
+
+/// How bytes are answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Encoding {
+    #[default]
+    Text,
+    Base64,
+}
+
+/// A time of a guest's clock; none for what is no time.
+pub(super) fn time(ms: u64) -> Option<String> {
+    let time = i64::try_from(ms).ok().and_then(|it| jiff::Timestamp::from_millisecond(it).ok())?;
+    Some(format!("{time:.3}"))
+}
+
+/// The name of the signal that ended it.
+pub(super) fn signal(job: &Job) -> Option<String> {
+    job.signal.map(coracle_jobs::signal_name)
+}
+
+pub(super) fn timed_out(job: &Job) -> bool {
+    job.state == State::TimedOut
+}
+
+#[cfg(test)]
+mod tests {
+    use super::time;
+
+    #[test]
+    fn times_have_milliseconds() {
+        assert_eq!(time(0).unwrap(), "1970-01-01T00:00:00.000Z");
+        assert_eq!(time(1_795_305_600_070).unwrap(), "2026-11-22T00:00:00.070Z");
+        assert_eq!(time(u64::MAX), None);
+    }
+}

@@ -1,0 +1,330 @@
+//! `job_wait`: a job is waited for by its guest.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use coracle_jobs::{Event, Job, Port, Reason, State, Tail, Wait, Waited};
+use coracle_runtime::{Handle, JobId, Problem, Refused};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::job::guided;
+use super::job_page::check_pattern;
+use super::millis;
+use crate::args::{Name, Seconds};
+use crate::config::Config;
+use crate::context::Context;
+use crate::failure::{Code, Failure};
+use crate::op::Operation;
+use crate::warning::Warning;
+use crate::{near, redaction};
+
+/// Wait until a job ends, or until what `until` says, in one call: no polling. That `timeout` is over is a successful
+/// call too, and does not end the job: see `reason`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct JobWait {
+    /// Container to act on: its name, or an id of at least 12 digits.
+    #[schemars(with = "Name")]
+    container: Handle,
+    /// The job: 8 hex digits, from `exec_background`, `exec` or `jobs`.
+    #[schemars(with = "Name")]
+    job_id: JobId,
+    /// What to wait for, one or a list: `exit`, `regex` (a line matches `pattern`), `port` (it takes connections), `idle`
+    /// (no output for `idle` seconds). The end of the job ends every wait.
+    #[schemars(extend("default" = "exit"))]
+    until: Option<Until>,
+    /// Regular expression that a line has to match, at most 1 KiB.
+    pattern: Option<String>,
+    /// Port inside that has to take connections: a number on the loopback, or `address:port`.
+    port: Option<PortAsk>,
+    /// Seconds without output, 0.1 to 600.
+    idle: Option<Seconds>,
+    /// Byte of the output to begin at; negative counts from its end. `job_wait` looks at what comes from now on unless it
+    /// is given.
+    offset: Option<i64>,
+    /// Seconds (or `90s`, `10m`) before the command and everything it started is ended (`exec_background`: 0 is never), or
+    /// before `job_wait` stops waiting.
+    #[schemars(extend("default" = 60))]
+    timeout: Option<Seconds>,
+}
+
+/// The answer (containers.md 10.7).
+#[derive(Debug, Serialize)]
+pub(crate) struct Answer {
+    job_id: JobId,
+    reason: Reason,
+    running: bool,
+    state: State,
+    exit_code: Option<u8>,
+    r#match: Option<Line>,
+    output: String,
+    next_offset: u64,
+    waited_ms: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<Warning>,
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    offset: u64,
+    line: u64,
+    text: String,
+}
+
+/// What a wait may be for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Condition {
+    Exit,
+    Regex,
+    Port,
+    Idle,
+}
+
+/// One word, or a list of them.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Value")]
+struct Until(Vec<Condition>);
+
+impl TryFrom<Value> for Until {
+    type Error = String;
+
+    fn try_from(value: Value) -> Result<Self, String> {
+        let words = match value {
+            Value::Array(words) if words.is_empty() => return Err("at least one of exit, regex, port, idle".into()),
+            Value::Array(words) => words,
+            one => vec![one],
+        };
+        let read = |word: Value| {
+            let shown = word.to_string();
+            let meant = word.as_str().and_then(meant);
+            let meant = meant.map(|it| format!("; did you mean `{it}`?")).unwrap_or_default();
+            serde_json::from_value(word).map_err(|_| format!("{shown} is none of exit, regex, port, idle{meant}"))
+        };
+        words.into_iter().map(read).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// The condition that another word may stand for.
+fn meant(word: &str) -> Option<String> {
+    let same = [("pattern", "regex"), ("line", "regex"), ("end", "exit"), ("done", "exit"), ("silence", "idle")];
+    if let Some((_, condition)) = same.iter().find(|it| it.0 == word) {
+        return Some((*condition).to_owned());
+    }
+    near::nearest(word, &["exit", "regex", "port", "idle"].map(str::to_owned)).map(str::to_owned)
+}
+
+impl JsonSchema for Until {
+    fn schema_name() -> Cow<'static, str> {
+        "Until".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "array"], "items": { "type": "string" } })
+    }
+}
+
+/// A number, or `address:port`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Value")]
+pub(crate) struct PortAsk(pub(crate) Port);
+
+impl TryFrom<Value> for PortAsk {
+    type Error = String;
+
+    fn try_from(value: Value) -> Result<Self, String> {
+        let text = match value {
+            Value::String(text) => text,
+            Value::Number(number) => number.to_string(),
+            _ => return Err("it is neither a number nor `address:port`".into()),
+        };
+        Port::parse(&text).map(Self).map_err(|err| err.to_string())
+    }
+}
+
+impl JsonSchema for PortAsk {
+    fn schema_name() -> Cow<'static, str> {
+        "Port".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["integer", "string"] })
+    }
+}
+
+/// The time of a wait whose caller names none.
+const USUAL: Duration = Duration::from_secs(60);
+
+impl Operation for JobWait {
+    const NAME: &'static str = "job_wait";
+    const ACTS: bool = false;
+    type Answer = Answer;
+
+    async fn run(self, cx: &Context) -> Result<Answer, Failure> {
+        let wait = self.resolve(&cx.config)?;
+        let guided = guided(cx, &self.container, false).await?;
+        let redactor = guided.redactor(cx).await?;
+        cx.call.progress.message(format!("waiting for job {}", self.job_id)).await;
+        let waiting = async {
+            let asked = coracle_jobs::wait(&guided.link, wait).await;
+            guided.or_lost(&self.job_id, asked, long_gone).await
+        };
+        let waited = cx.unless_cancelled(waiting).await?;
+        let Waited { reason, found, job, tail, waited } = waited;
+        Ok(Answer {
+            reason,
+            running: job.running(),
+            state: job.state,
+            exit_code: job.exit_code,
+            r#match: found.map(|it| Line {
+                offset: it.offset,
+                line: it.line,
+                text: redaction::clean_text(&redactor, it.text.as_bytes()),
+            }),
+            output: redaction::clean_text(&redactor, &tail.bytes),
+            next_offset: tail.next,
+            waited_ms: millis(waited),
+            job_id: job.id,
+            warnings: guided.warnings,
+        })
+    }
+}
+
+/// What was lost has ended, whatever was waited for.
+fn long_gone(job: Job) -> Waited {
+    Waited { reason: Reason::Exit, found: None, job, tail: Tail::default(), waited: Duration::ZERO }
+}
+
+impl JobWait {
+    fn resolve(&self, config: &Config) -> Result<Wait, Failure> {
+        let until = self.until.as_ref().map_or(&[Condition::Exit][..], |it| &it.0);
+        self.check_fields(until)?;
+        let mut events = Vec::new();
+        for condition in until {
+            events.extend(match condition {
+                Condition::Exit => None,
+                Condition::Regex => self.pattern.clone().map(|pattern| Event::Line { pattern, from: self.offset }),
+                Condition::Port => self.port.map(|it| Event::Port(it.0)),
+                Condition::Idle => self.idle.map(|it| Event::Idle(it.0)),
+            });
+        }
+        Ok(Wait { job: self.job_id.clone(), events, limit: self.limit(config)?, lines: config.jobs.poll_lines })
+    }
+
+    /// Each condition has its field, and no field is there for nothing: who gives one wants it waited for.
+    fn check_fields(&self, until: &[Condition]) -> Result<(), Failure> {
+        let fields = [
+            (Condition::Regex, "regex", "pattern", self.pattern.is_some()),
+            (Condition::Port, "port", "port", self.port.is_some()),
+            (Condition::Idle, "idle", "idle", self.idle.is_some()),
+        ];
+        let asked = |condition: Condition| until.contains(&condition);
+        let missing: Vec<_> = fields.iter().filter(|it| asked(it.0) && !it.3).map(|it| it.2).collect();
+        if !missing.is_empty() {
+            let named: Vec<_> = missing.iter().map(|it| format!("`{it}`")).collect();
+            return Err(Failure::new(Code::MissingField, format!("required: {}", named.join(", ")))
+                .detail("fields", missing)
+                .hint("`until` names what to wait for, and each of `regex`, `port` and `idle` has a field"));
+        }
+        if let Some((_, word, field, _)) = fields.iter().find(|it| it.3 && !asked(it.0)) {
+            return Err(Failure::invalid("until", format!("`{field}` is given, and nothing waits for it"))
+                .hint(format!("add \"{word}\" to `until`, or leave `{field}` out")));
+        }
+        if let Some(pattern) = &self.pattern {
+            check_pattern(pattern)?;
+        }
+        let idle_s = self.idle.map(|it| it.0.as_secs_f64());
+        if idle_s.is_some_and(|it| !(0.1..=600.0).contains(&it)) {
+            return Err(Failure::invalid("idle", "from 0.1 to 600 s").hint("wait until `exit` for longer"));
+        }
+        Ok(())
+    }
+
+    fn limit(&self, config: &Config) -> Result<Duration, Failure> {
+        let most = config.jobs.wait_max;
+        match self.timeout {
+            None => Ok(USUAL.min(most.0)),
+            Some(timeout) if timeout > most => {
+                let (rule, setting) = ("limit.wait", Some("jobs.wait_max"));
+                let message = format!("timeout {timeout} is above {most}");
+                let problem = Problem { rule, setting, value: timeout.to_string(), message };
+                Err(Refused { problems: vec![problem] }.into())
+            }
+            Some(timeout) => Ok(timeout.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_jobs::{Event, Wait};
+    use serde_json::{Value, json};
+
+    use super::JobWait;
+    use crate::config::Config;
+
+    fn read(more: Value) -> Result<JobWait, String> {
+        let mut call = json!({ "container": "web", "job_id": "0123abcd" });
+        let Value::Object(more) = more else { panic!("no object") };
+        call.as_object_mut().unwrap().extend(more);
+        serde_json::from_value(call).map_err(|err| err.to_string())
+    }
+
+    fn check(more: Value) -> Result<Wait, String> {
+        let resolved = read(more).unwrap().resolve(&Config::default());
+        resolved.map_err(|failure| format!("{}: {}", failure.code.word(), failure.message))
+    }
+
+    #[test]
+    fn a_wait_is_for_the_end_unless_something_else_is_said() {
+        let wait = check(json!({})).unwrap();
+        assert_eq!((wait.events, wait.limit.as_secs()), (vec![], 60));
+        let wait =
+            check(json!({ "until": ["exit", "regex"], "pattern": "up", "offset": 0, "timeout": "10m" })).unwrap();
+        assert_eq!(wait.events, [Event::Line { pattern: "up".into(), from: Some(0) }]);
+        assert_eq!(wait.limit.as_secs(), 600);
+    }
+
+    #[test]
+    fn a_port_is_a_number_or_has_an_address() {
+        for port in [json!(8080), json!("8080"), json!("localhost:8080"), json!("127.0.0.1:8080")] {
+            let wait = check(json!({ "until": "port", "port": port })).unwrap();
+            assert!(matches!(&wait.events[..], [Event::Port(it)] if it.to_string() == "127.0.0.1:8080"));
+        }
+        for port in [json!(0), json!(70000), json!(-1), json!(8.5), json!("db:80"), json!([80])] {
+            assert!(read(json!({ "until": "port", "port": port })).is_err(), "{port}");
+        }
+    }
+
+    #[test]
+    fn what_is_waited_for_has_its_field_and_no_field_is_there_for_nothing() {
+        assert_eq!(
+            check(json!({ "until": ["regex", "port"] })).unwrap_err(),
+            "missing_field: required: `pattern`, `port`"
+        );
+        let idle = check(json!({ "idle": 1 })).unwrap_err();
+        assert_eq!(idle, "invalid_input: `until`: `idle` is given, and nothing waits for it");
+    }
+
+    #[test]
+    fn limits_are_kept() {
+        assert!(check(json!({ "timeout": 601 })).unwrap_err().starts_with("policy_denied: timeout 601s is above 10m"));
+        assert!(check(json!({ "until": "idle", "idle": 0.01 })).unwrap_err().starts_with("invalid_input"));
+        assert!(read(json!({ "until": "later" })).unwrap_err().contains("\"later\" is none of exit"));
+        assert!(read(json!({ "until": [] })).is_err());
+        for (word, meant) in [("pattern", "regex"), ("exti", "exit"), ("ports", "port")] {
+            let told = read(json!({ "until": word })).unwrap_err();
+            assert!(told.ends_with(&format!("did you mean `{meant}`?")), "{told}");
+        }
+    }
+}

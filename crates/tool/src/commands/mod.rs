@@ -1,0 +1,33 @@
+//! What runs in a container: commands and jobs, one operation each.
+
+mod connect_command;
+mod exec;
+mod exec_background;
+mod exec_cancel;
+mod exec_interactive_hint;
+mod exec_poll;
+mod input;
+mod job;
+mod job_page;
+mod job_read;
+mod job_wait;
+mod jobs;
+
+use std::time::Duration;
+
+pub(crate) use self::connect_command::connect_command;
+pub(crate) use self::exec::{Exec, lost_with_container};
+pub(crate) use self::exec_background::ExecBackground;
+pub(crate) use self::exec_cancel::ExecCancel;
+pub(crate) use self::exec_interactive_hint::ExecInteractiveHint;
+pub(crate) use self::exec_poll::ExecPoll;
+pub(crate) use self::job::Encoding;
+pub use self::job::running;
+pub(crate) use self::job_page::JobPage;
+pub(crate) use self::job_read::JobRead;
+pub(crate) use self::job_wait::{JobWait, PortAsk};
+pub(crate) use self::jobs::Jobs;
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

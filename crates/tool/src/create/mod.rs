@@ -1,0 +1,175 @@
+//! `create`: a container, made ready, with a report of what works.
+
+mod answer;
+mod bring;
+mod closed;
+mod existing;
+mod local_repo;
+mod main_program;
+mod make;
+mod origin;
+mod provision;
+mod report;
+mod stack;
+mod try_repo;
+mod unguided;
+
+use std::time::Instant;
+
+use coracle_lifecycle::{Store, begin, find_network};
+use coracle_provision::UserAsk;
+use coracle_runtime::{Capability, CreateSpec, Ids, NetworkAsk, admit};
+use serde::Serialize;
+
+use self::answer::Created;
+pub(crate) use self::answer::LimitsAnswer;
+use self::existing::Reused;
+use self::origin::Had;
+pub(crate) use self::origin::Origin;
+use crate::commands;
+use crate::context::Context;
+use crate::engines::Ready;
+use crate::failure::{Failure, root_refused};
+use crate::maintenance::upkeep;
+use crate::op::Operation;
+use crate::requests::Create;
+use crate::resolve::{self, Basis, Request};
+use crate::strict;
+use crate::target::{Act, allowed as allowed_to};
+
+impl Operation for Create {
+    const NAME: &'static str = "create";
+    type Answer = Answered;
+
+    async fn run(self, cx: &Context) -> Result<Answered, Failure> {
+        create(&self, None, cx).await
+    }
+}
+
+impl Create {
+    /// Everything that can be said without an engine, of a container that is not made from an image.
+    pub(super) fn check(&self, cx: &Context) -> Result<(), Failure> {
+        if cx.config.is_strict() {
+            return Err(strict::no_origin());
+        }
+        allowed(&resolve::create(self, Basis::Unknown, cx)?, cx)
+    }
+}
+
+/// Makes a container, from an image or from what takes its place.
+pub(super) async fn create(args: &Create, origin: Option<Origin>, cx: &Context) -> Result<Answered, Failure> {
+    let begun = Instant::now();
+    if cx.config.is_strict() && origin.is_some() {
+        return Err(strict::no_origin());
+    }
+    // What a repository is for is found out only when all that needs no network is in order.
+    let basis = match &origin {
+        Some(origin) => Basis::Origin(origin.seen(cx)?),
+        None => Basis::Image(None),
+    };
+    let request = resolve::create(args, basis, cx)?;
+    allowed(&request, cx)?;
+    if let Some(reused) = Box::pin(existing::reused(args, request.draft.snapshot.as_ref(), cx)).await? {
+        return Ok(Answered::Reused(reused));
+    }
+    let ready = crate::preflight::ensure_ready(cx).await?;
+    if cx.config.is_strict() {
+        strict::check(&ready, &request.spec.limits)?;
+    }
+    if request.spec.gpu && !ready.gpu {
+        let (engine, capability) = (ready.runtime.kind(), Capability::Gpu);
+        return Err(coracle_runtime::Error::Unsupported { engine, capability }.into());
+    }
+    let request = match &request.chosen.tried {
+        None => request,
+        Some(tried) => {
+            let seen = cx.unless_cancelled(try_repo::look(cx, tried)).await?;
+            resolve::create(args, Basis::Image(Some(seen)), cx)?
+        }
+    };
+    let store = cx.store()?;
+    may_join(cx, (&ready, &store), &request).await?;
+    let stack = cx.unless_cancelled(Box::pin(stack::prepare(cx, (&ready, &store), &request))).await?;
+    upkeep(cx).await?;
+    let mut making = begin(&*ready.runtime, &store, request.draft.clone()).await?;
+    let mut bench = None;
+    let made = match had(origin, cx).await {
+        Ok(had) => {
+            let made = make::make(cx, (&ready, &store), (&mut making, &mut bench), (&request, stack, had.as_ref()));
+            cx.unless_cancelled(Box::pin(made)).await
+        }
+        Err(failure) => Err(failure),
+    };
+    let left = match bench {
+        Some(bench) => bench.undo().await,
+        None => Vec::new(),
+    };
+    match made {
+        Ok(mut created) => {
+            created.duration_ms = commands::millis(begun.elapsed());
+            Ok(Answered::Created(Box::new(created)))
+        }
+        Err(failure) => {
+            cx.call.progress.message("undoing what was made").await;
+            let left: Vec<_> = left.into_iter().chain(making.undo().await).collect();
+            Err(not_undone(failure, &left))
+        }
+    }
+}
+
+/// A network that was named is one that somebody made to be shared, and of a session that this one may use.
+async fn may_join(cx: &Context, (ready, store): (&Ready, &Store), request: &Request) -> Result<(), Failure> {
+    let NetworkAsk::Named(name) = &request.spec.network else { return Ok(()) };
+    match find_network(&*ready.runtime, store, name).await? {
+        Some(network) => allowed_to(cx, network.session.as_deref().unwrap_or_default(), name.as_str(), Act::Use),
+        // What is not there is told where it is looked for.
+        None => Ok(()),
+    }
+}
+
+/// Outside of what a cancel gives up: a commit that is broken off may leave its container paused.
+async fn had(origin: Option<Origin>, cx: &Context) -> Result<Option<Had>, Failure> {
+    match origin {
+        Some(origin) => origin.had(cx).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// A container that was made, or one that was there.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Answered {
+    Created(Box<Created>),
+    Reused(Reused),
+}
+
+/// What the policy says before anything is made.
+fn allowed(request: &Request, cx: &Context) -> Result<(), Failure> {
+    let policy = cx.policy()?;
+    // The user may still be a name; what root needs is asked again once it is known.
+    let checked = CreateSpec { exec_user: known_ids(&request.user), ..request.spec.clone() };
+    admit(checked, &policy)?;
+    let put_in = &request.provisioning;
+    let as_root = !put_in.setup.is_empty() || put_in.repos.iter().any(|it| it.as_root && it.install.is_some());
+    if as_root && !policy.allow_root {
+        return Err(root_refused("root.setup", "setup commands as root are not granted"));
+    }
+    Ok(())
+}
+
+/// Who that is without looking into the image: enough to say whether root is asked for.
+fn known_ids(ask: &UserAsk) -> Ids {
+    match ask {
+        UserAsk::Ids(ids) => *ids,
+        UserAsk::Uid(uid) => Ids { uid: *uid, gid: *uid },
+        UserAsk::Name(_) => Ids { uid: 65534, gid: 65534 },
+    }
+}
+
+fn not_undone(failure: Failure, left: &[coracle_lifecycle::Error]) -> Failure {
+    if left.is_empty() {
+        return failure;
+    }
+    let left: Vec<_> = left.iter().map(ToString::to_string).collect();
+    failure.detail("left", left)
+}

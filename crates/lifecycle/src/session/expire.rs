@@ -7,8 +7,8 @@ use std::time::Duration;
 use coracle_runtime::{ContainerName, ContainerRuntime, ProcessId};
 
 use super::end::Ending;
-use super::record::{PutOff, RoomFile};
-use super::{EndReason, Reason, Recreated, Room, RoomDeed, RoomError, RoomRecord, Rooms};
+use super::record::{PutOff, SlotFile, SlotVolume};
+use super::{EndReason, Reason, Recreated, Room, RoomDeed, RoomError, Rooms, SlotRecord};
 use crate::clock::Moment;
 use crate::find::proven;
 use crate::reap::in_use;
@@ -31,8 +31,8 @@ impl Rooms {
     /// When the records cannot be read.
     pub async fn expire(&self, engines: &dyn Engines, now: &Moment, ending: &Ending<'_>) -> Result<(), RoomError> {
         // A sandbox is ended by whoever knows what work is in it.
-        let of_session = |it: &&RoomRecord| it.role != RoomRole::Sandbox && self.is_due(it, now);
-        for seen in self.store.rooms()?.iter().filter(of_session) {
+        let of_session = |it: &&SlotRecord| it.role != RoomRole::Sandbox && self.is_due(it, now);
+        for seen in self.store.slots()?.iter().filter(of_session) {
             let ended =
                 tokio::time::timeout(ending.within, Box::pin(self.expire_one(engines, (seen, now), ending))).await;
             let late = || crate::Error::Busy { name: seen.session.to_string() }.into();
@@ -59,7 +59,7 @@ impl Rooms {
     /// When the records cannot be read. One of which it cannot be told whether it is used is left out.
     pub async fn old_sandboxes(&self, engines: &dyn Engines, now: &Moment) -> Result<Vec<ContainerName>, RoomError> {
         let mut old = Vec::new();
-        for seen in self.store.rooms()?.iter().filter(|it| it.role == RoomRole::Sandbox && self.is_due(it, now)) {
+        for seen in self.store.slots()?.iter().filter(|it| it.role == RoomRole::Sandbox && self.is_due(it, now)) {
             match self.is_at_rest(engines, seen, now).await {
                 Ok(true) => old.push(seen.session.clone()),
                 Ok(false) => {}
@@ -79,19 +79,19 @@ impl Rooms {
         session: &ContainerName,
         now: &Moment,
     ) -> Result<bool, RoomError> {
-        let RoomFile::Record(seen) = self.store.load_room((session, RoomRole::Sandbox))? else { return Ok(false) };
+        let SlotFile::Record(seen) = self.store.load_slot((session, RoomRole::Sandbox))? else { return Ok(false) };
         self.is_at_rest(engines, &seen, now).await
     }
 
-    async fn is_at_rest(&self, engines: &dyn Engines, seen: &RoomRecord, now: &Moment) -> Result<bool, RoomError> {
+    async fn is_at_rest(&self, engines: &dyn Engines, seen: &SlotRecord, now: &Moment) -> Result<bool, RoomError> {
         let (key, room) = ((&seen.session, seen.role), self.room(&seen.session, seen.role));
         let Ok(_mine) = room.door.try_lock() else { return Ok(false) };
-        let Some(_all) = self.store.try_lock_room(key)? else { return Ok(false) };
-        let RoomFile::Record(record) = self.store.load_room(key)? else { return Ok(false) };
+        let Some(_all) = self.store.try_lock_slot(key)? else { return Ok(false) };
+        let SlotFile::Record(record) = self.store.load_slot(key)? else { return Ok(false) };
         if !self.is_due(&record, now) || is_called(&room) || self.is_used(&record, now) {
             return Ok(false);
         }
-        let runtime = engines.heard(engines.of(record.engine, &record.endpoint).await?, record.tag());
+        let runtime = engines.heard(engines.of(record.volume.engine, &record.volume.endpoint).await?, record.tag());
         self.nobody_is_in(&room, &runtime, &record).await
     }
 
@@ -102,23 +102,23 @@ impl Rooms {
     pub fn put_off(&self, key: (&ContainerName, RoomRole), now: &Moment) -> Result<(), RoomError> {
         let room = self.room(key.0, key.1);
         let Ok(_mine) = room.door.try_lock() else { return Ok(()) };
-        let Some(_all) = self.store.try_lock_room(key)? else { return Ok(()) };
-        let RoomFile::Record(mut record) = self.store.load_room(key)? else { return Ok(()) };
+        let Some(_all) = self.store.try_lock_slot(key)? else { return Ok(()) };
+        let SlotFile::Record(mut record) = self.store.load_slot(key)? else { return Ok(()) };
         let times = record.put_off.as_ref().map_or(0, |it| it.times).saturating_add(1);
         record.put_off = Some(PutOff { times, at: now.clone() });
-        Ok(self.store.save_room(&record)?)
+        Ok(self.store.save_slot(&record)?)
     }
 
     /// It is old, and was not found to be stuck a moment ago.
-    fn is_due(&self, record: &RoomRecord, now: &Moment) -> bool {
+    fn is_due(&self, record: &SlotRecord, now: &Moment) -> bool {
         self.is_old(record, now) && record.put_off.as_ref().is_none_or(|it| it.is_over(now))
     }
 
-    fn is_old(&self, record: &RoomRecord, now: &Moment) -> bool {
+    fn is_old(&self, record: &SlotRecord, now: &Moment) -> bool {
         let lasts = self.lifetime(record.role);
         let past = |begun: &Moment| now.is_past(begun, lasts, lasts);
         // What was never filled has nothing that could be old.
-        record.filled.is_some() && record.begun.as_ref().is_some_and(past)
+        record.volume.filled.is_some() && record.volume.begun.as_ref().is_some_and(past)
     }
 
     fn lifetime(&self, role: RoomRole) -> Duration {
@@ -129,17 +129,17 @@ impl Rooms {
     async fn expire_one(
         &self,
         engines: &dyn Engines,
-        (seen, now): (&RoomRecord, &Moment),
+        (seen, now): (&SlotRecord, &Moment),
         ending: &Ending<'_>,
     ) -> Result<Option<Vec<Saved>>, RoomError> {
         let (key, room) = ((&seen.session, seen.role), self.room(&seen.session, seen.role));
         let Ok(_mine) = room.door.try_lock() else { return Ok(None) };
-        let Some(_all) = self.store.try_lock_room(key)? else { return Ok(None) };
-        let RoomFile::Record(mut record) = self.store.load_room(key)? else { return Ok(None) };
+        let Some(_all) = self.store.try_lock_slot(key)? else { return Ok(None) };
+        let SlotFile::Record(mut record) = self.store.load_slot(key)? else { return Ok(None) };
         if record.ending || !self.is_due(&record, now) || is_called(&room) || self.is_used(&record, now) {
             return Ok(None);
         }
-        let runtime = engines.heard(engines.of(record.engine, &record.endpoint).await?, record.tag());
+        let runtime = engines.heard(engines.of(record.volume.engine, &record.volume.endpoint).await?, record.tag());
         if !self.nobody_is_in(&room, &runtime, &record).await? {
             return Ok(None);
         }
@@ -154,14 +154,14 @@ impl Rooms {
         &self,
         room: &Room,
         runtime: &Arc<dyn ContainerRuntime>,
-        record: &RoomRecord,
+        record: &SlotRecord,
     ) -> Result<bool, RoomError> {
         // A link that is held may be an exec of the engine, and pass for somebody.
-        self.forget(room, record.container_id.as_ref());
+        self.forget(room, record.container_id());
         if is_called(room) {
             return Ok(false);
         }
-        if record.container_id.is_none() {
+        if record.name.is_none() {
             return Ok(true);
         }
         let Some(there) = self.lifecycle_record(&**runtime, record).await? else { return Ok(true) };
@@ -171,25 +171,23 @@ impl Rooms {
     }
 
     /// Whether another process may be at it: one that lives, or one that called a moment ago and wrote that down.
-    fn is_used(&self, record: &RoomRecord, now: &Moment) -> bool {
+    fn is_used(&self, record: &SlotRecord, now: &Moment) -> bool {
         let of_another = |it: &ProcessId| *it != ProcessId::current() && it.alive();
         let rest = REST.min(self.lifetime(record.role));
         record.owner.as_ref().is_some_and(of_another) || !now.is_past(&record.used, rest, rest)
     }
 
     /// Remembers that there was a room, and what is to be told of that.
-    fn begin_anew(&self, record: RoomRecord) -> Result<(), RoomError> {
+    fn begin_anew(&self, mut record: SlotRecord) -> Result<(), RoomError> {
         if record.role == RoomRole::Workspace {
             self.store.forget_baseline(&record.session)?;
         }
         let from = record.news.as_ref().map_or(record.generation, |it| it.from);
         let news = Recreated { reason: Reason::Lifetime, exit_code: None, from, to: 1, files_lost: true };
-        self.store.save_room(&RoomRecord {
-            container_id: None,
-            name: None,
-            volume: self.fresh_volume(record.role),
-            filled: None,
-            begun: None,
+        record.has_none();
+        let name = self.fresh_volume(record.role);
+        self.store.save_slot(&SlotRecord {
+            volume: SlotVolume { name, filled: None, begun: None, ..record.volume },
             generation: 1,
             restarts: Vec::new(),
             refused_until: None,

@@ -4,7 +4,7 @@ use coracle_runtime::ContainerName;
 use coracle_runtime::link::Link;
 
 use super::Rooms;
-use super::record::RoomFile;
+use super::record::SlotFile;
 use crate::slot::RoomRole;
 use crate::store::Loaded;
 
@@ -13,7 +13,7 @@ impl Rooms {
     /// container that is remembered.
     #[must_use]
     pub fn manifest(&self, session: &ContainerName, role: RoomRole) -> Option<crate::Manifest> {
-        let Ok(RoomFile::Record(room)) = self.store.load_room((session, role)) else { return None };
+        let Ok(SlotFile::Record(room)) = self.store.load_slot((session, role)) else { return None };
         match self.store.load(room.name.as_ref()?) {
             Ok(Loaded::Record(record)) => Some(crate::Manifest::new(&record, jiff::Timestamp::now(), &[])),
             _ => None,
@@ -25,7 +25,7 @@ impl Rooms {
         if let Some(there) = self.room(session, role).seen().there.clone() {
             return Some(there.link);
         }
-        let Ok(RoomFile::Record(room)) = self.store.load_room((session, role)) else { return None };
+        let Ok(SlotFile::Record(room)) = self.store.load_slot((session, role)) else { return None };
         match self.store.load(room.name.as_ref()?) {
             Ok(Loaded::Record(record)) => self.links.at_hand(&self.store, &record).await,
             _ => None,

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::error::RoomError;
 use super::limits::RoomTerms;
-use super::record::{RoomRecord, RoomView};
+use super::record::{RoomView, SlotRecord};
 use super::slot_state::Room;
 use crate::slot::RoomRole;
 use crate::{Links, Store};
@@ -39,7 +39,7 @@ impl Rooms {
     /// # Errors
     /// When the state directory cannot be read.
     pub fn all(&self) -> Result<Vec<RoomView>, RoomError> {
-        Ok(self.store.rooms()?.iter().map(RoomRecord::view).collect())
+        Ok(self.store.slots()?.iter().map(SlotRecord::view).collect())
     }
 
     pub(super) fn room(&self, session: &ContainerName, role: RoomRole) -> Arc<Room> {
@@ -78,7 +78,8 @@ pub(super) fn millis(it: Duration) -> u64 {
     u64::try_from(it.as_millis()).unwrap_or(u64::MAX)
 }
 
-pub(super) fn lease_from(now: Timestamp, lease: Duration) -> (Timestamp, Timestamp) {
+/// When a lease that is renewed now is over.
+pub(super) fn lease_from(now: Timestamp, lease: Duration) -> Timestamp {
     let lasts = jiff::SignedDuration::try_from(lease).unwrap_or(jiff::SignedDuration::MAX);
-    (now, now.checked_add(lasts).unwrap_or(Timestamp::MAX))
+    now.checked_add(lasts).unwrap_or(Timestamp::MAX)
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use coracle_runtime::{ContainerName, ProcessId};
 use tokio::time::Instant;
 
-use super::record::{Loss, RoomFile};
-use super::{Reason, Room, RoomDeed, RoomError, RoomRecord, Rooms, Tell, lease_from};
+use super::record::{Loss, SlotFile};
+use super::{Reason, Room, RoomDeed, RoomError, Rooms, SlotRecord, Tell, lease_from};
 use crate::clock::Moment;
 use crate::find::proven;
 use crate::reap::in_use;
@@ -55,8 +55,7 @@ impl Rooms {
                     record.owner = Some(owner.clone());
                 }
                 if record.owner.as_ref() == Some(owner) {
-                    let now = jiff::Timestamp::now();
-                    (record.renewed_at, record.expires_at) = lease_from(now, self.terms.lease);
+                    record.expires_at = lease_from(jiff::Timestamp::now(), self.terms.lease);
                 }
             });
             failed = renewed.err().or(failed);
@@ -69,20 +68,19 @@ impl Rooms {
         &self,
         room: &Room,
         key: (&ContainerName, RoomRole),
-        change: impl FnOnce(&mut RoomRecord),
+        change: impl FnOnce(&mut SlotRecord),
     ) -> Result<(), RoomError> {
         let Ok(_mine) = room.door.try_lock() else { return Ok(()) };
-        let Some(_all) = self.store.try_lock_room(key)? else { return Ok(()) };
-        let RoomFile::Record(mut record) = self.store.load_room(key)? else { return Ok(()) };
+        let Some(_all) = self.store.try_lock_slot(key)? else { return Ok(()) };
+        let SlotFile::Record(mut record) = self.store.load_slot(key)? else { return Ok(()) };
         if record.ending {
             return Ok(());
         }
         change(&mut record);
         if let Some(used) = room.seen().used.clone() {
-            record.last_used_at = used.wall;
             record.used = used;
         }
-        Ok(self.store.save_room(&record)?)
+        Ok(self.store.save_slot(&record)?)
     }
 
     /// Removes the containers of rooms that nobody has used for long by both clocks, in which nothing runs, and which
@@ -91,9 +89,9 @@ impl Rooms {
     /// # Errors
     /// When the records cannot be read.
     pub async fn sweep(&self, engines: &dyn Engines, now: &Moment, tell: &Tell<'_>) -> Result<(), RoomError> {
-        for record in self.store.rooms()? {
+        for record in self.store.slots()? {
             let room = self.room(&record.session, record.role);
-            if record.container_id.is_none() || record.lost.is_some() || !self.is_idle(&room, &record, now) {
+            if record.container.is_none() || record.lost.is_some() || !self.is_idle(&room, &record, now) {
                 continue;
             }
             match Box::pin(self.sweep_one(engines, (&room, &record), now)).await {
@@ -108,7 +106,7 @@ impl Rooms {
         Ok(())
     }
 
-    fn is_idle(&self, room: &Room, record: &RoomRecord, now: &Moment) -> bool {
+    fn is_idle(&self, room: &Room, record: &SlotRecord, now: &Moment) -> bool {
         let idle = if record.role == RoomRole::Sandbox { self.terms.sandbox_idle } else { self.terms.idle };
         let past = |used: &Moment| now.is_past(used, idle, idle);
         let here = room.seen().used.clone();
@@ -118,23 +116,23 @@ impl Rooms {
     async fn sweep_one(
         &self,
         engines: &dyn Engines,
-        (room, seen): (&Room, &RoomRecord),
+        (room, seen): (&Room, &SlotRecord),
         now: &Moment,
     ) -> Result<bool, RoomError> {
         let key = (&seen.session, seen.role);
         let Ok(_mine) = room.door.try_lock() else { return Ok(false) };
-        let Some(_all) = self.store.try_lock_room(key)? else { return Ok(false) };
-        let RoomFile::Record(mut record) = self.store.load_room(key)? else { return Ok(false) };
+        let Some(_all) = self.store.try_lock_slot(key)? else { return Ok(false) };
+        let SlotFile::Record(mut record) = self.store.load_slot(key)? else { return Ok(false) };
         if record.ending
             || record.lost.is_some()
-            || record.container_id != seen.container_id
+            || record.container_id() != seen.container_id()
             || !self.is_idle(room, &record, now)
         {
             return Ok(false);
         }
-        let runtime = engines.heard(engines.of(record.engine, &record.endpoint).await?, record.tag());
+        let runtime = engines.heard(engines.of(record.volume.engine, &record.volume.endpoint).await?, record.tag());
         // A link that is held may be an exec of the engine, and pass for somebody.
-        self.forget(room, record.container_id.as_ref());
+        self.forget(room, record.container_id());
         if let Some(there) = self.lifecycle_record(&*runtime, &record).await? {
             let container = proven(&*runtime, &there).await?;
             let mut found = Found { runtime: runtime.clone(), record: there, container };
@@ -143,10 +141,10 @@ impl Rooms {
             }
         }
         record.lost = Some(Loss { reason: Reason::Idle, exit_code: None });
-        match &record.container_id {
+        match record.container_id() {
             Some(id) if record.role.is_started_again() => {
                 runtime.stop(id, STOPS_WITHIN).await?;
-                self.store.save_room(&record)?;
+                self.store.save_slot(&record)?;
             }
             _ => self.clear_container(&*runtime, &mut record).await?,
         }
@@ -154,7 +152,7 @@ impl Rooms {
     }
 }
 
-impl RoomRecord {
+impl SlotRecord {
     /// For how long nobody had used it.
     fn idle_seconds(&self, now: &Moment) -> u64 {
         u64::try_from(now.wall.duration_since(self.used.wall).as_secs()).unwrap_or_default()

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use coracle_runtime::{
-    Capabilities, ContainerName, ContainerRuntime, CreateSpec, ImageAct, ImageRef, NetworkAsk, Policy, VolumeAct,
+    Capabilities, ContainerName, ContainerRuntime, CreateSpec, ImageAct, ImageRef, NetworkAsk, Policy,
 };
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
@@ -13,7 +13,7 @@ use super::make::Parts;
 use super::record::{LastContainer, SlotFile};
 use super::{Blueprint, EndReason, Room, RoomAsk, RoomDeed, RoomError, Rooms, SlotRecord, Tell};
 use crate::slot::RoomRole;
-use crate::{Engines, Error, GuestProgram, Removing, Result, Saved, Saving, destroy};
+use crate::{Engines, Error, GuestProgram, Removing, Result, Saved, Saving, destroy, volume};
 
 /// How a session is ended.
 #[derive(Clone, Copy)]
@@ -133,15 +133,14 @@ impl Rooms {
     ) -> Result<Vec<Saved>, RoomError> {
         let key = (&seen.session, seen.role);
         let room = self.room(&seen.session, seen.role);
-        let _mine = room.door.lock().await;
-        let _all = self.store.lock_slot(key).await?;
-        let SlotFile::Record(mut record) = self.store.load_slot(key)? else { return Ok(Vec::new()) };
+        let Some(mut slot) = self.claim(&room, key).await? else { return Ok(Vec::new()) };
+        let record = &mut *slot.record;
         record.ending = true;
-        self.store.save_slot(&record)?;
-        let runtime = engines.heard(engines.of(record.volume.engine, &record.volume.endpoint).await?, record.tag());
-        let saved = self.remove(&*runtime, &room, &mut record, ending).await?;
+        self.store.save_slot(record)?;
+        let runtime = self.engine_of(engines, record).await?;
+        let saved = self.remove(&*runtime, &room, record, ending).await?;
         self.forget(&room, seen.container_id());
-        self.remove_volume(&*runtime, &record).await?;
+        volume::remove(&*runtime, &self.store, &record.volume.name).await?;
         self.store.forget_slot(key)?;
         Ok(saved)
     }
@@ -168,7 +167,7 @@ impl Rooms {
             Look::Lost(_) => {
                 self.forget(room, record.container_id());
                 self.clear_container(runtime, record).await?;
-                if !self.volume_is_there(runtime, &record.volume.name).await? {
+                if !volume::is_there(runtime, &self.store, &record.volume.name).await? {
                     return Ok(Vec::new());
                 }
                 *record = self.reader(runtime, record.clone(), ending).await?;
@@ -232,17 +231,6 @@ impl Rooms {
             tell: &|_| {},
         };
         Ok(Box::pin(self.container(Parts { runtime, ask, plan }, record)).await?.0)
-    }
-
-    pub(super) async fn remove_volume(
-        &self,
-        runtime: &dyn ContainerRuntime,
-        record: &SlotRecord,
-    ) -> Result<(), RoomError> {
-        if self.volume_is_there(runtime, &record.volume.name).await? {
-            runtime.volume(VolumeAct::Remove(record.volume.name.to_string())).await?;
-        }
-        Ok(())
     }
 }
 

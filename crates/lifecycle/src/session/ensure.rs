@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use coracle_runtime::{ContainerId, ContainerName, ContainerRuntime, Handle};
 use jiff::{SignedDuration, Timestamp};
@@ -18,7 +17,7 @@ use super::{
 use crate::clock::Moment;
 use crate::guest::answers;
 use crate::slot::{RoomRole, RoomTag};
-use crate::{Engines, Error, Kind, Removing, Saving, destroy};
+use crate::{Engines, Error, Kind, Removing, Saving, destroy, volume};
 
 /// Failures are counted for so long.
 const COUNTED: SignedDuration = SignedDuration::from_mins(10);
@@ -79,8 +78,7 @@ impl Rooms {
             return Err(RoomError::Ended(ask.session.clone()));
         }
         let Some(there) = room.seen().there.clone() else { return Ok(None) };
-        let busy = || room.calls.load(Ordering::Relaxed) > 0;
-        if there.spec_hash != ask.spec_hash && (!busy() || there.view.rootless != ask.rootless) {
+        if there.spec_hash != ask.spec_hash && (!room.is_called() || there.view.rootless != ask.rootless) {
             return Ok(None);
         }
         let using = Using::new(room.clone());
@@ -171,7 +169,7 @@ impl Rooms {
         if *before == ask.user || filled.is_none() {
             return Ok(());
         }
-        match self.volume_is_there(runtime, name).await? {
+        match volume::is_there(runtime, &self.store, name).await? {
             true => Err(RoomError::OtherUser { session: record.session.clone(), before: *before, now: ask.user }),
             false => Ok(()),
         }
@@ -188,7 +186,7 @@ impl Rooms {
         self.forget(room, record.container_id());
         record.has_none();
         record.lost = Some(Loss { reason: Reason::Vanished, exit_code: None });
-        if !self.volume_is_there(runtime, &record.volume.name).await? {
+        if !volume::is_there(runtime, &self.store, &record.volume.name).await? {
             // One of that name may be somebody else's, too.
             record.volume.name = self.fresh_volume(record.role);
         }
@@ -204,7 +202,7 @@ impl Rooms {
 
     async fn somebody_is_in(&self, room: &Room, link: &coracle_runtime::Link) -> bool {
         let jobs = async { link.jobs().await.is_ok_and(|it| it.iter().any(|it| it.ended_ms.is_none())) };
-        room.calls.load(Ordering::Relaxed) > 0 || jobs.await
+        room.is_called() || jobs.await
     }
 
     /// The room as it is now: what was not told is told, and who lives takes over the lease of who does not.
@@ -304,19 +302,17 @@ impl Rooms {
         (container, reason): (Option<&ContainerId>, Reason),
     ) -> Result<(), RoomError> {
         let room = self.room(session, role);
-        let busy = |_| Error::Busy { name: session.to_string() };
-        let _mine = timeout(PATIENCE, room.door.lock()).await.map_err(busy)?;
-        let _all = self.store.lock_slot((session, role)).await?;
-        let SlotFile::Record(mut record) = self.store.load_slot((session, role))? else { return Ok(()) };
+        let Some(mut slot) = self.claim(&room, (session, role)).await? else { return Ok(()) };
+        let record = &mut *slot.record;
         if container.is_some_and(|it| record.container_id() != Some(it)) {
             return Ok(());
         }
-        let runtime = engines.heard(engines.of(record.volume.engine, &record.volume.endpoint).await?, record.tag());
+        let runtime = self.engine_of(engines, record).await?;
         self.forget(&room, record.container_id());
         if record.container.is_some() {
             record.lost = Some(Loss { reason, exit_code: None });
         }
-        self.clear_container(&*runtime, &mut record).await
+        self.clear_container(&*runtime, record).await
     }
 }
 

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 use coracle_runtime::link::wire::{At, Settle, Who};
 use coracle_runtime::link::{Link, Put};
 use coracle_runtime::{
-    Access, ByteSize, ContainerPath, ContainerRuntime, Ids, Input, LabelFilter, VolumeAct, VolumeMount, VolumeName,
-    admit, random_hex,
+    Access, ByteSize, ContainerPath, ContainerRuntime, Ids, Input, VolumeAct, VolumeMount, admit, random_hex,
 };
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -19,7 +18,8 @@ use super::{
     Blueprint, BoxError, Fill, Ready, Reason, Room, RoomAsk, RoomDeed, RoomError, Rooms, SlotRecord, lease_from, millis,
 };
 use crate::clock::Moment;
-use crate::{Draft, Error, Making, begin};
+use crate::volume::NewVolume;
+use crate::{Draft, Making, begin, volume};
 
 /// A guest that was just started answers by then.
 const ANSWERS: Duration = Duration::from_secs(10);
@@ -74,7 +74,7 @@ impl Rooms {
         (mut record, plan): (SlotRecord, Blueprint),
     ) -> Result<Ready, RoomError> {
         let (loss, before) = (record.lost, record.clone());
-        let there = self.volume_is_there(&**runtime, &record.volume.name).await?;
+        let there = volume::is_there(&**runtime, &self.store, &record.volume.name).await?;
         if record.volume.filled.is_none() {
             // It was never ready, so nobody lost anything with it.
             record.lost = None;
@@ -103,17 +103,6 @@ impl Rooms {
                 Err(err)
             }
         }
-    }
-
-    pub(super) async fn volume_is_there(
-        &self,
-        runtime: &dyn ContainerRuntime,
-        name: &VolumeName,
-    ) -> Result<bool, RoomError> {
-        let signer = self.store.signer();
-        let named = LabelFilter(vec![(signer.key("name"), Some(name.to_string()))]);
-        let found = runtime.volume(VolumeAct::List(named)).await?;
-        Ok(found.iter().any(|it| it.name == name.as_str() && self.store.signed(runtime.kind(), &it.labels)))
     }
 
     /// Makes the container that a record is to have, and proves that it can be used; or leaves nothing of it.
@@ -196,27 +185,13 @@ impl Rooms {
         record: &SlotRecord,
         size: Option<ByteSize>,
     ) -> Result<(), RoomError> {
-        let volume = &record.volume;
-        if volume.filled.is_some() {
+        let SlotVolume { name, user, filled, .. } = &record.volume;
+        if filled.is_some() {
             return Ok(());
         }
-        let signer = self.store.signer();
-        let own = [
-            ("managed", "true".to_owned()),
-            ("role", record.role.as_str().to_owned()),
-            ("session", record.session.to_string()),
-            ("name", volume.name.to_string()),
-            ("created", Timestamp::now().to_string()),
-            ("exec_user", volume.user.to_string()),
-        ];
-        let mut labels: BTreeMap<_, _> = own.into_iter().map(|(name, value)| (signer.key(name), value)).collect();
-        signer.sign(runtime.kind(), &mut labels);
-        let labels = labels.into_iter().collect();
-        let act = VolumeAct::Create { name: volume.name.clone(), labels, size };
-        let made = runtime.volume(act).await.map_err(|err| RoomError::NotMade(err.into()))?;
-        let ours = made.iter().any(|it| self.store.signed(runtime.kind(), &it.labels));
-        let taken = || Error::NotManaged { kind: crate::Kind::Volume, name: volume.name.to_string() };
-        if ours { Ok(()) } else { Err(RoomError::NotMade(taken())) }
+        let labels = vec![("session", record.session.to_string()), ("exec_user", user.to_string())];
+        let new = NewVolume { name, role: record.role.as_str(), labels, size };
+        volume::create(runtime, &self.store, new).await.map_err(RoomError::NotMade)
     }
 
     /// What a record that is lost is made anew from.

@@ -18,18 +18,18 @@ mod end;
 mod ensure;
 mod error;
 mod event;
-mod expire;
 mod held;
+mod lease;
 mod limits;
 mod look;
 mod make;
+mod reap;
 mod record;
 mod registry;
 mod replacement;
 mod slot_state;
 #[cfg(test)]
 mod tests;
-mod upkeep;
 
 pub use self::ask::{Blueprint, Fill, Filling, Ready, RoomAsk};
 pub use self::end::{EndedRooms, Ending};

@@ -1,19 +1,23 @@
-//! Rooms that were there for as long as they may (`workspace.lifetime`).
+//! Slots whose time is over: those that nobody uses lose their container, and old ones all that they have
+//! (`workspace.idle`, `workspace.lifetime`).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use coracle_runtime::{ContainerName, ContainerRuntime, ProcessId};
 
 use super::end::Ending;
-use super::record::{PutOff, SlotFile, SlotVolume};
-use super::{EndReason, Reason, Recreated, Room, RoomDeed, RoomError, Rooms, SlotRecord};
+use super::record::{Loss, PutOff, SlotFile, SlotVolume};
+use super::slot_state::ClaimedSlot;
+use super::{EndReason, Reason, Recreated, Room, RoomDeed, RoomError, Rooms, SlotRecord, Tell};
 use crate::clock::Moment;
 use crate::find::proven;
 use crate::reap::in_use;
 use crate::slot::RoomRole;
-use crate::{Engines, Found, Saved};
+use crate::{Engines, Found, Saved, volume};
+
+/// What runs in a sandbox that nobody uses has so long to end.
+const STOPS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Longer than it takes until a call is written down.
 const REST: Duration = Duration::from_secs(120);
@@ -22,7 +26,68 @@ const REST: Duration = Duration::from_secs(120);
 const AGAIN: Duration = Duration::from_secs(60);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(6 * 60 * 60);
 
+/// A slot in which nothing runs, and that nobody else is at.
+struct AtRest<'a> {
+    slot: ClaimedSlot<'a>,
+    runtime: Arc<dyn ContainerRuntime>,
+}
+
 impl Rooms {
+    /// Removes the containers of rooms that nobody has used for long by both clocks, in which nothing runs, and which
+    /// nobody is at. Volumes and records stay. Failures are told and fail nobody.
+    ///
+    /// # Errors
+    /// When the records cannot be read.
+    pub async fn sweep(&self, engines: &dyn Engines, now: &Moment, tell: &Tell<'_>) -> Result<(), RoomError> {
+        for record in self.store.slots()? {
+            let room = self.room(&record.session, record.role);
+            if record.container.is_none() || record.lost.is_some() || !self.is_idle(&room, &record, now) {
+                continue;
+            }
+            match Box::pin(self.sweep_one(engines, (&room, &record), now)).await {
+                Ok(true) => tell(record.event(RoomDeed::IdleCleanup { idle_seconds: record.idle_seconds(now) })),
+                Ok(false) => {}
+                Err(err) => {
+                    tracing::warn!(session = %record.session, %err, "a room that nobody uses cannot be removed");
+                    tell(record.event(RoomDeed::CleanupFailed { step: "idle", error: err.to_string() }));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_idle(&self, room: &Room, record: &SlotRecord, now: &Moment) -> bool {
+        let idle = if record.role == RoomRole::Sandbox { self.terms.sandbox_idle } else { self.terms.idle };
+        let past = |used: &Moment| now.is_past(used, idle, idle);
+        let here = room.seen().used.clone();
+        !room.is_called() && past(&record.used) && here.is_none_or(|it| past(&it))
+    }
+
+    async fn sweep_one(
+        &self,
+        engines: &dyn Engines,
+        (room, seen): (&Room, &SlotRecord),
+        now: &Moment,
+    ) -> Result<bool, RoomError> {
+        let due = |record: &SlotRecord| {
+            let same = record.container_id() == seen.container_id();
+            !record.ending && record.lost.is_none() && same && self.is_idle(room, record, now)
+        };
+        let Some(AtRest { mut slot, runtime }) = self.at_rest(engines, (room, seen), due).await? else {
+            return Ok(false);
+        };
+        let record = &mut *slot.record;
+        record.lost = Some(Loss { reason: Reason::Idle, exit_code: None });
+        match record.container_id() {
+            Some(id) if record.role.is_started_again() => {
+                runtime.stop(id, STOPS_WITHIN).await?;
+                self.store.save_slot(record)?;
+            }
+            _ => self.clear_container(&*runtime, record).await?,
+        }
+        Ok(true)
+    }
+
     /// Ends the rooms of sessions whose lifetime is over by both clocks, in which nothing runs, and which nobody is at.
     /// Their work is saved, and container and volume go. The record stays, so that the session's next call gets a first
     /// container again and is told. Failures are told and fail nobody.
@@ -84,15 +149,37 @@ impl Rooms {
     }
 
     async fn is_at_rest(&self, engines: &dyn Engines, seen: &SlotRecord, now: &Moment) -> Result<bool, RoomError> {
-        let (key, room) = ((&seen.session, seen.role), self.room(&seen.session, seen.role));
-        let Ok(_mine) = room.door.try_lock() else { return Ok(false) };
-        let Some(_all) = self.store.try_lock_slot(key)? else { return Ok(false) };
-        let SlotFile::Record(record) = self.store.load_slot(key)? else { return Ok(false) };
-        if !self.is_due(&record, now) || is_called(&room) || self.is_used(&record, now) {
-            return Ok(false);
+        let room = self.room(&seen.session, seen.role);
+        let due = |record: &SlotRecord| self.may_expire(record, now);
+        Ok(self.at_rest(engines, (&room, seen), due).await?.is_some())
+    }
+
+    /// Claims a slot whose time is over, if nothing runs in it and nobody is at it. Whoever calls from here on waits at the
+    /// door.
+    async fn at_rest<'a>(
+        &self,
+        engines: &dyn Engines,
+        (room, seen): (&'a Room, &SlotRecord),
+        is_due: impl Fn(&SlotRecord) -> bool,
+    ) -> Result<Option<AtRest<'a>>, RoomError> {
+        let Some(slot) = self.try_claim(room, (&seen.session, seen.role))? else { return Ok(None) };
+        if room.is_called() || !is_due(&slot.record) {
+            return Ok(None);
         }
-        let runtime = engines.heard(engines.of(record.volume.engine, &record.volume.endpoint).await?, record.tag());
-        self.nobody_is_in(&room, &runtime, &record).await
+        let runtime = self.engine_of(engines, &slot.record).await?;
+        // A link that is held may be an exec of the engine, and pass for somebody.
+        self.forget(room, slot.record.container_id());
+        if room.is_called() {
+            return Ok(None);
+        }
+        if let Some(record) = self.lifecycle_record(&*runtime, &slot.record).await? {
+            let container = proven(&*runtime, &record).await?;
+            let mut found = Found { runtime: runtime.clone(), record, container };
+            if in_use(&self.store, &self.links, &mut found).await {
+                return Ok(None);
+            }
+        }
+        Ok(Some(AtRest { slot, runtime }))
     }
 
     /// A room whose lifetime is over could not be ended: that is tried again later, and each time later than before.
@@ -101,17 +188,20 @@ impl Rooms {
     /// When that cannot be written down.
     pub fn put_off(&self, key: (&ContainerName, RoomRole), now: &Moment) -> Result<(), RoomError> {
         let room = self.room(key.0, key.1);
-        let Ok(_mine) = room.door.try_lock() else { return Ok(()) };
-        let Some(_all) = self.store.try_lock_slot(key)? else { return Ok(()) };
-        let SlotFile::Record(mut record) = self.store.load_slot(key)? else { return Ok(()) };
+        let Some(mut slot) = self.try_claim(&room, key)? else { return Ok(()) };
+        let record = &mut *slot.record;
         let times = record.put_off.as_ref().map_or(0, |it| it.times).saturating_add(1);
         record.put_off = Some(PutOff { times, at: now.clone() });
-        Ok(self.store.save_slot(&record)?)
+        Ok(self.store.save_slot(record)?)
     }
 
     /// It is old, and was not found to be stuck a moment ago.
     fn is_due(&self, record: &SlotRecord, now: &Moment) -> bool {
         self.is_old(record, now) && record.put_off.as_ref().is_none_or(|it| it.is_over(now))
+    }
+
+    fn may_expire(&self, record: &SlotRecord, now: &Moment) -> bool {
+        self.is_due(record, now) && !self.is_used(record, now)
     }
 
     fn is_old(&self, record: &SlotRecord, now: &Moment) -> bool {
@@ -132,42 +222,16 @@ impl Rooms {
         (seen, now): (&SlotRecord, &Moment),
         ending: &Ending<'_>,
     ) -> Result<Option<Vec<Saved>>, RoomError> {
-        let (key, room) = ((&seen.session, seen.role), self.room(&seen.session, seen.role));
-        let Ok(_mine) = room.door.try_lock() else { return Ok(None) };
-        let Some(_all) = self.store.try_lock_slot(key)? else { return Ok(None) };
-        let SlotFile::Record(mut record) = self.store.load_slot(key)? else { return Ok(None) };
-        if record.ending || !self.is_due(&record, now) || is_called(&room) || self.is_used(&record, now) {
+        let room = self.room(&seen.session, seen.role);
+        let due = |record: &SlotRecord| !record.ending && self.may_expire(record, now);
+        let Some(AtRest { mut slot, runtime }) = self.at_rest(engines, (&room, seen), due).await? else {
             return Ok(None);
-        }
-        let runtime = engines.heard(engines.of(record.volume.engine, &record.volume.endpoint).await?, record.tag());
-        if !self.nobody_is_in(&room, &runtime, &record).await? {
-            return Ok(None);
-        }
-        let saved = self.remove(&*runtime, &room, &mut record, ending).await?;
-        self.remove_volume(&*runtime, &record).await?;
-        self.begin_anew(*record)?;
+        };
+        let record = &mut *slot.record;
+        let saved = self.remove(&*runtime, &room, record, ending).await?;
+        volume::remove(&*runtime, &self.store, &record.volume.name).await?;
+        self.begin_anew(record.clone())?;
         Ok(Some(saved))
-    }
-
-    /// Nothing runs in it, and nobody calls. Whoever calls from here on waits at the door, which is ours.
-    async fn nobody_is_in(
-        &self,
-        room: &Room,
-        runtime: &Arc<dyn ContainerRuntime>,
-        record: &SlotRecord,
-    ) -> Result<bool, RoomError> {
-        // A link that is held may be an exec of the engine, and pass for somebody.
-        self.forget(room, record.container_id());
-        if is_called(room) {
-            return Ok(false);
-        }
-        if record.name.is_none() {
-            return Ok(true);
-        }
-        let Some(there) = self.lifecycle_record(&**runtime, record).await? else { return Ok(true) };
-        let container = proven(&**runtime, &there).await?;
-        let mut found = Found { runtime: runtime.clone(), record: there, container };
-        Ok(!in_use(&self.store, &self.links, &mut found).await)
     }
 
     /// Whether another process may be at it: one that lives, or one that called a moment ago and wrote that down.
@@ -208,6 +272,9 @@ impl PutOff {
     }
 }
 
-fn is_called(room: &Room) -> bool {
-    room.calls.load(Ordering::Relaxed) > 0
+impl SlotRecord {
+    /// For how long nobody had used it.
+    fn idle_seconds(&self, now: &Moment) -> u64 {
+        u64::try_from(now.wall.duration_since(self.used.wall).as_secs()).unwrap_or_default()
+    }
 }

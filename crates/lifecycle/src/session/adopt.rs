@@ -14,10 +14,10 @@ use super::look::{is_of, record_of};
 use super::record::{Loss, SlotFile};
 use super::{Reason, RoomError, Rooms, SlotRecord};
 use crate::clock::Moment;
+use crate::find::remember;
 use crate::record::State;
 use crate::slot::RoomRole;
-use crate::store::Loaded;
-use crate::{Engines, Result, asked};
+use crate::{Engines, asked};
 
 impl Rooms {
     /// The record of a room that has none, by the record of its container; where `seen`, also by what engines show. What
@@ -57,7 +57,7 @@ impl Rooms {
         for container in runtime.list(&its).await? {
             match self.of_container(runtime, key, &container).filter(|room| is_itself(room, &container)) {
                 Some(room) => {
-                    self.remember(&**runtime, &container)?;
+                    room.container.iter().try_for_each(|it| remember(&self.store, it))?;
                     return self.adopted(room).map(Some);
                 }
                 None => {
@@ -126,16 +126,6 @@ impl Rooms {
             }
         }
         Ok(false)
-    }
-
-    /// The container has a record of its own, beside the room's.
-    pub(super) fn remember(&self, runtime: &dyn ContainerRuntime, container: &Container) -> Result<()> {
-        let Some(record) = record_of(&self.store, runtime, container) else { return Ok(()) };
-        let lock = self.store.try_lock(&record.name)?;
-        if lock.is_some() && !matches!(self.store.load(&record.name)?, Loaded::Record(_)) {
-            self.store.save(&record)?;
-        }
-        Ok(())
     }
 
     fn adopted(&self, room: SlotRecord) -> Result<SlotRecord, RoomError> {

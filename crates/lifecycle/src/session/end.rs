@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use super::look::Look;
 use super::make::Parts;
 use super::record::{LastContainer, SlotFile};
-use super::{Blueprint, EndReason, Room, RoomAsk, RoomDeed, RoomError, Rooms, SlotRecord, Tell};
+use super::{Blueprint, EndReason, RoomAsk, RoomDeed, RoomError, Rooms, Slot, SlotRecord, Tell};
 use crate::slot::RoomRole;
 use crate::{Engines, Error, GuestProgram, Removing, Result, Saved, Saving, destroy, volume};
 
@@ -132,7 +132,7 @@ impl Rooms {
         ending: &Ending<'_>,
     ) -> Result<Vec<Saved>, RoomError> {
         let key = (&seen.session, seen.role);
-        let room = self.room(&seen.session, seen.role);
+        let room = self.slot(&seen.session, seen.role);
         let Some(mut slot) = self.claim(&room, key).await? else { return Ok(Vec::new()) };
         let record = &mut *slot.record;
         record.ending = true;
@@ -149,7 +149,7 @@ impl Rooms {
     pub(super) async fn remove(
         &self,
         runtime: &dyn ContainerRuntime,
-        room: &Room,
+        room: &Slot,
         record: &mut SlotRecord,
         ending: &Ending<'_>,
     ) -> Result<Vec<Saved>, RoomError> {

@@ -11,7 +11,7 @@ use super::adopt::is_itself;
 use super::look::{Look, is_of, record_of};
 use super::record::{Loss, SlotFile, SlotVolume};
 use super::{
-    Blueprint, BoxError, PATIENCE, Ready, Reason, Recreated, Room, RoomAsk, RoomError, Rooms, SlotRecord, Tell, There,
+    Blueprint, BoxError, PATIENCE, Ready, Reason, Recreated, RoomAsk, RoomError, Rooms, Slot, SlotRecord, Tell, There,
     Using, lease_from,
 };
 use crate::clock::Moment;
@@ -43,7 +43,7 @@ impl Rooms {
         F: FnOnce(Arc<dyn ContainerRuntime>) -> P + Send,
         P: Future<Output = Result<Blueprint, BoxError>> + Send,
     {
-        let room = self.room(ask.session, ask.role);
+        let room = self.slot(ask.session, ask.role);
         if let Some(ready) = self.at_hand(&room, &ask).await? {
             return Ok(ready);
         }
@@ -54,7 +54,7 @@ impl Rooms {
     async fn at_the_door<F, P>(
         &self,
         engines: &dyn Engines,
-        room: Arc<Room>,
+        room: Arc<Slot>,
         ask: RoomAsk<'_>,
         plan: F,
     ) -> Result<Ready, RoomError>
@@ -73,7 +73,7 @@ impl Rooms {
     }
 
     /// The container that answered last, if it still does and is what is wanted. Notes once a minute that it is used.
-    async fn at_hand(&self, room: &Arc<Room>, ask: &RoomAsk<'_>) -> Result<Option<Ready>, RoomError> {
+    async fn at_hand(&self, room: &Arc<Slot>, ask: &RoomAsk<'_>) -> Result<Option<Ready>, RoomError> {
         if self.has_ended(ask.session) {
             return Err(RoomError::Ended(ask.session.clone()));
         }
@@ -94,7 +94,7 @@ impl Rooms {
     async fn under_lock<F, P>(
         &self,
         engines: &dyn Engines,
-        room: &Arc<Room>,
+        room: &Arc<Slot>,
         ask: RoomAsk<'_>,
         plan: F,
     ) -> Result<Ready, RoomError>
@@ -179,7 +179,7 @@ impl Rooms {
     async fn leave_alone(
         &self,
         runtime: &dyn ContainerRuntime,
-        room: &Room,
+        room: &Slot,
         record: &mut SlotRecord,
     ) -> Result<(), RoomError> {
         tracing::warn!(session = %record.session, "the container of a sandbox is not ours, and is left alone");
@@ -200,7 +200,7 @@ impl Rooms {
         }
     }
 
-    async fn somebody_is_in(&self, room: &Room, link: &coracle_runtime::Link) -> bool {
+    async fn somebody_is_in(&self, room: &Slot, link: &coracle_runtime::Link) -> bool {
         let jobs = async { link.jobs().await.is_ok_and(|it| it.iter().any(|it| it.ended_ms.is_none())) };
         room.is_called() || jobs.await
     }
@@ -208,7 +208,7 @@ impl Rooms {
     /// The room as it is now: what was not told is told, and who lives takes over the lease of who does not.
     pub(super) fn use_it(
         &self,
-        room: &Arc<Room>,
+        room: &Arc<Slot>,
         ask: RoomAsk<'_>,
         (mut record, link): (SlotRecord, coracle_runtime::Link),
         made: bool,
@@ -253,7 +253,7 @@ impl Rooms {
         &self,
         runtime: &dyn ContainerRuntime,
         room: &SlotRecord,
-    ) -> Result<Option<crate::Record>, RoomError> {
+    ) -> crate::Result<Option<crate::Record>> {
         let Some(name) = &room.name else { return Ok(None) };
         if let crate::store::Loaded::Record(record) = self.store.load(name)? {
             return Ok(Some(Arc::unwrap_or_clone(record)));
@@ -301,7 +301,7 @@ impl Rooms {
         (session, role): (&ContainerName, RoomRole),
         (container, reason): (Option<&ContainerId>, Reason),
     ) -> Result<(), RoomError> {
-        let room = self.room(session, role);
+        let room = self.slot(session, role);
         let Some(mut slot) = self.claim(&room, (session, role)).await? else { return Ok(()) };
         let record = &mut *slot.record;
         if container.is_some_and(|it| record.container_id() != Some(it)) {

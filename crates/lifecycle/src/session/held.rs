@@ -22,7 +22,7 @@ impl Rooms {
 
     /// The link to a room's container, if it can be had without asking an engine. Makes nothing.
     pub async fn held_link(&self, session: &ContainerName, role: RoomRole) -> Option<Link> {
-        if let Some(there) = self.room(session, role).seen().there.clone() {
+        if let Some(there) = self.slot(session, role).seen().there.clone() {
             return Some(there.link);
         }
         let Ok(SlotFile::Record(room)) = self.store.load_slot((session, role)) else { return None };

@@ -5,17 +5,17 @@ use std::time::Duration;
 use coracle_runtime::{ContainerName, ProcessId};
 use tokio::time::Instant;
 
-use super::{Room, RoomError, Rooms, SlotRecord, lease_from};
+use super::{RoomError, Rooms, Slot, SlotRecord, lease_from};
 use crate::slot::RoomRole;
 
-/// That a room is used is written down no more often.
+/// That a slot is used is written down no more often.
 const WRITTEN_EVERY: Duration = Duration::from_secs(60);
 
 impl Rooms {
-    /// A call in a room begins or ends. It is written down at most once a minute, and not while somebody else is at the
+    /// A call in a slot begins or ends. It is written down at most once a minute, and not while somebody else is at the
     /// record.
     pub fn touch(&self, session: &ContainerName, role: RoomRole) {
-        let room = self.room(session, role);
+        let room = self.slot(session, role);
         room.used();
         let due = {
             let mut seen = room.seen();
@@ -26,11 +26,11 @@ impl Rooms {
             due
         };
         if due && let Err(err) = self.note(&room, (session, role), |_| {}) {
-            tracing::warn!(%session, %err, "that a room is used cannot be written down");
+            tracing::warn!(%session, %err, "that a slot is used cannot be written down");
         }
     }
 
-    /// Renews the leases of the rooms that this process uses, and takes over those of a process that is dead. To be
+    /// Renews the leases of the slots that this process uses, and takes over those of a process that is dead. To be
     /// called several times within the time of a lease.
     ///
     /// # Errors
@@ -54,10 +54,10 @@ impl Rooms {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Changes a record, unless somebody else is at it, and says when the room was last used.
+    /// Changes a record, unless somebody else is at it, and says when the slot was last used.
     fn note(
         &self,
-        room: &Room,
+        room: &Slot,
         key: (&ContainerName, RoomRole),
         change: impl FnOnce(&mut SlotRecord),
     ) -> Result<(), RoomError> {

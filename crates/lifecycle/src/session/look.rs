@@ -7,12 +7,11 @@ use coracle_runtime::link::{Link, wire::LEFT_ALONE};
 use coracle_runtime::{Container, ContainerName, ContainerRuntime, Error as Engine, Handle, Status};
 use tokio::time::timeout;
 
-use super::adopt::is_itself;
 use super::record::{Loss, SlotFile};
 use super::{Reason, RoomError, Rooms, SlotRecord};
-use crate::find::{proven, read_labels};
+use crate::find::{proven, read_labels, remember};
 use crate::guest::pinged;
-use crate::record::Record;
+use crate::record::{Record, State};
 use crate::slot::RoomRole;
 use crate::store::Loaded;
 use crate::{Engines, Result, Store};
@@ -102,23 +101,14 @@ impl Rooms {
     /// Makes the record of its container anew from the container's labels, if that record is lost.
     async fn recover_record(&self, runtime: &dyn ContainerRuntime, room: &mut SlotRecord) -> Result<()> {
         // One that was never filled was never ready.
-        let Some(name) = room.name.clone().filter(|_| room.container.is_none() && room.volume.filled.is_some()) else {
-            return Ok(());
-        };
-        if matches!(self.store.load(&name)?, Loaded::Record(_)) {
+        if room.container.is_some() || room.volume.filled.is_none() {
             return Ok(());
         }
-        match runtime.inspect(&Handle::Name(name.clone())).await {
-            Ok(container) if is_of(&self.store, runtime, room, &container) && is_itself(room, &container) => {
-                self.remember(runtime, &container)?;
-                if let Some(record) = self.store.ready_record(Some(&name))? {
-                    room.has_container(record);
-                }
-                Ok(())
-            }
-            Ok(_) | Err(Engine::NoSuchContainer(_)) => Ok(()),
-            Err(err) => Err(err.into()),
+        if let Some(record) = self.lifecycle_record(runtime, room).await?.filter(|it| it.state == State::Ready) {
+            remember(&self.store, &record)?;
+            room.has_container(Arc::new(record));
         }
+        Ok(())
     }
 
     async fn again(&self, runtime: &dyn ContainerRuntime, container: &Container) -> Result<Container, Engine> {

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::record::{LastContainer, Loss, SlotVolume};
 use super::{
-    Blueprint, BoxError, Fill, Ready, Reason, Room, RoomAsk, RoomDeed, RoomError, Rooms, SlotRecord, lease_from, millis,
+    Blueprint, BoxError, Fill, Ready, Reason, RoomAsk, RoomDeed, RoomError, Rooms, Slot, SlotRecord, lease_from, millis,
 };
 use crate::clock::Moment;
 use crate::volume::NewVolume;
@@ -39,7 +39,7 @@ impl Rooms {
     pub(super) async fn first(
         &self,
         runtime: &Arc<dyn ContainerRuntime>,
-        room: &Arc<Room>,
+        room: &Arc<Slot>,
         ask: RoomAsk<'_>,
         plan: Blueprint,
     ) -> Result<Ready, RoomError> {
@@ -69,7 +69,7 @@ impl Rooms {
     pub(super) async fn replace(
         &self,
         runtime: &Arc<dyn ContainerRuntime>,
-        room: &Arc<Room>,
+        room: &Arc<Slot>,
         ask: RoomAsk<'_>,
         (mut record, plan): (SlotRecord, Blueprint),
     ) -> Result<Ready, RoomError> {

@@ -42,4 +42,4 @@ pub(crate) use self::record::SlotRecord;
 pub use self::registry::Rooms;
 use self::registry::{lease_from, millis};
 pub use self::replacement::{Reason, Recreated};
-use self::slot_state::{Room, There, Using};
+use self::slot_state::{Slot, There, Using};

@@ -9,7 +9,7 @@ use coracle_runtime::{ContainerName, ContainerRuntime, ProcessId};
 use super::end::Ending;
 use super::record::{Loss, PutOff, SlotFile, SlotVolume};
 use super::slot_state::ClaimedSlot;
-use super::{EndReason, Reason, Recreated, Room, RoomDeed, RoomError, Rooms, SlotRecord, Tell};
+use super::{EndReason, Reason, Recreated, RoomDeed, RoomError, Rooms, Slot, SlotRecord, Tell};
 use crate::clock::Moment;
 use crate::find::proven;
 use crate::reap::in_use;
@@ -33,14 +33,14 @@ struct AtRest<'a> {
 }
 
 impl Rooms {
-    /// Removes the containers of rooms that nobody has used for long by both clocks, in which nothing runs, and which
+    /// Removes the containers of slots that nobody has used for long by both clocks, in which nothing runs, and which
     /// nobody is at. Volumes and records stay. Failures are told and fail nobody.
     ///
     /// # Errors
     /// When the records cannot be read.
     pub async fn sweep(&self, engines: &dyn Engines, now: &Moment, tell: &Tell<'_>) -> Result<(), RoomError> {
         for record in self.store.slots()? {
-            let room = self.room(&record.session, record.role);
+            let room = self.slot(&record.session, record.role);
             if record.container.is_none() || record.lost.is_some() || !self.is_idle(&room, &record, now) {
                 continue;
             }
@@ -48,7 +48,7 @@ impl Rooms {
                 Ok(true) => tell(record.event(RoomDeed::IdleCleanup { idle_seconds: record.idle_seconds(now) })),
                 Ok(false) => {}
                 Err(err) => {
-                    tracing::warn!(session = %record.session, %err, "a room that nobody uses cannot be removed");
+                    tracing::warn!(session = %record.session, %err, "a slot that nobody uses cannot be removed");
                     tell(record.event(RoomDeed::CleanupFailed { step: "idle", error: err.to_string() }));
                 }
             }
@@ -56,7 +56,7 @@ impl Rooms {
         Ok(())
     }
 
-    fn is_idle(&self, room: &Room, record: &SlotRecord, now: &Moment) -> bool {
+    fn is_idle(&self, room: &Slot, record: &SlotRecord, now: &Moment) -> bool {
         let idle = if record.role == RoomRole::Sandbox { self.terms.sandbox_idle } else { self.terms.idle };
         let past = |used: &Moment| now.is_past(used, idle, idle);
         let here = room.seen().used.clone();
@@ -66,7 +66,7 @@ impl Rooms {
     async fn sweep_one(
         &self,
         engines: &dyn Engines,
-        (room, seen): (&Room, &SlotRecord),
+        (room, seen): (&Slot, &SlotRecord),
         now: &Moment,
     ) -> Result<bool, RoomError> {
         let due = |record: &SlotRecord| {
@@ -88,7 +88,7 @@ impl Rooms {
         Ok(true)
     }
 
-    /// Ends the rooms of sessions whose lifetime is over by both clocks, in which nothing runs, and which nobody is at.
+    /// Ends the slots of sessions whose lifetime is over by both clocks, in which nothing runs, and which nobody is at.
     /// Their work is saved, and container and volume go. The record stays, so that the session's next call gets a first
     /// container again and is told. Failures are told and fail nobody.
     ///
@@ -108,7 +108,7 @@ impl Rooms {
                     (ending.tell)(seen.event(RoomDeed::Ended { reason: EndReason::Lifetime }));
                 }
                 Err(err) => {
-                    tracing::warn!(session = %seen.session, %err, "a room that is old cannot be removed");
+                    tracing::warn!(session = %seen.session, %err, "a slot that is old cannot be removed");
                     self.put_off((&seen.session, seen.role), now)?;
                     (ending.tell)(seen.event(RoomDeed::CleanupFailed { step: "lifetime", error: err.to_string() }));
                 }
@@ -149,7 +149,7 @@ impl Rooms {
     }
 
     async fn is_at_rest(&self, engines: &dyn Engines, seen: &SlotRecord, now: &Moment) -> Result<bool, RoomError> {
-        let room = self.room(&seen.session, seen.role);
+        let room = self.slot(&seen.session, seen.role);
         let due = |record: &SlotRecord| self.may_expire(record, now);
         Ok(self.at_rest(engines, (&room, seen), due).await?.is_some())
     }
@@ -159,7 +159,7 @@ impl Rooms {
     async fn at_rest<'a>(
         &self,
         engines: &dyn Engines,
-        (room, seen): (&'a Room, &SlotRecord),
+        (room, seen): (&'a Slot, &SlotRecord),
         is_due: impl Fn(&SlotRecord) -> bool,
     ) -> Result<Option<AtRest<'a>>, RoomError> {
         let Some(slot) = self.try_claim(room, (&seen.session, seen.role))? else { return Ok(None) };
@@ -182,12 +182,12 @@ impl Rooms {
         Ok(Some(AtRest { slot, runtime }))
     }
 
-    /// A room whose lifetime is over could not be ended: that is tried again later, and each time later than before.
+    /// A slot whose lifetime is over could not be ended: that is tried again later, and each time later than before.
     ///
     /// # Errors
     /// When that cannot be written down.
     pub fn put_off(&self, key: (&ContainerName, RoomRole), now: &Moment) -> Result<(), RoomError> {
-        let room = self.room(key.0, key.1);
+        let room = self.slot(key.0, key.1);
         let Some(mut slot) = self.try_claim(&room, key)? else { return Ok(()) };
         let record = &mut *slot.record;
         let times = record.put_off.as_ref().map_or(0, |it| it.times).saturating_add(1);
@@ -222,7 +222,7 @@ impl Rooms {
         (seen, now): (&SlotRecord, &Moment),
         ending: &Ending<'_>,
     ) -> Result<Option<Vec<Saved>>, RoomError> {
-        let room = self.room(&seen.session, seen.role);
+        let room = self.slot(&seen.session, seen.role);
         let due = |record: &SlotRecord| !record.ending && self.may_expire(record, now);
         let Some(AtRest { mut slot, runtime }) = self.at_rest(engines, (&room, seen), due).await? else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! What is remembered of a room: one file for each session and role (workspace.md 1.2).
+//! What is remembered of a slot: one file for each session and role (workspace.md 1.2).
 
 use std::collections::BTreeMap;
 use std::fs::DirEntry;
@@ -21,13 +21,13 @@ use crate::slot::RoomRole;
 use crate::store::{Loaded, own_directory, read_own, write_whole};
 use crate::{Lock, Result, Store, StoreError};
 
-/// Whoever wants a room waits so long for somebody who is at it.
+/// Whoever wants a slot waits so long for somebody who is at it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The version of the format.
 const SCHEMA: u32 = 1;
 
-/// Larger files are no records of rooms.
+/// Larger files are no records of slots.
 const MAX_BYTES: usize = 64 << 10;
 
 /// What anybody may know of a room.
@@ -49,7 +49,7 @@ pub struct RoomView {
     pub started_at: Timestamp,
     /// When a call last began or ended.
     pub last_used_at: Timestamp,
-    /// Which container of the room this is, from 1.
+    /// Which container of the slot this is, from 1.
     pub generation: u32,
     /// The image itself.
     #[serde(skip)]
@@ -309,7 +309,7 @@ impl Store {
                 }
                 Ok(SlotFile::Record(Box::new(it)))
             }
-            Ok(_) => set_aside(&file, "it is that of another room"),
+            Ok(_) => set_aside(&file, "it is that of another slot"),
             Err(why) => set_aside(&file, &why),
         }
     }
@@ -341,7 +341,7 @@ impl Store {
         Ok(())
     }
 
-    /// The records of all rooms. Damaged ones are set aside and left out.
+    /// The records of all slots. Damaged ones are set aside and left out.
     pub(crate) fn slots(&self) -> Result<Vec<SlotRecord>, StoreError> {
         let dir = self.root().join("sessions");
         let entries = match std::fs::read_dir(&dir) {

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use super::error::RoomError;
 use super::limits::RoomTerms;
 use super::record::{RoomView, SlotRecord};
-use super::slot_state::Room;
+use super::slot_state::Slot;
 use crate::slot::RoomRole;
 use crate::{Links, Store};
 
@@ -23,7 +23,7 @@ pub struct Rooms {
     pub(super) store: Store,
     pub(super) links: Links,
     pub(super) terms: RoomTerms,
-    pub(super) held: Arc<Mutex<BTreeMap<Key, Arc<Room>>>>,
+    pub(super) held: Arc<Mutex<BTreeMap<Key, Arc<Slot>>>>,
     pub(super) ended: Arc<Mutex<BTreeSet<ContainerName>>>,
 }
 
@@ -42,17 +42,17 @@ impl Rooms {
         Ok(self.store.slots()?.iter().map(SlotRecord::view).collect())
     }
 
-    pub(super) fn room(&self, session: &ContainerName, role: RoomRole) -> Arc<Room> {
+    pub(super) fn slot(&self, session: &ContainerName, role: RoomRole) -> Arc<Slot> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.entry((session.clone(), role)).or_default().clone()
     }
 
-    pub(super) fn held(&self) -> Vec<(Key, Arc<Room>)> {
+    pub(super) fn held(&self) -> Vec<(Key, Arc<Slot>)> {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.iter().map(|(key, room)| (key.clone(), room.clone())).collect()
     }
 
-    pub(super) fn forget(&self, room: &Room, id: Option<&ContainerId>) {
+    pub(super) fn forget(&self, room: &Slot, id: Option<&ContainerId>) {
         room.seen().there = None;
         if let Some(id) = id {
             self.links.forget(id);

@@ -14,9 +14,9 @@ use crate::clock::Moment;
 use crate::slot::RoomRole;
 use crate::{Engines, Error, Lock};
 
-/// A room as this process knows it.
+/// A slot as this process knows it.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct Slot {
     /// Held by whoever makes or removes a container of it.
     pub(super) door: tokio::sync::Mutex<()>,
     /// Calls of this process in it.
@@ -42,7 +42,7 @@ pub(super) struct There {
     pub(super) spec_hash: String,
 }
 
-impl Room {
+impl Slot {
     pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -68,7 +68,7 @@ impl Rooms {
     /// Waits until nobody else is at a slot. `None` where there is no such slot.
     pub(super) async fn claim<'a>(
         &self,
-        room: &'a Room,
+        room: &'a Slot,
         key: (&ContainerName, RoomRole),
     ) -> Result<Option<ClaimedSlot<'a>>, RoomError> {
         let busy = |_| Error::Busy { name: key.0.to_string() };
@@ -81,7 +81,7 @@ impl Rooms {
     /// The same, unless somebody is at it.
     pub(super) fn try_claim<'a>(
         &self,
-        room: &'a Room,
+        room: &'a Slot,
         key: (&ContainerName, RoomRole),
     ) -> Result<Option<ClaimedSlot<'a>>, RoomError> {
         let Ok(_door) = room.door.try_lock() else { return Ok(None) };
@@ -103,10 +103,10 @@ impl Rooms {
 
 /// A call that is in a room.
 #[derive(Debug)]
-pub(super) struct Using(pub(super) Arc<Room>);
+pub(super) struct Using(pub(super) Arc<Slot>);
 
 impl Using {
-    pub(super) fn new(room: Arc<Room>) -> Self {
+    pub(super) fn new(room: Arc<Slot>) -> Self {
         room.calls.fetch_add(1, Ordering::Relaxed);
         room.used();
         Self(room)

@@ -73,7 +73,7 @@ impl Rooms {
             let same = record.container_id() == seen.container_id();
             !record.ending && record.lost.is_none() && same && self.is_idle(room, record, now)
         };
-        let Some(AtRest { mut slot, runtime }) = self.at_rest(engines, (room, seen), due).await? else {
+        let Some(AtRest { mut slot, runtime }) = self.at_rest(engines, room, seen, due).await? else {
             return Ok(false);
         };
         let record = &mut *slot.record;
@@ -151,7 +151,7 @@ impl Rooms {
     async fn is_at_rest(&self, engines: &dyn Engines, seen: &SlotRecord, now: &Moment) -> Result<bool, RoomError> {
         let room = self.slot(&seen.session, seen.role);
         let due = |record: &SlotRecord| self.may_expire(record, now);
-        Ok(self.at_rest(engines, (&room, seen), due).await?.is_some())
+        Ok(self.at_rest(engines, &room, seen, due).await?.is_some())
     }
 
     /// Claims a slot whose time is over, if nothing runs in it and nobody is at it. Whoever calls from here on waits at the
@@ -159,7 +159,8 @@ impl Rooms {
     async fn at_rest<'a>(
         &self,
         engines: &dyn Engines,
-        (room, seen): (&'a Slot, &SlotRecord),
+        room: &'a Slot,
+        seen: &SlotRecord,
         is_due: impl Fn(&SlotRecord) -> bool,
     ) -> Result<Option<AtRest<'a>>, RoomError> {
         let Some(slot) = self.try_claim(room, (&seen.session, seen.role))? else { return Ok(None) };
@@ -224,7 +225,7 @@ impl Rooms {
     ) -> Result<Option<Vec<Saved>>, RoomError> {
         let room = self.slot(&seen.session, seen.role);
         let due = |record: &SlotRecord| !record.ending && self.may_expire(record, now);
-        let Some(AtRest { mut slot, runtime }) = self.at_rest(engines, (&room, seen), due).await? else {
+        let Some(AtRest { mut slot, runtime }) = self.at_rest(engines, &room, seen, due).await? else {
             return Ok(None);
         };
         let record = &mut *slot.record;

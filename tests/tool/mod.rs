@@ -167,6 +167,13 @@ impl<'a> Tool<'a> {
         self.root.path().join("state/coracle")
     }
 
+    /// The record of a session's container, to which that of its slot points.
+    pub(crate) fn slot_container(&self, session: &str, role: &str) -> Option<Value> {
+        let read = |path: PathBuf| serde_json::from_slice::<Value>(&std::fs::read(path).ok()?).ok();
+        let slot = read(self.state().join("sessions").join(session).join(format!("{role}.json")))?;
+        read(self.state().join("containers").join(slot["name"].as_str()?).join("metadata.json"))
+    }
+
     /// What it found of its engine is for the next test.
     fn hand_on_verdict(&self) {
         if let Some(verdict) = &self.verdict {

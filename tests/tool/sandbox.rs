@@ -163,10 +163,9 @@ impl Bench<'_> {
     /// The engine's ids of the sandboxes of this state directory.
     async fn sandboxes(&self) -> Vec<String> {
         let sessions = self.tool.state().join("sessions");
-        let rooms = std::fs::read_dir(sessions).into_iter().flatten().flatten();
-        let records = rooms.filter_map(|it| std::fs::read(it.path().join("sandbox.json")).ok());
-        let records = records.filter_map(|it| serde_json::from_slice::<Value>(&it).ok());
-        records.filter_map(|it| it["container_id"].as_str().map(str::to_owned)).collect()
+        let sessions = std::fs::read_dir(sessions).into_iter().flatten().flatten();
+        let records = sessions.filter_map(|it| self.tool.slot_container(it.file_name().to_str()?, "sandbox"));
+        records.filter_map(|it| it["id"].as_str().map(str::to_owned)).collect()
     }
 
     /// Changes the person's configuration.

@@ -132,11 +132,17 @@ pub(crate) async fn rebuild(
     if store.doomed()?.iter().any(|it| it.record_id == record.record_id) {
         return Ok(None);
     }
-    let lock = store.try_lock(&record.name)?;
-    if let (Some(_lock), Loaded::Missing) = (lock, store.load(&record.name)?) {
-        store.save(&record)?;
-    }
+    remember(store, &record)?;
     Ok(Some(record))
+}
+
+/// Saves a record that labels gave, unless there is one or somebody else is at it.
+pub(crate) fn remember(store: &Store, record: &Record) -> Result<()> {
+    let Some(_lock) = store.try_lock(&record.name)? else { return Ok(()) };
+    match store.load(&record.name)? {
+        Loaded::Record(_) => Ok(()),
+        Loaded::Damaged | Loaded::Missing => Ok(store.save(record)?),
+    }
 }
 
 /// What the labels of a container of that role say, when they are proven ours.

@@ -1,13 +1,11 @@
 //! The network that a container is put on.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use coracle_runtime::{
     ContainerRuntime, EngineKind, Error as Engine, NetworkAct, NetworkAsk, NetworkName, NetworkOn, random_hex,
 };
 
-use crate::clock::now;
 use crate::record::{Record, State};
 use crate::{Error, Kind, Result, Store};
 
@@ -71,14 +69,7 @@ async fn ours(runtime: &dyn ContainerRuntime, store: &Store, name: &NetworkName)
 }
 
 async fn make(runtime: &dyn ContainerRuntime, store: &Store, name: &NetworkName) -> Result<String> {
-    let signer = store.signer();
-    let mut labels = BTreeMap::from([
-        (signer.key("managed"), "true".to_owned()),
-        (signer.key("id"), random_hex::<16>()),
-        (signer.key("kind"), LONE.to_owned()),
-        (signer.key("created"), now().to_string()),
-    ]);
-    signer.sign(runtime.kind(), &mut labels);
+    let labels = store.labels(runtime.kind(), [("id", random_hex::<16>()), ("kind", LONE.to_owned())]);
     let act =
         NetworkAct::Create { name: name.clone(), labels: labels.into_iter().collect(), reach: false, internal: false };
     let made = runtime.network(act).await?.pop();

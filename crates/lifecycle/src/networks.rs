@@ -8,7 +8,6 @@ use coracle_runtime::{
     ProjectName, random_hex,
 };
 
-use crate::clock::now;
 use crate::network::LONE;
 use crate::{Engines, Error, Kind, Result, Store, asked};
 
@@ -143,17 +142,8 @@ async fn make(
     (name, internal): (&NetworkName, bool),
     whose: [(&str, String); 2],
 ) -> Result<OwnNetwork> {
-    let mut labels = BTreeMap::from([
-        ("managed", "true".to_owned()),
-        ("id", random_hex::<16>()),
-        ("name", name.to_string()),
-        ("created", now().to_string()),
-    ])
-    .into_iter()
-    .chain(whose)
-    .map(|(name, value)| (store.signer().key(name), value))
-    .collect();
-    store.signer().sign(runtime.kind(), &mut labels);
+    let named = [("id", random_hex::<16>()), ("name", name.to_string())];
+    let labels = store.labels(runtime.kind(), named.into_iter().chain(whose));
     let labels = labels.into_iter().collect();
     let made = match runtime.network(NetworkAct::Create { name: name.clone(), labels, reach: true, internal }).await {
         // Somebody else was faster.

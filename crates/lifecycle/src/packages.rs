@@ -3,15 +3,14 @@
 //! **Invariant:** a volume that snippets may have is never written to. Packages are added in another one, which takes its
 //! place when it is whole: nobody sees half of them, and what one session does reaches no other.
 
-use std::collections::BTreeMap;
-
 use coracle_runtime::{ContainerRuntime, EngineKind, LabelFilter, Volume, VolumeAct, VolumeName, random_hex};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::record::{summed_bytes, summed_value};
 use crate::store::{read_own, write_whole};
-use crate::{Error, Kind, Lock, Result, Store, StoreError};
+use crate::volume::{NewVolume, create};
+use crate::{Lock, Result, Store, StoreError};
 
 /// What their volumes are, in the label `<ns>.role`.
 pub(crate) const ROLE: &str = "packages";
@@ -93,22 +92,10 @@ impl Store {
     /// # Errors
     /// Those of the engine.
     pub async fn new_packages_volume(&self, runtime: &dyn ContainerRuntime) -> Result<VolumeName> {
-        let signer = self.signer();
-        let name = format!("{}-packages-{}", signer.namespace(), random_hex::<8>());
+        let name = format!("{}-packages-{}", self.signer().namespace(), random_hex::<8>());
         let name = VolumeName::parse(name).expect("a namespace and hex digits are a name");
-        let own = [
-            ("managed", "true".to_owned()),
-            ("role", ROLE.to_owned()),
-            ("name", name.to_string()),
-            ("created", Timestamp::now().to_string()),
-        ];
-        let mut labels: BTreeMap<_, _> = own.into_iter().map(|(key, value)| (signer.key(key), value)).collect();
-        signer.sign(runtime.kind(), &mut labels);
-        let act = VolumeAct::Create { name: name.clone(), labels: labels.into_iter().collect(), size: None };
-        let made = runtime.volume(act).await?;
-        let ours = made.iter().any(|it| self.signed(runtime.kind(), &it.labels));
-        let taken = || Error::NotManaged { kind: Kind::Volume, name: name.to_string() };
-        if ours { Ok(name) } else { Err(taken()) }
+        create(runtime, self, NewVolume { name: &name, role: ROLE, labels: Vec::new(), size: None }).await?;
+        Ok(name)
     }
 
     /// From now on snippets get these. Volumes of before go, as far as no container has them.

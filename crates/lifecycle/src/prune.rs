@@ -249,13 +249,13 @@ fn rooms(
     now: &Moment,
     (wanted, found): (&impl Fn(Prunable) -> bool, &mut Prune),
 ) -> Result<(), StoreError> {
-    for room in store.rooms()?.into_iter().filter(|_| wanted(Prunable::Containers)) {
+    for room in store.slots()?.into_iter().filter(|_| wanted(Prunable::Containers)) {
         let over = room.is_over(now.wall);
         let way = if over { Way::Room(room.session.clone(), room.role) } else { Way::Stays };
         let reason = if over { "the process of its session is dead" } else { "its session lives" }.to_owned();
         found.add(Thing {
-            name: room.name.as_ref().map_or_else(|| room.volume.to_string(), ToString::to_string),
-            id: room.container_id.as_ref().map(ToString::to_string),
+            name: room.name.as_ref().map_or_else(|| room.volume.name.to_string(), ToString::to_string),
+            id: room.container_id().map(ToString::to_string),
             made: Some(room.started_at),
             session: Some(room.session.to_string()).filter(|_| !over),
             reason,
@@ -312,7 +312,7 @@ fn of_network(runtime: &Arc<dyn ContainerRuntime>, store: &Store, it: OwnNetwork
 async fn volumes(runtime: &Arc<dyn ContainerRuntime>, store: &Store, found: &mut Prune) -> Result<()> {
     let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
     let listed = runtime.volume(VolumeAct::List(managed)).await?;
-    let (records, rooms, role_label) = (store.records()?, store.rooms()?, store.signer().key("role"));
+    let (records, rooms, role_label) = (store.records()?, store.slots()?, store.signer().key("role"));
     let (of_packages, listed): (Vec<_>, Vec<_>) =
         listed.into_iter().partition(|it| it.labels.get(&role_label).is_some_and(|it| it == packages::ROLE));
     packages_of_before(runtime, store, of_packages, found).await?;
@@ -322,7 +322,7 @@ async fn volumes(runtime: &Arc<dyn ContainerRuntime>, store: &Store, found: &mut
         let of_room = RoomRole::ALL.iter().any(|role| it.labels.get(&role_label).is_some_and(|it| it == role.as_str()));
         let of_container = it.labels.get(&role_label).is_some_and(|it| it == Role::Primary.as_str());
         let (there, whose) = if of_room {
-            (rooms.iter().any(|room| room.volume.as_str() == it.name), "session")
+            (rooms.iter().any(|room| room.volume.name.as_str() == it.name), "session")
         } else if of_container {
             let is_its = |record: &Arc<Record>| record.volume.as_ref().is_some_and(|own| own.name.as_str() == it.name);
             (records.iter().any(is_its), "container")

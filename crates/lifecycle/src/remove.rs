@@ -10,8 +10,7 @@ use coracle_runtime::{ContainerRuntime, ImageAct, LabelFilter, ProjectName, Remo
 use crate::network::drop_shared;
 use crate::record::{MadeFrom, Record};
 use crate::stack::remove_stack;
-use crate::volume::drop_volume;
-use crate::{Error, Result, Store, StoreError, protect};
+use crate::{Error, Result, Store, StoreError, protect, volume};
 
 /// What became of all that was made for a record.
 #[derive(Debug, Default)]
@@ -34,7 +33,7 @@ pub(crate) async fn remove_all(runtime: &dyn ContainerRuntime, store: &Store, re
             return removal;
         }
     }
-    if let Err(err) = drop_volume(runtime, store, record).await {
+    if let Err(err) = remove_volume(runtime, store, record).await {
         removal.failed.push(err);
     }
     if let Some(project) = own_stack(record) {
@@ -114,11 +113,18 @@ async fn clear_placeholders(store: &Store, record: &Record) -> Result<()> {
 /// Removes what a call that was given up may have made since.
 pub(crate) async fn sweep(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<()> {
     remove_containers(runtime, store, record).await?;
-    drop_volume(runtime, store, record).await?;
+    remove_volume(runtime, store, record).await?;
     if let Some(project) = own_stack(record) {
         remove_stack(runtime, store, project).await?;
     }
     Ok(())
+}
+
+async fn remove_volume(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<()> {
+    match &record.volume {
+        Some(own) => volume::remove(runtime, store, &own.name).await,
+        None => Ok(()),
+    }
 }
 
 /// Whether there were any.

@@ -101,10 +101,11 @@ impl Saver<'_> {
             }
         }
         if self.container(record).await?.is_none() {
-            return if volume::is_there(self.runtime, self.store, record).await? {
-                self.by_volume(record, until).await
-            } else {
-                Ok(Vec::new())
+            return match &record.volume {
+                Some(own) if volume::is_there(self.runtime, self.store, &own.name).await? => {
+                    self.by_volume(record, until).await
+                }
+                _ => Ok(Vec::new()),
             };
         }
         Ok(self.by_engine(record, until).await?)

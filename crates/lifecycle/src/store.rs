@@ -1,5 +1,6 @@
 //! The state directory: records, locks, and the key that signs labels (containers.md 2.11 to 2.14).
 
+use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -259,8 +260,21 @@ impl Store {
         self.root.join("containers").join(key_of(name)).join("metadata.json")
     }
 
+    /// Labels of something that is made now, signed as ours.
+    pub(crate) fn labels<'a>(
+        &self,
+        engine: EngineKind,
+        own: impl IntoIterator<Item = (&'a str, String)>,
+    ) -> BTreeMap<String, String> {
+        let of_all = [("managed", "true".to_owned()), ("created", crate::clock::now().to_string())];
+        let all = of_all.into_iter().chain(own);
+        let mut labels = all.map(|(name, value)| (self.signer.key(name), value)).collect();
+        self.signer.sign(engine, &mut labels);
+        labels
+    }
+
     /// Whether labels carry our signature.
-    pub(crate) fn signed(&self, engine: EngineKind, labels: &std::collections::BTreeMap<String, String>) -> bool {
+    pub(crate) fn signed(&self, engine: EngineKind, labels: &BTreeMap<String, String>) -> bool {
         self.signer.verify(engine, labels)
     }
 }

@@ -1,18 +1,16 @@
-//! The volume of a container whose own files cannot be written: made before it, and removed after it.
+//! Volumes of ours: those of a container whose own files cannot be written, of a session's slot, of packages.
 
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use coracle_runtime::{
     Access, ByteSize, Capabilities, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec,
-    Error as Engine, ImageRef, LabelFilter, NetworkAsk, NetworkOn, PatternSet, Policy, Volume, VolumeAct, VolumeMount,
+    Error as Engine, ImageRef, LabelFilter, NetworkAsk, NetworkOn, PatternSet, Policy, VolumeAct, VolumeMount,
     VolumeName, admit, random_hex,
 };
 
-use crate::clock::now;
 use crate::record::{OwnVolume, Record, Role};
-use crate::{Error, Result, Store};
+use crate::{Error, Kind, Result, Store};
 
 /// What the label says where it is inside.
 const AT: &str = "volume_at";
@@ -36,15 +34,9 @@ pub(crate) async fn reader(runtime: &dyn ContainerRuntime, store: &Store, record
     let (volume, image) = record.volume.clone().zip(record.image_id.clone()).ok_or_else(gone)?;
     let name = ContainerName::parse(format!("{}-read-{}", signer.namespace(), random_hex::<8>()))
         .expect("a namespace and hex digits are a name");
-    let own = [
-        ("managed", "true".to_owned()),
-        ("role", Role::Build.as_str().to_owned()),
-        ("id", record.record_id.to_string()),
-        ("name", name.to_string()),
-        ("created", now().to_string()),
-    ];
-    let mut labels: BTreeMap<_, _> = own.into_iter().map(|(key, it)| (signer.key(key), it)).collect();
-    signer.sign(runtime.kind(), &mut labels);
+    let own =
+        [("role", Role::Build.as_str().to_owned()), ("id", record.record_id.to_string()), ("name", name.to_string())];
+    let labels = store.labels(runtime.kind(), own);
     let spec = CreateSpec {
         exec_user: record.exec_user.ok_or_else(|| Error::UnknownUser(record.name.clone()))?,
         volumes: vec![VolumeMount { name: volume.name, at: volume.at, access: Access::ReadWrite }],
@@ -80,24 +72,41 @@ fn as_it_was() -> Policy {
     }
 }
 
+/// A volume to be made.
+pub(crate) struct NewVolume<'a> {
+    pub(crate) name: &'a VolumeName,
+    pub(crate) role: &'static str,
+    /// What its labels say beside that.
+    pub(crate) labels: Vec<(&'static str, String)>,
+    /// What fits into it, where the engine can see to that.
+    pub(crate) size: Option<ByteSize>,
+}
+
+/// Makes a volume that is labelled as ours.
+///
+/// # Errors
+/// Anything that an engine refuses, and a volume of that name that is not ours.
+pub(crate) async fn create(runtime: &dyn ContainerRuntime, store: &Store, new: NewVolume<'_>) -> Result<()> {
+    let own = [("role", new.role.to_owned()), ("name", new.name.to_string())];
+    let labels = store.labels(runtime.kind(), own.into_iter().chain(new.labels)).into_iter().collect();
+    let made = runtime.volume(VolumeAct::Create { name: new.name.clone(), labels, size: new.size }).await?;
+    if made.iter().any(|it| store.signed(runtime.kind(), &it.labels)) {
+        return Ok(());
+    }
+    Err(Error::NotManaged { kind: Kind::Volume, name: new.name.to_string() })
+}
+
 /// Removes it, when it is there and ours.
-pub(crate) async fn drop_volume(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<()> {
-    if is_there(runtime, store, record).await?
-        && let Some(volume) = &record.volume
-    {
-        runtime.volume(VolumeAct::Remove(volume.name.to_string())).await?;
+pub(crate) async fn remove(runtime: &dyn ContainerRuntime, store: &Store, name: &VolumeName) -> Result<()> {
+    if is_there(runtime, store, name).await? {
+        runtime.volume(VolumeAct::Remove(name.to_string())).await?;
     }
     Ok(())
 }
 
-/// Whether a container has one of its own that is there.
-pub(crate) async fn is_there(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<bool> {
-    let Some(volume) = &record.volume else { return Ok(false) };
-    let named = LabelFilter(vec![(store.signer().key("name"), Some(volume.name.to_string()))]);
+/// Whether a volume of that name is there and ours.
+pub(crate) async fn is_there(runtime: &dyn ContainerRuntime, store: &Store, name: &VolumeName) -> Result<bool> {
+    let named = LabelFilter(vec![(store.signer().key("name"), Some(name.to_string()))]);
     let found = runtime.volume(VolumeAct::List(named)).await?;
-    Ok(found.iter().any(|it| it.name == volume.name.as_str() && is_its(runtime, store, it)))
-}
-
-pub(crate) fn is_its(runtime: &dyn ContainerRuntime, store: &Store, volume: &Volume) -> bool {
-    store.signed(runtime.kind(), &volume.labels)
+    Ok(found.iter().any(|it| it.name == name.as_str() && store.signed(runtime.kind(), &it.labels)))
 }

@@ -204,7 +204,7 @@ impl Agent {
             .join("sessions")
             .join(self.process.context.call.session.as_str());
         let record: Value = serde_json::from_slice(&std::fs::read(dir.join("workspace.json")).unwrap()).unwrap();
-        record["container_id"].as_str().unwrap().to_owned()
+        record["name"].as_str().unwrap().to_owned()
     }
 
     /// The mount of the container itself, so that it is the same disk by the same file system.

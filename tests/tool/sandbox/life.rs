@@ -108,13 +108,10 @@ async fn x19_all_sandboxes_go_with_their_work_saved_and_nobody_elses() {
         let word = |at: usize, field: &str| rooms[at][field].as_str().unwrap().to_owned();
         for at in [0, 1, 4, 5] {
             let script = format!("echo work {at} > /workspace/worktrees/all-{at}/work");
-            bench
-                .tool
-                .engine_says(&["exec", "-u", "10002:10002", &word(at, "container_id"), "sh", "-c", &script])
-                .await;
+            bench.tool.engine_says(&["exec", "-u", "10002:10002", &word(at, "name"), "sh", "-c", &script]).await;
         }
         for at in 1..4 {
-            bench.tool.engine_says(&["stop", "--time=1", &word(at, "container_id")]).await;
+            bench.tool.engine_says(&["stop", "--time=1", &word(at, "name")]).await;
         }
         // Of the fifth only the engine knows; the sixth's work has no place to go to.
         for dir in ["sandboxes/", "sessions/sbx-"] {
@@ -152,7 +149,7 @@ async fn x19_all_sandboxes_go_with_their_work_saved_and_nobody_elses() {
         let third = bench.sandbox(&["remove", "--all"]).await;
         assert_eq!((&third["success"], &third["removed"]), (&true.into(), &json!([])), "{third:#}");
         for at in 0..10 {
-            assert!(!bench.is_there(&word(at, "container_id")).await, "{at}");
+            assert!(!bench.is_there(&word(at, "name")).await, "{at}");
             assert!(!bench.tool.engine(&["volume", "inspect", &word(at, "volume")]).await.0, "{at}");
         }
         assert!(bench.is_there(&foreign).await);

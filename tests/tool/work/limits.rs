@@ -57,9 +57,8 @@ async fn a_guest_that_nobody_asks_for_leaves_and_the_next_call_goes_on() {
         };
         let slow = run("shell-execute", &["--", "sh", "-c", "sleep 3; echo kept > a"]).await;
         assert_eq!(slow["value"]["exit_code"], 0, "{slow:#}");
-        let record = std::fs::read(tool.state().join("sessions/lone/workspace.json")).unwrap();
-        let record: Value = serde_json::from_slice(&record).unwrap();
-        let id = record["container_id"].as_str().unwrap();
+        let record = tool.slot_container("lone", "workspace").unwrap();
+        let id = record["id"].as_str().unwrap();
         eventually("the guest leaves", Duration::from_secs(20), async || {
             let format = "{{.State.Status}} {{.State.ExitCode}}";
             tool.engine(&["container", "inspect", "--format", format, id]).await.1 == "exited 75"

@@ -119,13 +119,7 @@ impl<'a> Agent<'a> {
 
     /// The container of a role, by the session's record.
     pub(super) fn container(&self, role: &str) -> Option<String> {
-        let file = self
-            .tool
-            .state()
-            .join("sessions")
-            .join(self.process.context.call.session.as_str())
-            .join(format!("{role}.json"));
-        let record: Value = serde_json::from_slice(&std::fs::read(file).ok()?).unwrap();
-        record["container_id"].as_str().map(str::to_owned)
+        let record = self.tool.slot_container(self.process.context.call.session.as_str(), role)?;
+        record["id"].as_str().map(str::to_owned)
     }
 }

@@ -31,9 +31,7 @@ async fn tells_of_a_stand_in(agent: &Agent<'_>, first: &Value) {
     assert_eq!(first["success"], true, "{first:#}");
     let python = agent.sh("python -c 'import platform; print(platform.python_version(), end=str())'").await;
     let python = python["stdout"].as_str().unwrap();
-    let file =
-        agent.tool.state().join("sessions").join(agent.process.context.call.session.as_str()).join("workspace.json");
-    let record: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let record = agent.tool.slot_container(agent.process.context.call.session.as_str(), "workspace").unwrap();
     let made = record["image"].as_str().unwrap();
     let warning = first["warnings"].as_array().unwrap().iter().find(|it| it["code"] == "bootstrap_image");
     if made.ends_with("python:3.12-bookworm") {

@@ -1,13 +1,11 @@
 //! The volume of a container that is being made.
 
-use std::collections::BTreeMap;
-
-use coracle_runtime::{Access, ContainerPath, VolumeAct, VolumeMount, VolumeName, random_hex};
+use coracle_runtime::{Access, ContainerPath, VolumeMount, VolumeName, random_hex};
 
 use super::Making;
+use crate::Result;
 use crate::record::OwnVolume;
-use crate::volume::is_its;
-use crate::{Error, Kind, Result};
+use crate::volume::{NewVolume, create};
 
 impl Making<'_> {
     /// Makes a volume that goes with the container. It is in the record before the engine hears of it, so that it goes
@@ -20,21 +18,10 @@ impl Making<'_> {
         let record = self.record();
         let name = format!("{}-work-{}", store.signer().namespace(), random_hex::<8>());
         let name = VolumeName::parse(name).expect("a namespace and hex digits are a name");
-        let own = [
-            ("managed", "true".to_owned()),
-            ("role", record.role.as_str().to_owned()),
-            ("session", record.session.clone()),
-            ("name", name.to_string()),
-            ("created", record.created.to_string()),
-        ];
-        let mut labels: BTreeMap<_, _> = own.into_iter().map(|(key, it)| (store.signer().key(key), it)).collect();
-        store.signer().sign(runtime.kind(), &mut labels);
+        let labels = vec![("session", record.session.clone())];
+        let role = record.role.as_str();
         self.has_volume(OwnVolume { name: name.clone(), at: at.clone() })?;
-        let labels = labels.into_iter().collect();
-        let made = runtime.volume(VolumeAct::Create { name: name.clone(), labels, size: None }).await?;
-        if made.iter().any(|it| is_its(runtime, store, it)) {
-            return Ok(VolumeMount { name, at, access: Access::ReadWrite });
-        }
-        Err(Error::NotManaged { kind: Kind::Volume, name: name.to_string() })
+        create(runtime, store, NewVolume { name: &name, role, labels, size: None }).await?;
+        Ok(VolumeMount { name, at, access: Access::ReadWrite })
     }
 }

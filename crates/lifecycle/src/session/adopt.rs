@@ -11,12 +11,12 @@ use coracle_runtime::{
 use jiff::Timestamp;
 
 use super::look::{is_of, record_of};
-use super::record::{Loss, RoomFile};
-use super::{Reason, RoomError, RoomRecord, Rooms};
+use super::record::{Loss, SlotFile};
+use super::{Reason, RoomError, Rooms, SlotRecord};
 use crate::clock::Moment;
+use crate::find::remember;
 use crate::record::State;
 use crate::slot::RoomRole;
-use crate::store::Loaded;
 use crate::{Engines, asked};
 
 impl Rooms {
@@ -27,7 +27,7 @@ impl Rooms {
         engines: &dyn Engines,
         key: (&ContainerName, RoomRole),
         seen: bool,
-    ) -> Result<Option<RoomRecord>, RoomError> {
+    ) -> Result<Option<SlotRecord>, RoomError> {
         let known = self.store.records()?.into_iter().filter(|it| {
             it.role == key.1.role() && it.session == key.0.as_str() && it.state == State::Ready && it.id.is_some()
         });
@@ -50,14 +50,14 @@ impl Rooms {
         &self,
         runtime: &Arc<dyn ContainerRuntime>,
         key: (&ContainerName, RoomRole),
-    ) -> Result<Option<RoomRecord>, RoomError> {
+    ) -> Result<Option<SlotRecord>, RoomError> {
         let signer = self.store.signer();
         let label = |name: &str, value: &str| (signer.key(name), Some(value.to_owned()));
         let its = LabelFilter(vec![label("role", key.1.as_str()), label("session", key.0.as_str())]);
         for container in runtime.list(&its).await? {
             match self.of_container(runtime, key, &container).filter(|room| is_itself(room, &container)) {
                 Some(room) => {
-                    self.remember(&**runtime, &container)?;
+                    room.container.iter().try_for_each(|it| remember(&self.store, it))?;
                     return self.adopted(room).map(Some);
                 }
                 None => {
@@ -68,9 +68,11 @@ impl Rooms {
         for volume in runtime.volume(VolumeAct::List(its)).await? {
             if let Some(name) = self.own_volume(&**runtime, &volume) {
                 let says = |name: &str| volume.labels.get(&signer.key(name)).map(String::as_str);
-                let room = self.of_volume(runtime, key, name);
-                let user = says("exec_user").and_then(|it| Ids::parse(it).ok()).unwrap_or(room.user);
-                return self.adopted(RoomRecord { user, rootless: says("rootless") == Some("true"), ..room }).map(Some);
+                let mut room = self.of_volume(runtime, key, name);
+                if let Some(user) = says("exec_user").and_then(|it| Ids::parse(it).ok()) {
+                    room.volume.user = user;
+                }
+                return self.adopted(room).map(Some);
             }
         }
         Ok(None)
@@ -105,7 +107,7 @@ impl Rooms {
                 found.extend(session(&it.labels).filter(|_| self.own_volume(&*runtime, &it).is_some()));
             }
         }
-        let known = self.store.rooms()?;
+        let known = self.store.slots()?;
         Ok(found.into_iter().filter(|it| !known.iter().any(|room| room.session == *it && room.role == role)).collect())
     }
 
@@ -114,8 +116,8 @@ impl Rooms {
     /// # Errors
     /// As for [`forgotten`](Self::forgotten).
     pub async fn recall(&self, engines: &dyn Engines, key: (&ContainerName, RoomRole)) -> Result<bool, RoomError> {
-        let _all = self.store.lock_room(key).await?;
-        if let RoomFile::Record(_) = self.store.load_room(key)? {
+        let _all = self.store.lock_slot(key).await?;
+        if let SlotFile::Record(_) = self.store.load_slot(key)? {
             return Ok(true);
         }
         for runtime in asked(engines, &self.store.records()?).await? {
@@ -126,19 +128,9 @@ impl Rooms {
         Ok(false)
     }
 
-    /// The container has a record of its own, beside the room's.
-    fn remember(&self, runtime: &dyn ContainerRuntime, container: &Container) -> Result<(), RoomError> {
-        let Some(record) = record_of(&self.store, runtime, container) else { return Ok(()) };
-        let lock = self.store.try_lock(&record.name)?;
-        if lock.is_some() && !matches!(self.store.load(&record.name)?, Loaded::Record(_)) {
-            self.store.save(&record)?;
-        }
-        Ok(())
-    }
-
-    fn adopted(&self, room: RoomRecord) -> Result<RoomRecord, RoomError> {
+    fn adopted(&self, room: SlotRecord) -> Result<SlotRecord, RoomError> {
         tracing::info!(session = %room.session, role = room.role.as_str(), "a room is known again");
-        self.store.save_room(&room)?;
+        self.store.save_slot(&room)?;
         Ok(room)
     }
 
@@ -147,29 +139,25 @@ impl Rooms {
         runtime: &Arc<dyn ContainerRuntime>,
         key: (&ContainerName, RoomRole),
         container: &Container,
-    ) -> Option<RoomRecord> {
+    ) -> Option<SlotRecord> {
         let label = |name: &str| container.labels.get(&self.store.signer().key(name)).map(String::as_str);
         let volume = VolumeName::parse(label("volume")?).ok()?;
-        let room = self.of_volume(runtime, key, volume);
+        let mut room = self.of_volume(runtime, key, volume);
         if !is_of(&self.store, &**runtime, &room, container) {
             return None;
         }
         let record = record_of(&self.store, &**runtime, container)?;
-        Some(RoomRecord {
-            container_id: Some(container.id.clone()),
+        room.volume.at = ContainerPath::parse(label("volume_at")?).ok()?;
+        room.volume.user = record.exec_user?;
+        room.volume.filled = record.filled.or(Some(record.created));
+        Some(SlotRecord {
             name: Some(record.name.clone()),
             generation: label("generation")?.parse().ok()?,
-            volume_at: ContainerPath::parse(label("volume_at")?).ok()?,
             spec_hash: label("spec")?.to_owned(),
-            image: record.image.clone(),
-            image_id: record.image_id.clone(),
-            workdir: record.workdir.clone(),
-            user: record.exec_user?,
-            rootless: record.guest.as_ref().is_some_and(|it| it.own.is_some()),
-            filled: record.filled.or(Some(record.created)),
             started_at: record.created,
-            owner: record.owner,
+            owner: record.owner.clone(),
             lost: None,
+            container: Some(Arc::new(record)),
             ..room
         })
     }
@@ -180,21 +168,20 @@ impl Rooms {
         runtime: &Arc<dyn ContainerRuntime>,
         key: (&ContainerName, RoomRole),
         volume: VolumeName,
-    ) -> RoomRecord {
-        RoomRecord {
-            filled: Some(Timestamp::UNIX_EPOCH),
-            lost: Some(Loss { reason: Reason::Vanished, exit_code: None }),
-            ..RoomRecord::begun(&**runtime, key, volume, Moment::now())
-        }
+    ) -> SlotRecord {
+        let mut room = SlotRecord::begun(&**runtime, key, volume, Moment::now());
+        room.volume.filled = Some(Timestamp::UNIX_EPOCH);
+        room.lost = Some(Loss { reason: Reason::Vanished, exit_code: None });
+        room
     }
 }
 
 /// Labels can be copied, also those that prove what is ours. Names cannot, as long as what has one is there; and whatever
 /// has both has the room's volume.
-fn is_itself(room: &RoomRecord, container: &Container) -> bool {
+pub(super) fn is_itself(room: &SlotRecord, container: &Container) -> bool {
     let has_volume = |it: &MountPoint| {
-        let is_it = |part: Component<'_>| part.as_os_str() == room.volume.as_str();
-        it.target == room.volume_at.as_str() && it.source.components().any(is_it)
+        let is_it = |part: Component<'_>| part.as_os_str() == room.volume.name.as_str();
+        it.target == room.volume.at.as_str() && it.source.components().any(is_it)
     };
     room.name.as_ref().is_some_and(|it| it.as_str() == container.name) && container.mounts.iter().any(has_volume)
 }

@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use coracle_runtime::{
-    Capabilities, ContainerName, ContainerRuntime, CreateSpec, ImageAct, ImageRef, NetworkAsk, Policy, VolumeAct,
+    Capabilities, ContainerName, ContainerRuntime, CreateSpec, ImageAct, ImageRef, NetworkAsk, Policy,
 };
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 
 use super::look::Look;
 use super::make::Parts;
-use super::record::RoomFile;
-use super::{Blueprint, EndReason, Room, RoomAsk, RoomDeed, RoomError, RoomRecord, Rooms, Tell};
+use super::record::{LastContainer, SlotFile};
+use super::{Blueprint, EndReason, RoomAsk, RoomDeed, RoomError, Rooms, Slot, SlotRecord, Tell};
 use crate::slot::RoomRole;
-use crate::{Engines, Error, GuestProgram, Removing, Result, Saved, Saving, destroy};
+use crate::{Engines, Error, GuestProgram, Removing, Result, Saved, Saving, destroy, volume};
 
 /// How a session is ended.
 #[derive(Clone, Copy)]
@@ -63,7 +63,7 @@ impl Rooms {
         ending: &Ending<'_>,
     ) -> Result<EndedRooms, RoomError> {
         self.ended.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(session.clone());
-        let all = self.store.rooms()?;
+        let all = self.store.slots()?;
         let its = all.into_iter().filter(|it| it.session == *session).collect();
         Ok(self.end_all(engines, its, ending).await)
     }
@@ -83,7 +83,7 @@ impl Rooms {
         now: Timestamp,
         ending: &Ending<'_>,
     ) -> Result<EndedRooms, RoomError> {
-        let all = self.store.rooms()?.into_iter().filter(|it| it.is_over(now)).collect();
+        let all = self.store.slots()?.into_iter().filter(|it| it.is_over(now)).collect();
         Ok(self.end_all(engines, all, ending).await)
     }
 
@@ -94,7 +94,7 @@ impl Rooms {
         key: (&ContainerName, RoomRole),
         ending: &Ending<'_>,
     ) -> Result<()> {
-        let RoomFile::Record(seen) = self.store.load_room(key)? else { return Ok(()) };
+        let SlotFile::Record(seen) = self.store.load_slot(key)? else { return Ok(()) };
         let mut done = self.end_all(engines, vec![*seen], ending).await;
         match done.failed.pop() {
             Some((.., RoomError::Lifecycle(err))) => Err(err),
@@ -103,7 +103,7 @@ impl Rooms {
         }
     }
 
-    async fn end_all(&self, engines: &dyn Engines, rooms: Vec<RoomRecord>, ending: &Ending<'_>) -> EndedRooms {
+    async fn end_all(&self, engines: &dyn Engines, rooms: Vec<SlotRecord>, ending: &Ending<'_>) -> EndedRooms {
         let (mut done, until) = (EndedRooms::default(), Instant::now() + ending.within);
         for seen in &rooms {
             let ended = timeout_at(until, Box::pin(self.end_one(engines, seen, ending))).await;
@@ -128,21 +128,20 @@ impl Rooms {
     async fn end_one(
         &self,
         engines: &dyn Engines,
-        seen: &RoomRecord,
+        seen: &SlotRecord,
         ending: &Ending<'_>,
     ) -> Result<Vec<Saved>, RoomError> {
         let key = (&seen.session, seen.role);
-        let room = self.room(&seen.session, seen.role);
-        let _mine = room.door.lock().await;
-        let _all = self.store.lock_room(key).await?;
-        let RoomFile::Record(mut record) = self.store.load_room(key)? else { return Ok(Vec::new()) };
+        let room = self.slot(&seen.session, seen.role);
+        let Some(mut slot) = self.claim(&room, key).await? else { return Ok(Vec::new()) };
+        let record = &mut *slot.record;
         record.ending = true;
-        self.store.save_room(&record)?;
-        let runtime = engines.heard(engines.of(record.engine, &record.endpoint).await?, record.tag());
-        let saved = self.remove(&*runtime, &room, &mut record, ending).await?;
-        self.forget(&room, seen.container_id.as_ref());
-        self.remove_volume(&*runtime, &record).await?;
-        self.store.forget_room(key)?;
+        self.store.save_slot(record)?;
+        let runtime = self.engine_of(engines, record).await?;
+        let saved = self.remove(&*runtime, &room, record, ending).await?;
+        self.forget(&room, seen.container_id());
+        volume::remove(&*runtime, &self.store, &record.volume.name).await?;
+        self.store.forget_slot(key)?;
         Ok(saved)
     }
 
@@ -150,13 +149,13 @@ impl Rooms {
     pub(super) async fn remove(
         &self,
         runtime: &dyn ContainerRuntime,
-        room: &Room,
-        record: &mut RoomRecord,
+        room: &Slot,
+        record: &mut SlotRecord,
         ending: &Ending<'_>,
     ) -> Result<Vec<Saved>, RoomError> {
         let saving = match (record.role, ending.saving) {
             // What was never filled holds nobody's work.
-            (RoomRole::Workspace, Saving::Keep(limits)) if record.filled.is_some() => Saving::Keep(limits),
+            (RoomRole::Workspace, Saving::Keep(limits)) if record.volume.filled.is_some() => Saving::Keep(limits),
             _ => Saving::Discard,
         };
         let keeps = matches!(saving, Saving::Keep(_));
@@ -166,9 +165,9 @@ impl Rooms {
             Look::Answers(_) | Look::Restarted(_) => {}
             Look::Lost(_) if !keeps => {}
             Look::Lost(_) => {
-                self.forget(room, record.container_id.as_ref());
+                self.forget(room, record.container_id());
                 self.clear_container(runtime, record).await?;
-                if !self.volume_is_there(runtime, &record.volume).await? {
+                if !volume::is_there(runtime, &self.store, &record.volume.name).await? {
                     return Ok(Vec::new());
                 }
                 *record = self.reader(runtime, record.clone(), ending).await?;
@@ -183,21 +182,23 @@ impl Rooms {
     async fn reader(
         &self,
         runtime: &dyn ContainerRuntime,
-        record: RoomRecord,
+        record: SlotRecord,
         ending: &Ending<'_>,
-    ) -> Result<RoomRecord, RoomError> {
+    ) -> Result<SlotRecord, RoomError> {
         let unread = |reason: &str| {
-            let paths = vec![record.volume_at.to_string()];
+            let paths = vec![record.volume.at.to_string()];
             RoomError::from(Error::SaveFailed { paths, reason: reason.to_owned() })
         };
         let (guest, policy) = ending.reader.ok_or_else(|| unread("there is no container to read them from"))?;
-        let id = record.image_id.clone().ok_or_else(|| unread("the image of their container is not known"))?;
-        let reference = ImageRef::parse(&record.image).map_err(|_| unread("the name of their image is not known"))?;
+        let unknown = || unread("the image of their container is not known");
+        let LastContainer { image: named, image_id, workdir } = record.last_container().ok_or_else(unknown)?;
+        let id = image_id.ok_or_else(unknown)?;
+        let reference = ImageRef::parse(&named).map_err(|_| unread("the name of their image is not known"))?;
         let found = runtime.image(ImageAct::Find(vec![ImageRef::from(id)])).await?;
         let image = found.into_iter().next().ok_or_else(|| unread("the image of their container is gone"))?;
         let name = record.name.clone().unwrap_or_else(|| self.fresh_name(record.role));
         let spec = CreateSpec {
-            exec_user: record.user,
+            exec_user: record.volume.user,
             read_only: true,
             network: NetworkAsk::None,
             capabilities: if policy.strict { Capabilities::None } else { Capabilities::Guest },
@@ -207,10 +208,10 @@ impl Rooms {
             spec,
             policy: policy.clone(),
             image,
-            reference: record.image.clone(),
+            reference: named,
             guest: guest.clone(),
-            volume_at: record.volume_at.clone(),
-            workdir: record.workdir.clone(),
+            volume_at: record.volume.at.clone(),
+            workdir,
             env: record.env.clone(),
             volume_size: None,
             fill: None,
@@ -219,7 +220,7 @@ impl Rooms {
             tool_version: String::new(),
         };
         let (session, hash) = (record.session.clone(), record.spec_hash.clone());
-        let (user, rootless) = (record.user, plan.spec.is_rootless_inside());
+        let (user, rootless) = (record.volume.user, plan.spec.is_rootless_inside());
         let ask = RoomAsk {
             session: &session,
             role: record.role,
@@ -231,20 +232,9 @@ impl Rooms {
         };
         Ok(Box::pin(self.container(Parts { runtime, ask, plan }, record)).await?.0)
     }
-
-    pub(super) async fn remove_volume(
-        &self,
-        runtime: &dyn ContainerRuntime,
-        record: &RoomRecord,
-    ) -> Result<(), RoomError> {
-        if self.volume_is_there(runtime, &record.volume).await? {
-            runtime.volume(VolumeAct::Remove(record.volume.to_string())).await?;
-        }
-        Ok(())
-    }
 }
 
-impl RoomRecord {
+impl SlotRecord {
     /// Whether it is to go: its end was begun, or its process ended without the end of its session a while ago.
     pub(crate) fn is_over(&self, now: Timestamp) -> bool {
         self.ending || self.owner.as_ref().is_some_and(|it| !it.alive()) && self.expires_at <= now

@@ -2,22 +2,22 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use coracle_runtime::{ContainerId, ContainerName, ContainerRuntime, Handle};
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::timeout;
 
+use super::adopt::is_itself;
 use super::look::{Look, is_of, record_of};
-use super::record::{Loss, RoomFile};
+use super::record::{Loss, SlotFile, SlotVolume};
 use super::{
-    Blueprint, BoxError, PATIENCE, Ready, Reason, Recreated, Room, RoomAsk, RoomError, RoomRecord, Rooms, Tell, There,
+    Blueprint, BoxError, PATIENCE, Ready, Reason, Recreated, RoomAsk, RoomError, Rooms, Slot, SlotRecord, Tell, There,
     Using, lease_from,
 };
 use crate::clock::Moment;
 use crate::guest::answers;
 use crate::slot::{RoomRole, RoomTag};
-use crate::{Engines, Error, Kind, Removing, Saving, destroy};
+use crate::{Engines, Error, Kind, Removing, Saving, destroy, volume};
 
 /// Failures are counted for so long.
 const COUNTED: SignedDuration = SignedDuration::from_mins(10);
@@ -43,7 +43,7 @@ impl Rooms {
         F: FnOnce(Arc<dyn ContainerRuntime>) -> P + Send,
         P: Future<Output = Result<Blueprint, BoxError>> + Send,
     {
-        let room = self.room(ask.session, ask.role);
+        let room = self.slot(ask.session, ask.role);
         if let Some(ready) = self.at_hand(&room, &ask).await? {
             return Ok(ready);
         }
@@ -54,7 +54,7 @@ impl Rooms {
     async fn at_the_door<F, P>(
         &self,
         engines: &dyn Engines,
-        room: Arc<Room>,
+        room: Arc<Slot>,
         ask: RoomAsk<'_>,
         plan: F,
     ) -> Result<Ready, RoomError>
@@ -68,18 +68,17 @@ impl Rooms {
         if let Some(ready) = self.at_hand(&room, &ask).await? {
             return Ok(ready);
         }
-        let _all = self.store.lock_room((ask.session, ask.role)).await?;
+        let _all = self.store.lock_slot((ask.session, ask.role)).await?;
         Box::pin(self.under_lock(engines, &room, ask, plan)).await
     }
 
     /// The container that answered last, if it still does and is what is wanted. Notes once a minute that it is used.
-    async fn at_hand(&self, room: &Arc<Room>, ask: &RoomAsk<'_>) -> Result<Option<Ready>, RoomError> {
+    async fn at_hand(&self, room: &Arc<Slot>, ask: &RoomAsk<'_>) -> Result<Option<Ready>, RoomError> {
         if self.has_ended(ask.session) {
             return Err(RoomError::Ended(ask.session.clone()));
         }
         let Some(there) = room.seen().there.clone() else { return Ok(None) };
-        let busy = || room.calls.load(Ordering::Relaxed) > 0;
-        if there.spec_hash != ask.spec_hash && (!busy() || there.view.rootless != ask.rootless) {
+        if there.spec_hash != ask.spec_hash && (!room.is_called() || there.view.rootless != ask.rootless) {
             return Ok(None);
         }
         let using = Using::new(room.clone());
@@ -95,7 +94,7 @@ impl Rooms {
     async fn under_lock<F, P>(
         &self,
         engines: &dyn Engines,
-        room: &Arc<Room>,
+        room: &Arc<Slot>,
         ask: RoomAsk<'_>,
         plan: F,
     ) -> Result<Ready, RoomError>
@@ -104,11 +103,11 @@ impl Rooms {
         P: Future<Output = Result<Blueprint, BoxError>> + Send,
     {
         let key = (ask.session, ask.role);
-        let record = match self.store.load_room(key)? {
-            RoomFile::Record(record) => Some(*record),
-            RoomFile::Damaged => self.adopt(engines, key, true).await?,
+        let record = match self.store.load_slot(key)? {
+            SlotFile::Record(record) => Some(*record),
+            SlotFile::Damaged => self.adopt(engines, key, true).await?,
             // A sandbox is of many processes, and another one may have set its damaged record aside.
-            RoomFile::Missing => self.adopt(engines, key, ask.role.is_started_again()).await?,
+            SlotFile::Missing => self.adopt(engines, key, ask.role.is_started_again()).await?,
         };
         let Some(mut record) = record else {
             self.sweep_others(engines, ask.tell).await;
@@ -121,9 +120,9 @@ impl Rooms {
         if record.ending {
             return Err(RoomError::Ended(record.session));
         }
-        let plain = engines.of(record.engine, &record.endpoint).await?;
+        let plain = engines.of(record.volume.engine, &record.volume.endpoint).await?;
         let runtime = engines.heard(plain.clone(), record.tag());
-        match self.look(&*runtime, &record).await? {
+        match self.look(&*runtime, &mut record).await? {
             Look::Foreign if record.role.is_started_again() => self.leave_alone(&*runtime, room, &mut record).await?,
             Look::Foreign => {
                 let name = record.name.as_ref().map_or_else(String::new, ContainerName::to_string);
@@ -131,7 +130,7 @@ impl Rooms {
             }
             Look::Answers(link) => {
                 // One in which root is, where nobody is to be, is not kept for who is in it.
-                let alike = record.rootless == ask.rootless;
+                let alike = record.is_rootless() == ask.rootless;
                 if record.spec_hash == ask.spec_hash || alike && self.somebody_is_in(room, &link).await {
                     record.lost = None;
                     return self.use_it(room, ask, (record, link), false);
@@ -148,12 +147,12 @@ impl Rooms {
             Look::Lost(loss) => record.lost = Some(loss),
         }
         self.same_owner(&*runtime, &record, &ask).await?;
-        self.forget(room, record.container_id.as_ref());
+        self.forget(room, record.container_id());
         self.clear_container(&*runtime, &mut record).await?;
         self.refuse_loop(&mut record)?;
         self.sweep_others(engines, ask.tell).await;
         let plan = plan(plain.clone()).await.map_err(RoomError::Plan)?;
-        let next = record.generation.saturating_add(u32::from(record.filled.is_some()));
+        let next = record.generation.saturating_add(u32::from(record.volume.filled.is_some()));
         let runtime = engines.heard(plain, RoomTag { generation: next, ..record.tag() });
         Box::pin(self.replace(&runtime, room, ask, (record, plan))).await
     }
@@ -163,14 +162,15 @@ impl Rooms {
     async fn same_owner(
         &self,
         runtime: &dyn ContainerRuntime,
-        record: &RoomRecord,
+        record: &SlotRecord,
         ask: &RoomAsk<'_>,
     ) -> Result<(), RoomError> {
-        if record.user == ask.user || record.filled.is_none() {
+        let SlotVolume { name, user: before, filled, .. } = &record.volume;
+        if *before == ask.user || filled.is_none() {
             return Ok(());
         }
-        match self.volume_is_there(runtime, &record.volume).await? {
-            true => Err(RoomError::OtherUser { session: record.session.clone(), before: record.user, now: ask.user }),
+        match volume::is_there(runtime, &self.store, name).await? {
+            true => Err(RoomError::OtherUser { session: record.session.clone(), before: *before, now: ask.user }),
             false => Ok(()),
         }
     }
@@ -179,16 +179,16 @@ impl Rooms {
     async fn leave_alone(
         &self,
         runtime: &dyn ContainerRuntime,
-        room: &Room,
-        record: &mut RoomRecord,
+        room: &Slot,
+        record: &mut SlotRecord,
     ) -> Result<(), RoomError> {
         tracing::warn!(session = %record.session, "the container of a sandbox is not ours, and is left alone");
-        self.forget(room, record.container_id.as_ref());
-        (record.container_id, record.name) = (None, None);
+        self.forget(room, record.container_id());
+        record.has_none();
         record.lost = Some(Loss { reason: Reason::Vanished, exit_code: None });
-        if !self.volume_is_there(runtime, &record.volume).await? {
+        if !volume::is_there(runtime, &self.store, &record.volume.name).await? {
             // One of that name may be somebody else's, too.
-            record.volume = self.fresh_volume(record.role);
+            record.volume.name = self.fresh_volume(record.role);
         }
         Ok(())
     }
@@ -200,17 +200,17 @@ impl Rooms {
         }
     }
 
-    async fn somebody_is_in(&self, room: &Room, link: &coracle_runtime::Link) -> bool {
+    async fn somebody_is_in(&self, room: &Slot, link: &coracle_runtime::Link) -> bool {
         let jobs = async { link.jobs().await.is_ok_and(|it| it.iter().any(|it| it.ended_ms.is_none())) };
-        room.calls.load(Ordering::Relaxed) > 0 || jobs.await
+        room.is_called() || jobs.await
     }
 
     /// The room as it is now: what was not told is told, and who lives takes over the lease of who does not.
     pub(super) fn use_it(
         &self,
-        room: &Arc<Room>,
+        room: &Arc<Slot>,
         ask: RoomAsk<'_>,
-        (mut record, link): (RoomRecord, coracle_runtime::Link),
+        (mut record, link): (SlotRecord, coracle_runtime::Link),
         made: bool,
     ) -> Result<Ready, RoomError> {
         let news = record.news.take();
@@ -218,9 +218,8 @@ impl Rooms {
             record.owner = ask.owner.cloned();
         }
         record.used = Moment::now();
-        record.last_used_at = record.used.wall;
-        (record.renewed_at, record.expires_at) = lease_from(record.used.wall, self.terms.lease);
-        self.store.save_room(&record)?;
+        record.expires_at = lease_from(record.used.wall, self.terms.lease);
+        self.store.save_slot(&record)?;
         let view = record.view();
         let spec_pending = record.spec_hash != ask.spec_hash;
         let mut seen = room.seen();
@@ -234,16 +233,18 @@ impl Rooms {
     pub(super) async fn clear_container(
         &self,
         runtime: &dyn ContainerRuntime,
-        record: &mut RoomRecord,
+        record: &mut SlotRecord,
     ) -> Result<(), RoomError> {
-        self.store.save_room(record)?;
+        // What is known of it stays known if this process is killed between its end and the next write.
+        record.last = record.last_container();
+        self.store.save_slot(record)?;
         if let Some(there) = self.lifecycle_record(runtime, record).await? {
             let grace = std::time::Duration::from_secs(2);
             let removing = Removing { links: &self.links, saving: Saving::Discard, grace, adopted_too: false };
             destroy(runtime, &self.store, &there, &removing).await?;
         }
-        (record.container_id, record.name) = (None, None);
-        self.store.save_room(record)?;
+        record.has_none();
+        self.store.save_slot(record)?;
         Ok(())
     }
 
@@ -251,16 +252,14 @@ impl Rooms {
     pub(super) async fn lifecycle_record(
         &self,
         runtime: &dyn ContainerRuntime,
-        room: &RoomRecord,
-    ) -> Result<Option<crate::Record>, RoomError> {
-        if let Some(name) = &room.name
-            && let crate::store::Loaded::Record(record) = self.store.load(name)?
-        {
+        room: &SlotRecord,
+    ) -> crate::Result<Option<crate::Record>> {
+        let Some(name) = &room.name else { return Ok(None) };
+        if let crate::store::Loaded::Record(record) = self.store.load(name)? {
             return Ok(Some(Arc::unwrap_or_clone(record)));
         }
-        let Some(id) = &room.container_id else { return Ok(None) };
-        match runtime.inspect(&Handle::from(id)).await {
-            Ok(container) if is_of(&self.store, runtime, room, &container) => {
+        match runtime.inspect(&Handle::Name(name.clone())).await {
+            Ok(container) if is_of(&self.store, runtime, room, &container) && is_itself(room, &container) => {
                 Ok(record_of(&self.store, runtime, &container))
             }
             Ok(_) | Err(coracle_runtime::Error::NoSuchContainer(_)) => Ok(None),
@@ -269,7 +268,7 @@ impl Rooms {
     }
 
     /// After one failure upon the other nothing is made for a while.
-    fn refuse_loop(&self, record: &mut RoomRecord) -> Result<(), RoomError> {
+    fn refuse_loop(&self, record: &mut SlotRecord) -> Result<(), RoomError> {
         let Some(Loss { reason, .. }) = record.lost.filter(|it| it.reason.is_failure()) else { return Ok(()) };
         let now = Timestamp::now();
         record.restarts.retain(|it| now.duration_since(*it) < COUNTED);
@@ -286,7 +285,7 @@ impl Rooms {
             return Ok(());
         }
         record.refused_until = Some(until);
-        self.store.save_room(record)?;
+        self.store.save_slot(record)?;
         let retry_after = until.duration_since(now).try_into().unwrap_or_default();
         Err(RoomError::CrashLoop { reason, retry_after })
     }
@@ -302,24 +301,22 @@ impl Rooms {
         (session, role): (&ContainerName, RoomRole),
         (container, reason): (Option<&ContainerId>, Reason),
     ) -> Result<(), RoomError> {
-        let room = self.room(session, role);
-        let busy = |_| Error::Busy { name: session.to_string() };
-        let _mine = timeout(PATIENCE, room.door.lock()).await.map_err(busy)?;
-        let _all = self.store.lock_room((session, role)).await?;
-        let RoomFile::Record(mut record) = self.store.load_room((session, role))? else { return Ok(()) };
-        if container.is_some_and(|it| record.container_id.as_ref() != Some(it)) {
+        let room = self.slot(session, role);
+        let Some(mut slot) = self.claim(&room, (session, role)).await? else { return Ok(()) };
+        let record = &mut *slot.record;
+        if container.is_some_and(|it| record.container_id() != Some(it)) {
             return Ok(());
         }
-        let runtime = engines.heard(engines.of(record.engine, &record.endpoint).await?, record.tag());
-        self.forget(&room, record.container_id.as_ref());
-        if record.container_id.is_some() {
+        let runtime = self.engine_of(engines, record).await?;
+        self.forget(&room, record.container_id());
+        if record.container.is_some() {
             record.lost = Some(Loss { reason, exit_code: None });
         }
-        self.clear_container(&*runtime, &mut record).await
+        self.clear_container(&*runtime, record).await
     }
 }
 
-impl RoomRecord {
+impl SlotRecord {
     /// Why there is no container. One that was to replace another stands for that, if it was never ready.
     pub(super) fn loss(&self) -> Loss {
         let of_news = || self.news.as_ref().map(|it| Loss { reason: it.reason, exit_code: it.exit_code });

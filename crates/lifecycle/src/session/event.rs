@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use coracle_runtime::{ContainerId, ContainerName, ContainerPath, ImageId};
 use serde::Serialize;
 
-use super::{Reason, RoomRecord};
+use super::{Reason, SlotRecord};
 use crate::Saved;
 use crate::slot::{RoomRole, RoomTag};
 
@@ -106,13 +106,13 @@ pub enum EndReason {
     Lifetime,
 }
 
-impl RoomRecord {
+impl SlotRecord {
     pub(super) fn event(&self, what: RoomDeed) -> RoomEvent {
         RoomEvent {
             session: self.session.clone(),
             role: self.role,
             generation: self.generation,
-            container_id: self.container_id.clone(),
+            container_id: self.container_id().cloned(),
             what,
         }
     }

@@ -4,7 +4,7 @@ use coracle_runtime::ContainerName;
 use coracle_runtime::link::Link;
 
 use super::Rooms;
-use super::record::RoomFile;
+use super::record::SlotFile;
 use crate::slot::RoomRole;
 use crate::store::Loaded;
 
@@ -13,7 +13,7 @@ impl Rooms {
     /// container that is remembered.
     #[must_use]
     pub fn manifest(&self, session: &ContainerName, role: RoomRole) -> Option<crate::Manifest> {
-        let Ok(RoomFile::Record(room)) = self.store.load_room((session, role)) else { return None };
+        let Ok(SlotFile::Record(room)) = self.store.load_slot((session, role)) else { return None };
         match self.store.load(room.name.as_ref()?) {
             Ok(Loaded::Record(record)) => Some(crate::Manifest::new(&record, jiff::Timestamp::now(), &[])),
             _ => None,
@@ -22,10 +22,10 @@ impl Rooms {
 
     /// The link to a room's container, if it can be had without asking an engine. Makes nothing.
     pub async fn held_link(&self, session: &ContainerName, role: RoomRole) -> Option<Link> {
-        if let Some(there) = self.room(session, role).seen().there.clone() {
+        if let Some(there) = self.slot(session, role).seen().there.clone() {
             return Some(there.link);
         }
-        let Ok(RoomFile::Record(room)) = self.store.load_room((session, role)) else { return None };
+        let Ok(SlotFile::Record(room)) = self.store.load_slot((session, role)) else { return None };
         match self.store.load(room.name.as_ref()?) {
             Ok(Loaded::Record(record)) => self.links.at_hand(&self.store, &record).await,
             _ => None,

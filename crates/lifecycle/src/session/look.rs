@@ -7,11 +7,11 @@ use coracle_runtime::link::{Link, wire::LEFT_ALONE};
 use coracle_runtime::{Container, ContainerName, ContainerRuntime, Error as Engine, Handle, Status};
 use tokio::time::timeout;
 
-use super::record::{Loss, RoomFile};
-use super::{Reason, RoomError, RoomRecord, Rooms};
-use crate::find::read_labels;
+use super::record::{Loss, SlotFile};
+use super::{Reason, RoomError, Rooms, SlotRecord};
+use crate::find::{proven, read_labels, remember};
 use crate::guest::pinged;
-use crate::record::Record;
+use crate::record::{Record, State};
 use crate::slot::RoomRole;
 use crate::store::Loaded;
 use crate::{Engines, Result, Store};
@@ -39,14 +39,11 @@ impl Look {
 
 impl Rooms {
     /// Looks at the container of a record, and brings it back where that is enough.
-    pub(super) async fn look(&self, runtime: &dyn ContainerRuntime, room: &RoomRecord) -> Result<Look> {
-        let Some(id) = &room.container_id else {
-            return Ok(Look::Lost(room.loss()));
-        };
-        let container = match runtime.inspect(&Handle::from(id)).await {
-            Ok(container) if container.id == *id => container,
-            Ok(_) | Err(Engine::NoSuchContainer(_)) => return Ok(Look::lost(Reason::Vanished, None)),
-            Err(err) => return Err(err.into()),
+    pub(super) async fn look(&self, runtime: &dyn ContainerRuntime, room: &mut SlotRecord) -> Result<Look> {
+        self.recover_record(runtime, room).await?;
+        let Some(record) = &room.container else { return Ok(Look::Lost(room.loss())) };
+        let Some(container) = proven(runtime, record).await? else {
+            return Ok(Look::lost(Reason::Vanished, None));
         };
         if !is_of(&self.store, runtime, room, &container) {
             return Ok(Look::Foreign);
@@ -94,14 +91,24 @@ impl Rooms {
         engines: &dyn Engines,
         key: (&ContainerName, RoomRole),
     ) -> Result<Option<Status>, RoomError> {
-        let RoomFile::Record(room) = self.store.load_room(key)? else { return Ok(None) };
-        let Some(id) = &room.container_id else { return Ok(None) };
-        let runtime = engines.of(room.engine, &room.endpoint).await?;
-        match runtime.inspect(&Handle::from(id)).await {
-            Ok(it) => Ok(Some(it.status).filter(|_| it.id == *id && is_of(&self.store, &*runtime, &room, &it))),
-            Err(Engine::NoSuchContainer(_)) => Ok(None),
-            Err(err) => Err(err.into()),
+        let SlotFile::Record(room) = self.store.load_slot(key)? else { return Ok(None) };
+        let Some(record) = &room.container else { return Ok(None) };
+        let runtime = engines.of(record.engine, &record.endpoint).await?;
+        let container = proven(&*runtime, record).await?;
+        Ok(container.filter(|it| is_of(&self.store, &*runtime, &room, it)).map(|it| it.status))
+    }
+
+    /// Makes the record of its container anew from the container's labels, if that record is lost.
+    async fn recover_record(&self, runtime: &dyn ContainerRuntime, room: &mut SlotRecord) -> Result<()> {
+        // One that was never filled was never ready.
+        if room.container.is_some() || room.volume.filled.is_none() {
+            return Ok(());
         }
+        if let Some(record) = self.lifecycle_record(runtime, room).await?.filter(|it| it.state == State::Ready) {
+            remember(&self.store, &record)?;
+            room.has_container(Arc::new(record));
+        }
+        Ok(())
     }
 
     async fn again(&self, runtime: &dyn ContainerRuntime, container: &Container) -> Result<Container, Engine> {
@@ -161,7 +168,7 @@ impl Rooms {
 }
 
 /// Whether a container is proven to be of that room.
-pub(super) fn is_of(store: &Store, runtime: &dyn ContainerRuntime, room: &RoomRecord, container: &Container) -> bool {
+pub(super) fn is_of(store: &Store, runtime: &dyn ContainerRuntime, room: &SlotRecord, container: &Container) -> bool {
     let says = |name: &str| container.labels.get(&store.signer().key(name)).map(String::as_str);
     store.signed(runtime.kind(), &container.labels)
         && says("role") == Some(room.role.as_str())

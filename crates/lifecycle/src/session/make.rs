@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 use coracle_runtime::link::wire::{At, Settle, Who};
 use coracle_runtime::link::{Link, Put};
 use coracle_runtime::{
-    Access, ByteSize, ContainerPath, ContainerRuntime, Ids, Input, LabelFilter, VolumeAct, VolumeMount, VolumeName,
-    admit, random_hex,
+    Access, ByteSize, ContainerPath, ContainerRuntime, Ids, Input, VolumeAct, VolumeMount, admit, random_hex,
 };
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 
-use super::record::Loss;
+use super::record::{LastContainer, Loss, SlotVolume};
 use super::{
-    Blueprint, BoxError, Fill, Ready, Reason, Room, RoomAsk, RoomDeed, RoomError, RoomRecord, Rooms, lease_from, millis,
+    Blueprint, BoxError, Fill, Ready, Reason, RoomAsk, RoomDeed, RoomError, Rooms, Slot, SlotRecord, lease_from, millis,
 };
 use crate::clock::Moment;
-use crate::{Draft, Error, Making, begin};
+use crate::volume::NewVolume;
+use crate::{Draft, Making, begin, volume};
 
 /// A guest that was just started answers by then.
 const ANSWERS: Duration = Duration::from_secs(10);
@@ -39,34 +39,24 @@ impl Rooms {
     pub(super) async fn first(
         &self,
         runtime: &Arc<dyn ContainerRuntime>,
-        room: &Arc<Room>,
+        room: &Arc<Slot>,
         ask: RoomAsk<'_>,
         plan: Blueprint,
     ) -> Result<Ready, RoomError> {
         let used = Moment::now();
-        let (renewed_at, expires_at) = lease_from(used.wall, self.terms.lease);
-        let record = RoomRecord {
-            image: plan.reference.clone(),
-            workdir: plan.workdir.clone(),
-            env: plan.env.clone(),
-            volume_at: plan.volume_at.clone(),
-            image_id: Some(plan.image.id.clone()),
-            spec_hash: ask.spec_hash.to_owned(),
-            user: plan.user(),
-            rootless: plan.spec.is_rootless_inside(),
-            owner: ask.owner.cloned(),
-            renewed_at,
-            expires_at,
-            ..RoomRecord::begun(&**runtime, (ask.session, ask.role), self.fresh_volume(ask.role), used)
-        };
-        let volume = record.volume.clone();
+        let expires_at = lease_from(used.wall, self.terms.lease);
+        let key = (ask.session, ask.role);
+        let mut record = SlotRecord::begun(&**runtime, key, self.fresh_volume(ask.role), used);
+        record.is_to_be(&plan, ask.spec_hash);
+        (record.owner, record.expires_at) = (ask.owner.cloned(), expires_at);
+        let volume = record.volume.name.clone();
         let made = self.container(Parts { runtime: &**runtime, ask, plan }, record).await;
         match made {
             Ok((record, link)) => self.use_it(room, ask, (record, link), true),
             Err(err) => {
                 let name = volume.to_string();
                 match runtime.volume(VolumeAct::Remove(name)).await {
-                    Ok(_) => self.store.forget_room((ask.session, ask.role))?,
+                    Ok(_) => self.store.forget_slot(key)?,
                     // The record stays, and leads whoever comes next to it.
                     Err(err) => tracing::warn!(%volume, %err, "the volume of a room that was not made stays"),
                 }
@@ -79,29 +69,21 @@ impl Rooms {
     pub(super) async fn replace(
         &self,
         runtime: &Arc<dyn ContainerRuntime>,
-        room: &Arc<Room>,
+        room: &Arc<Slot>,
         ask: RoomAsk<'_>,
-        (mut record, plan): (RoomRecord, Blueprint),
+        (mut record, plan): (SlotRecord, Blueprint),
     ) -> Result<Ready, RoomError> {
         let (loss, before) = (record.lost, record.clone());
-        let there = self.volume_is_there(&**runtime, &record.volume).await?;
-        if record.filled.is_none() {
+        let there = volume::is_there(&**runtime, &self.store, &record.volume.name).await?;
+        if record.volume.filled.is_none() {
             // It was never ready, so nobody lost anything with it.
             record.lost = None;
         } else {
             record.replaced(!there);
         }
-        record.image.clone_from(&plan.reference);
-        record.workdir.clone_from(&plan.workdir);
-        record.env.clone_from(&plan.env);
-        record.image_id = Some(plan.image.id.clone());
-        record.user = plan.user();
-        record.rootless = plan.spec.is_rootless_inside();
-        record.volume_at.clone_from(&plan.volume_at);
-        ask.spec_hash.clone_into(&mut record.spec_hash);
+        record.is_to_be(&plan, ask.spec_hash);
         if !there {
-            record.filled = None;
-            record.begun = Some(Moment::now());
+            (record.volume.filled, record.volume.begun) = (None, Some(Moment::now()));
         }
         if let Some(Loss { reason, exit_code }) = loss.filter(|it| it.reason.is_failure()) {
             record.restarts.push(Timestamp::now());
@@ -112,60 +94,48 @@ impl Rooms {
         match self.container(Parts { runtime: &**runtime, ask, plan }, record).await {
             Ok((record, link)) => self.use_it(room, ask, (record, link), true),
             Err(err) => {
-                if !there && let Err(err) = runtime.volume(VolumeAct::Remove(before.volume.to_string())).await {
+                if !there && let Err(err) = runtime.volume(VolumeAct::Remove(before.volume.name.to_string())).await {
                     // One that stays would pass for the one that was lost.
-                    tracing::warn!(volume = %before.volume, %err, "the volume of a room that was not made stays");
+                    tracing::warn!(volume = %before.volume.name, %err, "the volume of a room that was not made stays");
                 }
                 // Nothing was replaced, and what was lost is still to be told.
-                self.store.save_room(&before)?;
+                self.store.save_slot(&before)?;
                 Err(err)
             }
         }
-    }
-
-    pub(super) async fn volume_is_there(
-        &self,
-        runtime: &dyn ContainerRuntime,
-        name: &VolumeName,
-    ) -> Result<bool, RoomError> {
-        let signer = self.store.signer();
-        let named = LabelFilter(vec![(signer.key("name"), Some(name.to_string()))]);
-        let found = runtime.volume(VolumeAct::List(named)).await?;
-        Ok(found.iter().any(|it| it.name == name.as_str() && self.store.signed(runtime.kind(), &it.labels)))
     }
 
     /// Makes the container that a record is to have, and proves that it can be used; or leaves nothing of it.
     pub(super) async fn container(
         &self,
         parts: Parts<'_>,
-        mut record: RoomRecord,
-    ) -> Result<(RoomRecord, Link), RoomError> {
+        mut record: SlotRecord,
+    ) -> Result<(SlotRecord, Link), RoomError> {
         let Parts { runtime, ask, mut plan } = parts;
         let name = self.fresh_name(record.role);
         record.name = Some(name.clone());
         // What is killed from here on is found by what the record names.
-        self.store.save_room(&record)?;
+        self.store.save_slot(&record)?;
         self.make_volume(runtime, &record, plan.volume_size).await?;
         plan.spec.name = name;
-        let (volume, at) = (record.volume.clone(), record.volume_at.clone());
-        plan.spec.volumes.push(VolumeMount { name: volume, at, access: Access::ReadWrite });
+        let SlotVolume { name, at, .. } = record.volume.clone();
+        plan.spec.volumes.push(VolumeMount { name, at, access: Access::ReadWrite });
         let draft = draft(&plan, &record, ask.owner.cloned());
         let mut making = begin(runtime, &self.store, draft).await.map_err(RoomError::NotMade)?;
         making.also_labelled(self.labels(&record));
-        let fill = plan.fill.take().filter(|_| record.filled.is_none());
+        let fill = plan.fill.take().filter(|_| record.volume.filled.is_none());
         let begun = Instant::now();
         let mut created = created(&plan);
         let usable = async {
-            let (link, id, took) = self.usable(runtime, &mut making, plan).await?;
+            let (link, took) = self.usable(runtime, &mut making, plan).await?;
             if let RoomDeed::Created { duration_ms, .. } = &mut created {
                 *duration_ms = millis(took);
             }
             if let Some(Fill(fill)) = fill {
                 fill(link.clone()).await.map_err(RoomError::Fill)?;
             }
-            record.container_id = Some(id);
             record.started_at = Timestamp::now();
-            Ok((link, *record.filled.get_or_insert(record.started_at)))
+            Ok((link, *record.volume.filled.get_or_insert(record.started_at)))
         };
         let (link, filled) = match usable.await {
             Ok(made) => made,
@@ -178,10 +148,10 @@ impl Rooms {
                 return Err(err);
             }
         };
-        (ask.tell)(record.event(created));
         making.filled(filled);
-        making.ready(Value::Null, Map::new())?;
-        self.store.save_room(&record)?;
+        record.has_container(Arc::new(making.ready(Value::Null, Map::new())?));
+        (ask.tell)(record.event(created));
+        self.store.save_slot(&record)?;
         (ask.tell)(record.event(RoomDeed::Started { ready_ms: millis(begun.elapsed()) }));
         Ok((record, link))
     }
@@ -191,7 +161,7 @@ impl Rooms {
         runtime: &dyn ContainerRuntime,
         making: &mut Making<'_>,
         plan: Blueprint,
-    ) -> Result<(Link, coracle_runtime::ContainerId, Duration), RoomError> {
+    ) -> Result<(Link, Duration), RoomError> {
         let begun = Instant::now();
         let (user, volume_at) = (plan.user(), plan.volume_at.clone());
         let own: Vec<_> = plan.spec.tmpfs.iter().filter(|it| it.mode & 0o077 == 0).map(|it| it.at.clone()).collect();
@@ -206,47 +176,44 @@ impl Rooms {
         let proven = timeout(PROVEN, prove(&link, user, &volume_at, &own)).await;
         let proven =
             proven.map_err(|_| not_ready("its guest took too long".into())).and_then(|it| it.map_err(not_ready));
-        proven.map(|()| (link, container.id, took))
+        proven.map(|()| (link, took))
     }
 
     async fn make_volume(
         &self,
         runtime: &dyn ContainerRuntime,
-        record: &RoomRecord,
+        record: &SlotRecord,
         size: Option<ByteSize>,
     ) -> Result<(), RoomError> {
-        if record.filled.is_some() {
+        let SlotVolume { name, user, filled, .. } = &record.volume;
+        if filled.is_some() {
             return Ok(());
         }
-        let signer = self.store.signer();
-        let own = [
-            ("managed", "true".to_owned()),
-            ("role", record.role.as_str().to_owned()),
-            ("session", record.session.to_string()),
-            ("name", record.volume.to_string()),
-            ("created", Timestamp::now().to_string()),
-            ("exec_user", record.user.to_string()),
-            ("rootless", record.rootless.to_string()),
-        ];
-        let mut labels: BTreeMap<_, _> = own.into_iter().map(|(name, value)| (signer.key(name), value)).collect();
-        signer.sign(runtime.kind(), &mut labels);
-        let labels = labels.into_iter().collect();
-        let act = VolumeAct::Create { name: record.volume.clone(), labels, size };
-        let made = runtime.volume(act).await.map_err(|err| RoomError::NotMade(err.into()))?;
-        let ours = made.iter().any(|it| self.store.signed(runtime.kind(), &it.labels));
-        let taken = || Error::NotManaged { kind: crate::Kind::Volume, name: record.volume.to_string() };
-        if ours { Ok(()) } else { Err(RoomError::NotMade(taken())) }
+        let labels = vec![("session", record.session.to_string()), ("exec_user", user.to_string())];
+        let new = NewVolume { name, role: record.role.as_str(), labels, size };
+        volume::create(runtime, &self.store, new).await.map_err(RoomError::NotMade)
     }
 
     /// What a record that is lost is made anew from.
-    fn labels(&self, record: &RoomRecord) -> BTreeMap<String, String> {
+    fn labels(&self, record: &SlotRecord) -> BTreeMap<String, String> {
         let own = [
             ("generation", record.generation.to_string()),
-            ("volume", record.volume.to_string()),
-            ("volume_at", record.volume_at.to_string()),
+            ("volume", record.volume.name.to_string()),
+            ("volume_at", record.volume.at.to_string()),
             ("spec", record.spec_hash.clone()),
         ];
         own.into_iter().map(|(name, value)| (self.store.signer().key(name), value)).collect()
+    }
+}
+
+impl SlotRecord {
+    /// Its next container is made of that.
+    fn is_to_be(&mut self, plan: &Blueprint, spec_hash: &str) {
+        let (image, image_id) = (plan.reference.clone(), Some(plan.image.id.clone()));
+        self.last = Some(LastContainer { image, image_id, workdir: plan.workdir.clone() });
+        self.env.clone_from(&plan.env);
+        spec_hash.clone_into(&mut self.spec_hash);
+        (self.volume.user, self.volume.at) = (plan.user(), plan.volume_at.clone());
     }
 }
 
@@ -261,7 +228,7 @@ fn created(plan: &Blueprint) -> RoomDeed {
     }
 }
 
-fn draft(plan: &Blueprint, record: &RoomRecord, owner: Option<coracle_runtime::ProcessId>) -> Draft {
+fn draft(plan: &Blueprint, record: &SlotRecord, owner: Option<coracle_runtime::ProcessId>) -> Draft {
     Draft {
         name: plan.spec.name.clone(),
         role: record.role.role(),

@@ -9,8 +9,8 @@ use jiff::Timestamp;
 
 use super::error::RoomError;
 use super::limits::RoomTerms;
-use super::record::{RoomRecord, RoomView};
-use super::slot_state::Room;
+use super::record::{RoomView, SlotRecord};
+use super::slot_state::Slot;
 use crate::slot::RoomRole;
 use crate::{Links, Store};
 
@@ -23,7 +23,7 @@ pub struct Rooms {
     pub(super) store: Store,
     pub(super) links: Links,
     pub(super) terms: RoomTerms,
-    pub(super) held: Arc<Mutex<BTreeMap<Key, Arc<Room>>>>,
+    pub(super) held: Arc<Mutex<BTreeMap<Key, Arc<Slot>>>>,
     pub(super) ended: Arc<Mutex<BTreeSet<ContainerName>>>,
 }
 
@@ -39,20 +39,20 @@ impl Rooms {
     /// # Errors
     /// When the state directory cannot be read.
     pub fn all(&self) -> Result<Vec<RoomView>, RoomError> {
-        Ok(self.store.rooms()?.iter().map(RoomRecord::view).collect())
+        Ok(self.store.slots()?.iter().map(SlotRecord::view).collect())
     }
 
-    pub(super) fn room(&self, session: &ContainerName, role: RoomRole) -> Arc<Room> {
+    pub(super) fn slot(&self, session: &ContainerName, role: RoomRole) -> Arc<Slot> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.entry((session.clone(), role)).or_default().clone()
     }
 
-    pub(super) fn held(&self) -> Vec<(Key, Arc<Room>)> {
+    pub(super) fn held(&self) -> Vec<(Key, Arc<Slot>)> {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.iter().map(|(key, room)| (key.clone(), room.clone())).collect()
     }
 
-    pub(super) fn forget(&self, room: &Room, id: Option<&ContainerId>) {
+    pub(super) fn forget(&self, room: &Slot, id: Option<&ContainerId>) {
         room.seen().there = None;
         if let Some(id) = id {
             self.links.forget(id);
@@ -78,7 +78,8 @@ pub(super) fn millis(it: Duration) -> u64 {
     u64::try_from(it.as_millis()).unwrap_or(u64::MAX)
 }
 
-pub(super) fn lease_from(now: Timestamp, lease: Duration) -> (Timestamp, Timestamp) {
+/// When a lease that is renewed now is over.
+pub(super) fn lease_from(now: Timestamp, lease: Duration) -> Timestamp {
     let lasts = jiff::SignedDuration::try_from(lease).unwrap_or(jiff::SignedDuration::MAX);
-    (now, now.checked_add(lasts).unwrap_or(Timestamp::MAX))
+    now.checked_add(lasts).unwrap_or(Timestamp::MAX)
 }

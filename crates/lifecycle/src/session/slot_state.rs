@@ -4,13 +4,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coracle_runtime::link::Link;
+use coracle_runtime::{ContainerName, ContainerRuntime};
+use tokio::time::timeout;
 
-use super::record::RoomView;
+use super::error::RoomError;
+use super::record::{PATIENCE, RoomView, SlotFile, SlotRecord};
+use super::registry::Rooms;
 use crate::clock::Moment;
+use crate::slot::RoomRole;
+use crate::{Engines, Error, Lock};
 
-/// A room as this process knows it.
+/// A slot as this process knows it.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct Slot {
     /// Held by whoever makes or removes a container of it.
     pub(super) door: tokio::sync::Mutex<()>,
     /// Calls of this process in it.
@@ -36,7 +42,7 @@ pub(super) struct There {
     pub(super) spec_hash: String,
 }
 
-impl Room {
+impl Slot {
     pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -44,14 +50,63 @@ impl Room {
     pub(super) fn used(&self) {
         self.seen().used = Some(Moment::now());
     }
+
+    pub(super) fn is_called(&self) -> bool {
+        self.calls.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// A slot that nobody else is at for as long as this is held.
+#[derive(Debug)]
+pub(super) struct ClaimedSlot<'a> {
+    pub(super) record: Box<SlotRecord>,
+    _door: tokio::sync::MutexGuard<'a, ()>,
+    _lock: Lock,
+}
+
+impl Rooms {
+    /// Waits until nobody else is at a slot. `None` where there is no such slot.
+    pub(super) async fn claim<'a>(
+        &self,
+        room: &'a Slot,
+        key: (&ContainerName, RoomRole),
+    ) -> Result<Option<ClaimedSlot<'a>>, RoomError> {
+        let busy = |_| Error::Busy { name: key.0.to_string() };
+        let _door = timeout(PATIENCE, room.door.lock()).await.map_err(busy)?;
+        let _lock = self.store.lock_slot(key).await?;
+        let SlotFile::Record(record) = self.store.load_slot(key)? else { return Ok(None) };
+        Ok(Some(ClaimedSlot { record, _door, _lock }))
+    }
+
+    /// The same, unless somebody is at it.
+    pub(super) fn try_claim<'a>(
+        &self,
+        room: &'a Slot,
+        key: (&ContainerName, RoomRole),
+    ) -> Result<Option<ClaimedSlot<'a>>, RoomError> {
+        let Ok(_door) = room.door.try_lock() else { return Ok(None) };
+        let Some(_lock) = self.store.try_lock_slot(key)? else { return Ok(None) };
+        let SlotFile::Record(record) = self.store.load_slot(key)? else { return Ok(None) };
+        Ok(Some(ClaimedSlot { record, _door, _lock }))
+    }
+
+    /// The engine of a slot.
+    pub(super) async fn engine_of(
+        &self,
+        engines: &dyn Engines,
+        record: &SlotRecord,
+    ) -> Result<Arc<dyn ContainerRuntime>, RoomError> {
+        let runtime = engines.of(record.volume.engine, &record.volume.endpoint).await?;
+        Ok(engines.heard(runtime, record.tag()))
+    }
 }
 
 /// A call that is in a room.
 #[derive(Debug)]
-pub(super) struct Using(pub(super) Arc<Room>);
+pub(super) struct Using(pub(super) Arc<Slot>);
 
 impl Using {
-    pub(super) fn new(room: Arc<Room>) -> Self {
+    pub(super) fn new(room: Arc<Slot>) -> Self {
         room.calls.fetch_add(1, Ordering::Relaxed);
         room.used();
         Self(room)

@@ -150,11 +150,11 @@ impl Bench {
         self.dir.path().join("sessions/s1/workspace.json")
     }
 
-    fn change(&self, change: impl FnOnce(&mut RoomRecord)) {
+    fn change(&self, change: impl FnOnce(&mut SlotRecord)) {
         let store = self.store();
-        let mut record = store.rooms().unwrap().remove(0);
+        let mut record = store.slots().unwrap().remove(0);
         change(&mut record);
-        store.save_room(&record).unwrap();
+        store.save_slot(&record).unwrap();
     }
 }
 
@@ -254,7 +254,7 @@ async fn the_first_call_makes_one_as_it_is_planned_and_later_ones_ask_nobody() {
     assert!(container.name.starts_with("coracle-ws-") && !container.name.contains("s1"), "{}", container.name);
     assert_eq!((container.mounts[0].target.as_str(), &*container.networks[0]), ("/workspace", "none"));
     let record: serde_json::Value = serde_json::from_slice(&std::fs::read(bench.file()).unwrap()).unwrap();
-    assert_eq!((&record["container_id"], &record["generation"]), (&id(&made[0]).as_str().into(), &1.into()));
+    assert_eq!((&record["name"], &record["generation"]), (&container.name.as_str().into(), &1.into()));
     let (asked, written) = (bench.fake.calls().len(), std::fs::metadata(bench.file()).unwrap().modified().unwrap());
     for _ in 0..20 {
         assert!(!here.room().await.made && !there.room().await.made);

@@ -131,7 +131,7 @@ async fn r15_the_container_of_snippets_ends_with_the_client_and_with_the_server(
             );
             let file = tool.state().join("sessions").join(&session).join("run.json");
             let record: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-            let (container, volume) = (record["container_id"].as_str().unwrap(), record["volume"].as_str().unwrap());
+            let (container, volume) = (record["name"].as_str().unwrap(), record["volume"].as_str().unwrap());
             assert!(tool.engine(&["container", "inspect", container]).await.0);
             let begun = Instant::now();
             match signal.zip(client.child.id().and_then(|it| Pid::from_raw(it.cast_signed()))) {

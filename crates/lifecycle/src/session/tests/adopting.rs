@@ -33,6 +33,55 @@ async fn a_record_cut_at_any_byte_is_set_aside_and_its_container_found_again() {
 }
 
 #[tokio::test]
+async fn a_slot_that_an_earlier_version_wrote_is_read_and_no_longer_repeats_its_container() {
+    let bench = Bench::new();
+    let first = bench.process().room().await;
+    let is = |value: &str| serde_json::Value::from(value);
+    let earlier = [
+        ("container_id", is(id(&first).as_str())),
+        ("image", is("of the slot")),
+        ("image_id", is(first.room.image_id.as_ref().unwrap().as_str())),
+        ("workdir", is("/of/the/slot")),
+        ("rootless", true.into()),
+        ("last_used_at", is("2026-01-01T00:00:00Z")),
+        ("renewed_at", is("2026-01-01T00:00:00Z")),
+    ];
+    let stored = || serde_json::from_slice::<serde_json::Value>(&std::fs::read(bench.file()).unwrap()).unwrap();
+    let write_earlier = || {
+        let mut value = stored();
+        let fields = value.as_object_mut().unwrap();
+        fields.remove("sum");
+        fields.extend(earlier.clone().map(|(name, value)| (name.to_owned(), value)));
+        std::fs::write(bench.file(), crate::record::summed_bytes(&value)).unwrap();
+    };
+    write_earlier();
+    let again = bench.process().room().await;
+    assert_eq!((id(&again), again.made, &again.room.image), (id(&first), false, &first.room.image));
+    assert_eq!((again.room.rootless, &again.room.workdir), (false, &first.room.workdir));
+    assert!(earlier.iter().all(|(name, _)| stored().get(name).is_none()), "{:#}", stored());
+    drop((first, again));
+    // What is known of a container that is gone stays with its slot.
+    bench.process().sweep(later(1000, 1000)).await;
+    write_earlier();
+    let view = bench.process().rooms.all().unwrap().remove(0);
+    assert_eq!((view.container_id, &*view.image, view.workdir.as_str()), (None, "of the slot", "/of/the/slot"));
+}
+
+#[tokio::test]
+async fn a_container_that_was_ready_when_its_maker_died_is_used_and_its_files_are_work() {
+    let bench = Bench::new();
+    let first = bench.process().room().await;
+    let view = first.room.clone();
+    bench.change(|slot| {
+        slot.volume.filled = None;
+        slot.last = Some(record::LastContainer { image: String::new(), image_id: None, workdir: view.workdir.clone() });
+    });
+    let again = bench.process().room().await;
+    assert_eq!((id(&again), again.made, news(&again), &again.room.image), (id(&first), false, None, &view.image));
+    assert!(bench.store().slots().unwrap()[0].volume.filled.is_some());
+}
+
+#[tokio::test]
 async fn a_room_of_which_only_the_engine_knows_is_still_one_without_root() {
     let bench = Bench::new();
     let here = Process { user: Some(user()), ..bench.process() };
@@ -47,7 +96,7 @@ async fn a_room_of_which_only_the_engine_knows_is_still_one_without_root() {
         }
         let again = bench.process();
         assert!(again.rooms.recall(&bench.engines(), (&session(), WS)).await.unwrap());
-        let room = bench.store().rooms().unwrap().remove(0);
+        let room = again.rooms.all().unwrap().remove(0);
         assert_eq!((room.rootless, room.user), (true, user()), "{volume_only}");
         let owns = bench.store().records().unwrap().iter().map(|it| it.guest.clone().unwrap().own).collect::<Vec<_>>();
         assert_eq!(owns, if volume_only { vec![] } else { vec![Some(user())] });
@@ -81,7 +130,8 @@ async fn one_that_is_not_ours_is_not_touched() {
     let admitted = coracle_runtime::admit(foreign, &Policy::everything()).unwrap();
     let theirs = bench.fake.create(&admitted.on(image.id, coracle_runtime::NetworkOn::None)).await.unwrap();
     bench.fake.disappear(id(&first));
-    bench.change(|record| record.container_id = Some(theirs.clone()));
+    let record = crate::Record::clone(&bench.store().records().unwrap()[0]);
+    bench.store().save(&crate::Record { id: Some(theirs.clone()), ..record }).unwrap();
     let there = bench.process();
     let refused = there.ensure().await;
     assert!(matches!(refused, Err(RoomError::Lifecycle(Error::NotManaged { .. }))), "{:?}", refused.err());

@@ -85,8 +85,8 @@ async fn a_lease_is_renewed_by_its_owner_and_taken_over_from_a_dead_one() {
     let dead = ProcessId { pid: u32::MAX, ..ProcessId::current() };
     let it = Process { owner: Some(dead), ..bench.process() };
     it.room().await;
-    let before = bench.store().rooms().unwrap().remove(0);
+    let before = bench.store().slots().unwrap().remove(0);
     it.rooms.renew(&ProcessId::current()).unwrap();
-    let after = bench.store().rooms().unwrap().remove(0);
+    let after = bench.store().slots().unwrap().remove(0);
     assert!(after.expires_at > before.expires_at && after.owner == Some(ProcessId::current()));
 }

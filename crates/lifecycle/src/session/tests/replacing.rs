@@ -184,8 +184,8 @@ async fn a_links_directory_is_not_lent_while_commands_live_nor_when_nobody_was_m
         };
         assert!(!lent());
         fault(&bench.fake, id(&first));
-        let room = bench.store().rooms().unwrap().remove(0);
-        let looked = here.rooms.look(&bench.fake, &room).await.unwrap();
+        let mut room = bench.store().slots().unwrap().remove(0);
+        let looked = here.rooms.look(&bench.fake, &mut room).await.unwrap();
         assert!(matches!(looked, look::Look::Lost(_)), "{looked:?}");
         assert!(!lent());
     }

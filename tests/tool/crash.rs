@@ -11,8 +11,10 @@ use tokio::task::JoinSet;
 use super::{Tool, with_engine, with_rootful_engine};
 use crate::engines::ran;
 
-/// Of its own, so that what is left can be told from what other tests make.
-const NAMESPACE: &str = "coracle-crash";
+/// Of one test, so that what is left can be told from what others make, and from what an earlier run that was killed left.
+fn namespace() -> String {
+    format!("coracle-crash-{}", coracle_runtime::random_hex::<4>())
+}
 
 /// Where records of a namespace of its own are.
 fn state(tool: &Tool<'_>, namespace: &str) -> PathBuf {
@@ -39,7 +41,8 @@ async fn left(tool: &Tool<'_>, namespace: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn s30_a_create_killed_anywhere_is_healed_by_the_next_call() {
-    with_engine(&format!("label_namespace = \"{NAMESPACE}\"\n"), async |tool| {
+    let namespace = namespace();
+    with_engine(&format!("label_namespace = \"{namespace}\"\n"), async |tool| {
         // Once, for what is made for all containers together.
         let warm = tool.created(json!({})).await;
         tool.call(json!({ "operation": "destroy", "container": warm })).await;
@@ -63,7 +66,7 @@ async fn s30_a_create_killed_anywhere_is_healed_by_the_next_call() {
         // What the engine was still making when its caller was killed appears late, and goes with the next call.
         super::eventually("nothing is left", Duration::from_secs(20), async || {
             tool.call(json!({ "operation": "destroy_all", "confirm": true })).await;
-            let left = left(tool, NAMESPACE).await;
+            let left = left(tool, &namespace).await;
             if !left.is_empty() {
                 eprintln!("still there: {left:?}");
             }
@@ -114,7 +117,7 @@ const POINTS: u32 = 7;
 
 #[tokio::test]
 async fn a_destroy_killed_anywhere_is_finished_by_the_next_and_loses_no_work() {
-    let namespace = format!("{NAMESPACE}-destroy");
+    let namespace = namespace();
     with_rootful_engine(&format!("label_namespace = \"{namespace}\"\n"), async |tool| {
         let with_work = async || {
             let name = tool.created(json!({})).await;
@@ -143,7 +146,7 @@ async fn a_destroy_killed_anywhere_is_finished_by_the_next_and_loses_no_work() {
 
 #[tokio::test]
 async fn a_snapshot_killed_anywhere_is_whole_or_not_there() {
-    let namespace = format!("{NAMESPACE}-snapshot");
+    let namespace = namespace();
     with_rootful_engine(&format!("label_namespace = \"{namespace}\"\n"), async |tool| {
         let name = tool.created(json!({})).await;
         tool.prints(&name, "head -c 30000000 /dev/urandom > /big").await;

@@ -82,7 +82,7 @@ impl Store {
     /// Held by whoever changes them.
     ///
     /// # Errors
-    /// [`Error::Busy`] when another call holds it for 10 s.
+    /// [`crate::Error::Busy`] when another call holds it for 10 s.
     pub async fn lock_packages(&self) -> Result<Lock> {
         self.common_lock(ROLE).await
     }

@@ -35,7 +35,7 @@ pub(crate) async fn reach(cx: &Context, handle: &Handle, act: Act) -> Result<Fou
     Ok(found)
 }
 
-/// As [`reach`], for commands and copies: it has to run. A persistent one that stopped is started again.
+/// As `reach`, for commands and copies: it has to run. A persistent one that stopped is started again.
 pub async fn reach_running(cx: &Context, handle: &Handle) -> Result<(Found, Vec<Warning>), Failure> {
     let found = reach(cx, handle, Act::Use).await?;
     let container = found.present()?;

@@ -1,7 +1,7 @@
 //! Images of containers, whoever they are for: found in the cache, or a base with a recipe built on it (containers.md 7, 8).
 //!
 //! `create` asks for the image of a profile, sessions and sandboxes for one by its name, `strict` for one that is derived from
-//! either. All of them are built by one [`Kitchen`], in one kind of container.
+//! either. All of them are built by one `Kitchen`, in one kind of container.
 
 mod build_container;
 mod builder;

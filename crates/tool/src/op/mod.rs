@@ -1,6 +1,6 @@
 //! One operation is one type: its fields are the arguments, its doc comments are their documentation.
 //!
-//! Reading goes text → object ([`read`]) → the operation and its fields ([`fields`]) → typed arguments ([`typed`]), and
+//! Reading goes text → object (`read`) → the operation and its fields (`fields`) → typed arguments (`typed`), and
 //! everything that is wrong is told at once.
 
 mod dispatch;

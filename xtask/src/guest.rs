@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::engines::apt;
-use crate::sh::{root, sh};
+use crate::sh::{root, sh, var};
 
 /// What the guest may weigh: each container that gets it uploaded waits for it, and `coracle` carries it compressed. A
 /// seventh of it is what regular expressions know of Unicode.
@@ -153,9 +153,17 @@ fn compile(what: &Program, how: Build, machine: &Machine) -> Result<PathBuf> {
     let words = ["build", "--package", &program, "--bin", &program, "--profile", profile, "--target"];
     // Without a target that is named, the flags would go to procedural macros too, which cannot be static.
     sh("cargo", words.into_iter().chain([machine.target, "--target-dir"]).map(Into::into).chain([dir.clone()]))
-        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .env("CARGO_ENCODED_RUSTFLAGS", flags().join("\u{1f}"))
         .run()?;
     Ok(dir.join(machine.target).join(profile).join(program))
+}
+
+/// Panics name the files of dependencies; without this they would do so by their place on this machine.
+fn flags() -> Vec<String> {
+    let of_home = || std::env::home_dir().map(|it| it.join(".cargo"));
+    let cargo = var("CARGO_HOME").map(PathBuf::from).or_else(of_home);
+    let sources = cargo.map(|it| format!("--remap-path-prefix={}/=", it.join("registry/src").display()));
+    ["-Ctarget-feature=+crt-static".to_owned()].into_iter().chain(sources).collect()
 }
 
 /// Whether an ELF program is for that machine and starts without a loader, which the container may not have.

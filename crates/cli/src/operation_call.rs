@@ -51,7 +51,7 @@ impl OperationCall {
         self.flags.contains(&flag)
     }
 
-    /// The answer; with somebody who looks on, what happens meanwhile is shown.
+    /// The answer. Progress is shown meanwhile, if `present` is given.
     pub(super) async fn answer(&self, process: &Process, present: Option<&mut Present>) -> Map<String, Value> {
         let input = Input::Object(self.object.clone());
         match present {

@@ -22,7 +22,7 @@ pub(crate) fn entries(dir: impl AsFd) -> Result<impl Iterator<Item = Result<Entr
     Ok(all(dir)?.filter(|it| it.as_ref().map_or(true, |it| !is_temporary(&it.name))))
 }
 
-/// The same with those that nobody is to see.
+/// The same, with the temporary files of writers.
 pub(crate) fn all(dir: impl AsFd) -> Result<Entries> {
     Dir::new(openat(dir, ".", READ, Mode::empty())?).map(Entries)
 }

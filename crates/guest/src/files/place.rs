@@ -20,7 +20,7 @@ const SYSFS: u64 = 0x6265_6572;
 /// Links that a path may lead through where they are followed here; the kernel's number.
 pub(super) const MAX_LINKS: usize = 40;
 
-/// How often something is done again that somebody's renaming, making or removing disturbed.
+/// Retries after a concurrent rename, creation or removal.
 pub(crate) const MAX_DISTURBED: usize = 1000;
 
 /// What a path means that ends in a link.

@@ -38,7 +38,7 @@ pub(crate) struct There {
 
 /// A name in an open directory. There need be nothing.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ResolvedPath {
     pub(crate) dir: Arc<OwnedFd>,
     /// `.` for the workspace itself.
     pub(crate) name: Vec<u8>,
@@ -90,13 +90,13 @@ impl Root {
     }
 
     /// The directory and the name that a path comes to.
-    pub(crate) fn place(&self, path: &str, end: FinalLink, parents: bool) -> Tried<Place> {
+    pub(crate) fn place(&self, path: &str, end: FinalLink, parents: bool) -> Tried<ResolvedPath> {
         check(path)?;
         self.place_of(path.as_bytes(), end, parents)
     }
 
     /// The same for a path that was met, not said.
-    pub(crate) fn place_of(&self, path: &[u8], end: FinalLink, parents: bool) -> Tried<Place> {
+    pub(crate) fn place_of(&self, path: &[u8], end: FinalLink, parents: bool) -> Tried<ResolvedPath> {
         let place = Steps::new(self, path).go(end, parents)?;
         self.allow(place.dir.as_fd(), &place.path)?;
         if let Some(there) = &place.there {
@@ -147,7 +147,7 @@ impl There {
     }
 }
 
-impl Place {
+impl ResolvedPath {
     /// Looks once more what has that name; whether it is no link by now.
     pub(crate) fn look_again(&mut self) -> Tried<bool> {
         self.there = look_at(&self.dir, &self.name)?;
@@ -176,7 +176,7 @@ impl<'a> Steps<'a> {
         Self { root, above: Vec::new(), rest, links: 0, linked: false }
     }
 
-    fn go(mut self, end: FinalLink, parents: bool) -> Tried<Place> {
+    fn go(mut self, end: FinalLink, parents: bool) -> Tried<ResolvedPath> {
         let mut made = 0;
         while let Some(name) = self.rest.pop() {
             match name.as_slice() {
@@ -251,12 +251,12 @@ impl<'a> Steps<'a> {
         Ok(())
     }
 
-    fn ends(self, name: Vec<u8>, there: Option<There>) -> Place {
+    fn ends(self, name: Vec<u8>, there: Option<There>) -> ResolvedPath {
         let names = self.above.iter().map(|it| it.1.as_slice());
         let own = (name != b".").then_some(name.as_slice());
         let path = names.chain(own).collect::<Vec<_>>().join(&b'/');
         let dir = self.here().clone();
-        Place { dir, name, there, path, linked: self.linked }
+        ResolvedPath { dir, name, there, path, linked: self.linked }
     }
 }
 

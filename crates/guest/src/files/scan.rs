@@ -45,12 +45,12 @@ pub(crate) struct Scan {
     path: Vec<u8>,
     /// The same from the root; it differs where the caller's path leads through links.
     inside: Vec<u8>,
-    told: Told,
+    told: ScanOutput,
 }
 
 /// What was met, as it will be sent.
 #[derive(Debug)]
-struct Told {
+struct ScanOutput {
     json: Vec<u8>,
     count: u64,
     more: bool,
@@ -77,7 +77,7 @@ impl Scan {
         let path = path.trim_end_matches('/').as_bytes().to_vec();
         let until = Instant::now() + Duration::from_millis(walk.within_ms).min(MAX_TIME);
         let walk = Walk::begin(dir, WalkLimits::everything(until), None, &Stop::default())?;
-        let told = Told { json: b"[".to_vec(), count: 0, more: false };
+        let told = ScanOutput { json: b"[".to_vec(), count: 0, more: false };
         Ok(Self { wanted, walk, path, inside, told })
     }
 
@@ -105,7 +105,7 @@ impl Scan {
 
     /// JSON, an array of [`Walked`]; and whether there may be more.
     pub(crate) fn end(self) -> (Vec<u8>, bool) {
-        let Told { mut json, more, .. } = self.told;
+        let ScanOutput { mut json, more, .. } = self.told;
         json.push(b']');
         (json, more)
     }
@@ -181,7 +181,7 @@ fn nanoseconds(seconds: i64, rest: i64) -> i128 {
     i128::from(seconds) * 1_000_000_000 + i128::from(rest)
 }
 
-impl Told {
+impl ScanOutput {
     fn add(&mut self, walked: &Walked) {
         let before = self.json.len();
         if self.count > 0 {

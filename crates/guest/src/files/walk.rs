@@ -1,7 +1,7 @@
-//! Going through all that is below a directory.
+//! Walks the tree below a directory.
 //!
-//! Directories are opened in the one above them, never by a link and never across a mount. So whoever swaps a name
-//! meanwhile hides what is its own, and leads nobody anywhere.
+//! Each directory is opened relative to its parent, never through a link and never across a mount. A name that is swapped
+//! during the walk can hide the swapped tree, and cannot lead the walk out of the root.
 
 use std::cmp::Ordering;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -153,7 +153,7 @@ impl Walk {
         }
     }
 
-    /// Whether its time is up, or nobody waits for it.
+    /// Whether the deadline has passed or the caller cancelled.
     pub(crate) fn is_over(&self) -> bool {
         self.stop.is_set() || Instant::now() >= self.limits.until
     }
@@ -242,7 +242,7 @@ impl Walk {
                     }
                 }
                 Ok(entry) if entries.len() < self.limits.entries => entries.push(entry),
-                // A directory that somebody empties meanwhile, or a disk that fails: the rest of it is not met.
+                // The directory was removed meanwhile, or the disk fails: the rest of it is not listed.
                 _ => {
                     self.breaks(None);
                     break;

@@ -9,7 +9,7 @@ use memchr::memmem::Finder;
 use super::Work;
 use crate::files::error::FsError;
 use crate::files::error::Tried;
-use crate::files::resolve::Place;
+use crate::files::resolve::ResolvedPath;
 use crate::files::resolve::content;
 use crate::wire::space::{MAX_CONTENT, Trouble, TroubleCode, Written};
 
@@ -38,7 +38,7 @@ impl Work<'_> {
         self.change(edit.path, false, |place| self.edit_at(edit, place, (old, new)))
     }
 
-    fn edit_at(&self, edit: &Edit<'_>, place: &Place, (old, new): (&[u8], &[u8])) -> Tried<Written> {
+    fn edit_at(&self, edit: &Edit<'_>, place: &ResolvedPath, (old, new): (&[u8], &[u8])) -> Tried<Written> {
         let (file, stat) = self.old(place, edit.seen)?;
         let before = content(&file, MAX_CONTENT)?.ok_or(TroubleCode::TooLarge)?;
         let made = replaced(&before, old, new, edit.all)?;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::fstat;
 
 use crate::files::error::Tried;
-use crate::files::resolve::Place;
+use crate::files::resolve::ResolvedPath;
 
 /// A name in a directory: a file that is written anew is another inode, and its name stays.
 pub(super) type Key = (u64, u64, Vec<u8>);
@@ -25,7 +25,7 @@ impl Locks {
     }
 }
 
-impl Place {
+impl ResolvedPath {
     pub(super) fn key(&self) -> Tried<Key> {
         let dir = fstat(&self.dir)?;
         Ok((dir.st_dev, dir.st_ino, self.name.clone()))

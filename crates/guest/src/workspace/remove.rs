@@ -10,7 +10,7 @@ use crate::files::FinalLink;
 use crate::files::Removal;
 use crate::files::error::FsError;
 use crate::files::error::Tried;
-use crate::files::resolve::Place;
+use crate::files::resolve::ResolvedPath;
 use crate::files::walk::{Temporaries, Walk, WalkLimits};
 use crate::os::atomic::nanoseconds;
 use crate::wire::space::{Bounds, Done, TroubleCode};
@@ -64,7 +64,7 @@ impl Work<'_> {
     }
 
     /// Nothing is followed at the end of the path.
-    fn removable(&self, path: &str) -> Tried<Place> {
+    fn removable(&self, path: &str) -> Tried<ResolvedPath> {
         let place = self.root.place(path, FinalLink::Itself, false)?;
         if place.is_root() {
             return Err(FsError::saying(TroubleCode::Denied, "the workspace itself is not removed"));
@@ -73,7 +73,7 @@ impl Work<'_> {
     }
 
     /// What is gone is not remembered as a file that is there. `whole`: all below that place is.
-    fn forget(&self, place: &Place, whole: bool, tool: &str) {
+    fn forget(&self, place: &ResolvedPath, whole: bool, tool: &str) {
         if let Ok(real) = str::from_utf8(&place.path) {
             let gone = |it: &str| whole || self.root.look(it).is_err();
             self.memory.removed(real, tool, gone);

@@ -9,7 +9,7 @@ use super::Work;
 use super::afterwards::Replaced;
 use crate::files::error::Tried;
 use crate::files::reopen;
-use crate::files::resolve::{Place, There};
+use crate::files::resolve::{ResolvedPath, There};
 use crate::os::atomic::{AtomicFile, Durability, read_dir};
 use crate::wire::space::{Item, TroubleCode};
 
@@ -17,7 +17,7 @@ impl Work<'_> {
     /// Puts a new file at a place, with what `fill` writes. `over`: one that is there gives way to it.
     pub(super) fn replace(
         &self,
-        place: &Place,
+        place: &ResolvedPath,
         (mode, over): (u32, bool),
         fill: impl FnOnce(&mut File) -> Tried<()>,
     ) -> Tried<(File, Stat)> {
@@ -50,7 +50,7 @@ pub(super) fn expect_writable(there: &There) -> Tried<()> {
 }
 
 /// What is at a place before it is changed: nothing, or a regular file.
-pub(super) fn expect_changeable(place: &Place) -> Tried<()> {
+pub(super) fn expect_changeable(place: &ResolvedPath) -> Tried<()> {
     if place.is_root() {
         return Err(TroubleCode::IsDirectory.into());
     }

@@ -12,7 +12,7 @@ use super::print::Print;
 use super::replace::{expect_changeable, expect_writable};
 use crate::files::error::FsError;
 use crate::files::error::Tried;
-use crate::files::resolve::Place;
+use crate::files::resolve::ResolvedPath;
 use crate::files::{FinalLink, MAX_DISTURBED};
 use crate::wire::space::{How, MAX_CONTENT, TroubleCode, Written};
 
@@ -51,7 +51,7 @@ impl Work<'_> {
         })
     }
 
-    fn write_over(&self, write: &Write<'_>, place: &Place, content: &[u8]) -> Tried<Written> {
+    fn write_over(&self, write: &Write<'_>, place: &ResolvedPath, content: &[u8]) -> Tried<Written> {
         let (file, stat) = self.old(place, write.seen)?;
         let old_mode = stat.st_mode & 0o777;
         let mode = match write.executable {
@@ -87,7 +87,7 @@ impl Work<'_> {
     }
 
     /// Does something where a path leads, while nobody else does.
-    pub(super) fn change<T>(&self, path: &str, parents: bool, act: impl Fn(&Place) -> Tried<T>) -> Tried<T> {
+    pub(super) fn change<T>(&self, path: &str, parents: bool, act: impl Fn(&ResolvedPath) -> Tried<T>) -> Tried<T> {
         for _ in 0..MAX_DISTURBED {
             let mut place = self.root.place(path, FinalLink::Target, parents)?;
             expect_changeable(&place)?;
@@ -107,7 +107,7 @@ impl Work<'_> {
     }
 
     /// A file that will be changed, when it may be.
-    pub(super) fn old(&self, place: &Place, seen: bool) -> Tried<(File, Stat)> {
+    pub(super) fn old(&self, place: &ResolvedPath, seen: bool) -> Tried<(File, Stat)> {
         let there = place.there.as_ref().ok_or(TroubleCode::NotFound)?;
         let file = there.read()?;
         expect_writable(there)?;
@@ -122,7 +122,13 @@ impl Work<'_> {
     }
 
     /// What a change came to.
-    pub(super) fn tell(&self, path: &str, place: &Place, (file, stat): (File, Stat), tool: &str) -> Tried<Written> {
+    pub(super) fn tell(
+        &self,
+        path: &str,
+        place: &ResolvedPath,
+        (file, stat): (File, Stat),
+        tool: &str,
+    ) -> Tried<Written> {
         let (print, first) = (Print::of(&file)?, first(&file)?);
         Ok(self.report(path, place, NewFile { print: &print, stat: &stat, first: &first }, tool))
     }
@@ -131,7 +137,7 @@ impl Work<'_> {
     pub(super) fn tell_content(
         &self,
         path: &str,
-        place: &Place,
+        place: &ResolvedPath,
         (content, stat): (&[u8], Stat),
         tool: &str,
     ) -> Written {
@@ -139,7 +145,7 @@ impl Work<'_> {
         self.report(path, place, NewFile { print: &print, stat: &stat, first: content }, tool)
     }
 
-    fn report(&self, path: &str, place: &Place, file: NewFile<'_>, tool: &str) -> Written {
+    fn report(&self, path: &str, place: &ResolvedPath, file: NewFile<'_>, tool: &str) -> Written {
         let NewFile { print, stat, first } = file;
         let version = self.memory.touch(&place.path, print, tool, By::Tool);
         let (begin, more) = begin(first);

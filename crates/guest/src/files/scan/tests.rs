@@ -182,7 +182,7 @@ fn a_limit_that_was_reached_is_said() {
     assert_eq!((all.len(), more), (50, false));
     let (all, more) = walked_in(dir.path(), &Walk { within_ms: 0, ..walk("/") }, None);
     assert_eq!((all.len(), more), (0, true));
-    let mut told = Told { json: b"[".to_vec(), count: 0, more: false };
+    let mut told = ScanOutput { json: b"[".to_vec(), count: 0, more: false };
     let long = Walked { path: "x".repeat(1 << 20), ..all_of(dir.path()).remove(0) };
     (0..20).for_each(|_| told.add(&long));
     assert!(told.more && told.count == 7 && told.json.len() < MAX_WALKED, "{} {}", told.count, told.json.len());

@@ -68,7 +68,8 @@ async fn s17_whatever_fails_preflight_only_reads() {
             fake.fail_next(Verb::Info);
         }
         let call = json!({ "operation": "preflight", "refresh": true });
-        let answer = coracle::answer(coracle::ops::ALL, &process, Input::Text(call.to_string().into_bytes())).await;
+        let answer =
+            coracle::answer(coracle::operations::ALL, &process, Input::Text(call.to_string().into_bytes())).await;
         let answer = Value::from(answer);
         // A state directory that is too open is closed before anything else.
         let well = !(ills.config || ills.silent_engine || ills.no_info || ills.no_state);
@@ -121,7 +122,7 @@ async fn a_configured_engine_that_is_not_there_is_named() {
     let options = Options { config: Some(config), ..Options::default() };
     let process = Process::open(Host::below(&root), &options, Mouth::Call).unwrap();
     let call = json!({ "operation": "preflight" }).to_string();
-    let answer = Value::from(coracle::answer(coracle::ops::ALL, &process, Input::Text(call.into_bytes())).await);
+    let answer = Value::from(coracle::answer(coracle::operations::ALL, &process, Input::Text(call.into_bytes())).await);
     assert_eq!(answer["ready"], false, "{answer:#}");
     let check = &answer["checks"][0];
     assert_eq!((&check["name"], &check["passed"]), (&"runtime_installed".into(), &false.into()), "{answer:#}");

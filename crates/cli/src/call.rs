@@ -3,8 +3,8 @@
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
 
-use coracle::op::MAX_BYTES;
-use coracle::{Event, Failure, Host, Input, Mouth, Options, Process, frontend, ops, tool_schema};
+use coracle::dispatch::MAX_BYTES;
+use coracle::{Event, Failure, Host, Input, Mouth, Options, Process, frontend, operations, tool_schema};
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
@@ -37,7 +37,7 @@ pub(crate) async fn run(call: Call, host: Host, options: &Options) -> ExitCode {
 
 /// Prints what the tool looks like to a model.
 pub(crate) fn print_schema() -> ExitCode {
-    match print(&tool_schema::tool(ops::ALL)) {
+    match print(&tool_schema::tool(operations::ALL)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use coracle::config::Toolset;
 use coracle::failure::Reader;
-use coracle::ops::{self, worktree};
+use coracle::operations::{self, worktree};
 use coracle::schema::Arguments;
 use coracle::tools::{self, ToolEntry};
 use coracle::{Entry, Failure};
@@ -44,7 +44,7 @@ pub(super) fn command_of(name: &str) -> Option<String> {
     if name == RunCode::NAME {
         return Some("coracle run".to_owned());
     }
-    if ops::ALL.iter().any(|it| it.name == name) {
+    if operations::ALL.iter().any(|it| it.name == name) {
         return Some(format!("coracle {}", word(name)));
     }
     if let Some(entry) = worktree::ALL.iter().find(|it| it.name == name) {
@@ -157,13 +157,13 @@ fn text<'a>(answer: &'a Map<String, Value>, key: &str) -> &'a str {
 
 #[cfg(test)]
 mod tests {
-    use coracle::ops::{self, worktree};
+    use coracle::operations::{self, worktree};
     use coracle::tools;
     use insta::assert_snapshot;
     use serde_json::{Value, json};
 
     fn check(operation: &str, code: &str, message: &str, hint: &str, details: &Value) -> String {
-        let entry = ops::ALL.iter().chain(worktree::ALL).find(|it| it.name == operation).unwrap();
+        let entry = operations::ALL.iter().chain(worktree::ALL).find(|it| it.name == operation).unwrap();
         let answer = json!({ "code": code, "message": message, "hint": hint, "details": details.clone() });
         let told = super::for_people(entry, answer.as_object().unwrap());
         format!("{} | {}", told["message"].as_str().unwrap(), told["hint"].as_str().unwrap())

@@ -283,10 +283,10 @@ fn packages() -> Command {
 
 #[cfg(test)]
 mod tests {
-    use coracle::ops;
+    use coracle::operations;
 
     #[test]
     fn the_command_line_fits_together() {
-        super::command(ops::ALL, &[]).debug_assert();
+        super::command(operations::ALL, &[]).debug_assert();
     }
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use coracle::{Code, Failure, Host, Options, ops};
+use coracle::{Code, Failure, Host, Options, operations};
 use serde_json::{Map, Value, json};
 
 use super::exit;
@@ -42,8 +42,10 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
         object.insert("overwrite".into(), false.into());
     }
     let named = |name: &str| object.get("operation").is_some_and(|it| it == name);
-    let Some(entry) = ops::ALL.iter().find(|it| named(it.name)) else { return ExitCode::from(exit::NOT_UNDERSTOOD) };
-    let call = OperationCall { table: ops::ALL, entry: *entry, object, flags: flags(matches) };
+    let Some(entry) = operations::ALL.iter().find(|it| named(it.name)) else {
+        return ExitCode::from(exit::NOT_UNDERSTOOD);
+    };
+    let call = OperationCall { table: operations::ALL, entry: *entry, object, flags: flags(matches) };
     Box::pin(call.run(host, options)).await
 }
 

@@ -336,7 +336,7 @@ For several programs of this machine at once:
 
 #[cfg(test)]
 mod tests {
-    use coracle::ops;
+    use coracle::operations;
 
     use super::{GROUPS, ORDER, VALUES};
 
@@ -347,19 +347,20 @@ mod tests {
             assert!(!help.to_lowercase().contains("the person"), "{help}");
             command.get_subcommands_mut().for_each(check);
         }
-        let mut root = crate::command::command(ops::ALL, &[]);
+        let mut root = crate::command::command(operations::ALL, &[]);
         root.build();
         check(&mut root);
     }
 
     #[test]
     fn every_name_in_the_help_exists() {
-        let fields: Vec<String> = ops::ALL.iter().flat_map(|it| it.arguments().properties).map(|it| it.0).collect();
+        let fields: Vec<String> =
+            operations::ALL.iter().flat_map(|it| it.arguments().properties).map(|it| it.0).collect();
         let named = GROUPS.iter().flat_map(|it| it.1).chain(VALUES.iter().map(|it| &it.0));
         for name in named {
             assert!(fields.iter().any(|it| it == name), "no operation has `{name}`");
         }
-        let root = crate::command::command(ops::ALL, &[]);
+        let root = crate::command::command(operations::ALL, &[]);
         for word in ORDER {
             assert!(root.get_subcommands().any(|it| it.get_name() == *word), "no subcommand `{word}`");
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use coracle::{Code, Failure, Host, Input, Options, Process, answer, ops};
+use coracle::{Code, Failure, Host, Input, Options, Process, answer, operations};
 use coracle_runtime::JobId;
 use serde_json::{Map, Value, json};
 
@@ -79,7 +79,7 @@ fn failed(operation: &str, answer: &Map<String, Value>, follow: bool) -> ExitCod
     if answer.get("code").is_some_and(|it| *it == *Code::Cancelled.word()) {
         return ExitCode::from(signals::interrupted_code());
     }
-    match ops::ALL.iter().find(|it| it.name == operation) {
+    match operations::ALL.iter().find(|it| it.name == operation) {
         Some(entry) => render::complain(&cli_messages::for_people(entry, answer)),
         None => render::complain(answer),
     }
@@ -197,7 +197,7 @@ async fn asked(process: &Process, operation: &'static str, call: Value) -> Resul
         return Err(Stop::Failed(operation, Failure::internal("a call is no object").answer(Some(operation))));
     };
     call.insert("operation".into(), operation.into());
-    let answer = answer(ops::ALL, process, Input::Object(call)).await;
+    let answer = answer(operations::ALL, process, Input::Object(call)).await;
     if answer.get("success") == Some(&Value::Bool(true)) { Ok(answer) } else { Err(Stop::Failed(operation, answer)) }
 }
 

@@ -49,7 +49,7 @@ use std::process::ExitCode;
 
 use clap::ArgMatches;
 use coracle::config::{Config, Engine, Toolset};
-use coracle::{Failure, Host, Mouth, Options, Process, ops};
+use coracle::{Failure, Host, Mouth, Options, Process, operations};
 use coracle_mcp::Http;
 use serde_json::Value;
 
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
 
 /// Reads the command line, and does what it says.
 fn program(words: &[OsString]) -> ExitCode {
-    let matches = match command::command(ops::ALL, words).try_get_matches_from(words) {
+    let matches = match command::command(operations::ALL, words).try_get_matches_from(words) {
         Ok(matches) => matches,
         Err(err) => return misread(&err, words),
     };
@@ -161,8 +161,10 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
             Ok(never) => match never {},
             Err(failure) => operation::not_run(&failure),
         },
-        _ => match ops::ALL.iter().find(|it| operation_args::word(it.name) == name) {
-            Some(entry) => Box::pin(OperationCall::from_matches(ops::ALL, entry, matches).run(host, &options)).await,
+        _ => match operations::ALL.iter().find(|it| operation_args::word(it.name) == name) {
+            Some(entry) => {
+                Box::pin(OperationCall::from_matches(operations::ALL, entry, matches).run(host, &options)).await
+            }
             None => ExitCode::from(exit::NOT_UNDERSTOOD),
         },
     }

@@ -3,7 +3,7 @@
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, Command, value_parser};
 use coracle::Entry;
-use coracle::ops::worktree;
+use coracle::operations::worktree;
 use coracle::schema::Arguments;
 use serde_json::Value;
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::error::ErrorKind;
-use coracle::ops::{self, worktree};
+use coracle::operations::{self, worktree};
 use coracle::tools;
 
 use super::command::command;
@@ -19,7 +19,7 @@ fn check(line: &str) -> Result<(), String> {
     // One command; what is piped or redirected is the shell's.
     let words = words.into_iter().take_while(|it| !["&&", "|", "<", ">", "||", ";"].contains(&it.as_str()));
     let words: Vec<OsString> = words.map(Into::into).collect();
-    match command(ops::ALL, &words).try_get_matches_from(&words) {
+    match command(operations::ALL, &words).try_get_matches_from(&words) {
         Ok(_) => Ok(()),
         Err(err) => match err.kind() {
             ErrorKind::DisplayHelp
@@ -91,7 +91,7 @@ fn what_no_command_is_would_be_found() {
 
 #[test]
 fn every_operation_and_tool_has_a_command() {
-    let operations = ops::ALL.iter().chain(worktree::ALL).map(|it| (it.name, it.arguments()));
+    let operations = operations::ALL.iter().chain(worktree::ALL).map(|it| (it.name, it.arguments()));
     let callable = tools::ALL.iter().chain([&tools::SNAPSHOT]).map(|it| (it.name, it.arguments()));
     let mut seen = 0;
     for (name, arguments) in operations.chain(callable) {
@@ -113,7 +113,7 @@ fn every_operation_and_tool_has_a_command() {
 
 #[test]
 fn every_example_of_a_help_is_one() {
-    let root = command(ops::ALL, &[]);
+    let root = command(operations::ALL, &[]);
     let names = root.get_subcommands().map(|it| it.get_name().to_owned()).collect::<Vec<_>>();
     let texts = names.iter().map(|it| help::examples(it)).chain([help::ROOT]);
     let lines: Vec<&str> = texts.flat_map(str::lines).map(str::trim).filter(|it| it.starts_with("coracle ")).collect();

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::ArgMatches;
 use coracle::target::reach_running;
-use coracle::{Context, Failure, Host, Options, audit, near};
+use coracle::{Context, Failure, Host, Options, audit, suggest};
 use coracle_lifecycle::{Restored, Save, Session, Target, guided_session, session as plain_session};
 use coracle_runtime::{Handle, Inside};
 use serde_json::{Map, Value, json};
@@ -97,7 +97,7 @@ fn find(cx: &Context, named: &str) -> Result<Save, Failure> {
 }
 
 fn no_save(named: &str, known: &[String]) -> Failure {
-    let hint = near::hint(named, known, "`coracle saved list` shows what there is");
+    let hint = suggest::hint(named, known, "`coracle saved list` shows what there is");
     Failure::not_found("save", named, &[]).detail("near", known).hint(hint)
 }
 

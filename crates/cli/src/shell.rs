@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use clap::ArgMatches;
 use coracle::target::{Act, shaped, stopped};
-use coracle::{Code, Context, Failure, Host, Options, Script, audit, ops};
+use coracle::{Code, Context, Failure, Host, Options, Script, audit, operations};
 use coracle_lifecycle::{Found, OnTerminal, find, on_terminal};
 use coracle_runtime::Handle;
 use serde_json::{Map, Value, json};
@@ -43,7 +43,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
 
 /// `coracle exec -t`: becomes the engine's program.
 pub(super) async fn exec(matches: &ArgMatches, host: Host, options: &Options) -> Result<Infallible, Failure> {
-    let Some(entry) = ops::ALL.iter().find(|it| it.name == "exec") else {
+    let Some(entry) = operations::ALL.iter().find(|it| it.name == "exec") else {
         return Err(Failure::internal("there is no `exec`"));
     };
     let terminal = of_exec(matches_to_json::object(entry, matches))?;
@@ -151,7 +151,7 @@ mod tests {
         let create = json!({
             "operation": "create", "name": "usual", "image": coracle_runtime::fake::LOCAL_IMAGE, "mount_cwd": false,
         });
-        let made = answer(ops::ALL, &Process::of(usual.clone()), Input::Text(create.to_string().into())).await;
+        let made = answer(operations::ALL, &Process::of(usual.clone()), Input::Text(create.to_string().into())).await;
         assert_eq!(made["success"], true, "{made:#?}");
         let handle = Handle::parse("usual").unwrap();
         let shell = |as_root| Terminal { as_root, ..Terminal::default() };

@@ -131,7 +131,7 @@ mod tests {
         let cx = context(dir.path(), &fake);
         let call = async |call: Value| {
             let Value::Object(call) = call else { panic!("a call is an object") };
-            Value::Object(answer(coracle::ops::ALL, &Process::of(cx.clone()), Input::Object(call)).await)
+            Value::Object(answer(coracle::operations::ALL, &Process::of(cx.clone()), Input::Object(call)).await)
         };
         let made = call(json!({ "operation": "create", "name": "web", "image": LOCAL_IMAGE, "mount_cwd": false,
             "main": ["serve"] }));
@@ -155,7 +155,10 @@ mod tests {
         let mut cx = context(dir.path(), &fake);
         let call = json!({ "operation": "create", "name": "web", "image": LOCAL_IMAGE, "mount_cwd": false });
         let Value::Object(call) = call else { panic!("a call is an object") };
-        assert_eq!(answer(coracle::ops::ALL, &Process::of(cx.clone()), Input::Object(call)).await["success"], true);
+        assert_eq!(
+            answer(coracle::operations::ALL, &Process::of(cx.clone()), Input::Object(call)).await["success"],
+            true
+        );
         let id = cx.store().unwrap().records().unwrap().remove(0).id.clone().unwrap();
         fake.crash(&id);
         cx.config = Config { policy: Preset::Strict, ..(*cx.config).clone() }.into();

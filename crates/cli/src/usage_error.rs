@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use coracle::{Code, Failure, near, ops};
+use coracle::{Code, Failure, operations, suggest};
 use serde_json::{Map, Value};
 
 use super::command::command;
@@ -59,7 +59,7 @@ fn hint(err: &clap::Error, words: &[OsString]) -> String {
 
 /// The program and the subcommands that were understood.
 fn path(words: &[OsString]) -> Vec<String> {
-    let mut command = &command(ops::ALL, words);
+    let mut command = &command(operations::ALL, words);
     let mut path = vec![command.get_name().to_owned()];
     let mut words = ours(words).skip(1);
     while let Some(word) = words.next() {
@@ -115,8 +115,9 @@ fn meant(err: &clap::Error) -> Option<String> {
     if let Some((_, ours)) = SAME.iter().find(|it| it.0 == typed) {
         return Some((*ours).to_owned());
     }
-    let known: Vec<String> = command(ops::ALL, &[]).get_subcommands().map(|it| it.get_name().to_owned()).collect();
-    near::nearest(typed, &known).map(str::to_owned)
+    let known: Vec<String> =
+        command(operations::ALL, &[]).get_subcommands().map(|it| it.get_name().to_owned()).collect();
+    suggest::nearest(typed, &known).map(str::to_owned)
 }
 
 /// Of several words that begin alike, the one that is most like what was typed.
@@ -158,14 +159,14 @@ fn ours(words: &[OsString]) -> impl Iterator<Item = &str> {
 mod tests {
     use std::ffi::OsString;
 
-    use coracle::ops;
+    use coracle::operations;
     use insta::assert_snapshot;
 
     use crate::command::command;
 
     fn check(line: &str) -> String {
         let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
-        let err = command(ops::ALL, &words).try_get_matches_from(&words).unwrap_err();
+        let err = command(operations::ALL, &words).try_get_matches_from(&words).unwrap_err();
         let failure = super::failure(&err, &words).unwrap();
         format!("{} {}\n{}", failure.code.word(), failure.message, failure.hint.unwrap())
     }
@@ -241,7 +242,7 @@ mod tests {
     #[test]
     fn help_is_no_failure() {
         let words: Vec<OsString> = vec!["coracle".into(), "--help".into()];
-        let err = command(ops::ALL, &words).try_get_matches_from(&words).unwrap_err();
+        let err = command(operations::ALL, &words).try_get_matches_from(&words).unwrap_err();
         assert!(super::failure(&err, &words).is_none());
     }
 

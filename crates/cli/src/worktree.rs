@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use coracle::ops::worktree;
+use coracle::operations::worktree;
 use coracle::sandbox::{self, Home, Homes, Open};
 use coracle::{Code, Context, Failure, Host, Options, audit};
 use coracle_lifecycle::guest_shell;

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** whatever a client sends as one message is answered, unless it is news or an answer itself.
 
-use coracle::{Code, op};
+use coracle::{Code, dispatch};
 use hyper::StatusCode;
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::scan::MessageScan;
 
 /// Bytes of a message, on every transport: those of the largest call.
-pub(super) const MAX_MESSAGE: usize = op::MAX_BYTES;
+pub(super) const MAX_MESSAGE: usize = dispatch::MAX_BYTES;
 
 /// Objects and lists within each other. The call in a message may have fewer, and says so itself.
 const MAX_LEVELS: usize = 64;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use coracle::{Context, Process, Progress, ops, session_tools};
+use coracle::{Context, Process, Progress, operations, session_tools};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -81,7 +81,7 @@ impl Held {
 async fn on_session_end(cx: &Context) {
     // The token of the session has fired, and this work goes on all the same.
     let cx = cx.for_call(CancellationToken::new(), Progress::none());
-    let (_, rooms) = tokio::join!(ops::end_session(&cx), session_tools::end(&cx));
+    let (_, rooms) = tokio::join!(operations::end_session(&cx), session_tools::end(&cx));
     if let Err(failure) = rooms {
         tracing::warn!(session = %cx.call.session, "the session left something: {}", failure.message);
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use coracle::config::Toolset;
 use coracle::tools::{ToolEntry, given, reaches_out};
-use coracle::{Context, Process, ops, schema, tool_schema};
+use coracle::{Context, Process, operations, schema, tool_schema};
 use coracle_workspace::Effect;
 use rmcp::model::{Tool, ToolAnnotations};
 use serde_json::json;
@@ -78,8 +78,8 @@ impl Tools {
 const CONTAINERS: &str = "containers";
 
 fn containers() -> Tool {
-    let input = tool_schema::input_schema(ops::ALL);
-    let told = tool_schema::tool(ops::ALL);
+    let input = tool_schema::input_schema(operations::ALL);
+    let told = tool_schema::tool(operations::ALL);
     let description = told["description"].as_str().unwrap_or_default().to_owned();
     let answer = json!({
         "type": "object",

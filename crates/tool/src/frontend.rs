@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use crate::dispatch::{self, Entry, Input};
 use crate::failure::Failure;
-use crate::op::{self, Entry, Input};
-use crate::ops;
+use crate::operations;
 use crate::process::Process;
 use crate::progress::{Event, Progress};
 use crate::tools::{self, Said, ToolEntry};
@@ -20,7 +20,7 @@ pub async fn drive(
     input: Input,
     hear: Option<&mut (dyn FnMut(Event) + Send)>,
 ) -> Map<String, Value> {
-    drive_one_of(ops::ALL, process, input, hear).await
+    drive_one_of(operations::ALL, process, input, hear).await
 }
 
 /// The same for another table of operations.
@@ -30,7 +30,7 @@ pub async fn drive_one_of(
     input: Input,
     hear: Option<&mut (dyn FnMut(Event) + Send)>,
 ) -> Map<String, Value> {
-    let work = |process: Process| async move { op::answer(table, &process, input).await };
+    let work = |process: Process| async move { dispatch::answer(table, &process, input).await };
     beside(process, work, hear).await.unwrap_or_else(|failure| failure.answer(None))
 }
 

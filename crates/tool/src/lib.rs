@@ -10,12 +10,13 @@
 //! **Invariant:** nothing that acts is done before its intent stands in the audit trail.
 //! **Invariant:** nothing here parses a command line, speaks a protocol or draws a table.
 
-mod args;
+mod arg_types;
 pub mod audit;
 pub mod commands;
 pub mod config;
 mod context;
 mod create;
+pub mod dispatch;
 mod egress;
 mod engines;
 mod event_log;
@@ -28,9 +29,7 @@ pub mod host_system;
 pub mod humanize;
 pub mod image_build;
 pub mod maintenance;
-pub mod near;
-pub mod op;
-pub mod ops;
+pub mod operations;
 mod policy;
 mod preflight;
 mod process;
@@ -50,17 +49,18 @@ pub mod shorthand;
 mod snapshot;
 mod state;
 mod strict;
+pub mod suggest;
 pub mod target;
 pub mod tools;
 pub mod warning;
 mod workspace_mounts;
 
-pub use args::{Script, Seconds};
+pub use arg_types::{Script, Seconds};
 pub use context::{CallContext, ConfigSource, Context, Mouth, Options};
+pub use dispatch::{Entry, Input, Operation, answer, tool_schema};
 pub use engines::{Choice, Engines};
 pub use failure::{Code, Failure};
 pub use host::{Host, NoHost};
-pub use op::{Entry, Input, Operation, answer, tool_schema};
 pub use process::Process;
 pub use progress::{Amount, Event, Progress};
 pub use state::StateDir;

@@ -1,8 +1,8 @@
 //! What `create` will do, every default decided. Looks at host paths, and at nothing else beyond its arguments.
 
-mod asked;
 mod clone_source;
 mod env;
+mod fingerprint;
 mod host_paths;
 mod inside_path;
 mod network;
@@ -28,9 +28,9 @@ use crate::failure::{Code, Failure};
 use crate::requests::Create;
 use crate::strict::USER;
 
-pub(crate) use self::asked::asked;
 pub(crate) use self::clone_source::CloneSource;
 pub(crate) use self::env::{no_secret, resolve as plain_env};
+pub(crate) use self::fingerprint::asked;
 pub(crate) use self::host_paths::mountable;
 pub use self::host_paths::{copyable, host_path};
 pub(crate) use self::inside_path::PathInside;

@@ -11,10 +11,10 @@ use coracle_runtime::{Container, ContainerName, ContainerRuntime, Handle, Inside
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::args::Name;
+use crate::arg_types::Name;
 use crate::context::Context;
+use crate::dispatch::Operation;
 use crate::failure::{Code, Failure};
-use crate::op::Operation;
 use crate::strict;
 use crate::target::{Act, Reached, allowed, reach_inside};
 use crate::warning::Warning;

@@ -211,12 +211,12 @@ mod tests {
 
     use crate::config::{Config, Preset};
     use crate::process::Process;
-    use crate::{Context, Host, Input, Mouth, Options, answer, ops};
+    use crate::{Context, Host, Input, Mouth, Options, answer, operations};
 
     async fn call(cx: &Context, operation: &str, more: Value) -> Map<String, Value> {
         let mut call = json!({ "operation": operation, "container": "usual" });
         call.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
-        answer(ops::ALL, &Process::of(cx.clone()), Input::Text(call.to_string().into())).await
+        answer(operations::ALL, &Process::of(cx.clone()), Input::Text(call.to_string().into())).await
     }
 
     #[tokio::test]
@@ -230,7 +230,7 @@ mod tests {
         let create = json!({
             "operation": "create", "name": "usual", "image": coracle_runtime::fake::LOCAL_IMAGE, "mount_cwd": false,
         });
-        let made = answer(ops::ALL, &Process::of(open()), Input::Text(create.to_string().into())).await;
+        let made = answer(operations::ALL, &Process::of(open()), Input::Text(create.to_string().into())).await;
         let id = ContainerId::parse(made["id"].as_str().unwrap()).unwrap();
         let inspected = || fake.calls().iter().filter(|it| **it == Verb::Inspect).count();
         let before = inspected();
@@ -256,7 +256,7 @@ mod tests {
         let create = json!({
             "operation": "create", "name": "usual", "image": coracle_runtime::fake::LOCAL_IMAGE, "mount_cwd": false,
         });
-        let made = answer(ops::ALL, &Process::of(usual.clone()), Input::Text(create.to_string().into())).await;
+        let made = answer(operations::ALL, &Process::of(usual.clone()), Input::Text(create.to_string().into())).await;
         assert_eq!(made["success"], true, "{made:#?}");
         let config = Arc::new(Config { policy: Preset::Strict, ..(*usual.config).clone() });
         // Its link is held by the one, and asked for by the other.

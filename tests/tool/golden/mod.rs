@@ -74,18 +74,18 @@ fn assert_golden(file: &str, text: &str) {
 impl Recording<'_> {
     /// Calls an operation.
     async fn call(&self, what: &str, call: Value) -> Value {
-        self.answer(coracle::ops::ALL, (what, &self.process), call).await
+        self.answer(coracle::operations::ALL, (what, &self.process), call).await
     }
 
     /// Calls an operation on worktrees.
     async fn worktree(&self, what: &str, call: Value) -> Value {
-        self.answer(coracle::ops::worktree::ALL, (what, &self.process), call).await
+        self.answer(coracle::operations::worktree::ALL, (what, &self.process), call).await
     }
 
     /// Makes a call from text that need not be JSON.
     async fn call_text(&self, what: &str, call: &str) {
         let input = Input::Text(call.as_bytes().to_vec());
-        let answer: Value = coracle::answer(coracle::ops::ALL, &self.process, input).await.into();
+        let answer: Value = coracle::answer(coracle::operations::ALL, &self.process, input).await.into();
         self.note(what, call, &format!("{answer:#}"));
     }
 
@@ -139,7 +139,7 @@ impl Recording<'_> {
         let mut call = json!({ "operation": "create", "image": LOCAL_IMAGE, "name": name, "mount_cwd": false });
         super::merge(call.as_object_mut().unwrap(), more);
         let answer =
-            coracle::answer(coracle::ops::ALL, &self.process, Input::Text(call.to_string().into_bytes())).await;
+            coracle::answer(coracle::operations::ALL, &self.process, Input::Text(call.to_string().into_bytes())).await;
         assert_eq!(answer["success"], true, "{answer:#?}");
     }
 

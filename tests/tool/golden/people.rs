@@ -72,7 +72,7 @@ const OTHERS: &[&str] = &[
 async fn commands_and_options_are_told_as_before() {
     recorded("help", "", async |it| {
         it.run("all commands", &["--help"]).await;
-        let operations = coracle::ops::ALL.iter().map(|it| it.name.replace('_', "-"));
+        let operations = coracle::operations::ALL.iter().map(|it| it.name.replace('_', "-"));
         for word in operations.chain(OTHERS.iter().map(|it| (*it).to_owned())) {
             it.run(&word, &[&word, "-h"]).await;
         }

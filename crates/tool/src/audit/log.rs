@@ -1,162 +1,129 @@
-//! The trail, read: each act with what came of it.
+//! The files of the trail: appended under a lock, bounded, rotated.
 
-use std::collections::{HashMap, VecDeque};
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
-use std::path::Path;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 
-use super::trail::{MAX_LINE, files, private};
+/// The longest line, with its end.
+pub(super) const MAX_LINE: usize = 4096;
 
-/// Which acts are asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LogFilter {
-    /// Announced at that time or later.
-    pub since: Option<Timestamp>,
-    /// Of that operation.
-    pub operation: Option<String>,
-    /// On that container.
-    pub container: Option<String>,
-    /// The newest ones, that many.
-    pub newest: usize,
+/// A file that is larger is followed by another.
+const MAX_FILE: u64 = 16 << 20;
+
+/// That many files are kept.
+pub(super) const KEPT: usize = 16;
+
+/// A directory of such files.
+#[derive(Clone, Debug)]
+pub(super) struct Trail {
+    dir: PathBuf,
 }
 
-/// Acts of the trail, oldest first.
+impl Trail {
+    pub(super) fn new(dir: PathBuf) -> Self {
+        Self { dir }
+    }
+
+    /// Adds a line; with `durable` it is on the disk before this answers.
+    pub(super) async fn append(&self, line: Map<String, Value>, durable: bool) -> io::Result<()> {
+        let dir = self.dir.clone();
+        let write = tokio::task::spawn_blocking(move || append(&dir, line, durable));
+        write.await.unwrap_or_else(|err| Err(io::Error::other(err)))
+    }
+}
+
+pub(super) fn append(dir: &Path, line: Map<String, Value>, durable: bool) -> io::Result<()> {
+    let lock = private().write(true).open(dir.join("lock"))?;
+    lock.lock()?;
+    let files = files(dir)?;
+    let current = files.last().cloned();
+    let before = current.as_ref().map(|it| last(it)).transpose()?.unwrap_or_default();
+    let path = match current.filter(|_| before.bytes < MAX_FILE) {
+        Some(path) => path,
+        None => next(dir, &files)?,
+    };
+    let text = written(line, &before);
+    let mut file = private().append(true).open(path)?;
+    file.write_all(text.as_bytes())?;
+    if durable { file.sync_data() } else { Ok(()) }
+}
+
+pub(super) fn private() -> OpenOptions {
+    let mut options = File::options();
+    options.create(true).mode(0o600);
+    options
+}
+
+/// The end of a file.
 #[derive(Debug, Default)]
-pub struct Acts {
-    /// Intent and result of each, in one object.
-    pub acts: Vec<Map<String, Value>>,
-    /// Older ones fit the filter, too.
-    pub older: usize,
+struct Last {
+    /// Hash of the last line.
+    hash: Option<String>,
+    seq: Option<u64>,
+    bytes: u64,
+    /// It does not end with the end of a line: a write was cut short.
+    torn: bool,
 }
 
-impl Acts {
-    /// Reads all files, oldest first, under the writers' lock. Whether the trail is whole is for
-    /// [`verify`](super::verify) to say: a line that is none of ours is skipped.
-    pub fn read(dir: &Path, filter: &LogFilter) -> io::Result<Self> {
-        let lock = private().write(true).open(dir.join("lock"))?;
-        lock.lock_shared()?;
-        let mut reading =
-            Reading { filter, acts: VecDeque::new(), open: HashMap::new(), unnamed: HashMap::new(), gone: 0 };
-        for file in files(dir)? {
-            let mut lines = BufReader::new(File::open(file)?);
-            loop {
-                let mut bytes = Vec::new();
-                if (&mut lines).take(2 * MAX_LINE as u64).read_until(b'\n', &mut bytes)? == 0 {
-                    break;
-                }
-                if let Ok(Value::Object(line)) = serde_json::from_slice(&bytes) {
-                    reading.add(&line);
-                }
-            }
-        }
-        Ok(Self { older: reading.gone, acts: reading.acts.into() })
+fn last(path: &Path) -> io::Result<Last> {
+    let mut file = File::open(path)?;
+    let bytes = file.metadata()?.len();
+    let tail_bytes = bytes.min(2 * MAX_LINE as u64);
+    file.seek(SeekFrom::Start(bytes - tail_bytes))?;
+    let mut tail = Vec::new();
+    file.take(tail_bytes).read_to_end(&mut tail)?;
+    let torn = tail.last().is_some_and(|it| *it != b'\n');
+    let lines: Vec<&[u8]> = tail.split(|it| *it == b'\n').filter(|it| !it.is_empty()).collect();
+    let seq = |line: &&[u8]| serde_json::from_slice::<Value>(line).ok()?.get("seq")?.as_u64();
+    let hash = lines.last().map(|it| hex::encode(Sha256::digest(it)));
+    Ok(Last { hash, seq: lines.iter().rev().find_map(seq), bytes, torn })
+}
+
+fn written(mut line: Map<String, Value>, before: &Last) -> String {
+    line.insert("v".into(), 1.into());
+    line.insert("ts".into(), jiff::Timestamp::now().to_string().into());
+    line.insert("seq".into(), before.seq.map_or(0, |it| it + 1).into());
+    line.insert("prev".into(), before.hash.clone().into());
+    let mut text = Value::Object(line.clone()).to_string();
+    if text.len() + 2 > MAX_LINE {
+        line.remove("args");
+        text = Value::Object(line).to_string();
     }
+    format!("{}{text}\n", if before.torn { "\n" } else { "" })
 }
 
-struct Reading<'a> {
-    filter: &'a LogFilter,
-    acts: VecDeque<Map<String, Value>>,
-    /// Acts without a result so far: their number among all that fit.
-    open: HashMap<String, usize>,
-    /// Acts whose container gets its name only from what came of them.
-    unnamed: HashMap<String, Map<String, Value>>,
-    /// Acts that fit and made room for newer ones.
-    gone: usize,
-}
-
-impl Reading<'_> {
-    fn add(&mut self, line: &Map<String, Value>) {
-        let text = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default();
-        let id = text("op_id").to_owned();
-        match text("phase") {
-            "intent" if self.filter.fits(line) => self.open(id, announced(line)),
-            "intent" if self.filter.may_fit(line) => drop(self.unnamed.insert(id, announced(line))),
-            "result" => {
-                if let Some(act) = self.unnamed.remove(&id).filter(|_| self.filter.is_container(line)) {
-                    self.open(id.clone(), act);
-                }
-                let act = self.open.remove(&id).and_then(|at| at.checked_sub(self.gone));
-                if let Some(act) = act.and_then(|at| self.acts.get_mut(at)) {
-                    act.insert("outcome".into(), outcome(line).into());
-                    if let Some(container) = line.get("container").filter(|it| !it.is_null()) {
-                        act.insert("container".into(), container.clone());
-                    }
-                    for (name, from) in
-                        [("code", "code"), ("rule", "rule"), ("exit_code", "exit"), ("duration_ms", "ms")]
-                    {
-                        act.insert(name.into(), line.get(from).cloned().unwrap_or_default());
-                    }
-                }
-            }
-            _ => {}
+/// All files, oldest first.
+pub(super) fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in dir.read_dir()? {
+        let path = entry?.path();
+        if let Some(order) = path.file_name().and_then(|it| it.to_str()).and_then(order) {
+            found.push((order, path));
         }
     }
-
-    fn open(&mut self, id: String, act: Map<String, Value>) {
-        self.open.insert(id, self.gone + self.acts.len());
-        self.acts.push_back(act);
-        if self.acts.len() > self.filter.newest {
-            self.acts.pop_front();
-            self.gone += 1;
-        }
-    }
+    found.sort();
+    Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 
-impl LogFilter {
-    fn fits(&self, line: &Map<String, Value>) -> bool {
-        self.is_container(line) && self.is_act(line)
-    }
-
-    /// It is for a container without a name so far.
-    fn may_fit(&self, line: &Map<String, Value>) -> bool {
-        line.get("container").is_none_or(Value::is_null) && self.is_act(line)
-    }
-
-    fn is_container(&self, line: &Map<String, Value>) -> bool {
-        is(line, "container", self.container.as_deref())
-    }
-
-    fn is_act(&self, line: &Map<String, Value>) -> bool {
-        let time = line.get("ts").and_then(Value::as_str).and_then(|it| it.parse::<Timestamp>().ok());
-        let late = self.since.is_none_or(|since| time.is_some_and(|it| it >= since));
-        late && is(line, "op", self.operation.as_deref())
-    }
+/// `<date>-<n>.jsonl`
+fn order(name: &str) -> Option<(String, u32)> {
+    let (date, number) = name.strip_suffix(".jsonl")?.rsplit_once('-')?;
+    Some((date.to_owned(), number.parse().ok()?))
 }
 
-fn is(line: &Map<String, Value>, key: &str, wanted: Option<&str>) -> bool {
-    wanted.is_none() || line.get(key).and_then(Value::as_str) == wanted
-}
-
-/// An act whose result is not there: it goes on, or its process died.
-fn announced(line: &Map<String, Value>) -> Map<String, Value> {
-    let field = |key: &str| line.get(key).cloned().unwrap_or_default();
-    let act = json!({
-        "time": field("ts"),
-        "session": field("session"),
-        "by": field("mouth"),
-        "operation": field("op"),
-        "container": field("container"),
-        "allowed_by": field("allowed_by"),
-        "args": field("args"),
-        "outcome": "unfinished",
-        "code": null,
-        "rule": null,
-        "exit_code": null,
-        "duration_ms": null,
-    });
-    if let Value::Object(act) = act { act } else { Map::new() }
-}
-
-fn outcome(line: &Map<String, Value>) -> &'static str {
-    match (line.get("decision").and_then(Value::as_str), line.get("code").and_then(Value::as_str)) {
-        (Some("denied"), _) => "denied",
-        (_, Some("cancelled")) => "cancelled",
-        (_, Some(_)) => "failed",
-        (_, None) => "done",
+/// The name of a new file, and room for it.
+fn next(dir: &Path, files: &[PathBuf]) -> io::Result<PathBuf> {
+    for old in files.iter().take((files.len() + 1).saturating_sub(KEPT)) {
+        std::fs::remove_file(old)?;
     }
+    let date = jiff::Timestamp::now().to_string().chars().take(10).collect::<String>();
+    let newest = files.last().and_then(|it| order(it.file_name()?.to_str()?));
+    let number = newest.filter(|(day, _)| *day == date).map_or(0, |(_, number)| number + 1);
+    Ok(dir.join(format!("{date}-{number}.jsonl")))
 }
 
 #[cfg(test)]
@@ -165,67 +132,50 @@ mod tests {
 
     use serde_json::{Map, Value, json};
 
-    use super::super::trail::append;
-    use super::{Acts, LogFilter};
+    use super::{append, files, last};
 
-    fn write(dir: &Path, line: Value) {
-        let Value::Object(line) = line else { panic!("an object") };
-        append(dir, line, false).unwrap();
+    fn line(bytes: usize) -> Map<String, Value> {
+        let Value::Object(line) = json!({ "op": "exec", "args": "x".repeat(bytes) }) else { panic!("no object") };
+        line
     }
 
-    fn act(dir: &Path, id: &str, (op, container): (&str, &str), result: Option<Value>) {
-        let fields = json!({ "op_id": id, "op": op, "container": container, "session": "s", "mouth": "cli" });
-        let with = |more: Value| {
-            let mut line: Map<String, Value> = fields.as_object().cloned().unwrap();
-            line.extend(more.as_object().cloned().unwrap());
-            Value::Object(line)
-        };
-        write(dir, with(json!({ "phase": "intent" })));
-        if let Some(result) = result {
-            let mut line = with(json!({ "phase": "result", "decision": "allowed", "ms": 5 }));
-            line.as_object_mut().unwrap().extend(result.as_object().cloned().unwrap());
-            write(dir, line);
-        }
-    }
-
-    fn read(dir: &Path, filter: &LogFilter) -> Vec<String> {
-        let told = |it: &Map<String, Value>| {
-            let word = |key: &str| it[key].as_str().unwrap_or("-").to_owned();
-            format!("{} {} {}", word("operation"), word("container"), word("outcome"))
-        };
-        Acts::read(dir, filter).unwrap().acts.iter().map(told).collect()
+    fn seq(dir: &Path) -> Vec<Option<u64>> {
+        files(dir).unwrap().iter().map(|it| last(it).unwrap().seq).collect()
     }
 
     #[test]
-    fn an_act_is_told_with_what_came_of_it() {
+    fn a_long_line_loses_its_arguments() {
         let dir = tempfile::tempdir().unwrap();
-        act(dir.path(), "1", ("create", "web"), Some(json!({})));
-        act(dir.path(), "2", ("exec", "web"), Some(json!({ "code": "not_running" })));
-        act(dir.path(), "3", ("exec", "db"), Some(json!({ "code": "policy_denied", "decision": "denied" })));
-        act(dir.path(), "4", ("exec", "web"), None);
-        let all = LogFilter { newest: 10, ..LogFilter::default() };
-        let expected = ["create web done", "exec web failed", "exec db denied", "exec web unfinished"];
-        assert_eq!(read(dir.path(), &all), expected);
-        let of_web = LogFilter { container: Some("web".into()), operation: Some("exec".into()), ..all.clone() };
-        assert_eq!(read(dir.path(), &of_web), ["exec web failed", "exec web unfinished"]);
-        let newest = LogFilter { newest: 2, ..all.clone() };
-        assert_eq!(read(dir.path(), &newest), expected[2..]);
-        assert_eq!(Acts::read(dir.path(), &newest).unwrap().older, 2);
-        let later = LogFilter { since: Some(jiff::Timestamp::MAX), ..all };
-        assert!(read(dir.path(), &later).is_empty());
+        append(dir.path(), line(5000), true).unwrap();
+        let text = std::fs::read_to_string(&files(dir.path()).unwrap()[0]).unwrap();
+        assert!(text.len() < 4096 && text.ends_with("}\n"), "{}", text.len());
     }
 
     #[test]
-    fn a_result_finds_its_act_though_others_came_between() {
+    fn a_torn_line_does_not_swallow_the_next() {
         let dir = tempfile::tempdir().unwrap();
-        act(dir.path(), "1", ("create", "web"), None);
-        for id in ["2", "3", "4"] {
-            act(dir.path(), id, ("exec", id), Some(json!({})));
+        append(dir.path(), line(1), false).unwrap();
+        let file = files(dir.path()).unwrap().remove(0);
+        let whole = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, format!("{whole}{{\"seq\":1,\"op")).unwrap();
+        append(dir.path(), line(1), false).unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(text.lines().count(), 3);
+        assert_eq!(seq(dir.path()), [Some(1)]);
+    }
+
+    #[test]
+    fn the_chain_goes_on_in_the_next_file_and_old_files_go() {
+        let dir = tempfile::tempdir().unwrap();
+        for number in 0..16 {
+            std::fs::write(dir.path().join(format!("2026-01-01-{number}.jsonl")), "{\"seq\":41}\n").unwrap();
         }
-        write(dir.path(), json!({ "op_id": "1", "phase": "result", "decision": "allowed" }));
-        let two = LogFilter { newest: 2, ..LogFilter::default() };
-        assert_eq!(read(dir.path(), &two), ["exec 3 done", "exec 4 done"]);
-        let all = LogFilter { newest: 9, ..LogFilter::default() };
-        assert_eq!(read(dir.path(), &all)[0], "create web done");
+        let full = std::fs::File::options().append(true).open(dir.path().join("2026-01-01-15.jsonl")).unwrap();
+        std::io::Write::write_all(&mut &full, &[b' '; 17 << 20]).unwrap();
+        std::io::Write::write_all(&mut &full, b"\n{\"seq\":42}\n").unwrap();
+        append(dir.path(), line(1), false).unwrap();
+        let seqs = seq(dir.path());
+        assert_eq!((seqs.len(), seqs.last()), (16, Some(&Some(43))));
+        assert!(!dir.path().join("2026-01-01-0.jsonl").exists());
     }
 }

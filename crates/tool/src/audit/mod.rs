@@ -3,16 +3,16 @@
 //! **Invariant:** no act without its intent line.
 //! **Invariant:** no line holds the value of a variable, an input or a file; commands stand by digest and first word.
 
-mod line;
+mod entry;
+mod history;
 mod log;
-mod trail;
 mod verify;
 
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
-pub use self::log::{Acts, LogFilter};
+pub use self::history::{Acts, LogFilter};
 pub use self::verify::{Broken, Verified, verify};
 use crate::context::{Context, Mouth};
 use crate::failure::Failure;
@@ -20,7 +20,7 @@ use crate::failure::Failure;
 /// An act that has been announced.
 #[derive(Debug)]
 pub struct Intent {
-    trail: trail::Trail,
+    trail: log::Trail,
     fields: Map<String, Value>,
     begun: Instant,
 }
@@ -40,17 +40,17 @@ pub async fn intent(cx: &Context, op: &str, args: &Map<String, Value>) -> Result
         "mouth": mouth,
         "op_id": coracle_runtime::random_hex::<8>(),
         "op": op,
-        "container": args.get("container").or_else(|| args.get("name")).map(line::value),
+        "container": args.get("container").or_else(|| args.get("name")).map(entry::value),
         "policy": if cx.config.is_strict() { "strict" } else { "standard" },
     });
     let Value::Object(mut fields) = fields else { return Err(Failure::internal("an audit line is no object")) };
     if cx.has_consent() {
         fields.insert("allowed_by".into(), "person".into());
     }
-    let trail = trail::Trail::new(cx.state()?.audit());
+    let trail = log::Trail::new(cx.state()?.audit());
     let line = with(
         &fields,
-        json!({ "phase": "intent", "args_digest": line::digest(&without_values(args)), "args": line::args(args) }),
+        json!({ "phase": "intent", "args_digest": entry::digest(&without_values(args)), "args": entry::args(args) }),
     );
     trail.append(line, FINAL.contains(&op)).await.map_err(|err| {
         Failure::config("state_dir", None, format!("the audit trail cannot be written: {err}"))
@@ -73,7 +73,7 @@ impl Intent {
         let made = result.as_ref().ok().and_then(|it| it.get("container")).filter(|it| it.is_string());
         let mut fields = self.fields;
         if fields.get("container").is_none_or(Value::is_null) {
-            fields.insert("container".into(), made.map(line::value).into());
+            fields.insert("container".into(), made.map(entry::value).into());
         }
         let more =
             json!({ "phase": "result", "code": code, "rule": rule, "decision": decision, "exit": exit, "ms": ms });

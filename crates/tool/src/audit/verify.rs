@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::trail::{KEPT, MAX_LINE, files, private};
+use super::log::{KEPT, MAX_LINE, files, private};
 
 /// A trail that is whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -147,7 +147,7 @@ impl Chain {
 mod tests {
     use serde_json::{Map, json};
 
-    use super::super::trail::append;
+    use super::super::log::append;
     use super::*;
 
     /// A trail of so many lines, and its file.

@@ -13,13 +13,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::input;
 use super::job::Encoding;
-use crate::args::{Name, Pairs, Script, Seconds, Size, pairs};
+use super::stdin;
+use crate::arg_types::{Name, Pairs, Script, Seconds, Size, pairs};
 use crate::config::Config;
 use crate::context::{Context, Mouth};
+use crate::dispatch::Operation;
 use crate::failure::{Code, Failure};
-use crate::op::Operation;
 use crate::protected_paths;
 use crate::redaction;
 use crate::resolve::{no_secret, plain_env};
@@ -114,7 +114,7 @@ impl Operation for Exec {
     async fn run(self, cx: &Context) -> Result<Ran, Failure> {
         self.check(&cx.config)?;
         let env = plain_env(&self.env)?;
-        let stdin = input::bytes(self.stdin.as_deref(), self.stdin_base64.as_deref())?;
+        let stdin = stdin::bytes(self.stdin.as_deref(), self.stdin_base64.as_deref())?;
         let as_root = self.as_root.unwrap_or(false);
         let Reached { record, inside, session, mut warnings } = reach_inside(cx, &self.container, as_root).await?;
         self.check_plain(&inside, &env)?;

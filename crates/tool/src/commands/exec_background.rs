@@ -9,12 +9,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::input;
 use super::job::{Guided, guided, remember, time};
-use crate::args::{Name, Pairs, Script, Seconds, pairs};
+use super::stdin;
+use crate::arg_types::{Name, Pairs, Script, Seconds, pairs};
 use crate::context::Context;
+use crate::dispatch::Operation;
 use crate::failure::Failure;
-use crate::op::Operation;
 use crate::resolve::plain_env;
 use crate::warning::Warning;
 
@@ -71,7 +71,7 @@ impl Operation for ExecBackground {
     async fn run(self, cx: &Context) -> Result<Begun, Failure> {
         let limits = self.limits(cx)?;
         let env = plain_env(&self.env)?;
-        let stdin = input::bytes(self.stdin.as_deref(), self.stdin_base64.as_deref())?;
+        let stdin = stdin::bytes(self.stdin.as_deref(), self.stdin_base64.as_deref())?;
         let Guided { record, link, session, warnings } =
             guided(cx, &self.container, self.as_root.unwrap_or(false)).await?;
         let mut exec: Exec = session.exec(self.command.0.clone());

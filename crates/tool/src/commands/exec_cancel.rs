@@ -8,10 +8,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::job::{guided, signal};
-use crate::args::{Name, Seconds};
+use crate::arg_types::{Name, Seconds};
 use crate::context::Context;
+use crate::dispatch::Operation;
 use crate::failure::Failure;
-use crate::op::Operation;
 use crate::warning::Warning;
 
 /// End a job with everything that it started, and wait until it is gone. One that has ended already is a success too.

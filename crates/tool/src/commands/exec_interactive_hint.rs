@@ -6,10 +6,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::connect_command::connect_command;
-use crate::args::Name;
+use crate::arg_types::Name;
 use crate::context::Context;
+use crate::dispatch::Operation;
 use crate::failure::{Failure, root_refused};
-use crate::op::Operation;
 use crate::target::reach_running;
 
 /// Tell how a person opens a shell in a container.

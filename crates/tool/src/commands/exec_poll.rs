@@ -6,10 +6,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::job::{guided, signal, time, timed_out};
-use crate::args::Name;
+use crate::arg_types::Name;
 use crate::context::Context;
+use crate::dispatch::Operation;
 use crate::failure::Failure;
-use crate::op::Operation;
 use crate::redaction;
 use crate::warning::Warning;
 

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::target::{Reached, reach_inside};
 use crate::warning::Warning;
-use crate::{near, redaction};
+use crate::{redaction, suggest};
 
 /// A container whose guest remembers jobs.
 pub(super) struct Guided {
@@ -79,7 +79,7 @@ impl Guided {
         let jobs = coracle_jobs::list(&self.link).await.unwrap_or_default();
         let known: Vec<String> = jobs.iter().filter(|it| !it.foreground).map(|it| it.id.to_string()).collect();
         let otherwise = failure.hint.clone().unwrap_or_default();
-        let hint = near::hint(&asked, &known, &otherwise);
+        let hint = suggest::hint(&asked, &known, &otherwise);
         failure.detail("near", known).hint(hint)
     }
 

@@ -7,10 +7,10 @@ use serde::Deserialize;
 
 use super::job::{Encoding, guided};
 use super::job_page::{JobPage, Output};
-use crate::args::{Name, Size};
+use crate::arg_types::{Name, Size};
 use crate::context::Context;
+use crate::dispatch::Operation;
 use crate::failure::Failure;
-use crate::op::Operation;
 
 /// Read kept output of a job, or of an `exec` whose output was cut: a page from `offset` or `line` on, or with `pattern`
 /// the lines that match. `next_offset` goes on where an answer ends.

@@ -12,13 +12,13 @@ use serde_json::Value;
 use super::job::guided;
 use super::job_page::check_pattern;
 use super::millis;
-use crate::args::{Name, Seconds};
+use crate::arg_types::{Name, Seconds};
 use crate::config::Config;
 use crate::context::Context;
+use crate::dispatch::Operation;
 use crate::failure::{Code, Failure};
-use crate::op::Operation;
 use crate::warning::Warning;
-use crate::{near, redaction};
+use crate::{redaction, suggest};
 
 /// Wait until a job ends, or until what `until` says, in one call: no polling. That `timeout` is over is a successful
 /// call too, and does not end the job: see `reason`.
@@ -113,7 +113,7 @@ fn meant(word: &str) -> Option<String> {
     if let Some((_, condition)) = same.iter().find(|it| it.0 == word) {
         return Some((*condition).to_owned());
     }
-    near::nearest(word, &["exit", "regex", "port", "idle"].map(str::to_owned)).map(str::to_owned)
+    suggest::nearest(word, &["exit", "regex", "port", "idle"].map(str::to_owned)).map(str::to_owned)
 }
 
 impl JsonSchema for Until {

@@ -12,11 +12,11 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::job::{guided, time};
-use crate::args::Name;
+use crate::arg_types::Name;
 use crate::config::CrossSession;
 use crate::context::Context;
+use crate::dispatch::Operation;
 use crate::failure::{Code, Failure};
-use crate::op::Operation;
 use crate::warning::Warning;
 
 /// List jobs and running commands: of one container, or of all that this session may see.

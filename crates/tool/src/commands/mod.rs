@@ -6,12 +6,12 @@ mod exec_background;
 mod exec_cancel;
 mod exec_interactive_hint;
 mod exec_poll;
-mod input;
 mod job;
 mod job_page;
 mod job_read;
 mod job_wait;
 mod jobs;
+mod stdin;
 
 use std::time::Duration;
 

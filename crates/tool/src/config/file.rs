@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::faults::faults;
+use super::errors::faults;
 use super::{Config, Preset, strict};
 use crate::failure::Failure;
 use crate::host::Host;
-use crate::near;
+use crate::suggest;
 
 /// A larger file is no configuration.
 const MAX_BYTES: u64 = 1 << 20;
@@ -138,7 +138,7 @@ fn meant(message: &str) -> Option<String> {
     let unknown = ["unknown field `", "unknown variant `"].iter().find_map(|it| message.strip_prefix(it))?;
     let (word, rest) = unknown.split_once('`')?;
     let known: Vec<String> = rest.split('`').skip(1).step_by(2).map(str::to_owned).collect();
-    near::nearest(word, &known).map(str::to_owned)
+    suggest::nearest(word, &known).map(str::to_owned)
 }
 
 /// The first line that sets the last word of a key.
@@ -159,7 +159,7 @@ mod tests {
     use insta::assert_snapshot;
 
     use super::Config;
-    use crate::args::Seconds;
+    use crate::arg_types::Seconds;
     use crate::config::{CrossSession, Engine};
     use crate::host::Host;
 

@@ -2,14 +2,14 @@
 //!
 //! Every key here has an effect. Nothing is ever read from the workspace, and an unknown key is an error.
 
-mod faults;
+mod enums;
+mod errors;
 mod file;
 mod mounts;
 mod passthrough;
 mod sandbox;
 mod strict;
 mod toolset;
-mod words;
 mod workspace;
 
 use std::collections::BTreeMap;
@@ -22,6 +22,7 @@ use coracle_lifecycle::Terms;
 use coracle_runtime::{ByteSize, ImageRef, LabelNamespace};
 use serde::Deserialize;
 
+pub use self::enums::{CrossSession, Engine, EngineApi, Fallback, Guest, Level, NetworkGrant, Preset, SnapshotSecrets};
 pub use self::mounts::{HostMount, MountMode};
 pub use self::passthrough::{AutoPassthrough, Dotfiles};
 pub use self::sandbox::{
@@ -29,9 +30,8 @@ pub use self::sandbox::{
     ProxyNetwork, ProxyTransport, Sandbox, SandboxNetwork, Worker, Worktree, WorktreeMode,
 };
 pub use self::toolset::Toolset;
-pub use self::words::{CrossSession, Engine, EngineApi, Fallback, Guest, Level, NetworkGrant, Preset, SnapshotSecrets};
 pub use self::workspace::{EnvKeyCase, PathCharset, Preload, RunCode, TimeoutAction, Workspace, WorkspaceMode};
-use crate::args::Seconds;
+use crate::arg_types::Seconds;
 
 /// The whole file. What is missing has the default of `standard`, or that of `strict` where the file says so.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use crate::args::Passthrough;
+use crate::arg_types::Passthrough;
 
 /// `auto_passthrough.*`
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -7,7 +7,7 @@ use coracle_runtime::{ByteSize, ImageRef};
 use coracle_sandbox::ProfileName;
 use serde::Deserialize;
 
-use crate::args::Seconds;
+use crate::arg_types::Seconds;
 
 /// `sandbox.*`
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -98,7 +98,7 @@ mod tests {
 
     use coracle_runtime::ByteSize;
 
-    use crate::args::Passthrough;
+    use crate::arg_types::Passthrough;
     use crate::config::{Config, CrossSession, NetworkGrant, Preset, WorkspaceMode};
     use crate::host::Host;
     use crate::policy::from_config;

@@ -9,7 +9,7 @@ use coracle_workspace::Language;
 use serde::Deserialize;
 
 use super::{Egress, HostMount, ProxyNetwork};
-use crate::args::Seconds;
+use crate::arg_types::Seconds;
 use crate::config::Toolset;
 
 /// `workspace.*`

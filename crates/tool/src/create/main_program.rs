@@ -158,7 +158,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::op::{Input, answer};
+    use crate::dispatch::{Input, answer};
     use crate::process::Process;
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
         let cx = Context::for_tests(dir.path());
         let call = async |call: Value| {
             let Value::Object(call) = call else { panic!("a call is an object") };
-            Value::Object(answer(crate::ops::ALL, &Process::of(cx.clone()), Input::Object(call)).await)
+            Value::Object(answer(crate::operations::ALL, &Process::of(cx.clone()), Input::Object(call)).await)
         };
         let begun = std::time::Instant::now();
         let made = call(json!({ "operation": "create", "name": "web", "image": LOCAL_IMAGE, "mount_cwd": false,

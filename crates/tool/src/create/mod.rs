@@ -1,18 +1,18 @@
 //! `create`: a container, made ready, with a report of what works.
 
-mod answer;
-mod bring;
-mod closed;
-mod existing;
 mod local_repo;
 mod main_program;
-mod make;
-mod origin;
+mod no_guest;
 mod provision;
 mod report;
+mod response;
+mod reuse;
+mod source;
 mod stack;
+mod steps;
+mod strict_spec;
 mod try_repo;
-mod unguided;
+mod user_content;
 
 use std::time::Instant;
 
@@ -21,17 +21,17 @@ use coracle_provision::UserAsk;
 use coracle_runtime::{Capability, CreateSpec, Ids, NetworkAsk, admit};
 use serde::Serialize;
 
-use self::answer::Created;
-pub(crate) use self::answer::LimitsAnswer;
-use self::existing::Reused;
-use self::origin::Had;
-pub(crate) use self::origin::Origin;
+use self::response::Created;
+pub(crate) use self::response::LimitsAnswer;
+use self::reuse::Reused;
+use self::source::Had;
+pub(crate) use self::source::Origin;
 use crate::commands;
 use crate::context::Context;
+use crate::dispatch::Operation;
 use crate::engines::Ready;
 use crate::failure::{Failure, root_refused};
 use crate::maintenance::upkeep;
-use crate::op::Operation;
 use crate::requests::Create;
 use crate::resolve::{self, Basis, Request};
 use crate::strict;
@@ -69,7 +69,7 @@ pub(super) async fn create(args: &Create, origin: Option<Origin>, cx: &Context) 
     };
     let request = resolve::create(args, basis, cx)?;
     allowed(&request, cx)?;
-    if let Some(reused) = Box::pin(existing::reused(args, request.draft.snapshot.as_ref(), cx)).await? {
+    if let Some(reused) = Box::pin(reuse::reused(args, request.draft.snapshot.as_ref(), cx)).await? {
         return Ok(Answered::Reused(reused));
     }
     let ready = crate::preflight::ensure_ready(cx).await?;
@@ -95,7 +95,7 @@ pub(super) async fn create(args: &Create, origin: Option<Origin>, cx: &Context) 
     let mut bench = None;
     let made = match had(origin, cx).await {
         Ok(had) => {
-            let made = make::make(cx, (&ready, &store), (&mut making, &mut bench), (&request, stack, had.as_ref()));
+            let made = steps::make(cx, (&ready, &store), (&mut making, &mut bench), (&request, stack, had.as_ref()));
             cx.unless_cancelled(Box::pin(made)).await
         }
         Err(failure) => Err(failure),

@@ -12,7 +12,7 @@ mod from_sandbox;
 mod from_siblings;
 mod from_snapshots;
 mod from_tools;
-mod voice;
+mod reader;
 
 use coracle_runtime::{Problem, Refused};
 use serde::Serialize;
@@ -22,7 +22,7 @@ pub use self::code::Code;
 pub(crate) use self::from_rooms::room_failure;
 pub(crate) use self::from_runtime::code as code_of;
 pub use self::from_tools::tool_hint;
-pub use self::voice::Reader;
+pub use self::reader::Reader;
 
 /// A call that did not do what was asked.
 #[derive(Clone, Debug, PartialEq)]

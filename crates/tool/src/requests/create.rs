@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::content::Content;
 use super::short_forms;
-use crate::args::{Name, Pairs, Passthrough, Script, Size, pairs};
+use crate::arg_types::{Name, Pairs, Passthrough, Script, Size, pairs};
 use crate::config::Pull;
 
 /// Make a container: the image, the person's working directory, limits, ports, setup commands; answered with a report of

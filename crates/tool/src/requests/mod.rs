@@ -3,8 +3,8 @@
 mod content;
 mod create;
 mod short_forms;
-mod with_origin;
+mod source_args;
 
 pub(crate) use self::content::Content;
 pub(crate) use self::create::{Create, IfExists, PortArg, RepoArg};
-pub(crate) use self::with_origin::{OriginField, WithOrigin};
+pub(crate) use self::source_args::{OriginField, WithOrigin};

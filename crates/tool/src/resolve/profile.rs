@@ -14,8 +14,8 @@ use super::provisioning::git_url;
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::near;
 use crate::requests::Create;
+use crate::suggest;
 
 /// The profile of a container.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ fn configured(purpose: &Purpose, args: &Create, config: &Config) -> Result<Profi
         ProfileError::Unknown { purpose, known } => {
             let known: Vec<_> = known.iter().map(Purpose::as_str).collect();
             let names: Vec<String> = known.iter().map(|it| (*it).to_owned()).collect();
-            let near = near::nearest(purpose.as_str(), &names).map(|it| format!("did you mean `{it}`? "));
+            let near = suggest::nearest(purpose.as_str(), &names).map(|it| format!("did you mean `{it}`? "));
             let hint = format!("{}choose one of {}", near.unwrap_or_default(), known.join(", "));
             Failure::invalid("purpose", format!("there is no purpose `{purpose}`"))
                 .detail("allowed", known)

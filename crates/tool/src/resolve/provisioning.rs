@@ -8,7 +8,7 @@ use coracle_runtime::{BranchName, Command, ContainerPath, GitRules, GitUrl, Inva
 use super::clone_source::CloneSource;
 use super::inside_path::PathInside;
 use super::profile::Chosen;
-use crate::args::Passthrough;
+use crate::arg_types::Passthrough;
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;

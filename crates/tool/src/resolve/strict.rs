@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::inside_path::PathInside;
 use super::network;
-use crate::args::Passthrough;
+use crate::arg_types::Passthrough;
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::requests::Create;

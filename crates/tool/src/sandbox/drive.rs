@@ -18,7 +18,7 @@ use super::runs::{Run, RunState, Runs, failed};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::humanize::count;
-use crate::near;
+use crate::suggest;
 
 /// How often it is looked whether somebody else wants the end of a run.
 const LOOKS: Duration = Duration::from_millis(300);
@@ -234,7 +234,7 @@ pub async fn opened(cx: &Context, home: &Home, id: &WorkflowId) -> Result<Open, 
     if !home.worktrees.remembered(home.key.as_str())?.contains(id) {
         let failure = Failure::new(Code::WorktreeMissing, format!("There is no worktree `{id}`."));
         let hint = "`coracle worktree create` makes one, `coracle worktree list` shows them, and `coracle saved list` what was saved";
-        return Err(failure.hint(near::hint(id.as_str(), &workflows(cx).await, hint)));
+        return Err(failure.hint(suggest::hint(id.as_str(), &workflows(cx).await, hint)));
     }
     home.open(cx).await
 }

@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::shell_output::ShellOutput;
 use crate::config::Toolset;
+use crate::dispatch::{self, Operation};
 use crate::failure::{self, Failure};
-use crate::op::{self, Operation};
 use crate::process::Process;
 use crate::schema::{self, Arguments};
 use crate::session_tools::of_failure;
@@ -83,9 +83,9 @@ impl ToolEntry {
             value: value_schema::<T::Value>,
             call: |_, args, workspace, _| {
                 Box::pin(async move {
-                    match op::read_any::<T>(args) {
+                    match dispatch::read_any::<T>(args) {
                         Ok(tool) => said::<T>(&tool.run(&workspace).await),
-                        Err(problems) => refused(&op::refusal(&problems)),
+                        Err(problems) => refused(&dispatch::refusal(&problems)),
                     }
                 })
             },
@@ -96,9 +96,9 @@ impl ToolEntry {
     pub(super) const fn shell(name: &'static str) -> Self {
         let call: Call = |name, args, workspace, _| {
             Box::pin(async move {
-                match op::read_any::<Shell>(args) {
+                match dispatch::read_any::<Shell>(args) {
                     Ok(shell) => said::<Shell>(&shell.run_as(name, &workspace).await),
-                    Err(problems) => refused(&op::refusal(&problems)),
+                    Err(problems) => refused(&dispatch::refusal(&problems)),
                 }
             })
         };
@@ -115,9 +115,9 @@ impl ToolEntry {
             value: value_schema::<Ran>,
             call: |_, args, workspace, _| {
                 Box::pin(async move {
-                    match op::read_any::<RunCode>(args) {
+                    match dispatch::read_any::<RunCode>(args) {
                         Ok(run) => flat(&run.run(&workspace).await),
-                        Err(problems) => flat_refused(&op::refusal(&problems)),
+                        Err(problems) => flat_refused(&dispatch::refusal(&problems)),
                     }
                 })
             },
@@ -135,12 +135,12 @@ impl ToolEntry {
             value: || json!({ "type": "object" }),
             call: |_, args, workspace, process| {
                 Box::pin(async move {
-                    match op::read_any::<ShellOutput>(args) {
+                    match dispatch::read_any::<ShellOutput>(args) {
                         Ok(asked) => match asked.run(&process.context, &workspace).await {
                             Ok(value) => shell_output(&value),
                             Err(failure) => refused(&failure),
                         },
-                        Err(problems) => refused(&op::refusal(&problems)),
+                        Err(problems) => refused(&dispatch::refusal(&problems)),
                     }
                 })
             },
@@ -159,9 +159,9 @@ impl ToolEntry {
             value: || json!({ "type": "object" }),
             call: |_, args, _, process| {
                 Box::pin(async move {
-                    let asked = op::read_any::<T>(args.clone()).map_err(|problems| op::refusal(&problems));
+                    let asked = dispatch::read_any::<T>(args.clone()).map_err(|problems| dispatch::refusal(&problems));
                     let done = match asked {
-                        Ok(operation) => op::audited(&process, operation, &args).await,
+                        Ok(operation) => dispatch::audited(&process, operation, &args).await,
                         Err(failure) => Err(failure),
                     };
                     done.map_or_else(|failure| refused(&failure), |value| done_object(&value))

@@ -17,7 +17,7 @@ pub use self::entry::{Said, ToolEntry};
 use crate::config::Toolset;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::ops::workflow::{WorkflowCancel, WorkflowEvents, WorkflowStart, WorkflowStatus};
+use crate::operations::workflow::{WorkflowCancel, WorkflowEvents, WorkflowStart, WorkflowStatus};
 use crate::process::Process;
 use crate::session_tools::{is_open, runs_on_host};
 
@@ -76,9 +76,9 @@ fn ready(
     object: &Map<String, Value>,
 ) -> Result<(Map<String, Value>, coracle_workspace::Workspace), Failure> {
     process.context.configured()?;
-    let (args, problems) = crate::op::alone(entry.name, &entry.arguments(), entry.aliases, object.clone());
+    let (args, problems) = crate::dispatch::alone(entry.name, &entry.arguments(), entry.aliases, object.clone());
     if !problems.is_empty() {
-        return Err(crate::op::refusal(&problems));
+        return Err(crate::dispatch::refusal(&problems));
     }
     Ok((args, process.session_tools()?.for_call(&process.context)))
 }

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::args::{Name, Size};
+use crate::arg_types::{Name, Size};
 use crate::commands::{Encoding, JobPage};
 use crate::context::Context;
 use crate::failure::{Code, Failure, room_failure};

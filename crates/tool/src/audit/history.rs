@@ -1,0 +1,231 @@
+//! The trail, read: each act with what came of it.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::log::{MAX_LINE, files, private};
+
+/// Which acts are asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogFilter {
+    /// Announced at that time or later.
+    pub since: Option<Timestamp>,
+    /// Of that operation.
+    pub operation: Option<String>,
+    /// On that container.
+    pub container: Option<String>,
+    /// The newest ones, that many.
+    pub newest: usize,
+}
+
+/// Acts of the trail, oldest first.
+#[derive(Debug, Default)]
+pub struct Acts {
+    /// Intent and result of each, in one object.
+    pub acts: Vec<Map<String, Value>>,
+    /// Older ones fit the filter, too.
+    pub older: usize,
+}
+
+impl Acts {
+    /// Reads all files, oldest first, under the writers' lock. Whether the trail is whole is for
+    /// [`verify`](super::verify) to say: a line that is none of ours is skipped.
+    pub fn read(dir: &Path, filter: &LogFilter) -> io::Result<Self> {
+        let lock = private().write(true).open(dir.join("lock"))?;
+        lock.lock_shared()?;
+        let mut reading =
+            Reading { filter, acts: VecDeque::new(), open: HashMap::new(), unnamed: HashMap::new(), gone: 0 };
+        for file in files(dir)? {
+            let mut lines = BufReader::new(File::open(file)?);
+            loop {
+                let mut bytes = Vec::new();
+                if (&mut lines).take(2 * MAX_LINE as u64).read_until(b'\n', &mut bytes)? == 0 {
+                    break;
+                }
+                if let Ok(Value::Object(line)) = serde_json::from_slice(&bytes) {
+                    reading.add(&line);
+                }
+            }
+        }
+        Ok(Self { older: reading.gone, acts: reading.acts.into() })
+    }
+}
+
+struct Reading<'a> {
+    filter: &'a LogFilter,
+    acts: VecDeque<Map<String, Value>>,
+    /// Acts without a result so far: their number among all that fit.
+    open: HashMap<String, usize>,
+    /// Acts whose container gets its name only from what came of them.
+    unnamed: HashMap<String, Map<String, Value>>,
+    /// Acts that fit and made room for newer ones.
+    gone: usize,
+}
+
+impl Reading<'_> {
+    fn add(&mut self, line: &Map<String, Value>) {
+        let text = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default();
+        let id = text("op_id").to_owned();
+        match text("phase") {
+            "intent" if self.filter.fits(line) => self.open(id, announced(line)),
+            "intent" if self.filter.may_fit(line) => drop(self.unnamed.insert(id, announced(line))),
+            "result" => {
+                if let Some(act) = self.unnamed.remove(&id).filter(|_| self.filter.is_container(line)) {
+                    self.open(id.clone(), act);
+                }
+                let act = self.open.remove(&id).and_then(|at| at.checked_sub(self.gone));
+                if let Some(act) = act.and_then(|at| self.acts.get_mut(at)) {
+                    act.insert("outcome".into(), outcome(line).into());
+                    if let Some(container) = line.get("container").filter(|it| !it.is_null()) {
+                        act.insert("container".into(), container.clone());
+                    }
+                    for (name, from) in
+                        [("code", "code"), ("rule", "rule"), ("exit_code", "exit"), ("duration_ms", "ms")]
+                    {
+                        act.insert(name.into(), line.get(from).cloned().unwrap_or_default());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn open(&mut self, id: String, act: Map<String, Value>) {
+        self.open.insert(id, self.gone + self.acts.len());
+        self.acts.push_back(act);
+        if self.acts.len() > self.filter.newest {
+            self.acts.pop_front();
+            self.gone += 1;
+        }
+    }
+}
+
+impl LogFilter {
+    fn fits(&self, line: &Map<String, Value>) -> bool {
+        self.is_container(line) && self.is_act(line)
+    }
+
+    /// It is for a container without a name so far.
+    fn may_fit(&self, line: &Map<String, Value>) -> bool {
+        line.get("container").is_none_or(Value::is_null) && self.is_act(line)
+    }
+
+    fn is_container(&self, line: &Map<String, Value>) -> bool {
+        is(line, "container", self.container.as_deref())
+    }
+
+    fn is_act(&self, line: &Map<String, Value>) -> bool {
+        let time = line.get("ts").and_then(Value::as_str).and_then(|it| it.parse::<Timestamp>().ok());
+        let late = self.since.is_none_or(|since| time.is_some_and(|it| it >= since));
+        late && is(line, "op", self.operation.as_deref())
+    }
+}
+
+fn is(line: &Map<String, Value>, key: &str, wanted: Option<&str>) -> bool {
+    wanted.is_none() || line.get(key).and_then(Value::as_str) == wanted
+}
+
+/// An act whose result is not there: it goes on, or its process died.
+fn announced(line: &Map<String, Value>) -> Map<String, Value> {
+    let field = |key: &str| line.get(key).cloned().unwrap_or_default();
+    let act = json!({
+        "time": field("ts"),
+        "session": field("session"),
+        "by": field("mouth"),
+        "operation": field("op"),
+        "container": field("container"),
+        "allowed_by": field("allowed_by"),
+        "args": field("args"),
+        "outcome": "unfinished",
+        "code": null,
+        "rule": null,
+        "exit_code": null,
+        "duration_ms": null,
+    });
+    if let Value::Object(act) = act { act } else { Map::new() }
+}
+
+fn outcome(line: &Map<String, Value>) -> &'static str {
+    match (line.get("decision").and_then(Value::as_str), line.get("code").and_then(Value::as_str)) {
+        (Some("denied"), _) => "denied",
+        (_, Some("cancelled")) => "cancelled",
+        (_, Some(_)) => "failed",
+        (_, None) => "done",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::{Map, Value, json};
+
+    use super::super::log::append;
+    use super::{Acts, LogFilter};
+
+    fn write(dir: &Path, line: Value) {
+        let Value::Object(line) = line else { panic!("an object") };
+        append(dir, line, false).unwrap();
+    }
+
+    fn act(dir: &Path, id: &str, (op, container): (&str, &str), result: Option<Value>) {
+        let fields = json!({ "op_id": id, "op": op, "container": container, "session": "s", "mouth": "cli" });
+        let with = |more: Value| {
+            let mut line: Map<String, Value> = fields.as_object().cloned().unwrap();
+            line.extend(more.as_object().cloned().unwrap());
+            Value::Object(line)
+        };
+        write(dir, with(json!({ "phase": "intent" })));
+        if let Some(result) = result {
+            let mut line = with(json!({ "phase": "result", "decision": "allowed", "ms": 5 }));
+            line.as_object_mut().unwrap().extend(result.as_object().cloned().unwrap());
+            write(dir, line);
+        }
+    }
+
+    fn read(dir: &Path, filter: &LogFilter) -> Vec<String> {
+        let told = |it: &Map<String, Value>| {
+            let word = |key: &str| it[key].as_str().unwrap_or("-").to_owned();
+            format!("{} {} {}", word("operation"), word("container"), word("outcome"))
+        };
+        Acts::read(dir, filter).unwrap().acts.iter().map(told).collect()
+    }
+
+    #[test]
+    fn an_act_is_told_with_what_came_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        act(dir.path(), "1", ("create", "web"), Some(json!({})));
+        act(dir.path(), "2", ("exec", "web"), Some(json!({ "code": "not_running" })));
+        act(dir.path(), "3", ("exec", "db"), Some(json!({ "code": "policy_denied", "decision": "denied" })));
+        act(dir.path(), "4", ("exec", "web"), None);
+        let all = LogFilter { newest: 10, ..LogFilter::default() };
+        let expected = ["create web done", "exec web failed", "exec db denied", "exec web unfinished"];
+        assert_eq!(read(dir.path(), &all), expected);
+        let of_web = LogFilter { container: Some("web".into()), operation: Some("exec".into()), ..all.clone() };
+        assert_eq!(read(dir.path(), &of_web), ["exec web failed", "exec web unfinished"]);
+        let newest = LogFilter { newest: 2, ..all.clone() };
+        assert_eq!(read(dir.path(), &newest), expected[2..]);
+        assert_eq!(Acts::read(dir.path(), &newest).unwrap().older, 2);
+        let later = LogFilter { since: Some(jiff::Timestamp::MAX), ..all };
+        assert!(read(dir.path(), &later).is_empty());
+    }
+
+    #[test]
+    fn a_result_finds_its_act_though_others_came_between() {
+        let dir = tempfile::tempdir().unwrap();
+        act(dir.path(), "1", ("create", "web"), None);
+        for id in ["2", "3", "4"] {
+            act(dir.path(), id, ("exec", id), Some(json!({})));
+        }
+        write(dir.path(), json!({ "op_id": "1", "phase": "result", "decision": "allowed" }));
+        let two = LogFilter { newest: 2, ..LogFilter::default() };
+        assert_eq!(read(dir.path(), &two), ["exec 3 done", "exec 4 done"]);
+        let all = LogFilter { newest: 9, ..LogFilter::default() };
+        assert_eq!(read(dir.path(), &all)[0], "create web done");
+    }
+}

@@ -1,0 +1,163 @@
+//! What `create` gives (containers.md 4.5).
+
+use coracle_compose::Service;
+use coracle_images::profile::Purpose;
+use coracle_lifecycle::{Found, Review, hint};
+use coracle_provision::Report;
+use coracle_runtime::{
+    Capability, Container, ContainerName, ContainerPath, Ids, JobId, Limits, ProjectName, PublishedPort,
+};
+use serde::Serialize;
+
+use super::provision::PutIn;
+use super::source::Forked;
+use super::stack::Stacked;
+use crate::commands::connect_command;
+use crate::engines::Ready;
+use crate::failure::Failure;
+use crate::image_build::{ImageSource, Imaged};
+use crate::resolve::Request;
+use crate::warning::Warning;
+use crate::warning::to_review;
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct Created {
+    container: ContainerName,
+    container_id: String,
+    id: String,
+    image: String,
+    image_id: String,
+    image_source: ImageSource,
+    purpose: Option<String>,
+    requested_purpose: Option<String>,
+    connect_command: String,
+    coracle_command: String,
+    workdir: ContainerPath,
+    home: ContainerPath,
+    user: Ids,
+    env_vars_injected: usize,
+    persistent: bool,
+    cache_used: bool,
+    reused: bool,
+    provisioning_report: Report,
+    provisioning_ok: bool,
+    network: String,
+    ports: Vec<PublishedPort>,
+    compose_project: Option<ProjectName>,
+    compose_services: Option<Vec<Service>>,
+    main_job_id: Option<JobId>,
+    repo_path: Option<ContainerPath>,
+    limits: LimitsAnswer,
+    expires_at: Option<String>,
+    /// The container that it is a fork of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forked_from: Option<ContainerName>,
+    /// What of that one it has not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_included: Option<Vec<String>>,
+    warnings: Vec<Warning>,
+    pub(super) duration_ms: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct LimitsAnswer {
+    memory: Option<u64>,
+    cpus: Option<f64>,
+    pids: Option<u32>,
+    enforced: Vec<&'static str>,
+}
+
+impl LimitsAnswer {
+    /// A limit is enforced if the engine tells it back.
+    pub(crate) fn of(limits: &Limits) -> Self {
+        let given =
+            [("memory", limits.memory.is_some()), ("cpus", limits.cpus.is_some()), ("pids", limits.pids.is_some())];
+        let enforced = given.iter().filter(|it| it.1).map(|it| it.0).collect();
+        Self { memory: limits.memory.map(|it| it.0), cpus: limits.cpus, pids: limits.pids, enforced }
+    }
+}
+
+/// A container that is ready, and how it came about.
+pub(super) struct Made<'a> {
+    pub(super) found: Found,
+    pub(super) request: &'a Request,
+    pub(super) imaged: Imaged,
+    pub(super) stacked: Stacked,
+    pub(super) report: Report,
+    pub(super) filled: PutIn,
+    /// What lost its set-id bits in directories of the host.
+    pub(super) swept: Review,
+    pub(super) ready: &'a Ready,
+    pub(super) forked: Option<Forked>,
+    pub(super) expires_at: Option<String>,
+}
+
+/// Tells it.
+pub(super) fn answer(made: Made<'_>) -> Result<Created, Failure> {
+    let Made { found, request, imaged, stacked, report, filled, swept, ready, forked, expires_at } = made;
+    let (forked_from, not_included) = forked.map(|it| (it.from, it.not_included)).unzip();
+    let Container { id, ports, limits, networks, .. } = found.present()?.clone();
+    let connect_command = connect_command(found.runtime.kind(), &hint(&found, false)?);
+    let record = found.record;
+    let mut limits = LimitsAnswer::of(&limits);
+    limits.enforced.retain(|it| !ready.ignored_limits.iter().any(|ignored| ignored == it));
+    let warned = [imaged.warnings, stacked.warnings, to_review(&swept).into_iter().collect()].concat();
+    let named = |it: &Option<Purpose>| it.as_ref().map(ToString::to_string);
+    Ok(Created {
+        container_id: id.short().to_owned(),
+        id: id.to_string(),
+        image: record.image.clone(),
+        image_id: imaged.image.id.to_string(),
+        image_source: imaged.source,
+        purpose: named(&request.chosen.purpose),
+        requested_purpose: named(&request.chosen.requested),
+        connect_command,
+        coracle_command: format!("coracle shell {}", record.name),
+        home: record.home.unwrap_or_else(ContainerPath::root),
+        user: record.exec_user.unwrap_or(Ids::ROOT),
+        env_vars_injected: filled.variables,
+        persistent: record.persistent,
+        cache_used: imaged.source == ImageSource::Cache,
+        reused: false,
+        provisioning_ok: report.ok(),
+        provisioning_report: report,
+        network: networks.first().cloned().unwrap_or_else(|| "none".into()),
+        ports,
+        compose_project: record.compose_project.clone(),
+        compose_services: stacked.services,
+        main_job_id: filled.main.then(JobId::main),
+        repo_path: filled.repo_path,
+        limits,
+        expires_at,
+        forked_from,
+        not_included,
+        warnings: warnings(record.guest.is_some(), request, warned, ready),
+        duration_ms: 0,
+        workdir: record.workdir,
+        container: record.name,
+    })
+}
+
+fn warnings(guest: bool, request: &Request, of_image: Vec<Warning>, ready: &Ready) -> Vec<Warning> {
+    let mut warnings = of_image;
+    if !guest {
+        warnings.push(Warning::new("no_guest", "commands run through the engine's own exec: no jobs, no secrets"));
+    }
+    let urls = request.provisioning.repos.iter().filter_map(|it| it.from.url());
+    let insecure: Vec<_> = urls.filter(|it| it.insecure()).map(ToString::to_string).collect();
+    if !insecure.is_empty() {
+        let message = format!("whoever is on the way can change what is cloned from {}", insecure.join(", "));
+        warnings.push(Warning::new("insecure_url", message));
+    }
+    let ignored = ready
+        .ignored_limits
+        .iter()
+        .map(|it| Warning::new("limit_not_enforced", format!("this engine ignores the limit of {it}")));
+    warnings.extend(ignored);
+    let unkept = request.spec.limits.unkept_by(ready.runtime.kind()).into_iter();
+    // Those that are ignored altogether are told already.
+    let rounded = unkept.filter(|it| it.capability != Some(Capability::PidsLimit));
+    warnings.extend(rounded.map(|it| Warning::new("limit_rounded", it.message)));
+    warnings
+}

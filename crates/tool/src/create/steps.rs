@@ -1,0 +1,239 @@
+//! From an image to a ready record. Whatever fails here is undone by the caller.
+
+use coracle_lifecycle::{Found, Making, Review, Store, guided_session};
+use coracle_provision::{Prepared, Status, Step, UserAsk, Workspace, accounts, prepare};
+use coracle_runtime::link::Link;
+use coracle_runtime::{Access, Container, ContainerName, ContainerRuntime, CreateSpec, Ids, Inside, admit, random_hex};
+use serde_json::{Map, Value};
+
+use super::no_guest::unguided;
+use super::provision::Filling;
+use super::report::Reporting;
+use super::response::{Created, Made, answer};
+use super::source::Had;
+use super::stack::{self, Stack, Stacked};
+use super::{main_program, strict_spec};
+use crate::context::Context;
+use crate::engines::Ready;
+use crate::failure::{Code, Failure};
+use crate::host_identity::{Asked, Person};
+use crate::image_build::{self, Imaged};
+use crate::protected_paths;
+use crate::resolve::{self, MainAsk, Request};
+use crate::{guest, session_env, workspace_mounts};
+
+/// Makes the container and fills it.
+pub(super) async fn make<'a>(
+    cx: &Context,
+    (ready, store): (&'a Ready, &'a Store),
+    (making, bench): (&mut Making<'_>, &mut Option<Making<'a>>),
+    (request, stack, had): (&Request, Stack, Option<&Had>),
+) -> Result<Created, Failure> {
+    let put_in = &request.provisioning;
+    let asked = Asked {
+        git: &put_in.git,
+        gh: &put_in.gh,
+        ssh: &put_in.ssh,
+        settings: put_in.amplifier && !cx.config.is_strict(),
+    };
+    // What the host has of the person's is looked at while the image is.
+    let image = async {
+        match had {
+            Some(had) => Ok(had.imaged(cx, request)),
+            None => image_build::ensure(cx, (ready, store), bench, request).await,
+        }
+    };
+    let (imaged, person) = tokio::join!(image, Person::look(cx, asked));
+    let imaged = if cx.config.is_strict() { Box::pin(strict_spec::image(cx, ready, imaged?)).await? } else { imaged? };
+    main_program::allowed(cx, request.main.as_ref(), &imaged.image)?;
+    let mut reporting = Reporting::new(cx.call.progress.clone());
+    reporting.add(image_step(&imaged, request)).await;
+    let stacked = stack::bring_up(cx, (ready, store), making, stack).await?;
+    reporting.add(stacked.step.clone()).await;
+    let (container, inside) = start(cx, (ready, request), making, (&imaged, &stacked)).await?;
+    let bound = request.bound;
+    let binds = request.spec.mounts.iter().map(|it| it.at.clone()).collect();
+    let workspace = Workspace { path: request.draft.workdir.clone(), bound, binds };
+    let user = guided_session(making.record(), false)?.user;
+    let Prepared { name, home, shell, user, workspace } = prepare(&inside, user, &workspace).await?;
+    if let (true, Inside::Guest(link)) = (cx.config.is_strict(), &inside) {
+        Box::pin(strict_spec::settle(link, &home)).await?;
+    }
+    making.is_user(name, home, shell);
+    reporting.add(user).await;
+    let workspace = Step { items: protected_paths::report_item(making.record()).into_iter().collect(), ..workspace };
+    reporting
+        .add(match (&request.unmounted, &inside) {
+            (None, Inside::Guest(link)) if request.copied => copied(cx, link, making).await?,
+            (None, Inside::Plain(..)) if request.copied => {
+                Step::flawed("workspace", Status::Failed, "nothing was copied in", "this container has no guest")
+            }
+            (None, _) => workspace,
+            (Some(why), _) => Step::skipped("workspace", format!("the working directory is not mounted: {why}")),
+        })
+        .await;
+    let filled = match &inside {
+        Inside::Guest(link) => {
+            let place = session_env::place(cx, making.record(), link)?;
+            let found = found(ready, making, &container);
+            let reporting = &mut reporting;
+            let filling = Filling { cx, request, imaged: &imaged, person: &person, place, found, reporting };
+            Box::pin(filling.fill(making)).await?
+        }
+        Inside::Plain(..) => {
+            unguided(cx, request, making, (found(ready, making, &container), &inside, &mut reporting)).await?
+        }
+    };
+    let swept = match &inside {
+        Inside::Guest(link) => Box::pin(making.sweep(link)).await,
+        Inside::Plain(..) => Review::default(),
+    };
+    let report = reporting.end();
+    let told = serde_json::to_value(&report).map_err(Failure::internal)?;
+    let found = found(ready, making, &container);
+    let forked = had.and_then(|it| it.forked.clone());
+    let expires_at = crate::removal::expiry(cx, &found.record);
+    let created = answer(Made { found, request, imaged, stacked, report, filled, swept, ready, forked, expires_at })?;
+    making.ready(told, kept(&created)?)?;
+    Ok(created)
+}
+
+/// The files of the working directory, at the work directory.
+async fn copied(cx: &Context, link: &Link, making: &Making<'_>) -> Result<Step, Failure> {
+    cx.call.progress.message("copying the working directory in").await;
+    let (user, workdir) = (guided_session(making.record(), false)?.user, &making.record().workdir);
+    let mount = workspace_mounts::working_dir(cx)?;
+    Ok(match coracle_workspace::copy_in(link, (user, workdir), vec![mount]).await {
+        Ok(baseline) => {
+            let detail = format!("{} files of the working directory were copied to {workdir}", baseline.files.len());
+            Step::success("workspace", detail, "each was written whole, and its SHA-256 taken")
+        }
+        Err(failure) => {
+            let failure = Failure::from(failure);
+            Step::flawed("workspace", Status::Failed, "nothing was copied in", failure.message)
+        }
+    })
+}
+
+/// The answer, for whoever asks for the same container again. The report is kept beside it.
+fn kept(created: &Created) -> Result<Map<String, Value>, Failure> {
+    match serde_json::to_value(created).map_err(Failure::internal)? {
+        Value::Object(mut fields) => {
+            fields.remove("provisioning_report");
+            Ok(fields)
+        }
+        _ => Err(Failure::internal("the answer of `create` is no object")),
+    }
+}
+
+/// Of what is tried the step says what it was taken for, too.
+fn image_step(imaged: &Imaged, request: &Request) -> Step {
+    let mut step = imaged.step.clone();
+    if let Some(seen) = &request.chosen.seen {
+        let found = match (&seen.unseen, seen.detected.marker) {
+            (Some(why), _) => format!("the repository was not looked at ({why})"),
+            (None, Some(marker)) => format!("`{marker}` was found"),
+            (None, None) => "no file that tells was found".to_owned(),
+        };
+        step.detail = format!("{}; {found}, so it is taken for `{}`", step.detail, seen.detected.purpose);
+    }
+    step
+}
+
+fn found(ready: &Ready, making: &Making<'_>, container: &Container) -> Found {
+    Found { runtime: ready.runtime.clone(), record: making.record().clone(), container: Some(container.clone()) }
+}
+
+/// Makes and starts it, and meets its guest.
+async fn start(
+    cx: &Context,
+    (ready, request): (&Ready, &Request),
+    making: &mut Making<'_>,
+    (imaged, stacked): (&Imaged, &Stacked),
+) -> Result<(Container, Inside), Failure> {
+    let runtime = &*ready.runtime;
+    let guest = guest::program(cx, runtime, &imaged.image)?;
+    if guest.is_none() && cx.config.is_strict() {
+        return Err(Failure::new(
+            Code::Unsupported,
+            "under `strict` a container needs the guest, and this one gets none",
+        )
+        .detail("capability", "guest")
+        .detail("setting", "policy")
+        .hint("leave `guest` out of the configuration, and use an image for an architecture of this release"));
+    }
+    if guest.is_none() {
+        resolve::no_secret(&request.env, "leave it out: this container has no guest, so it would be seen on the host")?;
+    }
+    let exec_user = exec_user(cx, runtime, making, (request, imaged)).await?;
+    cx.call.progress.message(format!("making {}", request.draft.name)).await;
+    let network = stacked.network.clone().unwrap_or_else(|| request.spec.network.clone());
+    let image = imaged.reference.clone();
+    let image_health = request.main == Some(MainAsk::Image)
+        && may_check(cx.config.security.allow_root, runtime.endpoint().rootless, &request.spec);
+    let spec = match cx.config.is_strict() {
+        true => Box::pin(strict_spec::spec(cx, runtime, making, (request, &imaged.image))).await?,
+        false => request.spec.clone(),
+    };
+    let spec = CreateSpec { exec_user, image, network, image_health, ..spec };
+    let admitted = admit(spec, &cx.policy()?)?;
+    let container = making.make(admitted, (&imaged.image, imaged.reference.as_str()), guest.as_ref()).await?;
+    let inside = match &guest {
+        Some(_) => Inside::Guest(making.meet(cx.links(), &container).await?),
+        None => Inside::Plain(ready.runtime.clone(), container.id.clone()),
+    };
+    Ok((container, inside))
+}
+
+/// The engine runs the check of an image as PID 1's user, which is root, and past the guest: so root has to be granted, and
+/// nothing would keep the check of a hostile image from leaving a set-id file of root's in a host directory.
+fn may_check(allow_root: bool, rootless: bool, spec: &CreateSpec) -> bool {
+    allow_root && (rootless || spec.mounts.iter().all(|it| it.access == Access::ReadOnly))
+}
+
+/// Numbers are taken as they are; a name or a bare uid is looked up in the image's own passwd file.
+async fn exec_user(
+    cx: &Context,
+    runtime: &dyn ContainerRuntime,
+    making: &mut Making<'_>,
+    (request, imaged): (&Request, &Imaged),
+) -> Result<Ids, Failure> {
+    if let UserAsk::Ids(ids) = request.user {
+        return Ok(ids);
+    }
+    let name = format!("{}-peek-{}", cx.config.label_namespace, random_hex::<3>());
+    let name = ContainerName::parse(name).map_err(Failure::internal)?;
+    let bare = admit(resolve::bare(name, request.spec.image.clone()), &cx.policy()?)?;
+    let peek = making.peek(bare, &imaged.image).await?;
+    let known = accounts(runtime, &peek).await;
+    runtime.remove(&peek).await?;
+    Ok(known?.resolve(&request.user)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::host::fs::HostPath;
+    use coracle_runtime::{ContainerPath, ImageRef, Mount};
+
+    use super::*;
+
+    #[test]
+    fn the_check_of_an_image_runs_only_where_root_is_granted_and_leaves_nothing_on_the_host() {
+        let dir = tempfile::tempdir().unwrap();
+        let bound = |access| {
+            let name = ContainerName::parse("web").unwrap();
+            let mount =
+                Mount { host: HostPath::open(dir.path()).unwrap(), at: ContainerPath::parse("/w").unwrap(), access };
+            CreateSpec { mounts: vec![mount], ..CreateSpec::new(name, ImageRef::parse("redis").unwrap()) }
+        };
+        for (allow_root, rootless, access, may) in [
+            (true, false, Access::ReadOnly, true),
+            (true, true, Access::ReadWrite, true),
+            (true, false, Access::ReadWrite, false),
+            (false, false, Access::ReadOnly, false),
+            (false, true, Access::ReadOnly, false),
+        ] {
+            assert_eq!(may_check(allow_root, rootless, &bound(access)), may, "{allow_root} {rootless} {access:?}");
+        }
+    }
+}

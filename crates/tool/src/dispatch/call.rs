@@ -1,0 +1,295 @@
+//! A call from its text to its answer, whatever the mouth.
+
+use serde_json::{Map, Value};
+
+use super::deserialize::{self, Problem};
+use super::{Entry, Prepared, fields, parse};
+use crate::audit;
+use crate::failure::Failure;
+use crate::process::Process;
+
+/// What a caller sent.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Text, not yet read.
+    Text(Vec<u8>),
+    /// An object that the transport has read.
+    Object(Map<String, Value>),
+}
+
+/// Does what a call asks and gives its answer, which has `success` in any case.
+pub async fn answer(table: &[Entry], process: &Process, input: Input) -> Map<String, Value> {
+    let object = match input {
+        Input::Text(text) => parse::object(&text),
+        Input::Object(object) => parse::within_levels(&object).map(|()| object),
+    };
+    let object = match object {
+        Ok(object) => object,
+        Err(failure) => return failure.answer(None),
+    };
+    let word = object.get("operation").and_then(Value::as_str).map(str::to_owned);
+    match call(table, process, object).await {
+        Ok(mut answer) => {
+            answer.insert("success".into(), true.into());
+            answer
+        }
+        Err(failure) => failure.told_to(&process.context.reader()).answer(word.as_deref()),
+    }
+}
+
+async fn call(table: &[Entry], process: &Process, object: Map<String, Value>) -> Result<Map<String, Value>, Failure> {
+    let (entry, prepared, args) = prepare(table, object)?;
+    let cx = &process.context;
+    if !entry.diagnoses {
+        cx.configured()?;
+    }
+    if cx.call.cancel.is_cancelled() {
+        return Err(Failure::cancelled());
+    }
+    if !entry.acts {
+        return prepared(process).await;
+    }
+    let intent = audit::intent(cx, entry.name, &args).await?;
+    let result = prepared(process).await;
+    intent.result(&result).await;
+    result
+}
+
+fn prepare(table: &[Entry], mut object: Map<String, Value>) -> Result<(Entry, Prepared, Map<String, Value>), Failure> {
+    let entry = fields::operation(table, &mut object)?;
+    let (args, mut problems) = fields::own(table, &entry, object);
+    match (entry.prepare)(args.clone()) {
+        Ok(prepared) if problems.is_empty() => return Ok((entry, prepared, args)),
+        Ok(_) => {}
+        Err(typed) => {
+            // Missing fields are told already, by `own`, all at once.
+            let missing = |it: &Problem| it.field.is_empty() && !problems.is_empty();
+            let found: Vec<Problem> = typed.into_iter().filter(|it| !missing(it)).collect();
+            problems.extend(found);
+        }
+    }
+    Err(deserialize::failure(&problems))
+}
+
+#[cfg(test)]
+mod tests {
+    use insta::assert_snapshot;
+    use schemars::JsonSchema;
+    use serde::Deserialize;
+    use serde_json::{Value, json};
+
+    use super::{Input, answer};
+    use crate::arg_types::{Name, Script, Seconds};
+    use crate::context::{ConfigSource, Context};
+    use crate::dispatch::{Entry, Operation};
+    use crate::failure::Failure;
+    use crate::process::Process;
+
+    /// Runs.
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    struct Run {
+        /// Which one.
+        #[schemars(with = "Name")]
+        container: coracle_runtime::Handle,
+        command: Script,
+        /// Seconds.
+        #[serde(default)]
+        #[schemars(extend("default" = 300))]
+        timeout: Option<Seconds>,
+        #[serde(default)]
+        as_root: bool,
+        #[serde(default)]
+        mounts: Vec<Mount>,
+    }
+
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    struct Mount {
+        host: String,
+    }
+
+    impl Operation for Run {
+        const NAME: &'static str = "run";
+        const ACTS: bool = false;
+        type Answer = Value;
+        async fn run(self, _: &Context) -> Result<Value, Failure> {
+            Ok(json!({ "ran": format!("{} {:?} {:?} {}", self.container, self.command.0, self.timeout, self.as_root),
+                "mounts": self.mounts.iter().map(|it| it.host.clone()).collect::<Vec<_>>() }))
+        }
+    }
+
+    /// Shows.
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    struct Show {
+        #[serde(default)]
+        memory_limit: Option<u64>,
+    }
+
+    impl Operation for Show {
+        const NAME: &'static str = "show";
+        const ACTS: bool = false;
+        type Answer = Value;
+        async fn run(self, _: &Context) -> Result<Value, Failure> {
+            Ok(json!({ "limit": self.memory_limit }))
+        }
+    }
+
+    const TABLE: &[Entry] = &[Entry::of::<Run>(), Entry::of::<Show>()];
+
+    /// The answer in a few lines: what it says, what to do, and all problems.
+    async fn check(call: &str) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let said = answer(TABLE, &Process::of(Context::for_tests(dir.path())), Input::Text(call.into())).await;
+        if said["success"] == true {
+            return Value::Object(said).to_string();
+        }
+        assert_eq!(said["error"], said["message"]);
+        let problems = said["details"]["problems"].as_array().cloned().unwrap_or_default();
+        let word = |it: &Value, key: &str| it[key].as_str().unwrap_or("-").to_owned();
+        let mut lines = vec![format!("{}: {}", word(&json!(said), "code"), word(&json!(said), "message"))];
+        lines.push(format!("hint: {}", word(&json!(said), "hint")));
+        lines.extend(
+            problems.iter().map(|it| format!("{} {}: {}", word(it, "code"), word(it, "field"), word(it, "message"))),
+        );
+        lines.join("\n")
+    }
+
+    #[tokio::test]
+    async fn a_call_is_answered() {
+        assert_snapshot!(check(r#"{"operation":"run","container":"c","command":["ls"],"timeout":null,"mounts":[{"host":"/x"}]}"#).await, @r#"{"mounts":["/x"],"ran":"c Argv([\"ls\"]) None false","success":true}"#);
+    }
+
+    #[tokio::test]
+    async fn unknown_operations_are_repeated_with_what_is_near() {
+        assert_snapshot!(check(r#"{"operation":"teleport"}"#).await, @r"
+        unknown_operation: no operation `teleport`
+        hint: one of run, show
+        ");
+        assert_snapshot!(check(r#"{"operation":"shw"}"#).await, @r"
+        unknown_operation: no operation `shw`
+        hint: did you mean `show`? There are run, show
+        ");
+        assert_snapshot!(check(r#"{}"#).await, @r"
+        missing_field: required: `operation`
+        hint: add `operation`: one of run, show
+        ");
+        assert_snapshot!(check(r#"{"operation":7}"#).await, @r"
+        invalid_input: `operation`: it is not a string
+        hint: one of run, show
+        - operation: it is not a string
+        ");
+    }
+
+    #[tokio::test]
+    async fn every_missing_field_is_named() {
+        assert_snapshot!(check(r#"{"operation":"run","container":null}"#).await, @r"
+        missing_field: required: `container`, `command`
+        hint: `run` needs it
+        missing_field container: is required
+        missing_field command: is required
+        ");
+    }
+
+    #[tokio::test]
+    async fn every_wrong_value_is_named() {
+        assert_snapshot!(check(r#"{"operation":"run","container":"c","command":7,"timeout":"soon","as_root":1}"#).await, @r#"
+        invalid_input: `as_root`: `1` was given; expected `true` or `false`
+        hint: correct `as_root`; `details.problems` has everything that is wrong
+        invalid_input as_root: `1` was given; expected `true` or `false`
+        invalid_input command: `7` was given; expected a text or a list of texts, such as `"ls -l"` or `["ls","-l"]`
+        invalid_input timeout: `"soon"` was given; expected seconds as a number, or text such as `90s`, `10m`, `24h`, `7d`
+        "#);
+        assert_snapshot!(check(r#"{"operation":"run","container":"c","command":"ls","mounts":[{"host":"/x"},{"hots":1}]}"#).await, @r"
+        unknown_field: `mounts[1]` has no field `hots`
+        hint: its fields are `host`
+        unknown_field mounts[1].hots: `mounts[1]` has no field `hots`
+        ");
+        assert_snapshot!(check(r#"{"operation":"run","container":"../../x","command":"ls"}"#).await, @r"
+        invalid_name: `../../x` is not a container name: letters, digits, `_`, `.` and `-`, first a letter or digit, at most 63, and not 12 or more hex digits
+        hint: use letters, digits, `_`, `.` and `-`, first a letter or digit, at most 63, and not 12 or more hex digits
+        invalid_name container: `../../x` is not a container name: letters, digits, `_`, `.` and `-`, first a letter or digit, at most 63, and not 12 or more hex digits
+        ");
+        assert_snapshot!(check(r#"{"operation":"show","memory_limit":1.5}"#).await, @r"
+        invalid_input: `memory_limit`: `1.5` was given; expected a whole number from 0, such as `1`
+        hint: correct `memory_limit`; `details.problems` has everything that is wrong
+        invalid_input memory_limit: `1.5` was given; expected a whole number from 0, such as `1`
+        ");
+        assert_snapshot!(check(r#"{"operation":"run","container":"c","command":"l\u0000s"}"#).await, @r"
+        invalid_input: `command`: has a NUL byte
+        hint: correct `command`; `details.problems` has everything that is wrong
+        invalid_input command: has a NUL byte
+        ");
+    }
+
+    #[tokio::test]
+    async fn fields_of_others_are_ignored_when_they_say_nothing() {
+        assert_snapshot!(check(r#"{"operation":"show","timeout":300,"container":null,"as_root":false,"mounts":[]}"#).await, @r#"{"limit":null,"success":true}"#);
+        assert_snapshot!(check(r#"{"operation":"show","as_root":true}"#).await, @r"
+        unknown_field: `show` has no field `as_root`
+        hint: leave it out; it belongs to `run`
+        unknown_field as_root: `show` has no field `as_root`
+        ");
+    }
+
+    #[tokio::test]
+    async fn unknown_fields_get_the_nearest_name() {
+        assert_snapshot!(check(r#"{"operation":"show","memry_limit":1}"#).await, @r"
+        unknown_field: `show` has no field `memry_limit`
+        hint: did you mean `memory_limit`?
+        unknown_field memry_limit: `show` has no field `memry_limit`
+        ");
+        assert_snapshot!(check(r#"{"operation":"show","zzz":1,"timeout":5}"#).await, @r"
+        unknown_field: `show` has no field `timeout`
+        hint: leave it out; it belongs to `run`
+        unknown_field timeout: `show` has no field `timeout`
+        unknown_field zzz: `show` has no field `zzz`
+        ");
+    }
+
+    /// Acts.
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    struct Act {}
+
+    impl Operation for Act {
+        const NAME: &'static str = "act";
+        type Answer = Value;
+        async fn run(self, cx: &Context) -> Result<Value, Failure> {
+            let trail = cx.state()?.audit().read_dir().unwrap().count();
+            Ok(json!({ "intent_was_written": trail > 0 }))
+        }
+    }
+
+    async fn act(cx: &Context) -> Value {
+        let text = br#"{"operation":"act"}"#.to_vec();
+        answer(&[Entry::of::<Act>()], &Process::of(cx.clone()), Input::Text(text)).await.into()
+    }
+
+    #[tokio::test]
+    async fn nothing_is_done_before_its_intent_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(act(&Context::for_tests(dir.path())).await["intent_was_written"], true);
+    }
+
+    #[tokio::test]
+    async fn a_call_that_was_withdrawn_is_not_begun() {
+        let dir = tempfile::tempdir().unwrap();
+        let cx = Context::for_tests(dir.path());
+        cx.call.cancel.cancel();
+        assert_eq!(act(&cx).await["code"], "cancelled");
+        assert_eq!(cx.state().unwrap().audit().read_dir().unwrap().count(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_bad_configuration_stops_everything_but_diagnoses() {
+        let dir = tempfile::tempdir().unwrap();
+        let fault = Failure::config("engin", Some(1), "unknown");
+        let mut cx = Context::for_tests(dir.path());
+        cx.settings = ConfigSource { fault: Some(fault), ..(*cx.settings).clone() }.into();
+        assert_eq!(act(&cx).await["code"], "config_invalid");
+        let text = br#"{"operation":"preflight"}"#.to_vec();
+        assert_eq!(answer(crate::operations::ALL, &Process::of(cx), Input::Text(text)).await["success"], true);
+    }
+}

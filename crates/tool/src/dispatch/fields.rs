@@ -1,0 +1,121 @@
+//! Which operation is meant, and which of the fields are its own.
+
+use std::cell::LazyCell;
+
+use coracle_workspace::Alias;
+use serde_json::{Map, Value};
+
+use super::Entry;
+use super::deserialize::{Problem, Problems};
+use crate::failure::{Code, Failure};
+use crate::schema::Arguments;
+
+/// Takes `operation` out and finds its row.
+pub(super) fn operation(table: &[Entry], object: &mut Map<String, Value>) -> Result<Entry, Failure> {
+    let names: Vec<String> = table.iter().map(|it| it.name.to_owned()).collect();
+    let all = || format!("one of {}", names.join(", "));
+    let word = match object.remove("operation") {
+        Some(Value::String(word)) => word,
+        None | Some(Value::Null) => {
+            return Err(Failure::new(Code::MissingField, "required: `operation`")
+                .detail("fields", ["operation"])
+                .hint(format!("add `operation`: {}", all())));
+        }
+        Some(_) => return Err(Failure::invalid("operation", "it is not a string").hint(all())),
+    };
+    table.iter().find(|it| it.name == word).copied().ok_or_else(|| {
+        let shown: String = word.chars().take(64).collect();
+        let hint = match nearest(&word, &names) {
+            Some(near) => format!("did you mean `{near}`? There are {}", names.join(", ")),
+            None => all(),
+        };
+        Failure::new(Code::UnknownOperation, format!("no operation `{}`", shown.escape_debug()))
+            .detail("name", shown)
+            .detail("known", &names)
+            .hint(hint)
+    })
+}
+
+/// Keeps the operation's own fields, and says which are unknown and which are missing.
+pub(super) fn own(table: &[Entry], entry: &Entry, object: Map<String, Value>) -> (Map<String, Value>, Problems) {
+    let known = entry.arguments();
+    // Asked for only when a field is foreign, which in most calls none is.
+    let others = LazyCell::new(|| -> Vec<(&str, Arguments)> {
+        table.iter().filter(|it| it.name != entry.name).map(|it| (it.name, it.arguments())).collect()
+    });
+    sorted((entry.name, &known), object, |name, value| foreign((entry.name, &known), &others, name, value))
+}
+
+/// The same for a tool of its own, which no field of another can be meant for. A field may have further names.
+pub(crate) fn alone(
+    tool: &str,
+    known: &Arguments,
+    aliases: &[Alias],
+    mut object: Map<String, Value>,
+) -> (Map<String, Value>, Problems) {
+    let is_alias = |it: &str| aliases.iter().any(|alias| alias.name == it);
+    let names: Vec<String> = object.keys().filter(|it| is_alias(it)).cloned().collect();
+    let given = names.into_iter().filter_map(|name| object.remove_entry(&name).filter(|(_, value)| !value.is_null()));
+    let given: Map<String, Value> = given.collect();
+    let (mut args, mut problems) =
+        sorted((tool, known), object, |name, value| foreign((tool, known), &[], name, value));
+    // Which of the two was given is the tool's to read.
+    let stands_in = |field: &str| aliases.iter().any(|it| it.of == field && given.contains_key(it.name));
+    problems.retain(|it| it.code != Code::MissingField || !stands_in(&it.field));
+    args.extend(given);
+    (args, problems)
+}
+
+fn sorted(
+    (caller, known): (&str, &Arguments),
+    object: Map<String, Value>,
+    foreign: impl Fn(&str, &Value) -> Option<Problem>,
+) -> (Map<String, Value>, Problems) {
+    let (mut args, mut problems) = (Map::new(), Vec::new());
+    for (name, value) in object {
+        if known.properties.contains_key(&name) {
+            if !value.is_null() {
+                args.insert(name, value);
+            }
+        } else if let Some(problem) = foreign(&name, &value) {
+            problems.push(problem);
+        }
+    }
+    let absent = known.required.iter().filter(|it| !args.contains_key(*it));
+    problems.extend(absent.map(|it| Problem {
+        hint: Some(format!("`{caller}` needs it")),
+        ..Problem::new(it, Code::MissingField, "is required")
+    }));
+    (args, problems)
+}
+
+/// Models fill in the fields of the one flat schema, so what changes nothing is no fault.
+fn foreign(
+    (caller, known): (&str, &Arguments),
+    others: &[(&str, Arguments)],
+    name: &str,
+    value: &Value,
+) -> Option<Problem> {
+    let holders: Vec<&(&str, Arguments)> = others.iter().filter(|(_, it)| it.properties.contains_key(name)).collect();
+    if holders.iter().any(|(_, it)| value.is_null() || it.is_default(name, value)) {
+        return None;
+    }
+    let shown: String = name.chars().take(64).collect();
+    let message = format!("`{caller}` has no field `{}`", shown.escape_debug());
+    let names: Vec<String> = known.properties.keys().cloned().collect();
+    let everywhere: Vec<String> = others.iter().flat_map(|(_, it)| it.properties.keys().cloned()).collect();
+    let hint = match (nearest(name, &names).or_else(|| nearest(name, &everywhere)), holders.first()) {
+        (_, Some((holder, _))) => format!("leave it out; it belongs to `{holder}`"),
+        (Some(near), None) => format!("did you mean `{near}`?"),
+        (None, None) if names.is_empty() => format!("`{caller}` takes no fields"),
+        (None, None) => format!("its fields are {}", names.join(", ")),
+    };
+    Some(Problem { hint: Some(hint), known: Some(names), ..Problem::new(&shown, Code::UnknownField, message) })
+}
+
+/// The most similar word, if any is similar.
+fn nearest<'a>(word: &str, words: &'a [String]) -> Option<&'a str> {
+    let word: String = word.chars().take(64).collect();
+    let scored = words.iter().map(|it| (strsim::jaro_winkler(&word, it), it.as_str()));
+    scored.filter(|(score, _)| *score > 0.85).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, it)| it)
+}

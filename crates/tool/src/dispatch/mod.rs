@@ -1,0 +1,139 @@
+//! One operation is one type: its fields are the arguments, its doc comments are their documentation.
+//!
+//! Reading goes text → object (`parse`) → the operation and its fields (`fields`) → typed arguments (`deserialize`), and
+//! everything that is wrong is told at once.
+
+mod call;
+mod deserialize;
+mod fields;
+mod parse;
+pub mod tool_schema;
+mod value_error;
+
+use std::fmt;
+use std::pin::Pin;
+
+use coracle_workspace::Alias;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::process::Process;
+use crate::{audit, schema};
+
+pub use self::call::{Input, answer};
+pub(crate) use self::deserialize::{failure as refusal, read_any};
+pub(crate) use self::fields::alone;
+pub use self::parse::MAX_BYTES;
+
+/// Something that a caller can ask for. Implemented by the struct of its arguments; `S` is what it is given, a [`Process`]
+/// where it needs the sandboxes of that.
+///
+/// The struct is `#[serde(deny_unknown_fields)]`. An optional field is an `Option` or has `#[serde(default)]`; `null`
+/// means absent. A default that the schema shall tell (and that other operations ignore) is
+/// `#[schemars(extend("default" = 300))]`. A field of the same name means the same in every operation, to the letter.
+pub trait Operation<S = Context>: DeserializeOwned + JsonSchema + Send + 'static {
+    /// Its word in a call.
+    const NAME: &'static str;
+    /// It changes something: it is audited before and after.
+    const ACTS: bool = true;
+    /// It answers also while the configuration cannot be used.
+    const DIAGNOSES: bool = false;
+    /// Further names of its fields, where it is a tool of its own.
+    const ALIASES: &'static [Alias] = &[];
+    /// Fields of the answer but `success`. Serialises as an object.
+    type Answer: Serialize + Send;
+
+    /// Does it.
+    fn run(self, cx: &S) -> impl Future<Output = Result<Self::Answer, Failure>> + Send;
+}
+
+/// The future of a call.
+pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Result<Map<String, Value>, Failure>> + Send + 'a>>;
+
+/// An operation with arguments that have been read.
+pub(crate) type Prepared = Box<dyn for<'a> FnOnce(&'a Process) -> Running<'a> + Send>;
+
+/// A row of the table of operations.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    /// Its word in a call.
+    pub name: &'static str,
+    acts: bool,
+    diagnoses: bool,
+    arguments: fn() -> schema::Arguments,
+    prepare: fn(Map<String, Value>) -> Result<Prepared, deserialize::Problems>,
+}
+
+impl Entry {
+    /// The row of an operation.
+    #[must_use]
+    pub const fn of<T: Operation>() -> Self {
+        Self::given::<T, Context>()
+    }
+
+    /// The same of one that needs the whole process.
+    #[must_use]
+    pub const fn of_process<T: Operation<Process>>() -> Self {
+        Self::given::<T, Process>()
+    }
+
+    const fn given<T: Operation<S>, S: Sync + 'static>() -> Self
+    where
+        Process: AsRef<S>,
+    {
+        Self {
+            name: T::NAME,
+            acts: T::ACTS,
+            diagnoses: T::DIAGNOSES,
+            arguments: schema::arguments::<T>,
+            prepare: prepare::<T, S>,
+        }
+    }
+
+    /// Its fields, in the words of JSON Schema.
+    #[must_use]
+    pub fn arguments(&self) -> schema::Arguments {
+        (self.arguments)()
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Entry").field(&self.name).finish()
+    }
+}
+
+fn prepare<T: Operation<S>, S: Sync + 'static>(args: Map<String, Value>) -> Result<Prepared, deserialize::Problems>
+where
+    Process: AsRef<S>,
+{
+    let args: T = deserialize::read(args)?;
+    Ok(Box::new(move |process| Box::pin(run(args, process.as_ref()))))
+}
+
+/// Does one, with its line before and after in the audit trail if it changes something.
+pub(crate) async fn audited<T: Operation<Process>>(
+    process: &Process,
+    operation: T,
+    args: &Map<String, Value>,
+) -> Result<Map<String, Value>, Failure> {
+    if !T::ACTS {
+        return run(operation, process).await;
+    }
+    let intent = audit::intent(&process.context, T::NAME, args).await?;
+    let result = run(operation, process).await;
+    intent.result(&result).await;
+    result
+}
+
+async fn run<T: Operation<S>, S: Sync>(args: T, given: &S) -> Result<Map<String, Value>, Failure> {
+    match serde_json::to_value(args.run(given).await?) {
+        Ok(Value::Object(answer)) => Ok(answer),
+        Ok(other) => Err(Failure::internal(format!("the answer of `{}` is no object: {other}", T::NAME))),
+        Err(err) => Err(Failure::internal(format!("the answer of `{}` cannot be written: {err}", T::NAME))),
+    }
+}

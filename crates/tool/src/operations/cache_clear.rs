@@ -1,0 +1,60 @@
+//! `cache_clear`: kept images go (containers.md 8.9).
+
+use coracle_images::cache::{Clear, Cleared, Kept, Listed};
+use coracle_images::profile::Purpose;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::context::Context;
+use crate::dispatch::Operation;
+use crate::failure::Failure;
+use crate::image_build::cache;
+
+/// Remove the images that are kept for one purpose, or all of them and the bases that were made here. What a container
+/// uses stays.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CacheClear {
+    /// What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `clean`, `amplifier`, `try-repo`, or one that the
+    /// person configured. It decides image, packages and setup, which are kept as an image for the next time.
+    #[schemars(with = "Option<String>")]
+    purpose: Option<Purpose>,
+    /// List what would be removed, and remove nothing. `prune` does no more unless this is false, `cache_clear` unless it is true.
+    dry_run: Option<bool>,
+}
+
+/// The answer of `cache_clear`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Gone {
+    /// The purpose, when one was given and something went; else the names of what went.
+    cleared: Vec<String>,
+    detail: String,
+    kept: Vec<Kept>,
+    images: Vec<Listed>,
+}
+
+impl Operation for CacheClear {
+    const NAME: &'static str = "cache_clear";
+    type Answer = Gone;
+
+    async fn run(self, cx: &Context) -> Result<Gone, Failure> {
+        let runtime = cx.runtime().await?;
+        let dry_run = self.dry_run.unwrap_or(false);
+        let own_names = vec![cx.config.run_code.image.clone()];
+        let clear = Clear { purpose: self.purpose.clone(), dry_run, own_names };
+        let Cleared { images, cleared, kept } = cache(cx, &cx.store()?)?.clear(&*runtime, &clear).await?;
+        let freed: u64 = images.iter().filter(|it| cleared.contains(&it.image)).map(|it| it.size_bytes).sum();
+        let count = cleared.len();
+        let detail = match (count, dry_run) {
+            (0, _) if kept.is_empty() => "nothing to clear".to_owned(),
+            (0, _) => format!("nothing cleared, {} kept", kept.len()),
+            (_, true) => format!("{count} would go, {} MB with what they share", freed / 1_000_000),
+            (_, false) => format!("{count} cleared, {} MB with what they share", freed / 1_000_000),
+        };
+        let cleared = match &self.purpose {
+            Some(purpose) if count > 0 => vec![purpose.to_string()],
+            _ => cleared.iter().map(ToString::to_string).collect(),
+        };
+        Ok(Gone { cleared, detail, kept, images })
+    }
+}

@@ -1,0 +1,202 @@
+//! `copy_in` and `copy_out`: two directions of one act.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use coracle_lifecycle::{
+    Copied, CopyAmount, CopyLimits, CopyMeter, CopyRequest, Found, copy_in, copy_in_by, copy_out, copy_out_by,
+};
+use coracle_runtime::archive::Skipped;
+use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::{ContainerPath, Handle, Inside, Link};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use crate::arg_types::Name;
+use crate::context::Context;
+use crate::dispatch::Operation;
+use crate::failure::Failure;
+use crate::progress::Amount;
+use crate::resolve::{copyable, host_path};
+use crate::target::reach_running;
+use crate::warning::Warning;
+
+/// How often a copy tells how far it is.
+const TOLD_EVERY: Duration = Duration::from_millis(500);
+
+/// Copy a file or directory of the host into a container.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CopyIn {
+    /// Container to act on: its name, or an id of at least 12 digits.
+    #[schemars(with = "Name")]
+    container: Handle,
+    /// Path on the host: absolute, `~/…`, or relative to the working directory. It lies beneath a directory that the
+    /// person allows.
+    host_path: String,
+    /// Path inside: absolute, `~/…`, or relative to the container's `workdir`.
+    container_path: String,
+    /// Replace files that exist.
+    #[schemars(extend("default" = true))]
+    overwrite: Option<bool>,
+}
+
+/// Copy a file or directory of a container to the host.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CopyOut {
+    /// Container to act on: its name, or an id of at least 12 digits.
+    #[schemars(with = "Name")]
+    container: Handle,
+    /// Path inside: absolute, `~/…`, or relative to the container's `workdir`.
+    container_path: String,
+    /// Path on the host: absolute, `~/…`, or relative to the working directory. It lies beneath a directory that the
+    /// person allows.
+    host_path: String,
+    /// Replace files that exist.
+    #[schemars(extend("default" = true))]
+    overwrite: Option<bool>,
+}
+
+/// The answer of both (containers.md 11.4).
+#[derive(Debug, Serialize)]
+pub(crate) struct Answer {
+    detail: &'static str,
+    files: u64,
+    dirs: u64,
+    bytes: u64,
+    skipped: Vec<Skipped>,
+    host_path: PathBuf,
+    container_path: ContainerPath,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<Warning>,
+}
+
+impl Operation for CopyIn {
+    const NAME: &'static str = "copy_in";
+    type Answer = Answer;
+
+    async fn run(self, cx: &Context) -> Result<Answer, Failure> {
+        let host = copyable(&host_path(&self.host_path, cx), cx)?;
+        let (mut found, warnings) = reach_running(cx, &self.container).await?;
+        let container = inside(&self.container_path, &found.record)?;
+        let into_directory = self.container_path.ends_with('/');
+        let request = request(cx, (host, None), (container, into_directory), self.overwrite)?;
+        let (link, meter) = (only_way(cx, &mut found).await?, request.meter.clone());
+        let copy = async {
+            match link {
+                Some(link) => Box::pin(copy_in_by(&link, &found.record, request)).await,
+                None => copy_in(&found, request).await,
+            }
+        };
+        let copied = metered(cx, &meter, copy).await?;
+        Ok(answer(copied, warnings))
+    }
+}
+
+impl Operation for CopyOut {
+    const NAME: &'static str = "copy_out";
+    type Answer = Answer;
+
+    async fn run(self, cx: &Context) -> Result<Answer, Failure> {
+        let host = target(&self.host_path, cx)?;
+        let (mut found, warnings) = reach_running(cx, &self.container).await?;
+        let container = inside(&self.container_path, &found.record)?;
+        if container.file_name().is_empty() {
+            return Err(Failure::invalid("container_path", "the whole container cannot be copied"));
+        }
+        let request = request(cx, host, (container, false), self.overwrite)?;
+        let (link, meter) = (only_way(cx, &mut found).await?, request.meter.clone());
+        let copy = async {
+            match link {
+                Some(link) => Box::pin(copy_out_by(&link, &found.record, request)).await,
+                None => copy_out(&found, request).await,
+            }
+        };
+        let copied = metered(cx, &meter, copy).await?;
+        Ok(answer(copied, warnings))
+    }
+}
+
+/// Tells how far a copy is while it goes on.
+async fn metered<T>(cx: &Context, meter: &CopyMeter, copy: impl Future<Output = T>) -> T {
+    let mut copy = std::pin::pin!(copy);
+    let mut ticks = interval_at(Instant::now() + TOLD_EVERY, TOLD_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut copy => return done,
+            _ = ticks.tick() => if let Some(CopyAmount { bytes, total }) = meter.read() {
+                let done_what = if total.is_some() { "copied" } else { "read" };
+                cx.call.progress.amount(Amount { done_what, done: bytes, total });
+            },
+        }
+    }
+}
+
+/// Where nobody is root inside, nothing is copied as root either: the guest does it.
+async fn only_way(cx: &Context, found: &mut Found) -> Result<Option<Link>, Failure> {
+    if found.record.guest.as_ref().is_none_or(|it| it.own.is_none()) {
+        return Ok(None);
+    }
+    match cx.links().inside(&cx.store()?, found).await? {
+        Inside::Guest(link) => Ok(Some(link)),
+        Inside::Plain(..) => Ok(None),
+    }
+}
+
+fn answer(copied: Copied, warnings: Vec<Warning>) -> Answer {
+    let moved = copied.moved;
+    Answer {
+        detail: "Copied",
+        files: moved.files,
+        dirs: moved.dirs,
+        bytes: moved.bytes,
+        skipped: moved.skipped,
+        host_path: copied.host_path,
+        container_path: copied.container_path,
+        warnings,
+    }
+}
+
+fn request(
+    cx: &Context,
+    (host, host_name): (HostPath, Option<String>),
+    (container, into_directory): (ContainerPath, bool),
+    overwrite: Option<bool>,
+) -> Result<CopyRequest, Failure> {
+    Ok(CopyRequest {
+        host,
+        host_name,
+        container,
+        into_directory,
+        overwrite: overwrite.unwrap_or(true),
+        limits: CopyLimits { max_bytes: cx.config.copy.max_bytes.0, max_entries: cx.config.copy.max_entries },
+        protected: cx.config.workspace.protected.clone(),
+        scratch: cx.state()?.scratch(),
+        meter: CopyMeter::default(),
+    })
+}
+
+fn inside(text: &str, record: &coracle_lifecycle::Record) -> Result<ContainerPath, Failure> {
+    Ok(match (text.strip_prefix("~/"), &record.home) {
+        (Some(rest), Some(home)) => home.join(rest)?,
+        _ => record.workdir.join(text)?,
+    })
+}
+
+/// The existing directory that is copied into, and the new name in it, if one is given.
+fn target(text: &str, cx: &Context) -> Result<(HostPath, Option<String>), Failure> {
+    let path = host_path(text, cx);
+    if text.ends_with('/') || path.is_dir() {
+        return Ok((copyable(&path, cx)?, None));
+    }
+    let name = path.file_name().and_then(|it| it.to_str()).map(str::to_owned);
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    match name {
+        Some(_) => Ok((copyable(parent, cx)?, name)),
+        None => Err(Failure::invalid("host_path", "it names no file")),
+    }
+}

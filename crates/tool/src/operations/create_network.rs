@@ -1,0 +1,130 @@
+//! `create_network`: containers that find each other by name (containers.md 12.1).
+
+use coracle_lifecycle::NewNetwork;
+use coracle_runtime::NetworkName;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::arg_types::Name;
+use crate::context::Context;
+use crate::dispatch::Operation;
+use crate::egress;
+use crate::failure::{Code, Failure};
+use crate::target::{Act, allowed};
+
+/// Make a network on which containers find each other by name. Put them on it with `network` of `create`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CreateNetwork {
+    /// Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
+    #[schemars(with = "Name")]
+    name: NetworkName,
+    /// Give the network no way out.
+    #[schemars(extend("default" = false))]
+    internal: Option<bool>,
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct Made {
+    network: String,
+    network_id: String,
+    created: bool,
+    internal: bool,
+    detail: &'static str,
+}
+
+impl Operation for CreateNetwork {
+    const NAME: &'static str = "create_network";
+    type Answer = Made;
+
+    async fn run(self, cx: &Context) -> Result<Made, Failure> {
+        let (session, internal) = (cx.call.session.to_string(), self.internal.unwrap_or(false));
+        nobodys(cx, &self.name)?;
+        if !internal {
+            leads_out(cx)?;
+        }
+        let ready = crate::preflight::ensure_ready(cx).await?;
+        let new = NewNetwork { name: self.name, session, internal };
+        let (network, created) = coracle_lifecycle::create_network(&*ready.runtime, &cx.store()?, &new).await?;
+        allowed(cx, network.session.as_deref().unwrap_or_default(), &network.name, Act::Use)?;
+        let detail = if created { "Created" } else { "It exists already" };
+        Ok(Made { network: network.name, network_id: network.id, created, internal: network.internal, detail })
+    }
+}
+
+/// Names that begin like this are of networks which nobody asks for: that of a sandbox alone, that of lone containers. They
+/// can be guessed, and whoever had one would keep it from being made.
+fn nobodys(cx: &Context, name: &NetworkName) -> Result<(), Failure> {
+    let prefix = format!("{}-", cx.config.label_namespace);
+    if name.as_str().starts_with(&prefix) {
+        let message = format!("names that begin with `{prefix}` are for networks that are made by themselves");
+        return Err(Failure::invalid("name", message).hint("give it another name"));
+    }
+    Ok(())
+}
+
+/// A bridge with a way out is not made where nobody could be given it.
+fn leads_out(cx: &Context) -> Result<(), Failure> {
+    if cx.config.is_strict() {
+        let message = "`policy = \"strict\"` gives no container a way out, and this network would be one";
+        return Err(Failure::new(Code::PolicyDenied, message)
+            .detail("rule", "network.open")
+            .detail("setting", "policy")
+            .hint("say `internal: true`"));
+    }
+    egress::open(cx, "and this network would be one").map_err(|failure| failure.hint("say `internal: true`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use coracle_runtime::LabelNamespace;
+    use serde_json::{Value, json};
+
+    use crate::config::{Config, NetworkGrant, Preset};
+    use crate::process::Process;
+    use crate::{Context, Input, answer, operations};
+
+    #[tokio::test]
+    async fn a_name_that_a_network_of_a_sandbox_could_have_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut cx = Context::for_tests(dir.path());
+        let make = async |cx: &Context, name: &str| {
+            let call = json!({ "operation": "create_network", "name": name, "internal": true });
+            answer(operations::ALL, &Process::of(cx.clone()), Input::Text(call.to_string().into())).await
+        };
+        for name in ["coracle-sbx-0123456789abcdef", "coracle-lone-0a", "coracle-mine"] {
+            let refused = make(&cx, name).await;
+            assert_eq!((&refused["code"], &refused["details"]["field"]), (&"invalid_input".into(), &"name".into()));
+        }
+        assert_eq!(make(&cx, "coracle").await["created"], true);
+        cx.config =
+            Arc::new(Config { label_namespace: LabelNamespace::parse("mine").unwrap(), ..(*cx.config).clone() });
+        assert_eq!(make(&cx, "coracle-theirs").await["created"], true);
+        assert_eq!(make(&cx, "mine-sbx-0a").await["code"], "invalid_input");
+    }
+
+    #[tokio::test]
+    async fn a_network_with_a_way_out_is_made_only_where_the_person_allows_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let usual = Context::for_tests(dir.path());
+        let make = async |change: fn(&mut Config), internal: bool| {
+            let mut config = (*usual.config).clone();
+            change(&mut config);
+            let mut cx = usual.clone();
+            cx.config = Arc::new(config);
+            let call = json!({ "operation": "create_network", "name": "n", "internal": internal });
+            let answer = answer(operations::ALL, &Process::of(cx.clone()), Input::Text(call.to_string().into())).await;
+            answer.get("details").map_or(Value::Null, |it| it["rule"].clone())
+        };
+        let closed: fn(&mut Config) = |it| it.security.network = NetworkGrant::Proxy;
+        let strict: fn(&mut Config) = |it| it.policy = Preset::Strict;
+        for change in [closed, strict] {
+            assert_eq!(make(change, false).await, "network.open");
+        }
+        assert_eq!(make(closed, true).await, Value::Null);
+        assert_eq!(make(|_| {}, true).await, Value::Null);
+    }
+}

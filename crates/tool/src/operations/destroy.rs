@@ -1,0 +1,181 @@
+//! `destroy`: one container, with all that only it used.
+
+use std::sync::Arc;
+
+use coracle_lifecycle::{Destroyed as Removed, Error, Finding, Record, Role, Saved, Store, at_hand, reconcile};
+use coracle_runtime::{ContainerName, ContainerRuntime, Handle, ProjectName};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::arg_types::Name;
+use crate::context::Context;
+use crate::dispatch::Operation;
+use crate::failure::{Code, Failure};
+use crate::removal::removing;
+use crate::target::{Act, allowed, reach};
+use crate::warning::{Warning, to_review};
+
+/// Remove a container with all that only it used. Work that only it has is saved on the host first. A second time
+/// succeeds quietly.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Destroy {
+    /// Container to act on: its name, or an id of at least 12 digits.
+    #[schemars(with = "Name")]
+    container: Handle,
+    /// End its commands at once, without a chance to clean up. Work is saved all the same.
+    #[schemars(extend("default" = false))]
+    force: Option<bool>,
+    /// The stack's project. With a file it is the name that it gets, without one a running project that the container
+    /// joins; to `destroy`, the stack that goes with the container.
+    #[schemars(with = "Option<String>")]
+    compose_project: Option<ProjectName>,
+    /// Save no work: what only the container has is lost. The person has to grant it.
+    #[schemars(extend("default" = false))]
+    discard: Option<bool>,
+}
+
+/// The answer (containers.md 14.3).
+#[derive(Debug, Serialize)]
+pub(crate) struct Destroyed {
+    container: ContainerName,
+    detail: &'static str,
+    already_gone: bool,
+    saved: Vec<Saved>,
+    /// What to look at in directories of the host that it could write.
+    review: Vec<Finding>,
+    compose_project: Option<ProjectName>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<Warning>,
+}
+
+/// What became of one that was adopted.
+pub(super) const FORGOTTEN: &str = "Forgotten: it was adopted, and is left as it is";
+
+impl Operation for Destroy {
+    const NAME: &'static str = "destroy";
+    type Answer = Destroyed;
+
+    async fn run(self, cx: &Context) -> Result<Destroyed, Failure> {
+        let store = cx.store()?;
+        let removing = removing(cx, self.discard.unwrap_or(false), self.force.unwrap_or(false))?;
+        reconcile(cx.engines(), &store, cx.config.lifecycle.gone_for.0).await?;
+        let (runtime, record) = match reach_to_destroy(cx, &self.container).await {
+            Ok(found) => found,
+            Err(failure) => {
+                let gone = store.destroyed(&self.container).map_err(Error::from)?;
+                let unknown = matches!(failure.code, crate::failure::Code::NotFound | crate::failure::Code::NotManaged);
+                // One that was ours is gone for good, also when a stranger took its name since.
+                return match gone.filter(|_| unknown) {
+                    Some(container) => Ok(answer(container, None, Removed::gone())),
+                    None => Err(failure),
+                };
+            }
+        };
+        let record = with_its_stack(&store, record, self.compose_project.as_ref())?;
+        let name = &record.name;
+        let what = if self.discard == Some(true) {
+            format!("removing {name}")
+        } else {
+            format!("saving the work of {name}, then removing it")
+        };
+        cx.call.progress.message(what).await;
+        let done = coracle_lifecycle::destroy(&*runtime, &store, &record, &removing).await;
+        let done = done.map_err(|err| Failure::from(err).known("container", &record.name))?;
+        let stays = (done.forgotten && self.force == Some(true)).then(|| adopted_stays(&record.name));
+        let mut answer = answer(record.name, record.compose_project, done);
+        answer.warnings.extend(stays);
+        Ok(answer)
+    }
+}
+
+/// A container whose guest answers is proven ours, and the engine need not be asked once more.
+async fn reach_to_destroy(cx: &Context, handle: &Handle) -> Result<(Arc<dyn ContainerRuntime>, Record), Failure> {
+    if let Some((record, _)) = at_hand(&cx.store()?, cx.links(), handle).await? {
+        allowed(cx, &record.session, record.name.as_str(), Act::Destroy)?;
+        return Ok((cx.runtime_for(record.engine, &record.endpoint)?, record));
+    }
+    let found = reach(cx, handle, Act::Destroy).await?;
+    Ok((found.runtime, found.record))
+}
+
+/// The container whose end is the end of the stack: a service goes with the one that it stands beside, and only when that
+/// is what was said.
+fn with_its_stack(store: &Store, record: Record, asked: Option<&ProjectName>) -> Result<Record, Failure> {
+    let project = record.compose_project.clone();
+    match (asked, &project) {
+        (Some(asked), project) if project.as_ref() != Some(asked) => {
+            Err(Failure::not_found("compose project", asked.as_str(), &[]).detail("container", &record.name))
+        }
+        (None, Some(project)) if record.role == Role::Service => {
+            let message = format!("`{}` is a service and goes with its stack `{project}`", record.name);
+            Err(Failure::invalid("compose_project", message)
+                .hint("give `compose_project` to destroy the whole stack with the container that it was made with"))
+        }
+        (_, Some(project)) if !record.compose_joined => {
+            let joined = store.joined(project)?;
+            if !joined.is_empty() {
+                return Err(Failure::new(Code::InUse, format!("containers have joined the stack `{project}`"))
+                    .detail("kind", "compose project")
+                    .detail("containers", joined)
+                    .hint("`destroy` those first"));
+            }
+            Ok(store.stack_owner(project)?.unwrap_or(record))
+        }
+        _ => Ok(record),
+    }
+}
+
+fn answer(container: ContainerName, compose_project: Option<ProjectName>, removed: Removed) -> Destroyed {
+    let Removed { already_gone, saved, review, forgotten } = removed;
+    let detail = if forgotten { FORGOTTEN } else { "Destroyed" };
+    let warnings = to_review(&review).into_iter().collect();
+    let review = review.findings;
+    Destroyed { container, detail, already_gone, saved, review, compose_project, warnings }
+}
+
+/// `force` of an agent does not reach a container that the person adopted.
+fn adopted_stays(container: &ContainerName) -> Warning {
+    let message = format!(
+        "the container stays: `force` removes an adopted container only at the command line, by `coracle adopt {container}` \
+         and `coracle destroy {container} --force`"
+    );
+    Warning::new("adopted_stays", message)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use coracle_runtime::fake::LOCAL_IMAGE;
+    use coracle_runtime::{FakeRuntime, ImageAct, ImageRef, NetworkOn, admit};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::dispatch::{Input, answer};
+    use crate::process::Process;
+
+    /// A container that runs and was adopted.
+    pub(in crate::operations) async fn adopted(cx: &Context, fake: &FakeRuntime) -> Handle {
+        let image = ImageRef::parse(LOCAL_IMAGE).unwrap();
+        let found = fake.image(ImageAct::Find(vec![image.clone()])).await.unwrap();
+        let spec = crate::resolve::bare(ContainerName::parse("theirs").unwrap(), image);
+        let spec = admit(spec, &cx.policy().unwrap()).unwrap().on(found[0].id.clone(), NetworkOn::EngineDefault);
+        let id = fake.create(&spec).await.unwrap();
+        fake.start(&id).await.unwrap();
+        let handle = Handle::parse("theirs").unwrap();
+        coracle_lifecycle::adopt(cx.engines(), &cx.store().unwrap(), &handle, cx.call.session.as_str()).await.unwrap();
+        handle
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_forces_the_end_of_an_adopted_container_is_told_that_it_stays() {
+        let (dir, fake) = (tempfile::tempdir().unwrap(), FakeRuntime::new());
+        let cx = Context::for_tests(dir.path()).with_fake(fake.clone());
+        let handle = adopted(&cx, &fake).await;
+        let Value::Object(call) = json!({ "operation": "destroy", "container": "theirs", "force": true }) else {
+            panic!()
+        };
+        let gone = Value::Object(answer(crate::operations::ALL, &Process::of(cx.clone()), Input::Object(call)).await);
+        assert_eq!(gone["warnings"][0]["code"], "adopted_stays", "{gone:#}");
+        assert!(fake.inspect(&handle).await.unwrap().running());
+    }
+}

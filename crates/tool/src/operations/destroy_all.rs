@@ -1,0 +1,198 @@
+//! `destroy_all`: the containers of this session, or of all.
+
+use coracle_lifecycle::{
+    Destroyed, Finding, Listed, OwnNetwork, Removing, Review, Saved, Store, drop_networks, list, reconcile,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::config::CrossSession;
+use crate::context::Context;
+use crate::dispatch::Operation;
+use crate::failure::{Code, Failure};
+use crate::operations::destroy::FORGOTTEN;
+use crate::removal::removing;
+use crate::warning::Warning;
+use crate::warning::to_review;
+
+/// Remove all containers of this session. Work that only they have is saved on the host first.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DestroyAll {
+    /// Must be true: this cannot be undone.
+    #[schemars(extend("default" = false))]
+    confirm: Option<bool>,
+    /// `session`, or `all` where the person grants that.
+    #[schemars(with = "Option<String>", extend("default" = "session", "enum" = ["session", "all"]))]
+    scope: Option<Scope>,
+    /// Persistent ones too.
+    #[schemars(extend("default" = false))]
+    include_persistent: Option<bool>,
+    /// Save no work: what only the container has is lost. The person has to grant it.
+    #[schemars(extend("default" = false))]
+    discard: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Scope {
+    #[default]
+    Session,
+    All,
+}
+
+/// The answer (containers.md 14.5).
+#[derive(Debug, Serialize)]
+pub(crate) struct AllDestroyed {
+    destroyed: usize,
+    results: Vec<One>,
+    networks_removed: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<Warning>,
+}
+
+#[derive(Debug, Serialize)]
+struct One {
+    success: bool,
+    container: String,
+    detail: &'static str,
+    kept: bool,
+    saved: Vec<Saved>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    review: Vec<Finding>,
+    error: Option<String>,
+    code: Option<Code>,
+    /// It was adopted, and is left as it is.
+    #[serde(skip)]
+    forgotten: bool,
+    #[serde(skip)]
+    warning: Option<Warning>,
+}
+
+impl Operation for DestroyAll {
+    const NAME: &'static str = "destroy_all";
+    type Answer = AllDestroyed;
+
+    async fn run(self, cx: &Context) -> Result<AllDestroyed, Failure> {
+        if self.confirm != Some(true) {
+            let message = "`confirm` must be true to destroy all containers";
+            return Err(Failure::new(Code::ConfirmRequired, message).hint("call again with `confirm: true`"));
+        }
+        let scope = self.scope.unwrap_or_default();
+        if scope == Scope::All && cx.cross_session() != CrossSession::All {
+            return Err(Failure::new(
+                Code::OtherSession,
+                "containers of other sessions are not this session's to destroy",
+            )
+            .detail("setting", "security.cross_session")
+            .hint("leave `scope` out to destroy those of this session"));
+        }
+        let mine = |it: &Listed| scope == Scope::All || it.record.session == cx.call.session.as_str();
+        let unused = |it: &OwnNetwork| scope == Scope::All || it.session.as_deref() == Some(cx.call.session.as_str());
+        let removing = removing(cx, self.discard.unwrap_or(false), false)?;
+        all(cx, mine, unused, (self.include_persistent.unwrap_or(false), &removing)).await
+    }
+}
+
+/// Removes every container that is meant, and then the networks that are meant and that nothing uses any more; all are
+/// tried.
+pub(super) async fn all(
+    cx: &Context,
+    meant: impl Fn(&Listed) -> bool,
+    unused: impl Fn(&OwnNetwork) -> bool,
+    (persistent_too, removing): (bool, &Removing<'_>),
+) -> Result<AllDestroyed, Failure> {
+    let store = cx.store()?;
+    reconcile(cx.engines(), &store, cx.config.lifecycle.gone_for.0).await?;
+    let mut results = Vec::new();
+    let mut listed = list(cx.engines(), &store).await?.containers;
+    // Whoever joined a stack holds its network: the container that it goes with comes last.
+    listed.sort_by_key(|it| !it.record.compose_joined);
+    for it in listed.into_iter().filter(|it| meant(it)) {
+        let kept = it.record.persistent && !persistent_too;
+        results.push(match kept {
+            true => One { detail: "Kept: persistent", kept: true, ..one(&it, Ok(Destroyed::gone())) },
+            false => destroy(cx, &store, &it, removing).await,
+        });
+    }
+    let destroyed = results.iter().filter(|it| it.success && !it.kept && !it.forgotten).count();
+    let warnings: Vec<_> = results.iter().filter_map(|it| it.warning.clone()).collect();
+    let failed = results.iter().filter(|it| !it.success).count();
+    let networks_removed = drop_networks(cx.engines(), &store, unused).await?;
+    let answer = AllDestroyed { destroyed, results, networks_removed, warnings };
+    if failed == 0 {
+        return Ok(answer);
+    }
+    Err(Failure::new(Code::Partial, format!("{failed} of {} containers could not be destroyed", answer.results.len()))
+        .detail("failed", failed)
+        .known("destroyed", answer.destroyed)
+        .known("results", &answer.results)
+        .known("networks_removed", &answer.networks_removed)
+        .known("warnings", &answer.warnings)
+        .hint("`results` say why; the next call goes on from there"))
+}
+
+async fn destroy(cx: &Context, store: &Store, it: &Listed, removing: &Removing<'_>) -> One {
+    let done = async {
+        let runtime = cx.runtime_for(it.record.engine, &it.record.endpoint)?;
+        Ok::<_, Failure>(coracle_lifecycle::destroy(&*runtime, store, &it.record, removing).await?)
+    };
+    one(it, done.await)
+}
+
+fn one(it: &Listed, done: Result<Destroyed, Failure>) -> One {
+    let name = it.record.name.to_string();
+    let (detail, Destroyed { saved, review, forgotten, .. }, failure) = match done {
+        Ok(done) if done.forgotten => (FORGOTTEN, done, None),
+        Ok(done) => ("Destroyed", done, None),
+        Err(failure) => ("Not destroyed", Destroyed::gone(), Some(failure)),
+    };
+    One {
+        success: failure.is_none(),
+        warning: of(&name, &review),
+        container: name,
+        detail,
+        kept: false,
+        saved,
+        review: review.findings,
+        code: failure.as_ref().map(|it| it.code),
+        error: failure.map(|it| it.message),
+        forgotten,
+    }
+}
+
+/// Of several it says whose.
+fn of(name: &str, review: &Review) -> Option<Warning> {
+    let warning = to_review(review)?;
+    Some(Warning::new(warning.code, format!("`{name}`: {}", warning.message)))
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::{ContainerRuntime as _, FakeRuntime};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::dispatch::{Input, answer};
+    use crate::operations::destroy::tests::adopted;
+    use crate::process::Process;
+
+    #[tokio::test]
+    async fn what_was_adopted_is_forgotten_and_not_counted() {
+        let (dir, fake) = (tempfile::tempdir().unwrap(), FakeRuntime::new());
+        let cx = Context::for_tests(dir.path()).with_fake(fake.clone());
+        let handle = adopted(&cx, &fake).await;
+        let call = json!({ "operation": "destroy_all", "confirm": true, "include_persistent": true });
+        let Value::Object(call) = call else { panic!("a call is an object") };
+        let all = Value::Object(answer(crate::operations::ALL, &Process::of(cx.clone()), Input::Object(call)).await);
+        assert_eq!((&all["destroyed"], &all["results"][0]["detail"]), (&0.into(), &FORGOTTEN.into()), "{all:#}");
+        assert!(fake.inspect(&handle).await.unwrap().running());
+    }
+
+    #[test]
+    fn a_review_that_was_cut_is_said_with_the_name() {
+        assert!(of("web", &Review::default()).is_none());
+        let cut = of("web", &Review { more: true, ..Review::default() }).unwrap();
+        assert!(cut.code == "review" && cut.message.starts_with("`web`: 0 places"), "{}", cut.message);
+    }
+}

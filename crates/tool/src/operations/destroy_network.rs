@@ -1,0 +1,82 @@
+//! `destroy_network`: a network that nothing uses goes (containers.md 12.2).
+
+use std::sync::Arc;
+
+use coracle_lifecycle::{Engines, Error, OwnNetwork, Store, find_network};
+use coracle_runtime::{ContainerRuntime, NetworkName};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::arg_types::Name;
+use crate::context::Context;
+use crate::dispatch::Operation;
+use crate::failure::Failure;
+use crate::suggest;
+use crate::target::{Act, allowed};
+
+/// Remove a network that no container is on. A second time succeeds quietly.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DestroyNetwork {
+    /// Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
+    #[schemars(with = "Name")]
+    name: NetworkName,
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct Gone {
+    network: String,
+    removed: bool,
+    detail: &'static str,
+}
+
+impl Operation for DestroyNetwork {
+    const NAME: &'static str = "destroy_network";
+    type Answer = Gone;
+
+    async fn run(self, cx: &Context) -> Result<Gone, Failure> {
+        let store = cx.store()?;
+        let network = self.name.to_string();
+        let Some((runtime, found)) = reach(cx, &store, &self.name).await? else {
+            return match store.network_destroyed(&self.name).map_err(Error::from)? {
+                true => Ok(Gone { network, removed: false, detail: "It was gone already" }),
+                false => {
+                    let known = coracle_lifecycle::networks(cx.engines(), &store).await.unwrap_or_default();
+                    let seen = |it: &OwnNetwork| {
+                        let session = it.session.as_deref().unwrap_or_default();
+                        allowed(cx, session, &it.name, Act::Look).is_ok()
+                    };
+                    let known: Vec<String> = known.into_iter().filter(seen).map(|it| it.name).collect();
+                    let hint = suggest::hint(&network, &known, "`networks` shows the networks there are");
+                    Err(Failure::not_found("network", &network, &[]).detail("near", known).hint(hint))
+                }
+            };
+        };
+        allowed(cx, found.session.as_deref().unwrap_or_default(), &network, Act::Destroy)?;
+        coracle_lifecycle::destroy_network(&*runtime, &store, &found).await?;
+        Ok(Gone { network, removed: true, detail: "Removed" })
+    }
+}
+
+/// On the engine that makes containers, else on any other that holds some of ours.
+async fn reach(
+    cx: &Context,
+    store: &Store,
+    name: &NetworkName,
+) -> Result<Option<(Arc<dyn ContainerRuntime>, OwnNetwork)>, Failure> {
+    let preferred = cx.engines().preferred().await?;
+    if let Some(found) = find_network(&*preferred, store, name).await? {
+        return Ok(Some((preferred, found)));
+    }
+    for record in store.records().map_err(Error::from)? {
+        let runtime = cx.engines().of(record.engine, &record.endpoint).await?;
+        if runtime.kind() == preferred.kind() && runtime.endpoint() == preferred.endpoint() {
+            continue;
+        }
+        if let Some(found) = find_network(&*runtime, store, name).await? {
+            return Ok(Some((runtime, found)));
+        }
+    }
+    Ok(None)
+}

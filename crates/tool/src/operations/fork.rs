@@ -1,0 +1,53 @@
+//! `fork`: a container made from another as that is now (containers.md 11.8).
+
+use coracle_runtime::{Handle, SnapshotName, random_hex};
+use schemars::JsonSchema;
+
+use crate::arg_types::Name;
+use crate::context::Context;
+use crate::create::{Answered, Origin, create};
+use crate::dispatch::Operation;
+use crate::failure::{Code, Failure};
+use crate::preflight::ensure_ready;
+use crate::requests::{OriginField, WithOrigin};
+use crate::snapshot::Source;
+
+/// Make a container from another one as it is now, by `snapshot` and `restore` in one call. The snapshot goes with the new
+/// container.
+#[derive(Debug, JsonSchema)]
+#[expect(dead_code, reason = "its field is read by `WithOrigin`; here it is only described")]
+pub(crate) struct OfContainer {
+    /// Container to act on: its name, or an id of at least 12 digits.
+    #[schemars(with = "Name")]
+    container: Handle,
+}
+
+impl OriginField for OfContainer {
+    const FIELD: &'static str = "container";
+    type Value = Handle;
+}
+
+impl Operation for WithOrigin<OfContainer> {
+    const NAME: &'static str = "fork";
+    type Answer = Answered;
+
+    async fn run(self, cx: &Context) -> Result<Answered, Failure> {
+        self.create.check(cx)?;
+        let ready = ensure_ready(cx).await?;
+        let source = Source::reach(cx, &self.origin).await?;
+        let (theirs, ours) = (source.runtime.endpoint(), ready.runtime.endpoint());
+        if (source.record.engine, theirs.address) != (ready.runtime.kind(), ours.address) {
+            let message = format!(
+                "`{}` is on {}, and containers are made with {} now",
+                source.record.name,
+                source.record.engine,
+                ready.runtime.kind()
+            );
+            return Err(Failure::new(Code::Unsupported, message)
+                .detail("capability", "fork")
+                .hint("fork it where `engine` is that of the container"));
+        }
+        let name = SnapshotName::parse(format!("fork-{}", random_hex::<6>())).map_err(Failure::internal)?;
+        create(&self.create, Some(Origin::Fork(Box::new(source), name)), cx).await
+    }
+}

@@ -1,0 +1,30 @@
+//! `preflight` (containers.md 3): can containers be made here, and what to do if not.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::context::Context;
+use crate::dispatch::Operation;
+use crate::failure::Failure;
+use crate::preflight::{Verdict, renewed};
+
+/// Check whether containers can be made here, and what to do if not. Reads and never changes anything.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Preflight {
+    /// Look again, even if all was well a moment ago.
+    #[expect(dead_code, reason = "only `create` uses a kept verdict; this call always looks")]
+    #[schemars(extend("default" = false))]
+    refresh: Option<bool>,
+}
+
+impl Operation for Preflight {
+    const NAME: &'static str = "preflight";
+    const ACTS: bool = false;
+    const DIAGNOSES: bool = true;
+    type Answer = Verdict;
+
+    async fn run(self, cx: &Context) -> Result<Verdict, Failure> {
+        Ok(renewed(cx).await)
+    }
+}

@@ -1,0 +1,279 @@
+//! `prune`: what of ours nothing needs any more (containers.md 14.7).
+
+use coracle_images::cache::Listed;
+use coracle_lifecycle::{Error, Moment, Prunable, Thing, prunable};
+use coracle_runtime::{Image, ImageAct, ImageId, LabelFilter};
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::arg_types::Seconds;
+use crate::config::CrossSession;
+use crate::context::Context;
+use crate::dispatch::Operation;
+use crate::failure::Failure;
+use crate::image_build::cache;
+
+/// Remove unused resources of Coracle: containers whose session has ended or whose time is over, half-made ones, and unused
+/// networks, volumes and images. Without `dry_run: false` they are only listed.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PruneAll {
+    /// List what would be removed, and remove nothing. `prune` does no more unless this is false, `cache_clear` unless it is true.
+    dry_run: Option<bool>,
+    /// Of `containers`, `networks`, `volumes`, `images`, `snapshots`, `records`, `saved`, `temporary`; all but
+    /// `snapshots` unless given.
+    #[schemars(with = "Option<Vec<String>>")]
+    kinds: Option<Vec<Kind>>,
+    /// Only what is older: seconds, or `90s`, `10m`, `24h`, `7d`.
+    #[schemars(extend("default" = 0))]
+    older_than: Option<Seconds>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    Containers,
+    Networks,
+    Volumes,
+    Images,
+    Snapshots,
+    Records,
+    Saved,
+    Temporary,
+}
+
+const USUAL: [Kind; 7] =
+    [Kind::Containers, Kind::Networks, Kind::Volumes, Kind::Images, Kind::Records, Kind::Saved, Kind::Temporary];
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct Pruned {
+    dry_run: bool,
+    items: Vec<Item>,
+    reclaimed_bytes: u64,
+    kept: Vec<Kept>,
+}
+
+#[derive(Debug, Serialize)]
+struct Item {
+    kind: Kind,
+    name: String,
+    id: Option<String>,
+    reason: String,
+    bytes: Option<u64>,
+    removed: bool,
+    error: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Kept {
+    kind: Kind,
+    name: String,
+    id: Option<String>,
+    reason: String,
+}
+
+impl Operation for PruneAll {
+    const NAME: &'static str = "prune";
+    type Answer = Pruned;
+
+    async fn run(self, cx: &Context) -> Result<Pruned, Failure> {
+        let mut pruning = Pruning {
+            cx,
+            kinds: self.kinds.unwrap_or_else(|| USUAL.to_vec()),
+            older_than: self.older_than.unwrap_or(Seconds::new(0)),
+            answer: Pruned {
+                dry_run: self.dry_run.unwrap_or(true),
+                items: Vec::new(),
+                reclaimed_bytes: 0,
+                kept: Vec::new(),
+            },
+        };
+        pruning.things().await?;
+        pruning.images().await?;
+        pruning.saved()?;
+        Ok(pruning.answer)
+    }
+}
+
+struct Pruning<'a> {
+    cx: &'a Context,
+    kinds: Vec<Kind>,
+    older_than: Seconds,
+    answer: Pruned,
+}
+
+impl Pruning<'_> {
+    fn wants(&self, kind: Kind) -> bool {
+        self.kinds.contains(&kind)
+    }
+
+    fn is_young(&self, made: Option<Timestamp>) -> bool {
+        let Some(made) = made.filter(|_| !self.older_than.0.is_zero()) else { return false };
+        let age = Timestamp::now().duration_since(made).try_into().unwrap_or_default();
+        self.older_than.0 > age
+    }
+
+    fn keep(&mut self, kind: Kind, name: String, id: Option<String>, reason: impl Into<String>) {
+        self.answer.kept.push(Kept { kind, name, id, reason: reason.into() });
+    }
+
+    fn tell(&mut self, item: Item) {
+        if item.removed || (self.answer.dry_run && item.error.is_none()) {
+            self.answer.reclaimed_bytes += item.bytes.unwrap_or(0);
+        }
+        self.answer.items.push(item);
+    }
+
+    /// All but images.
+    async fn things(&mut self) -> Result<(), Failure> {
+        let cx = self.cx;
+        let (store, terms) = (cx.store()?, cx.config.lifecycle.terms());
+        let wanted = |it: Prunable| self.wants(kind(it));
+        let temp_dirs = [cx.host.temp_dir.clone(), cx.state()?.scratch()];
+        let lease = (&terms, &Moment::now());
+        let (removing, tell) = (super::removing(cx, false, false)?, cx.teller());
+        let found = prunable(cx.engines(), &store, cx.links(), lease, (wanted, &temp_dirs)).await?;
+        let kept: Vec<_> = found.kept.into_iter().filter(|it| self.sees(it)).collect();
+        for it in kept {
+            self.keep(kind(it.kind), it.name, it.id, it.reason);
+        }
+        for it in found.candidates {
+            if !self.may(&it) {
+                if self.sees(&it) {
+                    let session = it.session.unwrap_or_default();
+                    self.keep(kind(it.kind), it.name, it.id, format!("it belongs to session `{session}`"));
+                }
+                continue;
+            }
+            if self.is_young(it.made) {
+                self.keep(kind(it.kind), it.name, it.id, format!("it is younger than {}", self.older_than));
+                continue;
+            }
+            let removed = match self.answer.dry_run {
+                true => None,
+                false => Some(coracle_lifecycle::prune(cx.engines(), &store, (&removing, &*tell), &it).await),
+            };
+            let (kind, done) = (kind(it.kind), matches!(removed, Some(Ok(()))));
+            let error = removed.and_then(Result::err).map(|err: Error| Failure::from(err).message);
+            let Thing { name, id, reason, bytes, .. } = it;
+            self.tell(Item { kind, name, id, reason, bytes, removed: done, error });
+        }
+        Ok(())
+    }
+
+    /// Whether this session may know of it.
+    fn sees(&self, it: &Thing) -> bool {
+        let own = it.session.as_deref().is_none_or(|session| session == self.cx.call.session.as_str());
+        own || self.cx.cross_session() != CrossSession::None
+    }
+
+    /// What a session that lives has is its own to remove.
+    fn may(&self, it: &Thing) -> bool {
+        let own = it.session.as_deref().is_none_or(|session| session == self.cx.call.session.as_str());
+        own || self.cx.cross_session() == CrossSession::All
+    }
+
+    /// What was saved of containers and has been kept for as long as the person wants.
+    fn saved(&mut self) -> Result<(), Failure> {
+        if !self.wants(Kind::Saved) {
+            return Ok(());
+        }
+        let (store, keep) = (self.cx.store()?, self.cx.config.lifecycle.save_keep.0.max(self.older_than.0));
+        let before = jiff::SignedDuration::try_from(keep).ok().and_then(|it| Timestamp::now().checked_sub(it).ok());
+        let before = before.unwrap_or(Timestamp::MIN);
+        let dry_run = self.answer.dry_run;
+        let saves = if dry_run { store.saves_before(before) } else { store.forget_saved(before) };
+        for it in saves.map_err(Error::from)? {
+            self.tell(Item {
+                kind: Kind::Saved,
+                name: format!("{}/{}", it.name, it.time),
+                id: None,
+                reason: "it was kept as long as `lifecycle.save_keep` says".to_owned(),
+                bytes: Some(it.manifest.bytes()),
+                removed: !dry_run,
+                error: None,
+            });
+        }
+        Ok(())
+    }
+
+    /// Of cached images those that another one has taken the name of; of snapshots those that no container is made of.
+    async fn images(&mut self) -> Result<(), Failure> {
+        let runtime = self.cx.runtime().await?;
+        if self.wants(Kind::Images) {
+            for it in cache(self.cx, &self.cx.store()?)?.list(&*runtime).await? {
+                let nameless = it.image.as_str() == it.image_id.as_str();
+                let Listed { image, image_id, size_bytes, created, in_use, .. } = it;
+                let stays = match (in_use, nameless) {
+                    (true, _) => Ok("a container is made of it"),
+                    (false, false) => Ok("the next container may be made of it"),
+                    (false, true) => Err("another one has taken its name"),
+                };
+                self.image(Kind::Images, (image.to_string(), image_id, size_bytes, created), stays).await?;
+            }
+        }
+        if self.wants(Kind::Snapshots) {
+            for (image, in_use) in self.snapshots().await? {
+                let name = image.tags.first().cloned().unwrap_or_else(|| image.id.to_string());
+                let stays = if in_use { Ok("a container is made of it") } else { Err("no container is made of it") };
+                self.image(Kind::Snapshots, (name, image.id, image.size_bytes, image.created), stays).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Snapshots of ours, and whether a container is made of each.
+    async fn snapshots(&self) -> Result<Vec<(Image, bool)>, Failure> {
+        let (runtime, store) = (self.cx.runtime().await?, self.cx.store()?);
+        let signer = store.signer();
+        let filter = LabelFilter(vec![(signer.key("kind"), Some("snapshot".to_owned()))]);
+        let mut images = runtime.image(ImageAct::List(filter)).await?;
+        images.retain(|it| signer.verify(runtime.kind(), &it.labels));
+        let users = runtime.list(&LabelFilter::default()).await?;
+        Ok(images
+            .into_iter()
+            .map(|it| (users.iter().any(|user| user.image == it.id), it))
+            .map(|it| (it.1, it.0))
+            .collect())
+    }
+
+    async fn image(
+        &mut self,
+        kind: Kind,
+        (name, id, size, created): (String, ImageId, u64, String),
+        stays: Result<&str, &str>,
+    ) -> Result<(), Failure> {
+        let reason = match stays {
+            Ok(why) => {
+                self.keep(kind, name, Some(id.to_string()), why);
+                return Ok(());
+            }
+            Err(why) => why.to_owned(),
+        };
+        if self.is_young(created.parse().ok()) {
+            self.keep(kind, name, Some(id.to_string()), format!("it is younger than {}", self.older_than));
+            return Ok(());
+        }
+        let (mut removed, mut error) = (false, None);
+        if !self.answer.dry_run {
+            match self.cx.runtime().await?.image(ImageAct::Remove(id.clone())).await {
+                Ok(_) => removed = true,
+                Err(err) => error = Some(Failure::from(err).message),
+            }
+        }
+        self.tell(Item { kind, name, id: Some(id.to_string()), reason, bytes: Some(size), removed, error });
+        Ok(())
+    }
+}
+
+fn kind(it: Prunable) -> Kind {
+    match it {
+        Prunable::Containers => Kind::Containers,
+        Prunable::Networks => Kind::Networks,
+        Prunable::Volumes => Kind::Volumes,
+        Prunable::Records => Kind::Records,
+        Prunable::Temporary => Kind::Temporary,
+    }
+}

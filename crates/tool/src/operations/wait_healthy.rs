@@ -1,0 +1,199 @@
+//! `wait_healthy`: until what runs in a container is ready (containers.md 13).
+
+use std::time::Duration;
+
+use coracle_lifecycle::{Check, Error, Patience, Probe, Tried, Waited};
+use coracle_runtime::{Command, Handle};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::arg_types::{Name, Script, Seconds};
+use crate::commands::PortAsk;
+use crate::commands::lost_with_container;
+use crate::commands::millis;
+use crate::context::Context;
+use crate::dispatch::Operation;
+use crate::failure::{Code, Failure};
+use crate::target::{Reached, reach_inside, reach_running};
+use crate::warning::Warning;
+
+/// Wait until a container is ready: a command in it ends with 0, a port takes connections, or the image's own health check
+/// passes. One that does not become ready is a failed call, `unhealthy`, with what the last attempt said.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WaitHealthy {
+    /// Container to act on: its name, or an id of at least 12 digits.
+    #[schemars(with = "Name")]
+    container: Handle,
+    /// Command that has to end with 0: a text for `/bin/sh -c`, or a list of words that runs as it stands.
+    health_command: Option<Script>,
+    /// Port inside that has to take connections: a number on the loopback, or `address:port`.
+    port: Option<PortAsk>,
+    /// Ask for health as well; of `wait_healthy`, wait for the health check that the image brings.
+    #[schemars(extend("default" = false))]
+    health_check: Option<bool>,
+    /// Seconds between two attempts, at most 60.
+    #[schemars(extend("default" = 2))]
+    interval: Option<Seconds>,
+    /// Attempts, at most 1000; all together never take more than an hour.
+    #[schemars(extend("default" = 15))]
+    retries: Option<u32>,
+    /// Seconds before an attempt is ended with all that it started, 0.1 to 300. Without it `interval` and 5 more.
+    attempt_timeout: Option<Seconds>,
+    /// Run as root inside.
+    #[schemars(extend("default" = false))]
+    as_root: Option<bool>,
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct Healthy {
+    healthy: bool,
+    container: String,
+    attempts: u32,
+    detail: String,
+    duration_ms: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<Warning>,
+}
+
+/// What is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Wanted {
+    Command(Command),
+    Port(std::net::SocketAddr),
+    Image,
+}
+
+impl Operation for WaitHealthy {
+    const NAME: &'static str = "wait_healthy";
+    type Answer = Healthy;
+
+    async fn run(self, cx: &Context) -> Result<Healthy, Failure> {
+        let (wanted, patience) = self.resolve()?;
+        // However it fails from here on, nobody is told that the container is well.
+        Box::pin(self.wait(wanted, &patience, cx)).await.map_err(|failure| failure.known("healthy", false))
+    }
+}
+
+fn told(waited: Waited, container: String, most: u32, warnings: Vec<Warning>) -> Result<Healthy, Failure> {
+    let Waited { last, attempts, took } = waited;
+    let (error, exit_code) = match last {
+        Tried::Cancelled => return Err(Failure::cancelled().known("container", container)),
+        Tried::Passed => {
+            let detail = format!("Health check passed on attempt {attempts}/{most}");
+            return Ok(Healthy { healthy: true, container, attempts, detail, duration_ms: millis(took), warnings });
+        }
+        Tried::Failed { error, exit_code } => (error, exit_code),
+    };
+    let detail = format!("Health check failed {attempts} times in {} s", took.as_secs());
+    Err(Failure::new(Code::Unhealthy, format!("`{container}` did not become healthy in {attempts} attempts"))
+        .hint("`last_error` is what the last attempt said; look with `exec`, or give more `retries`")
+        .known("container", container)
+        .known("attempts", attempts)
+        .known("detail", detail)
+        .known("last_error", error)
+        .known("last_exit_code", exit_code)
+        .known("duration_ms", millis(took)))
+}
+
+impl WaitHealthy {
+    async fn wait(&self, wanted: Wanted, patience: &Patience, cx: &Context) -> Result<Healthy, Failure> {
+        let Reached { record, inside, session, warnings } =
+            reach_inside(cx, &self.container, self.as_root.unwrap_or(false)).await?;
+        let check = match wanted {
+            Wanted::Command(command) => Check::Command(command),
+            Wanted::Port(at) => Check::Port(at),
+            Wanted::Image => {
+                let (found, _) = reach_running(cx, &self.container).await?;
+                Check::Image(found.runtime.clone(), found.present()?.id.clone())
+            }
+        };
+        let probe = Probe { inside, session, check, cancel: cx.call.cancel.clone() };
+        let name = record.name.to_string();
+        cx.call
+            .progress
+            .message(format!("waiting until {name} is healthy, for at most {} attempts", patience.attempts))
+            .await;
+        match coracle_lifecycle::wait_healthy(&probe, patience).await {
+            Ok(waited) => told(waited, name, patience.attempts, warnings),
+            Err(Error::Runtime(err)) => {
+                let failure = Failure::from(lost_with_container(cx, &self.container, err).await);
+                Err(failure.known("container", name))
+            }
+            Err(err) => Err(Failure::from(err).known("container", name)),
+        }
+    }
+
+    /// What is waited for and how long, every default decided.
+    fn resolve(&self) -> Result<(Wanted, Patience), Failure> {
+        let command = self.health_command.as_ref().map(|it| Wanted::Command(it.0.clone()));
+        let port = self.port.map(|it| Wanted::Port(it.0.at()));
+        let image = self.health_check.unwrap_or(false).then_some(Wanted::Image);
+        let mut given = [("health_command", command), ("port", port), ("health_check", image)];
+        let named: Vec<_> = given.iter().filter(|it| it.1.is_some()).map(|it| it.0).collect();
+        let wanted = match named.len() {
+            0 => {
+                let message = "required: one of `health_command`, `port`, `health_check`";
+                let fields = ["health_command", "port", "health_check"];
+                return Err(Failure::new(Code::MissingField, message)
+                    .detail("fields", fields)
+                    .hint("say what being ready means: a command that ends with 0, or a port that takes connections"));
+            }
+            1 => given.iter_mut().find_map(|it| it.1.take()).unwrap_or(Wanted::Image),
+            _ => return Err(Failure::conflicting(&named, "only one thing can be waited for")),
+        };
+        Ok((wanted, self.patience()?))
+    }
+
+    fn patience(&self) -> Result<Patience, Failure> {
+        let every = self.interval.map_or(Duration::from_secs(2), |it| it.0);
+        if every > Duration::from_secs(60) {
+            return Err(Failure::invalid("interval", "from 0 to 60 s"));
+        }
+        let attempts = self.retries.unwrap_or(15);
+        if !(1..=1000).contains(&attempts) {
+            return Err(Failure::invalid("retries", "from 1 to 1000"));
+        }
+        let each = self.attempt_timeout.map_or(every + Duration::from_secs(5), |it| it.0);
+        if !(Duration::from_millis(100)..=Duration::from_secs(300)).contains(&each) {
+            return Err(Failure::invalid("attempt_timeout", "from 0.1 to 300 s"));
+        }
+        Ok(Patience { every, attempts, each })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::WaitHealthy;
+
+    fn check(more: Value) -> Result<String, String> {
+        let mut call = json!({ "container": "web" });
+        let Value::Object(more) = more else { panic!("no object") };
+        call.as_object_mut().unwrap().extend(more);
+        let call: WaitHealthy = serde_json::from_value(call).unwrap();
+        let resolved = call.resolve().map_err(|failure| format!("{}: {}", failure.code.word(), failure.message));
+        resolved.map(|(wanted, it)| format!("{wanted:?} {:?} {} {:?}", it.every, it.attempts, it.each))
+    }
+
+    #[test]
+    fn one_thing_is_waited_for_with_the_usual_patience() {
+        assert_eq!(check(json!({ "port": 80 })).unwrap(), "Port(127.0.0.1:80) 2s 15 7s");
+        assert_eq!(check(json!({ "health_check": true, "interval": 0 })).unwrap(), "Image 0ns 15 5s");
+        let call = json!({ "health_command": "x", "health_check": false, "retries": 1, "attempt_timeout": "1m" });
+        assert_eq!(check(call).unwrap(), "Command(Shell(\"x\")) 2s 1 60s");
+    }
+
+    #[test]
+    fn nothing_and_two_things_are_refused_and_limits_are_kept() {
+        assert!(check(json!({})).unwrap_err().starts_with("missing_field: required: one of"));
+        assert!(check(json!({ "port": 1, "health_command": "x" })).unwrap_err().starts_with("conflicting_fields"));
+        for more in [json!({ "interval": 61 }), json!({ "retries": 0 }), json!({ "attempt_timeout": 0.05 })] {
+            let call = json!({ "port": 1 }).as_object().cloned().unwrap();
+            let call: Value = call.into_iter().chain(more.as_object().cloned().unwrap()).collect();
+            assert!(check(call).unwrap_err().starts_with("invalid_input"), "{more}");
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! `workflow_cancel`: an agent is told to stop (sandbox.md 7).
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::find;
+use crate::dispatch::Operation;
+use crate::failure::Failure;
+use crate::operations::worktree::Workflow;
+use crate::process::Process;
+use crate::sandbox::runs::RunState;
+
+/// Stop the agent of a workflow. What it did stays in its worktree.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WorkflowCancel {
+    /// The workflow's id.
+    workflow: Workflow,
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct Cancelled {
+    /// How it stood when it was asked to stop.
+    was: RunState,
+}
+
+impl Operation<Process> for WorkflowCancel {
+    const NAME: &'static str = "workflow_cancel";
+    type Answer = Cancelled;
+
+    async fn run(self, process: &Process) -> Result<Cancelled, Failure> {
+        let _cx = &process.context;
+        let (_, runs, run) = find(process, &self.workflow).await?;
+        if run.state == RunState::Running {
+            runs.ask_to_cancel()?;
+        }
+        Ok(Cancelled { was: run.state })
+    }
+}

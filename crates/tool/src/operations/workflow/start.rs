@@ -1,0 +1,122 @@
+//! `workflow_start`: another agent begins to work (sandbox.md 7).
+
+use coracle_runtime::random_hex;
+use coracle_sandbox::worktree::{CreateAsk, SetupAsk, Worktree};
+use coracle_sandbox::{ProfileName, WorkflowId};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::context::{Context, Mouth};
+use crate::dispatch::Operation;
+use crate::failure::{Code, Failure};
+use crate::operations::worktree::{Profile, uncommitted};
+use crate::process::Process;
+use crate::progress::Progress;
+use crate::sandbox::devcontainer::{Beginning, Told, afresh, chosen};
+use crate::sandbox::drive::{Task, begin, drive, model};
+use crate::sandbox::home::{Home, Open};
+use crate::sandbox::source::source;
+use crate::sandbox::usual_profile;
+
+/// Start an agent on a task, in a sandbox of its own with its own branch and worktree of the repository. It works on by
+/// itself: look with `workflow_status` and `workflow_events`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WorkflowStart {
+    /// What the agent is to do.
+    prompt: String,
+    /// The repository: a URL, or a directory beneath the working directory or another allowed one; the working directory
+    /// when missing.
+    source: Option<String>,
+    /// What to begin from: a branch of the repository, a tag or a commit; its HEAD when missing.
+    base: Option<String>,
+    /// The kind of sandbox; `default` when missing.
+    profile: Option<Profile>,
+    /// The model; that of the configuration when missing.
+    model: Option<String>,
+    /// What the model is told beside the task.
+    instructions: Option<String>,
+    /// JSON Schema of the result.
+    schema: Option<Value>,
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct Started {
+    workflow: WorkflowId,
+    run_id: String,
+    branch: String,
+    /// What of the repository's `devcontainer.json` was honoured, if it was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    devcontainer: Option<Told>,
+}
+
+impl Operation<Process> for WorkflowStart {
+    const NAME: &'static str = "workflow_start";
+    type Answer = Started;
+
+    async fn run(self, process: &Process) -> Result<Started, Failure> {
+        let cx = &process.context;
+        let profile = self.profile.map_or_else(usual_profile, |it| it.0);
+        may_name(cx, &profile)?;
+        if self.prompt.trim().is_empty() {
+            return Err(Failure::invalid("prompt", "Prompt cannot be empty"));
+        }
+        let model = Some(model(cx, &profile, self.model)?);
+        let id = WorkflowId::parse(format!("w-{}", random_hex::<4>()))?;
+        let home = process.homes().of(cx, &profile, &id).await?;
+        let ask = SetupAsk { source: source(cx, self.source), replace: false };
+        home.worktrees.expect_source(&ask.source)?;
+        let uncommitted = uncommitted(cx, None, (&ask.source, self.base.as_deref()))?;
+        let beginning = Beginning { profile: &profile, workflow: &id, source: &ask.source, base: self.base.as_deref() };
+        let home = afresh(cx, process.homes(), home, &profile).await?;
+        let claim = home.begin().await?;
+        let home = process.homes().with_repository(cx, home, (&profile, &ask.source)).await?;
+        let home = chosen(cx, process.homes(), home, beginning).await?;
+        let create = CreateAsk { base: self.base, uncommitted, ..CreateAsk::new(id.clone()) };
+        let made = ready(cx, &home, ask, create).await;
+        drop(claim);
+        if made.is_err() {
+            home.give_up(process.homes()).await;
+        }
+        let (open, worktree, devcontainer) = made?;
+        let Self { prompt, instructions, schema, .. } = self;
+        let begun = begin(cx, &home, (&profile, &worktree), Task { prompt, model, instructions, schema })?;
+        let answer = Started { workflow: id, run_id: begun.run.run_id.clone(), branch: worktree.branch, devcontainer };
+        // It outlives the call, and ends with the process.
+        let cx = cx.clone();
+        process.homes().clone().go_on(|cancel| async move {
+            let cx = cx.for_call(cancel, Progress::none());
+            if let Err(err) = drive(&cx, (&home, &open), begun, |_| {}).await {
+                tracing::info!(%err.message, "a workflow ended without a result");
+            }
+        });
+        Ok(answer)
+    }
+}
+
+/// A sandbox with the worktree of a workflow.
+async fn ready(
+    cx: &Context,
+    home: &Home,
+    source: SetupAsk,
+    ask: CreateAsk,
+) -> Result<(Open, Worktree, Option<Told>), Failure> {
+    let open = home.open(cx).await?;
+    cx.unless_cancelled(async { Ok(Box::pin(home.worktrees.setup_repo(&open.inside, &source)).await?) }).await?;
+    let worktree = Box::pin(home.worktrees.create(&open.inside, &ask)).await?;
+    home.enter(&open, &worktree).await?;
+    let told = home.dress(cx, &open, &worktree).await?;
+    Ok((open, worktree, told))
+}
+
+/// The person names any profile; an agent those that it was given.
+fn may_name(cx: &Context, profile: &ProfileName) -> Result<(), Failure> {
+    if cx.call.mouth == Mouth::Cli || cx.config.sandbox.agent_profiles.contains(profile) {
+        return Ok(());
+    }
+    let message = format!("the profile `{profile}` is not for agents");
+    let failure = Failure::new(Code::PolicyDenied, message).detail("rule", "sandbox.profile");
+    Err(failure.detail("setting", "sandbox.agent_profiles").hint("leave `profile` out"))
+}

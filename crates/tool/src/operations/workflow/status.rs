@@ -1,0 +1,67 @@
+//! `workflow_status`: how an agent's work stands (sandbox.md 7).
+
+use coracle_sandbox::Look;
+use coracle_sandbox::protocol::Usage;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::find;
+use crate::dispatch::Operation;
+use crate::failure::Failure;
+use crate::operations::worktree::Workflow;
+use crate::process::Process;
+use crate::sandbox::runs::RunState;
+
+/// How a workflow stands: whether its agent works, and what it used.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WorkflowStatus {
+    /// The workflow's id.
+    workflow: Workflow,
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct Status {
+    state: RunState,
+    run_id: String,
+    branch: String,
+    model: String,
+    /// As the worker tells it.
+    usage: Option<Usage>,
+    /// As the proxy counted it, which budgets go by.
+    metered: Value,
+    /// Work is not committed. Missing while the sandbox does not run.
+    dirty: Option<bool>,
+    code: Option<String>,
+    message: Option<String>,
+}
+
+impl Operation<Process> for WorkflowStatus {
+    const NAME: &'static str = "workflow_status";
+    const ACTS: bool = false;
+    type Answer = Status;
+
+    async fn run(self, process: &Process) -> Result<Status, Failure> {
+        let cx = &process.context;
+        let (home, _, run) = find(process, &self.workflow).await?;
+        let mut dirty = None;
+        if home.sandbox.look().await? == Look::Answers {
+            let open = home.open(cx).await?;
+            let listed = home.worktrees.list(&open.inside).await?;
+            dirty = listed.iter().find(|it| it.id == self.workflow.0).map(|it| it.dirty || it.untracked > 0);
+        }
+        Ok(Status {
+            state: run.state,
+            run_id: run.run_id,
+            branch: run.branch,
+            model: run.model,
+            usage: run.usage,
+            metered: home.metered(),
+            dirty,
+            code: run.code,
+            message: run.message,
+        })
+    }
+}

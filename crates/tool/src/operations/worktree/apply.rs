@@ -1,0 +1,48 @@
+//! `worktree_apply`: the work of a workflow into a checkout of this host (sandbox.md 2.4).
+
+use std::path::PathBuf;
+
+use coracle_sandbox::worktree::{Applied, ApplyAsk, ApplyMode};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{Profile, Workflow, open};
+use crate::dispatch::Operation;
+use crate::failure::Failure;
+use crate::process::Process;
+
+/// Bring what a workflow changed into a directory of this host: all of it, or nothing where something conflicts.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Apply {
+    /// The workflow's id.
+    workflow: Workflow,
+    /// The checkout, beneath the working directory or another allowed one. When missing, the directory that the workflow
+    /// began from, or the working directory where it began from a URL.
+    to: Option<PathBuf>,
+    /// Fetch the commits as a branch, and touch no file.
+    #[schemars(extend("default" = false))]
+    branch: Option<bool>,
+    /// Change files that decide what programs do, too: those of git, of hooks, of editors, of CI and of agents.
+    #[schemars(extend("default" = false))]
+    protected: Option<bool>,
+    /// The kind of sandbox; `default` when missing.
+    profile: Option<Profile>,
+}
+
+impl Operation<Process> for Apply {
+    const NAME: &'static str = "worktree_apply";
+    type Answer = Applied;
+
+    async fn run(self, process: &Process) -> Result<Applied, Failure> {
+        let cx = &process.context;
+        let (home, open) = open(process, self.profile, &self.workflow).await?;
+        let begun_from = || home.repository().map(PathBuf::from).filter(|it| it.is_absolute());
+        let to = self.to.map(|it| cx.host.path(&it)).or_else(begun_from);
+        let to = to.unwrap_or_else(|| cx.config.working_dir(&cx.host));
+        let mode = if self.branch.unwrap_or(false) { ApplyMode::Branch } else { ApplyMode::Files };
+        let bound = cx.store()?.is_written_inside(&to.canonicalize().unwrap_or_else(|_| to.clone()))?;
+        let ask = ApplyAsk { to, mode, protected: self.protected.unwrap_or(false), bound };
+        Ok(home.worktrees.apply(&open.inside, &self.workflow.0, &ask).await?)
+    }
+}

@@ -1,0 +1,109 @@
+//! `worktree_create`: a repository's worktree in the sandbox of a workflow (sandbox.md 2.3).
+
+use coracle_runtime::random_hex;
+use coracle_sandbox::worktree::{CreateAsk, Repo, SetupAsk, Worktree};
+use coracle_sandbox::{Look, Warning, WorkflowId};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Profile, Workflow};
+use crate::context::Context;
+use crate::dispatch::Operation;
+use crate::failure::Failure;
+use crate::process::Process;
+use crate::sandbox::devcontainer::{Beginning, Told, afresh, chosen};
+use crate::sandbox::home::Home;
+use crate::sandbox::{expire, usual_profile};
+use crate::strict;
+
+/// Give a workflow a branch and a directory of its own, in a sandbox of its own: the repository is fetched to this host once,
+/// and what the sandbox lacks of it goes in. Said again for the same workflow it gives what is there.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Create {
+    /// The repository: a URL, or a directory beneath the working directory or another allowed one; the working directory
+    /// when missing.
+    source: Option<String>,
+    /// The workflow's id; made up when missing. 1 to 63 of a-z, 0-9, `.`, `_` and `-`.
+    workflow: Option<Workflow>,
+    /// What to begin from: a branch of the repository, a tag or a commit; its HEAD when missing.
+    base: Option<String>,
+    /// The branch; the prefix and the workflow's id when missing.
+    branch: Option<String>,
+    /// Begin with what is not committed in the directory, too: all but ignored files. What the configuration says when missing.
+    include_uncommitted: Option<bool>,
+    /// The kind of sandbox; `default` when missing.
+    profile: Option<Profile>,
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct Created {
+    workflow: WorkflowId,
+    #[serde(flatten)]
+    worktree: Worktree,
+    repository: Repo,
+    /// What of the repository's `devcontainer.json` was honoured, if it was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    devcontainer: Option<Told>,
+}
+
+impl Operation<Process> for Create {
+    const NAME: &'static str = "worktree_create";
+    type Answer = Created;
+
+    async fn run(self, process: &Process) -> Result<Created, Failure> {
+        let cx = &process.context;
+        let made_up = || WorkflowId::parse(format!("w-{}", random_hex::<4>())).map(Workflow);
+        let workflow = self.workflow.map_or_else(made_up, Ok)?;
+        let profile = self.profile.map_or_else(usual_profile, |it| it.0);
+        let said = crate::sandbox::source::source(cx, self.source);
+        let (source, base) = (said.as_str(), self.base.as_deref());
+        let uncommitted = crate::operations::worktree::uncommitted(cx, self.include_uncommitted, (source, base))?;
+        let home = process.homes().of(cx, &profile, &workflow.0).await?;
+        home.worktrees.expect_source(source)?;
+        let beginning = Beginning { profile: &profile, workflow: &workflow.0, source, base };
+        let home = afresh(cx, process.homes(), home, &profile).await?;
+        let claim = home.begin().await?;
+        let home = process.homes().with_repository(cx, home, (&profile, source)).await?;
+        let home = chosen(cx, process.homes(), home, beginning).await?;
+        // One that was there before may hold what nobody saved yet.
+        let new = home.sandbox.look().await? == Look::Missing;
+        if new {
+            // What is too old makes room for it.
+            Box::pin(expire(process.sandboxes())).await;
+        }
+        let setup = SetupAsk { source: said, replace: false };
+        let (base, branch) = (self.base, self.branch);
+        let ask = CreateAsk { base, branch, uncommitted, ..CreateAsk::new(workflow.0.clone()) };
+        let made = ready(cx, &home, setup, ask).await;
+        drop(claim);
+        if made.is_err() && new {
+            home.give_up(process.homes()).await;
+        }
+        let (repository, worktree, devcontainer) = made?;
+        Ok(Created { workflow: workflow.0, worktree, repository, devcontainer })
+    }
+}
+
+/// A sandbox with the repository and the worktree of a workflow.
+async fn ready(
+    cx: &Context,
+    home: &Home,
+    setup: SetupAsk,
+    ask: CreateAsk,
+) -> Result<(Repo, Worktree, Option<Told>), Failure> {
+    let open = home.open(cx).await?;
+    cx.call.progress.message("bringing the repository into the sandbox").await;
+    let repository =
+        cx.unless_cancelled(async { Ok(Box::pin(home.worktrees.setup_repo(&open.inside, &setup)).await?) }).await?;
+    cx.call.progress.message("making the worktree").await;
+    let mut worktree = Box::pin(home.worktrees.create(&open.inside, &ask)).await?;
+    worktree.warnings.extend(open.warnings());
+    worktree.warnings.extend(home.git_identity.warning());
+    let engine = cx.runtime().await?;
+    let told = strict::unmapped(cx, (engine.kind(), engine.endpoint().rootless));
+    worktree.warnings.extend(told.map(|(code, message)| Warning::new(code, message)));
+    let devcontainer = home.dress(cx, &open, &worktree).await?;
+    Ok((repository, worktree, devcontainer))
+}

@@ -1,0 +1,48 @@
+//! `worktree_diff`: what a workflow changed (sandbox.md 2.4).
+
+use coracle_runtime::ByteSize;
+use coracle_sandbox::worktree::DiffAsk;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{Profile, Workflow, open};
+use crate::arg_types::Size;
+use crate::dispatch::Operation;
+use crate::failure::Failure;
+use crate::process::Process;
+
+/// Show everything that a workflow changed, committed or not: files that are new are in it, ignored ones are not.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Diff {
+    /// The workflow's id.
+    workflow: Workflow,
+    /// A commit, branch or tag to compare with; the commit that it began from when missing.
+    against: Option<String>,
+    /// Bytes of the patch; files that do not fit are named.
+    #[schemars(with = "Option<Size>", extend("default" = 262144))]
+    max_bytes: Option<ByteSize>,
+    /// Names and numbers alone.
+    #[schemars(extend("default" = false))]
+    stat_only: Option<bool>,
+    /// The kind of sandbox; `default` when missing.
+    profile: Option<Profile>,
+}
+
+impl Operation<Process> for Diff {
+    const NAME: &'static str = "worktree_diff";
+    const ACTS: bool = false;
+    type Answer = coracle_sandbox::worktree::Diff;
+
+    async fn run(self, process: &Process) -> Result<Self::Answer, Failure> {
+        let _cx = &process.context;
+        let (home, open) = open(process, self.profile, &self.workflow).await?;
+        let usual = DiffAsk::default();
+        let ask = DiffAsk {
+            against: self.against,
+            max_bytes: self.max_bytes.map_or(usual.max_bytes, |it| usize::try_from(it.0).unwrap_or(usize::MAX)),
+            stat_only: self.stat_only.unwrap_or(false),
+        };
+        Ok(home.worktrees.diff(&open.inside, &self.workflow.0, &ask).await?)
+    }
+}

@@ -1,0 +1,62 @@
+//! `worktree_export`: the work of a workflow as a file of this host (sandbox.md 2.4).
+
+use std::path::PathBuf;
+
+use coracle_sandbox::worktree::{Exported, PatchFormat};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Profile, Workflow, open};
+use crate::dispatch::Operation;
+use crate::failure::{Code, Failure};
+use crate::process::Process;
+
+/// Write what a workflow did to a file of this host.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Export {
+    /// The workflow's id.
+    workflow: Workflow,
+    /// The file, which must not be there yet.
+    file: PathBuf,
+    /// `diff`: all that changed, committed or not, for `git apply`. `mbox`: the commits, for `git am`. `bundle`: the commits,
+    /// for `git fetch`.
+    #[schemars(with = "Option<String>", extend("default" = "diff", "enum" = ["diff", "mbox", "bundle"]))]
+    format: Option<PatchFormat>,
+    /// The kind of sandbox; `default` when missing.
+    profile: Option<Profile>,
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct Written {
+    file: PathBuf,
+    #[serde(flatten)]
+    exported: Exported,
+}
+
+impl Operation<Process> for Export {
+    const NAME: &'static str = "worktree_export";
+    type Answer = Written;
+
+    async fn run(self, process: &Process) -> Result<Written, Failure> {
+        let cx = &process.context;
+        let (home, open) = open(process, self.profile, &self.workflow).await?;
+        let path = cx.host.path(&self.file);
+        let dir = path.parent().unwrap_or(&path).to_owned();
+        let failed = |err: std::io::Error| {
+            let code =
+                if err.kind() == std::io::ErrorKind::AlreadyExists { Code::PathExists } else { Code::PathNotFound };
+            Failure::new(code, format!("cannot write `{}`: {err}", path.display()))
+                .hint("name a file that is not there")
+        };
+        // Beside it and renamed: nobody finds half of one.
+        let mut file = tempfile::NamedTempFile::new_in(&dir).map_err(failed)?;
+        let mut to = tokio::fs::File::from_std(file.as_file_mut().try_clone().map_err(failed)?);
+        let format = self.format.unwrap_or(PatchFormat::Diff);
+        let exported = home.worktrees.export_patch(&open.inside, &self.workflow.0, format, &mut to).await?;
+        to.sync_all().await.map_err(failed)?;
+        file.persist_noclobber(&path).map_err(|err| failed(err.error))?;
+        Ok(Written { file: path, exported })
+    }
+}

@@ -1,0 +1,81 @@
+//! Worktrees of workflows, each an operation of its own: `coracle worktree …` (sandbox.md 2).
+
+mod apply;
+mod create;
+mod diff;
+mod export;
+mod list;
+mod push;
+mod remove;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use coracle_sandbox::worktree::SourceChanges;
+use coracle_sandbox::{ProfileName, WorkflowId};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::context::Context;
+use crate::dispatch::Entry;
+use crate::failure::{Code, Failure};
+use crate::process::Process;
+use crate::sandbox::home::{Home, Open};
+use crate::sandbox::{opened, usual_profile};
+
+/// The operations, in the order in which a workflow meets them.
+pub static ALL: &[Entry] = &[
+    Entry::of_process::<create::Create>(),
+    Entry::of_process::<list::List>(),
+    Entry::of_process::<diff::Diff>(),
+    Entry::of_process::<export::Export>(),
+    Entry::of_process::<apply::Apply>(),
+    Entry::of_process::<push::Push>(),
+    Entry::of_process::<remove::Remove>(),
+];
+
+/// What every name of an operation begins with, which the command line leaves out.
+pub const PREFIX: &str = "worktree_";
+
+/// A profile's name in a call.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub(super) struct Profile(#[schemars(with = "String")] pub(super) ProfileName);
+
+/// A workflow's id in a call.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub(super) struct Workflow(#[schemars(with = "String")] pub(super) WorkflowId);
+
+/// The sandbox of a workflow that is there, ready. For a name that is nobody's none is made.
+pub(super) async fn open(
+    process: &Process,
+    profile: Option<Profile>,
+    workflow: &Workflow,
+) -> Result<(Arc<Home>, Open), Failure> {
+    let profile = profile.map_or_else(usual_profile, |it| it.0);
+    let cx = &process.context;
+    let home = process.homes().of(cx, &profile, &workflow.0).await?;
+    let open = opened(cx, &home, &workflow.0).await?;
+    Ok((home, open))
+}
+
+/// What is done about what is not committed in a source, as the caller says or the person's settings do.
+pub(super) fn uncommitted(
+    cx: &Context,
+    said: Option<bool>,
+    (source, base): (&str, Option<&str>),
+) -> Result<SourceChanges, Failure> {
+    let taken = said.unwrap_or(cx.config.sandbox.worktree.include_uncommitted && base.is_none());
+    let dir = Path::new(source).canonicalize().unwrap_or_else(|_| source.into());
+    let written_inside = dir.is_absolute() && cx.store()?.is_written_inside(&dir)?;
+    match (written_inside, taken) {
+        (false, true) => return Ok(SourceChanges::Taken),
+        (false, false) => return Ok(SourceChanges::Told),
+        (true, false) => return Ok(SourceChanges::Unseen),
+        (true, true) => {}
+    }
+    // It could put a link in the way while files are read, and get what that leads to.
+    let failure = Failure::new(Code::PolicyDenied, format!("a container can write in `{}`", dir.display()));
+    Err(failure.detail("rule", "worktree.bound").hint("commit first, or remove that container"))
+}

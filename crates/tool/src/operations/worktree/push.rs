@@ -1,0 +1,38 @@
+//! `worktree_push`: the commits of a workflow to its remote (sandbox.md 2.4).
+
+use coracle_sandbox::worktree::{PushAsk, Pushed};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{Profile, Workflow, open};
+use crate::dispatch::Operation;
+use crate::failure::Failure;
+use crate::process::Process;
+
+/// Push a workflow's branch to the repository that it came from, from this host and with the person's credential, which
+/// does not go in. Only its own branch, and only forwards.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Push {
+    /// The workflow's id.
+    workflow: Workflow,
+    /// Replace what the remote has, if nobody else pushed there since.
+    #[schemars(extend("default" = false))]
+    force_with_lease: Option<bool>,
+    /// The kind of sandbox; `default` when missing.
+    profile: Option<Profile>,
+}
+
+impl Operation<Process> for Push {
+    const NAME: &'static str = "worktree_push";
+    type Answer = Pushed;
+
+    async fn run(self, process: &Process) -> Result<Pushed, Failure> {
+        let cx = &process.context;
+        let (home, open) = open(process, self.profile, &self.workflow).await?;
+        cx.call.progress.message("pushing the branch from this host").await;
+        let ask = PushAsk { branch: None, force_with_lease: self.force_with_lease.unwrap_or(false) };
+        cx.unless_cancelled(async { Ok(Box::pin(home.worktrees.push(&open.inside, &self.workflow.0, &ask)).await?) })
+            .await
+    }
+}

@@ -1,0 +1,85 @@
+//! `worktree_remove`: a workflow is over (sandbox.md 2.5).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use coracle_sandbox::worktree::{RemoveAsk, Removed, SavedWork};
+use coracle_sandbox::{Look, WorkflowId};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Profile, Workflow};
+use crate::dispatch::Operation;
+use crate::failure::Failure;
+use crate::process::Process;
+use crate::sandbox::home::Left;
+use crate::sandbox::runs::Runs;
+use crate::sandbox::usual_profile;
+
+/// An agent that was told to stop has so long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Remove a workflow: its worktree, its branch, its ports, and its sandbox when no other workflow is in that. What only it
+/// has is saved before; `coracle saved` shows it. One that is not there is gone already.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Remove {
+    /// The workflow's id.
+    workflow: Workflow,
+    /// Save nothing. The person's configuration has to allow it.
+    #[schemars(extend("default" = false))]
+    discard: Option<bool>,
+    /// Save ignored files as well.
+    #[schemars(extend("default" = false))]
+    salvage_ignored: Option<bool>,
+    /// The kind of sandbox; `default` when missing.
+    profile: Option<Profile>,
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct Gone {
+    workflow: WorkflowId,
+    #[serde(flatten)]
+    removed: Option<Removed>,
+    /// The sandbox is gone, too.
+    sandbox_removed: bool,
+    /// What was saved of the sandbox beside the workflow's work.
+    also_saved: Vec<SavedWork>,
+    /// What stays of the sandbox's directory on this host, since it is somebody else's.
+    kept: Vec<PathBuf>,
+}
+
+impl Operation<Process> for Remove {
+    const NAME: &'static str = "worktree_remove";
+    type Answer = Gone;
+
+    async fn run(self, process: &Process) -> Result<Gone, Failure> {
+        let cx = &process.context;
+        let (profile, id) = (self.profile.map_or_else(usual_profile, |it| it.0), self.workflow.0);
+        let home = process.homes().of(cx, &profile, &id).await?;
+        let runs = Runs::of(home.sandbox.dir(), &id);
+        let _alone = runs.without_agent(cx, PATIENCE).await?;
+        let known = home.worktrees.remembered(home.key.as_str())?.contains(&id);
+        let (mut removed, mut inside) = (None, None);
+        // Files on the host outlive a container that nobody remembers, and what they hold beside workflows is saved first.
+        if known || home.has_files() || home.sandbox.look().await? != Look::Missing {
+            let open = home.open_to_remove(cx).await?;
+            let ask = RemoveAsk {
+                discard: self.discard.unwrap_or(false),
+                salvage_ignored: self.salvage_ignored.unwrap_or(false),
+                save_to: home.save_to()?,
+            };
+            removed = Some(home.worktrees.remove(&open.inside, &id, &ask).await?);
+            runs.forget()?;
+            inside = Some((open, ask));
+        }
+        let left = home.leave(inside.as_ref().map(|(open, ask)| (open, ask))).await?;
+        drop(inside);
+        let Left { removed: sandbox_removed, saved: also_saved, kept } = left;
+        if sandbox_removed {
+            process.homes().forget(&home.key).await;
+        }
+        Ok(Gone { workflow: id, removed, sandbox_removed, also_saved, kept })
+    }
+}

@@ -99,7 +99,7 @@ fn containers() -> Tool {
 fn told(entry: &ToolEntry, cx: &Context) -> Tool {
     let arguments = entry.arguments();
     let output = entry.output().as_object().cloned().unwrap_or_default();
-    let looks = entry.effect == Effect::Looks;
+    let looks = entry.effect == Effect::ReadOnly;
     // The agent of a workflow asks a model; what a session's own containers reach, the person decides.
     let open = entry.sets.contains(&Toolset::Worktrees) || reaches_out(cx, entry);
     let hints = ToolAnnotations::new().read_only(looks).destructive(!looks).idempotent(looks).open_world(open);

@@ -1,7 +1,7 @@
 //! The tools that an agent works with all day, on a container of its session.
 //!
 //! A [`Tool`] is one tool: its fields are the arguments, its comments the documentation, and [`Tool::run`] does it in a
-//! [`Workspace`] and gives an [`Answer`]. A workspace gets its container from [`Sessions`], which somebody else implements,
+//! [`Workspace`] and gives an [`Response`]. A workspace gets its container from [`Sessions`], which somebody else implements,
 //! and speaks with the guest in it alone.
 //!
 //! **Invariant:** the host never opens a path that code inside can write: files are listed, read, written and searched by
@@ -12,20 +12,21 @@
 
 #![warn(missing_docs)]
 
-mod answer;
 mod code;
-mod count;
+mod concurrency;
+mod disk_quota;
 mod export;
 mod files;
 pub mod fs;
-mod gate;
+mod import;
 mod language;
-mod mounts;
 mod output;
 mod paths;
+mod plural;
 mod prompt;
 mod python;
 mod replacement;
+mod response;
 mod run_code;
 pub mod schema;
 mod search;
@@ -35,30 +36,29 @@ mod shell;
 mod snapshot;
 mod time_limit;
 mod tool;
-mod watch;
 mod workspace;
 
-pub use answer::{Answer, Cut, Failure, Place, Warning};
 pub use code::Code;
+pub use concurrency::ConcurrencyLimit;
 pub use export::{
-    Applied, Apply, ApplyError, Change, ChangeKind, Changes, Conflict, Exported, FileDiff, Passed, apply, changes,
-    diff, export, sums,
+    Applied, ApplyError, ApplyOptions, Change, ChangeKind, Changes, Conflict, Exported, FileDiff, SkippedFile, apply,
+    changes, diff, export, sums,
 };
 pub use files::{DeleteEntry, EditFile, FileInfo, Ls, ReadFile, ReadFileResult, Rm, WriteFile, Written};
 pub use fs::{FsError, GuestFs, WorkspaceFs};
-pub use gate::Gate;
+pub use import::{Filter, HostMount, ImportError, ImportEstimate, copy_in, estimate};
 pub use language::Language;
-pub use mounts::{Filter, HostMount, MountError, Survey, copy_in, survey};
-pub use prompt::{Told, ToldMount, prompt, unavailable};
+pub use prompt::{PromptContext, PromptMount, prompt, unavailable};
 pub use python::{EvaluatePython, Evaluated};
 pub use replacement::{Reason, Recreated};
-pub use run_code::{Ran, RunCode};
+pub use response::{ContainerRef, Cut, Failure, Response, Warning};
+pub use run_code::{RunCode, RunCodeResult};
 pub use search::{Glob, GlobMatch, Grep, GrepMatch};
 pub use sessions::{Role, Session, Sessions};
 pub use settings::{EnvKeys, Mode, PathCharset, Preload, RunSettings, Settings};
 pub use shell::{Changed, Shell, ShellResult};
 pub use snapshot::{Snapshot, Touched};
-pub use tool::{Alias, Effect, Tool, told};
+pub use tool::{Alias, Effect, Tool, with_notes};
 pub use workspace::Workspace;
 
 /// The example of the book.

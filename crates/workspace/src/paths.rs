@@ -1,6 +1,6 @@
 //! From what a model writes to a path in the workspace, and back (workspace.md 2.1). Pure.
 
-use crate::answer::Result;
+use crate::response::Result;
 use crate::{Code, Failure};
 
 /// Parts of a path, at most.

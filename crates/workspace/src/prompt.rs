@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use coracle_runtime::ByteSize;
 
-use crate::Survey;
+use crate::ImportEstimate;
 
 /// What there is to tell.
 #[derive(Clone, Debug)]
-pub struct Told<'a> {
+pub struct PromptContext<'a> {
     /// Who works in it.
     pub uid: u32,
     /// Where.
@@ -24,18 +24,18 @@ pub struct Told<'a> {
     /// Names that its commands reach; none without a network.
     pub network: &'a [String],
     /// Directories of the host in it.
-    pub mounts: Vec<ToldMount>,
+    pub mounts: Vec<PromptMount>,
 }
 
 /// A directory of the host in a workspace.
 #[derive(Clone, Debug)]
-pub struct ToldMount {
+pub struct PromptMount {
     /// What it is called: never where it lies on the host.
     pub name: String,
     /// Its path in the workspace; empty for the workspace itself.
     pub at: String,
     /// What was copied, or will be. None of one that is there itself: what is in it is the container's to say.
-    pub survey: Option<Survey>,
+    pub estimate: Option<ImportEstimate>,
     /// Patterns of what is copied; all without one.
     pub include: Vec<String>,
     /// Patterns of what is not.
@@ -47,8 +47,8 @@ const MOST_SECONDS: u32 = 120;
 
 /// The block for a system prompt.
 #[must_use]
-pub fn prompt(told: &Told<'_>) -> String {
-    let Told { uid, workdir, shell, image, memory, cpus, network, mounts } = told;
+pub fn prompt(context: &PromptContext<'_>) -> String {
+    let PromptContext { uid, workdir, shell, image, memory, cpus, network, mounts } = context;
     let mounts = table(mounts);
     let memory = memory_told(*memory);
     let network = if network.is_empty() { "none".to_owned() } else { format!("only {}", network.join(", ")) };
@@ -64,14 +64,14 @@ pub fn prompt(told: &Told<'_>) -> String {
 }
 
 /// The directories of the host, and what they begin with.
-fn table(mounts: &[ToldMount]) -> String {
+fn table(mounts: &[PromptMount]) -> String {
     let mut text = String::new();
     if mounts.is_empty() {
         return text;
     }
     text.push_str("\n| Host path | In the workspace | Files | Bytes | Filter |\n|---|---|---|---|---|\n");
-    for ToldMount { name, at, survey, include, exclude } in mounts {
-        let (files, bytes) = match survey {
+    for PromptMount { name, at, estimate, include, exclude } in mounts {
+        let (files, bytes) = match estimate {
             Some(it) => (grouped(it.files), grouped(it.bytes)),
             None => ("as on the host".to_owned(), "as on the host".to_owned()),
         };
@@ -79,7 +79,7 @@ fn table(mounts: &[ToldMount]) -> String {
         let filter = filter(include, exclude);
         let _ = writeln!(text, "| {} | {} | {files} | {bytes} | {filter} |", quoted(name), quoted(at));
     }
-    for Survey { names, more_names, .. } in mounts.iter().filter_map(|it| it.survey.as_ref()) {
+    for ImportEstimate { names, more_names, .. } in mounts.iter().filter_map(|it| it.estimate.as_ref()) {
         let shown: Vec<String> = names.iter().map(|it| quoted(it)).collect();
         let more = if *more_names > 0 { format!(" … (+{more_names} more)") } else { String::new() };
         let contents = if shown.is_empty() { "nothing".to_owned() } else { shown.join(", ") };
@@ -139,13 +139,13 @@ mod tests {
     use coracle_runtime::ByteSize;
     use insta::assert_snapshot;
 
-    use super::{Told, ToldMount, grouped, prompt, quoted, unavailable};
-    use crate::Survey;
+    use super::{PromptContext, PromptMount, grouped, prompt, quoted, unavailable};
+    use crate::ImportEstimate;
 
     #[test]
     fn w42_a_model_is_told_what_it_has_and_what_not() {
         let memory = ByteSize::mib(1024);
-        let told = Told {
+        let context = PromptContext {
             uid: 65534,
             workdir: "/workspace",
             shell: "shell_execute",
@@ -155,13 +155,16 @@ mod tests {
             network: &[],
             mounts: Vec::new(),
         };
-        assert_snapshot!(prompt(&told), @r"
+        assert_snapshot!(prompt(&context), @r"
         Workspace
         ---------
         You have a private Linux container, user 65534, not root. `ls`, `read_file`, `write_file`, `edit_file`, `glob`, `grep` and `rm` work on files under `/workspace`; give paths relative to it. `shell_execute` runs one program with its arguments as a list, for at most 120 seconds; nothing keeps running after it. `evaluate_python` runs a short script for at most 5 seconds. Long output is cut and kept: read the rest with `shell_output`. Network: none. Only `/workspace` outlives a restart of the container; you are told when one happened. Image: `python:3.12`, 1 GiB memory, 1 CPU.
         ");
         let names = ["pypi".to_owned(), "docs.example.com".to_owned()];
-        assert!(prompt(&Told { network: &names, ..told }).contains("Network: only pypi, docs.example.com. Only"));
+        assert!(
+            prompt(&PromptContext { network: &names, ..context })
+                .contains("Network: only pypi, docs.example.com. Only")
+        );
         assert_eq!(
             unavailable("no engine answers", "Run `coracle setup`."),
             "Workspace tools are unavailable: no engine answers. Run `coracle setup`.\n"
@@ -171,17 +174,17 @@ mod tests {
     #[test]
     fn w42_directories_of_the_host_are_a_table_with_what_they_begin_with() {
         let paths: Vec<String> = (0..25).map(|it| format!("f{it:02}")).chain(["x/a".into(), "x/b".into()]).collect();
-        let copied = ToldMount {
+        let copied = PromptMount {
             name: "project".into(),
             at: String::new(),
-            survey: Some(Survey::of(paths.iter().map(String::as_str), 1_203_441)),
+            estimate: Some(ImportEstimate::of(paths.iter().map(String::as_str), 1_203_441)),
             include: vec![" ".into()],
             exclude: vec!["*.log".into()],
         };
-        let bound = ToldMount {
+        let bound = PromptMount {
             name: "a|b".into(),
             at: "src".into(),
-            survey: None,
+            estimate: None,
             include: vec!["**/*.py".into()],
             exclude: Vec::new(),
         };

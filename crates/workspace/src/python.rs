@@ -7,10 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::answer::Result;
 use crate::output::{Inline, characters};
+use crate::response::Result;
 use crate::shell::{self, Asked, Run};
-use crate::{Answer, Code, Effect, Failure, Role, Tool, Warning, Workspace};
+use crate::{Code, Effect, Failure, Response, Role, Tool, Warning, Workspace};
 
 /// Run a short Python script in the workspace, for at most 5 seconds. Print what you want to see.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -75,14 +75,14 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Tool for EvaluatePython {
     const NAME: &'static str = "evaluate_python";
-    const EFFECT: Effect = Effect::Changes;
+    const EFFECT: Effect = Effect::Mutating;
     type Value = Evaluated;
 
-    async fn run(self, workspace: &Workspace) -> Answer<Evaluated> {
-        self.evaluate(workspace).await.unwrap_or_else(|failure| Answer::failed(*failure))
+    async fn run(self, workspace: &Workspace) -> Response<Evaluated> {
+        self.evaluate(workspace).await.unwrap_or_else(|failure| Response::failed(*failure))
     }
 
-    fn render(answer: &Answer<Evaluated>) -> String {
+    fn render(answer: &Response<Evaluated>) -> String {
         let Some(it) = &answer.value else { return String::new() };
         let mut parts = Vec::new();
         for (name, stream, tail) in [("stdout", &it.stdout, &it.stdout_tail), ("stderr", &it.stderr, &it.stderr_tail)] {
@@ -94,17 +94,17 @@ impl Tool for EvaluatePython {
 }
 
 impl EvaluatePython {
-    async fn evaluate(self, workspace: &Workspace) -> Result<Answer<Evaluated>> {
+    async fn evaluate(self, workspace: &Workspace) -> Result<Response<Evaluated>> {
         let code = self.checked()?;
-        let _place = workspace.calls().enter().await?;
-        let session = workspace.begin(Role::Workspace).await?;
+        let _permit = workspace.calls().acquire().await?;
+        let session = workspace.ensure_session(Role::Workspace).await?;
         let command = ["python3", "-c", &code].map(str::to_owned).to_vec();
         let asked = Asked { command, cwd: session.workdir.clone(), timeout: TIMEOUT };
         let run = Run { asked, env: BTreeMap::new(), stdin: None, shown: Some(MAX_SHOWN) };
         let (output, survivors) = shell::run(workspace, &session, run).await?;
         let ended = shell::ended(&output, survivors, (TIMEOUT, session.memory));
         // Nothing in the answer has room for it; the files' versions have.
-        shell::look(workspace, &session, &output, Self::NAME).await;
+        shell::detect_changes(workspace, &session, &output, Self::NAME).await;
         let mut answer = told(ended);
         answer.warnings.extend(shell::left_behind(survivors, workspace.settings.has_jobs));
         Ok(answer.at(&session))
@@ -131,7 +131,7 @@ impl EvaluatePython {
     }
 }
 
-fn told(ended: shell::Ended) -> Answer<Evaluated> {
+fn told(ended: shell::Ended) -> Response<Evaluated> {
     use crate::shell::Termination::{Cancelled, Exited, Oom, Signaled, TimedOut};
 
     let mut stderr = ended.stderr.clone();
@@ -162,7 +162,7 @@ fn told(ended: shell::Ended) -> Answer<Evaluated> {
         stdout_tail,
         stderr_tail,
     };
-    let mut answer = Answer::done(message.clone(), value);
+    let mut answer = Response::done(message.clone(), value);
     answer.failure = code.map(|code| Failure::new(code, message));
     if ended.exit_code == 127 {
         answer.warnings.push(Warning::new("python_missing", "The image has no `python3`."));

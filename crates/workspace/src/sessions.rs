@@ -76,7 +76,7 @@ pub struct Session {
     /// The directory of this host that it sees as `/code`, and cannot write; where there is none, its PID 1 writes there.
     pub code: Option<PathBuf>,
     /// This replaced another, and nobody was told yet. Whoever gets it tells.
-    pub news: Option<Recreated>,
+    pub replaced: Option<Recreated>,
     /// What else there is to tell with the next result.
     pub warnings: Vec<Warning>,
     /// As long as this is held, somebody is in it.

@@ -4,11 +4,11 @@ use coracle_runtime::link::wire::space::{Act, Done, Touch};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::answer::Result;
-use crate::count::count;
 use crate::files::{shown_time, unexpected, versioned};
 use crate::paths::shown;
-use crate::{Answer, Effect, Tool, Workspace};
+use crate::plural::plural;
+use crate::response::Result;
+use crate::{Effect, Response, Tool, Workspace};
 
 /// A file that a tool or a command touched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -53,14 +53,14 @@ pub struct Snapshot {}
 
 impl Tool for Snapshot {
     const NAME: &'static str = "snapshot";
-    const EFFECT: Effect = Effect::Looks;
+    const EFFECT: Effect = Effect::ReadOnly;
     type Value = Vec<Touched>;
 
-    async fn run(self, workspace: &Workspace) -> Answer<Vec<Touched>> {
-        list(workspace).await.unwrap_or_else(|failure| Answer::failed(*failure))
+    async fn run(self, workspace: &Workspace) -> Response<Vec<Touched>> {
+        list(workspace).await.unwrap_or_else(|failure| Response::failed(*failure))
     }
 
-    fn render(answer: &Answer<Vec<Touched>>) -> String {
+    fn render(answer: &Response<Vec<Touched>>) -> String {
         let lines: Vec<String> = answer.value.iter().flatten().map(Touched::line).collect();
         lines.join("\n")
     }
@@ -74,15 +74,15 @@ impl Touched {
     }
 }
 
-async fn list(workspace: &Workspace) -> Result<Answer<Vec<Touched>>> {
-    let there = workspace.space(Act::Touched, &[]).await?;
-    let answer = match there.done {
+async fn list(workspace: &Workspace) -> Result<Response<Vec<Touched>>> {
+    let outcome = workspace.space(Act::Touched, &[]).await?;
+    let answer = match outcome.reply {
         Done::Touched(all) => {
             workspace.remember(&all);
             let value: Vec<_> = all.iter().map(Touched::from).collect();
-            Answer::done(format!("{} touched.", count(value.len() as u64, "file")), value)
+            Response::done(format!("{} touched.", plural(value.len() as u64, "file")), value)
         }
-        other => Answer::failed(unexpected(&other)),
+        other => Response::failed(unexpected(&other)),
     };
-    Ok(answer.at(&there.session))
+    Ok(answer.at(&outcome.session))
 }

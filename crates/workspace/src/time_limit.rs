@@ -6,7 +6,7 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
 
-use crate::answer::Result;
+use crate::response::Result;
 use crate::{Code, Failure};
 
 /// Schema of a time limit: `#[schemars(with = "Option<TimeLimit>")]`.

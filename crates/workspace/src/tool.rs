@@ -4,15 +4,15 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{Answer, Warning, Workspace};
+use crate::{Response, Warning, Workspace};
 
 /// What a tool may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It looks, and may be called as often as one likes.
-    Looks,
+    /// It reads only, and may be called any number of times.
+    ReadOnly,
     /// It changes something.
-    Changes,
+    Mutating,
 }
 
 /// A further name of a field: it is accepted and not published.
@@ -36,14 +36,14 @@ pub trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
     type Value: Serialize + JsonSchema + Send;
 
     /// Does it.
-    fn run(self, workspace: &Workspace) -> impl Future<Output = Answer<Self::Value>> + Send;
+    fn run(self, workspace: &Workspace) -> impl Future<Output = Response<Self::Value>> + Send;
 
     /// The value as text for a model.
-    fn render(answer: &Answer<Self::Value>) -> String;
+    fn render(answer: &Response<Self::Value>) -> String;
 }
 
 /// A text for a model: news stands before the rest, so that one that reads no further has it.
-pub fn told(text: &str, warnings: &[Warning]) -> String {
+pub fn with_notes(text: &str, warnings: &[Warning]) -> String {
     let news = warnings.iter().map(|it| format!("Note: {}", it.message));
     news.chain([text.to_owned()]).collect::<Vec<_>>().join("\n")
 }

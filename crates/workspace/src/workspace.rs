@@ -9,9 +9,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::answer::Result;
-use crate::watch::{self, Watch};
-use crate::{Answer, Code, Failure, Gate, Place, Role, Session, Sessions, Settings, Warning};
+use crate::disk_quota::{self, DiskQuota};
+use crate::response::Result;
+use crate::{Code, ConcurrencyLimit, ContainerRef, Failure, Response, Role, Session, Sessions, Settings, Warning};
 
 /// A look at what commands changed takes no longer, and tells no more.
 pub(crate) const SCAN: Bounds = Bounds { most: 50, entries: 50_000, within_ms: 500 };
@@ -29,19 +29,19 @@ pub struct Workspace {
 }
 
 struct Shared {
-    calls: Gate,
-    runs: Gate,
+    calls: ConcurrencyLimit,
+    runs: ConcurrencyLimit,
     /// What the last guest knew of touched files, for the next one.
-    touched: Mutex<Known>,
-    watch: Watch,
+    touched: Mutex<TrackedFiles>,
+    disk_quota: DiskQuota,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct TrackedFiles {
     /// The generation that was told.
-    told: u64,
+    restored_in: u64,
     /// The generation whose files were looked at, so that a later look finds what changed.
-    looked: u64,
+    scanned_in: u64,
     all: Vec<Touch>,
 }
 
@@ -53,24 +53,24 @@ impl fmt::Debug for Workspace {
 
 /// What was done in a session, and what else there is to tell.
 #[derive(Debug)]
-pub(crate) struct There<T> {
-    pub(crate) done: T,
+pub(crate) struct Outcome<T> {
+    pub(crate) reply: T,
     pub(crate) session: Session,
 }
 
 impl Session {
     /// All news of it, which whoever has it tells.
     pub(crate) fn told(&self) -> impl Iterator<Item = Warning> {
-        self.news.iter().map(Warning::from).chain(self.warnings.iter().cloned())
+        self.replaced.iter().map(Warning::from).chain(self.warnings.iter().cloned())
     }
 }
 
-impl<T> Answer<T> {
+impl<T> Response<T> {
     /// Says where it was done, and the news of that place.
     pub(crate) fn at(mut self, session: &Session) -> Self {
         self.warnings.extend(session.told());
         let (session_id, generation) = (session.session_id.clone(), session.generation);
-        self.place = Some(Place { session_id, generation });
+        self.container = Some(ContainerRef { session_id, generation });
         self
     }
 }
@@ -80,11 +80,11 @@ impl Workspace {
     #[must_use]
     pub fn new(sessions: Arc<dyn Sessions>, settings: Settings) -> Self {
         let shared = Shared {
-            calls: Gate::new(16, 64),
+            calls: ConcurrencyLimit::new(16, 64),
             // One at a time: a snippet's file has a fixed path.
-            runs: Gate::new(1, 32),
+            runs: ConcurrencyLimit::new(1, 32),
             touched: Mutex::default(),
-            watch: Watch::default(),
+            disk_quota: DiskQuota::default(),
         };
         Self {
             settings: Arc::new(settings),
@@ -113,24 +113,24 @@ impl Workspace {
     }
 
     /// Does something with the files, in the container that is there or in the next one.
-    pub(crate) async fn space(&self, act: Act, content: &[u8]) -> Result<There<Done>> {
-        let _place = self.shared.calls.enter().await?;
+    pub(crate) async fn space(&self, act: Act, content: &[u8]) -> Result<Outcome<Done>> {
+        let _permit = self.shared.calls.acquire().await?;
         let looks = matches!(act, Act::List { .. } | Act::Lines { .. } | Act::Bytes { .. } | Act::Glob { .. })
             || matches!(act, Act::Grep { .. } | Act::Touched);
-        let session = self.begin(Role::Workspace).await?;
+        let session = self.ensure_session(Role::Workspace).await?;
         let doing = self.in_space(&session, act.clone(), content);
         match self.unless_cancelled(doing).await? {
-            Ok(done) => {
+            Ok(reply) => {
                 if !looks {
-                    self.watch(&session);
+                    self.scan_disk_usage(&session);
                 }
-                Ok(There { done, session })
+                Ok(Outcome { reply, session })
             }
             // It had no effect, so it may be done again in a new container.
             Err(err) if looks && is_lost(&err) => {
-                let session = self.begin(Role::Workspace).await?;
-                let done = self.in_space(&session, act, content).await.map_err(|err| failed(&err, false))?;
-                Ok(There { done, session })
+                let session = self.ensure_session(Role::Workspace).await?;
+                let reply = self.in_space(&session, act, content).await.map_err(|err| failed(&err, false))?;
+                Ok(Outcome { reply, session })
             }
             Err(err) => Err(failed(&err, true)),
         }
@@ -142,17 +142,17 @@ impl Workspace {
     }
 
     /// A place among the calls of the session.
-    pub(crate) fn calls(&self) -> &Gate {
+    pub(crate) fn calls(&self) -> &ConcurrencyLimit {
         &self.shared.calls
     }
 
     /// A place among the runs of the session.
-    pub(crate) fn runs(&self) -> &Gate {
+    pub(crate) fn runs(&self) -> &ConcurrencyLimit {
         &self.shared.runs
     }
 
     /// The container of a role. A new one is told what the last one knew of touched files.
-    pub(crate) async fn begin(&self, role: Role) -> Result<Session> {
+    pub(crate) async fn ensure_session(&self, role: Role) -> Result<Session> {
         // Whoever makes a container sees to it itself that nothing is left half made.
         let mut session = self.sessions.ensure(role).await?;
         if self.cancel.is_cancelled() {
@@ -161,40 +161,40 @@ impl Workspace {
         self.sessions.touch(role).await;
         if role == Role::Workspace {
             self.recall(&session).await;
-            session.warnings.extend(self.watched().warning(self.settings.max_bytes));
+            session.warnings.extend(self.disk_quota().warning(self.settings.max_bytes));
         }
         Ok(session)
     }
 
     /// What is known of how much there is.
-    pub(crate) fn watched(&self) -> &Watch {
-        &self.shared.watch
+    pub(crate) fn disk_quota(&self) -> &DiskQuota {
+        &self.shared.disk_quota
     }
 
     /// Looks how much there is, after something that may have written. What is found is told with the next result.
-    pub(crate) fn watch(&self, session: &Session) {
-        if self.settings.max_bytes.is_none() || !self.watched().begins() {
+    pub(crate) fn scan_disk_usage(&self, session: &Session) {
+        if self.settings.max_bytes.is_none() || !self.disk_quota().try_begin_scan() {
             return;
         }
         let (workspace, session) = (self.clone(), session.clone());
         tokio::spawn(async move {
             // Small changes come one after the other, and none of them should wait for the look.
-            tokio::time::sleep(watch::PAUSE).await;
+            tokio::time::sleep(disk_quota::PAUSE).await;
             let begun = Instant::now();
-            let act = Act::Measure { bounds: watch::BOUNDS };
+            let act = Act::Measure { bounds: disk_quota::BOUNDS };
             let done = session.link.space(session.user, &session.workdir, act, &[]).await;
             let bytes = if let Ok(Done::Measured { bytes, .. }) = done { Some(bytes) } else { None };
-            workspace.watched().ended(bytes, begun.elapsed());
+            workspace.disk_quota().record_scan(bytes, begun.elapsed());
         });
     }
 
     async fn recall(&self, session: &Session) {
         let known = {
             let mut known = self.shared.touched.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_new = std::mem::replace(&mut known.told, session.generation) != session.generation;
-            if session.news.as_ref().is_some_and(|it| it.files_lost) {
+            let is_new = std::mem::replace(&mut known.restored_in, session.generation) != session.generation;
+            if session.replaced.as_ref().is_some_and(|it| it.files_lost) {
                 known.all.clear();
-                self.watched().forget();
+                self.disk_quota().reset();
             }
             if is_new { known.all.clone() } else { Vec::new() }
         };
@@ -206,10 +206,10 @@ impl Workspace {
     }
 
     /// Looks at the files of a container before the first command in it, so that what commands change is found.
-    pub(crate) async fn first_look(&self, session: &Session) {
+    pub(crate) async fn baseline_scan(&self, session: &Session) {
         let is_new = {
             let mut known = self.shared.touched.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut known.looked, session.generation) != session.generation
+            std::mem::replace(&mut known.scanned_in, session.generation) != session.generation
         };
         if is_new {
             let (exclude, tool) = (self.settings.scan_exclude.clone(), String::new());

@@ -1,33 +1,33 @@
 //! Host directories on their way into a workspace, and back.
 
 use coracle_runtime::Refused;
-use coracle_workspace::{ApplyError, MountError};
+use coracle_workspace::{ApplyError, ImportError};
 
 use super::{Code, Failure};
 
-impl From<MountError> for Failure {
-    fn from(err: MountError) -> Self {
+impl From<ImportError> for Failure {
+    fn from(err: ImportError) -> Self {
         let message = err.to_string();
         match err {
-            MountError::Twice(path) => Self::new(Code::MountInvalid, message)
+            ImportError::Twice(path) => Self::new(Code::MountInvalid, message)
                 .detail("path", path)
                 .hint("give the mounts a `mount_path` each, or leave the file out with `exclude_glob`"),
-            MountError::Refused { path, problem } => {
+            ImportError::Refused { path, problem } => {
                 let refused = Self::from(Refused { problems: vec![*problem] });
                 Self { message, ..refused }
                     .detail("path", path)
                     .hint("leave the link out with `exclude_glob`, or `follow_symlinks` false")
             }
-            MountError::TooLarge { name, limit, of } => Self::new(Code::MountTooLarge, message)
+            ImportError::TooLarge { name, limit, of } => Self::new(Code::MountTooLarge, message)
                 .detail("host_path", name)
                 .detail("limit", limit)
                 .detail("of", of)
                 .hint("narrow it with `include_glob` and `exclude_glob`, or raise its `max_bytes`, `copy.max_bytes` or `copy.max_entries` in the configuration"),
-            MountError::Read { path, source } => Self::new(Code::MountFailed, message)
+            ImportError::Read { path, source } => Self::new(Code::MountFailed, message)
                 .detail("path", path)
                 .detail("why", source.to_string())
                 .hint("see whether the file can be read, or leave it out with `exclude_glob`"),
-            MountError::Link(err) => Self::from(coracle_lifecycle::Error::from(err)),
+            ImportError::Link(err) => Self::from(coracle_lifecycle::Error::from(err)),
             _ => Self::new(Code::MountFailed, message).hint("see whether the files fit into the workspace"),
         }
     }

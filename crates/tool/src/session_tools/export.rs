@@ -6,7 +6,7 @@ use coracle_lifecycle::{RoomRole, Rooms};
 use coracle_runtime::archive::Limits;
 use coracle_runtime::link::wire::space::Sum;
 use coracle_runtime::{Baseline, ContainerPath, Ids};
-use coracle_workspace::{Apply, ApplyError, Role, Session};
+use coracle_workspace::{ApplyError, ApplyOptions, Role, Session};
 use serde_json::{Map, Value, json};
 
 use super::sessions::SessionContainers;
@@ -115,7 +115,7 @@ pub async fn apply(cx: &Context, protected: bool) -> Result<Map<String, Value>, 
     }
     still_allowed(cx, &seen.baseline)?;
     let changes = coracle_workspace::changes(&seen.baseline, &seen.sums);
-    let how = Apply {
+    let how = ApplyOptions {
         protected: cx.config.workspace.protected.clone(),
         also_protected: protected,
         scratch: cx.state()?.scratch(),

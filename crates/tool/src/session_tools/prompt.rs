@@ -4,7 +4,7 @@ use std::path::Path;
 
 use coracle_runtime::Baseline;
 use coracle_workspace::Role;
-use coracle_workspace::{Survey, Told, ToldMount, prompt as told, survey, unavailable};
+use coracle_workspace::{ImportEstimate, PromptContext, PromptMount, estimate, prompt as render_prompt, unavailable};
 use serde_json::{Map, Value, json};
 
 use super::container_spec::Plan;
@@ -35,7 +35,7 @@ async fn block(cx: &Context) -> Result<String, Failure> {
     let shell = cx.config.workspace.shell_names.first().map_or("shell_execute", String::as_str);
     let own = cx.clone();
     let mounts = tokio::task::spawn_blocking(move || mounted(&own)).await.map_err(Failure::internal)??;
-    Ok(told(&Told {
+    Ok(render_prompt(&PromptContext {
         uid: plan.user.uid,
         workdir: plan.workdir,
         shell,
@@ -48,37 +48,37 @@ async fn block(cx: &Context) -> Result<String, Failure> {
 }
 
 /// The directories of the host: as they were copied, where there is a workspace, else as they would be.
-fn mounted(cx: &Context) -> Result<Vec<ToldMount>, Failure> {
+fn mounted(cx: &Context) -> Result<Vec<PromptMount>, Failure> {
     let baseline = cx.rooms()?.baseline(&cx.call.session).map_err(coracle_lifecycle::Error::from)?.unwrap_or_default();
     cx.config.workspace.mounts.iter().map(|it| of_mount(cx, it, &baseline)).collect()
 }
 
-fn of_mount(cx: &Context, mount: &HostMount, baseline: &Baseline) -> Result<ToldMount, Failure> {
+fn of_mount(cx: &Context, mount: &HostMount, baseline: &Baseline) -> Result<PromptMount, Failure> {
     let prepared = workspace_mounts::copied_from(mount, cx)?;
-    let survey = match mount.mode {
+    let estimate = match mount.mode {
         // The container writes there, so the host does not look.
         MountMode::Bind => None,
         MountMode::Copy => Some(match copied(baseline, &prepared) {
             Some(copied) => copied,
-            None => survey(&prepared)?,
+            None => estimate(&prepared)?,
         }),
     };
     let inner = prepared.host.real().strip_prefix(prepared.root.real()).unwrap_or(Path::new(""));
     let named =
         if inner.as_os_str().is_empty() { prepared.host.real().file_name().map(Path::new) } else { Some(inner) };
-    Ok(ToldMount {
+    Ok(PromptMount {
         name: named.unwrap_or(Path::new("")).display().to_string(),
         at: prepared.at,
-        survey,
+        estimate,
         include: mount.include_glob.clone(),
         exclude: mount.exclude_glob.clone(),
     })
 }
 
-fn copied(baseline: &Baseline, mount: &coracle_workspace::HostMount) -> Option<Survey> {
+fn copied(baseline: &Baseline, mount: &coracle_workspace::HostMount) -> Option<ImportEstimate> {
     let index = baseline.mounts.iter().position(|it| it.host == mount.host.real() && it.at == mount.at)?;
     let files = baseline.files.keys().filter_map(|it| baseline.mount_of(it)).filter(|it| it.0 == index);
-    Some(Survey::of(files.map(|it| it.1), baseline.mounts[index].bytes))
+    Some(ImportEstimate::of(files.map(|it| it.1), baseline.mounts[index].bytes))
 }
 
 fn reason(failure: &Failure) -> String {

@@ -175,7 +175,7 @@ impl SessionContainers {
             code: (ready.room.rootless && role == Role::Run)
                 .then(|| crate::strict::code_dir(cx, &cx.call.session))
                 .transpose()?,
-            news: kept.news(&ready, room).as_ref().map(recreated),
+            replaced: kept.news(&ready, room).as_ref().map(recreated),
             warnings: std::mem::take(&mut kept.untold()[place(room)]),
             in_use: Arc::new(ready),
         })

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 
-use coracle_workspace::{Alias, Answer, Effect, Mode, Ran, RunCode, Shell, Tool, Workspace, told};
+use coracle_workspace::{Alias, Effect, Mode, Response, RunCode, RunCodeResult, Shell, Tool, Workspace, with_notes};
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
@@ -109,10 +109,10 @@ impl ToolEntry {
         Self {
             name: RunCode::NAME,
             sets: &[Toolset::Code],
-            effect: Effect::Changes,
+            effect: Effect::Mutating,
             aliases: RunCode::ALIASES,
             arguments: schema::arguments::<RunCode>,
-            value: value_schema::<Ran>,
+            value: value_schema::<RunCodeResult>,
             call: |_, args, workspace, _| {
                 Box::pin(async move {
                     match dispatch::read_any::<RunCode>(args) {
@@ -129,7 +129,7 @@ impl ToolEntry {
         Self {
             name: ShellOutput::NAME,
             sets: &[Toolset::Workspace, Toolset::Code],
-            effect: Effect::Looks,
+            effect: Effect::ReadOnly,
             aliases: &[],
             arguments: schema::arguments::<ShellOutput>,
             value: || json!({ "type": "object" }),
@@ -153,7 +153,7 @@ impl ToolEntry {
         Self {
             name: T::NAME,
             sets,
-            effect: if T::ACTS { Effect::Changes } else { Effect::Looks },
+            effect: if T::ACTS { Effect::Mutating } else { Effect::ReadOnly },
             aliases: T::ALIASES,
             arguments: schema::arguments::<T>,
             value: || json!({ "type": "object" }),
@@ -192,7 +192,7 @@ impl ToolEntry {
     }
 }
 
-fn said<T: Tool>(answer: &Answer<T::Value>) -> Said {
+fn said<T: Tool>(answer: &Response<T::Value>) -> Said {
     let rendered = T::render(answer);
     let mut object = answer.envelope();
     if let Some(hint) = object.get("code").and_then(Value::as_str).and_then(failure::tool_hint) {
@@ -203,16 +203,16 @@ fn said<T: Tool>(answer: &Answer<T::Value>) -> Said {
         });
     }
     let text = if rendered.is_empty() { answer.message.clone() } else { format!("{}\n\n{rendered}", answer.message) };
-    Said { answer: object, text: told(&text, &answer.warnings) }
+    Said { answer: object, text: with_notes(&text, &answer.warnings) }
 }
 
-fn flat(ran: &Ran) -> Said {
+fn flat(ran: &RunCodeResult) -> Said {
     let answer = serde_json::to_value(ran).ok().and_then(|it| it.as_object().cloned()).unwrap_or_default();
-    Said { answer, text: told(&ran.text(), &ran.warnings) }
+    Said { answer, text: with_notes(&ran.text(), &ran.warnings) }
 }
 
 fn flat_refused(failure: &Failure) -> Said {
-    flat(&Ran::failed(&of_failure(failure.clone()), &Mode::Container))
+    flat(&RunCodeResult::failed(&of_failure(failure.clone()), &Mode::Container))
 }
 
 fn refused(failure: &Failure) -> Said {

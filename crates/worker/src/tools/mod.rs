@@ -11,8 +11,8 @@ use std::time::Duration;
 use coracle_runtime::{ByteSize, ContainerPath, Link};
 use coracle_sandbox::{Code, Failure};
 use coracle_workspace::{
-    Answer, EditFile, EnvKeys, Glob, Grep, Ls, Mode, PathCharset, ReadFile, Rm, RunSettings, Settings, Shell, Tool,
-    Workspace, WriteFile, schema, told,
+    EditFile, EnvKeys, Glob, Grep, Ls, Mode, PathCharset, ReadFile, Response, Rm, RunSettings, Settings, Shell, Tool,
+    Workspace, WriteFile, schema, with_notes,
 };
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -184,10 +184,10 @@ fn relative(mut arguments: Map<String, Value>, cwd: &ContainerPath) -> Map<Strin
     arguments
 }
 
-fn said<T: Tool>(answer: &Answer<T::Value>) -> Said {
+fn said<T: Tool>(answer: &Response<T::Value>) -> Said {
     let rendered = T::render(answer);
     let text = if rendered.is_empty() { answer.message.clone() } else { format!("{}\n\n{rendered}", answer.message) };
-    (told(&text, &answer.warnings), !answer.success())
+    (with_notes(&text, &answer.warnings), !answer.success())
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ impl Sessions for Place {
             env: BTreeMap::new(),
             memory: self.memory,
             code: None,
-            news: None,
+            replaced: None,
             warnings: Vec::new(),
             in_use: Arc::new(()),
         })

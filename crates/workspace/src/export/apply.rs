@@ -14,14 +14,14 @@ use coracle_runtime::{Baseline, BaselineFile, ContainerPath, Error, Ids, is_acte
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use super::changes::{Change, ChangeKind, Changes, Passed};
+use super::changes::{Change, ChangeKind, Changes, SkippedFile};
 use super::fetch;
-use super::here::{Here, look, tree};
-use crate::mounts::Filter;
+use super::host_files::{HostFileState, inspect, tree};
+use crate::import::Filter;
 
 /// How changes are brought back.
 #[derive(Clone, Debug)]
-pub struct Apply {
+pub struct ApplyOptions {
     /// Names that need the person's word, beside those that programs act on anyway.
     pub protected: Vec<String>,
     /// The person gave it.
@@ -38,7 +38,7 @@ pub struct Applied {
     /// Files, and how they changed, by their path in the workspace.
     pub files: Vec<(String, ChangeKind)>,
     /// What stayed inside, and why.
-    pub passed: Vec<Passed>,
+    pub passed: Vec<SkippedFile>,
     /// Files of protected names, which need the person's word.
     pub protected: Vec<String>,
     /// What the workspace is held against from now on.
@@ -59,7 +59,7 @@ pub struct Conflict {
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// The host's files are not those that were copied in.
-    #[error("{} on the host {} not what was copied in", crate::count::count(.0.len() as u64, "file"), if .0.len() == 1 { "is" } else { "are" })]
+    #[error("{} on the host {} not what was copied in", crate::plural::plural(.0.len() as u64, "file"), if .0.len() == 1 { "is" } else { "are" })]
     Conflict(Vec<Conflict>),
     /// A directory of the host is not there any more.
     #[error(transparent)]
@@ -101,17 +101,17 @@ pub async fn apply(
     link: &Link,
     at: (Ids, &ContainerPath),
     (baseline, changes): (&Baseline, &Changes),
-    how: &Apply,
+    how: &ApplyOptions,
 ) -> Result<Applied, ApplyError> {
-    let sorted = sort(baseline, changes, how)?;
+    let classified = classify(baseline, changes, how)?;
     let mut applied = Applied {
-        passed: sorted.passed,
-        protected: sorted.protected,
+        passed: classified.passed,
+        protected: classified.protected,
         baseline: baseline.clone(),
         ..Applied::default()
     };
-    let trees = trees(baseline, &sorted.meant)?;
-    let (steps, trees) = blocking(move || check(sorted.meant, &trees).map(|it| (it, trees))).await?;
+    let trees = trees(baseline, &classified.writes)?;
+    let (steps, trees) = blocking(move || check(classified.writes, &trees).map(|it| (it, trees))).await?;
     let spool = fetch_all(link, at, &steps, how).await?;
     blocking(move || {
         for (index, step) in steps.iter().enumerate() {
@@ -134,7 +134,7 @@ pub async fn apply(
 
 /// A change of a file that lies in a directory of the host.
 #[derive(Clone, Debug)]
-struct Meant {
+struct PlannedWrite {
     change: Change,
     mount: usize,
     /// Its path in that directory.
@@ -143,20 +143,20 @@ struct Meant {
 
 /// What of the changes goes where.
 #[derive(Debug, Default)]
-struct Sorted {
-    meant: Vec<Meant>,
-    passed: Vec<Passed>,
+struct Classified {
+    writes: Vec<PlannedWrite>,
+    passed: Vec<SkippedFile>,
     protected: Vec<String>,
 }
 
 /// Which changes go to the host. Pure.
-fn sort(baseline: &Baseline, changes: &Changes, how: &Apply) -> Result<Sorted, ApplyError> {
-    let mut sorted = Sorted { passed: changes.passed.clone(), ..Sorted::default() };
+fn classify(baseline: &Baseline, changes: &Changes, how: &ApplyOptions) -> Result<Classified, ApplyError> {
+    let mut classified = Classified { passed: changes.passed.clone(), ..Classified::default() };
     let filters: Vec<_> =
         baseline.mounts.iter().map(|it| Filter::new(&it.include, &it.exclude).unwrap_or_default()).collect();
     let mut bytes = 0;
     for change in &changes.files {
-        let mut pass = |reason| sorted.passed.push(Passed { path: change.path.clone(), reason });
+        let mut pass = |reason| classified.passed.push(SkippedFile { path: change.path.clone(), reason });
         let Some((mount, inner)) = baseline.mount_of(&change.path) else {
             pass("it lies in no directory that came from the host");
             continue;
@@ -167,20 +167,20 @@ fn sort(baseline: &Baseline, changes: &Changes, how: &Apply) -> Result<Sorted, A
         }
         let host = baseline.mounts[mount].host.join(inner);
         if !how.also_protected && (is_acted_on(inner) || is_protected(&host.to_string_lossy(), &how.protected)) {
-            sorted.protected.push(change.path.clone());
+            classified.protected.push(change.path.clone());
             continue;
         }
         bytes += change.new.as_ref().map_or(0, |it| it.size);
-        sorted.meant.push(Meant { change: change.clone(), mount, inner: inner.to_owned() });
+        classified.writes.push(PlannedWrite { change: change.clone(), mount, inner: inner.to_owned() });
     }
     let Limits { max_bytes, max_entries } = how.limits;
     if bytes > max_bytes {
         return Err(ApplyError::TooLarge { limit: max_bytes, of: "bytes" });
     }
-    if sorted.meant.len() as u64 > max_entries {
+    if classified.writes.len() as u64 > max_entries {
         return Err(ApplyError::TooLarge { limit: max_entries, of: "files" });
     }
-    Ok(sorted)
+    Ok(classified)
 }
 
 /// Whether a path has a name in it that the person protects, wherever the tree begins. File systems that fold case are thought of.
@@ -195,7 +195,7 @@ fn is_protected(path: &str, protected: &[String]) -> bool {
 }
 
 /// The directories that something goes to.
-fn trees(baseline: &Baseline, meant: &[Meant]) -> Result<BTreeMap<usize, Tree>, ApplyError> {
+fn trees(baseline: &Baseline, meant: &[PlannedWrite]) -> Result<BTreeMap<usize, Tree>, ApplyError> {
     let used: BTreeSet<usize> = meant.iter().map(|it| it.mount).collect();
     used.into_iter().map(|it| Ok((it, tree(&baseline.mounts[it])?))).collect()
 }
@@ -203,7 +203,7 @@ fn trees(baseline: &Baseline, meant: &[Meant]) -> Result<BTreeMap<usize, Tree>, 
 /// What is done with one file.
 #[derive(Debug)]
 struct Step {
-    meant: Meant,
+    meant: PlannedWrite,
     act: Act,
 }
 
@@ -222,16 +222,16 @@ enum Act {
 }
 
 /// Looks at every file of the host that something is to be done with.
-fn check(meant: Vec<Meant>, trees: &BTreeMap<usize, Tree>) -> Result<Vec<Step>, ApplyError> {
-    let gone = |it: &&Meant| it.change.new.is_none();
-    let going: BTreeSet<_> = meant.iter().filter(gone).map(|it| (it.mount, it.inner.clone())).collect();
+fn check(writes: Vec<PlannedWrite>, trees: &BTreeMap<usize, Tree>) -> Result<Vec<Step>, ApplyError> {
+    let gone = |it: &&PlannedWrite| it.change.new.is_none();
+    let going: BTreeSet<_> = writes.iter().filter(gone).map(|it| (it.mount, it.inner.clone())).collect();
     let (mut steps, mut conflicts) = (Vec::new(), Vec::new());
-    for meant in meant {
+    for meant in writes {
         let path = meant.change.path.clone();
         let here = trees
             .get(&meant.mount)
             .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
-            .and_then(|tree| look(tree, &meant.inner, &|above| going.contains(&(meant.mount, above.to_owned()))));
+            .and_then(|tree| inspect(tree, &meant.inner, &|above| going.contains(&(meant.mount, above.to_owned()))));
         match here.map(|it| judge(meant.change.old.as_ref(), meant.change.new.as_ref(), &it)) {
             Ok(Ok(act)) => steps.push(Step { meant, act }),
             Ok(Err(reason)) => conflicts.push(Conflict { path, reason }),
@@ -250,23 +250,23 @@ fn check(meant: Vec<Meant>, trees: &BTreeMap<usize, Tree>) -> Result<Vec<Step>, 
 }
 
 /// What is to be done where the host has this, or why nothing may be. Pure.
-fn judge(old: Option<&BaselineFile>, new: Option<&BaselineFile>, here: &Here) -> Result<Act, &'static str> {
+fn judge(old: Option<&BaselineFile>, new: Option<&BaselineFile>, here: &HostFileState) -> Result<Act, &'static str> {
     match (old, new, here) {
-        (_, _, Here::Odd(reason)) => Err(reason),
-        (None, Some(new), Here::Missing) => Ok(Act::Write { over: None, mode: new.mode }),
-        (Some(_), Some(_), Here::Missing) => Err("it is gone on the host"),
-        (_, None, Here::Missing) => Ok(Act::Nothing),
-        (Some(old), None, Here::File { sha256, stamp, .. }) if *sha256 == old.sha256 => {
+        (_, _, HostFileState::Unsupported(reason)) => Err(reason),
+        (None, Some(new), HostFileState::Missing) => Ok(Act::Write { over: None, mode: new.mode }),
+        (Some(_), Some(_), HostFileState::Missing) => Err("it is gone on the host"),
+        (_, None, HostFileState::Missing) => Ok(Act::Nothing),
+        (Some(old), None, HostFileState::File { sha256, stamp, .. }) if *sha256 == old.sha256 => {
             Ok(Act::Remove { seen: *stamp })
         }
-        (Some(old), Some(new), Here::File { sha256, mode, stamp }) if *sha256 == old.sha256 => {
+        (Some(old), Some(new), HostFileState::File { sha256, mode, stamp }) if *sha256 == old.sha256 => {
             // The host's own permissions stay, unless they were changed inside.
             let mode = if old.mode == new.mode { *mode } else { new.mode };
             Ok(Act::Write { over: Some(*stamp), mode })
         }
-        (_, Some(new), Here::File { sha256, .. }) if *sha256 == new.sha256 => Ok(Act::Nothing),
-        (None, _, Here::File { .. }) => Err("it is there on the host already"),
-        (Some(_), _, Here::File { .. }) => Err("it was changed on the host"),
+        (_, Some(new), HostFileState::File { sha256, .. }) if *sha256 == new.sha256 => Ok(Act::Nothing),
+        (None, _, HostFileState::File { .. }) => Err("it is there on the host already"),
+        (Some(_), _, HostFileState::File { .. }) => Err("it was changed on the host"),
     }
 }
 
@@ -278,7 +278,12 @@ struct Spool {
     places: BTreeMap<String, (u64, u64)>,
 }
 
-async fn fetch_all(link: &Link, at: (Ids, &ContainerPath), steps: &[Step], how: &Apply) -> Result<Spool, ApplyError> {
+async fn fetch_all(
+    link: &Link,
+    at: (Ids, &ContainerPath),
+    steps: &[Step],
+    how: &ApplyOptions,
+) -> Result<Spool, ApplyError> {
     let no_room = |source| Error::Host { what: "cannot keep the new files".into(), source };
     let mut spool = Spool { file: tempfile::tempfile_in(&how.scratch).map_err(no_room)?, places: BTreeMap::new() };
     let mut begin = 0;
@@ -399,7 +404,7 @@ mod tests {
             prop_assume!(old.is_some() || new.is_some());
             let known = |it: &Option<(String, u32)>| it.as_ref().map(|it| file(&it.0, it.1));
             let (old, new, stamp) = (known(&old), known(&new), stamp());
-            let there = here.clone().map_or(Here::Missing, |(sha256, mode)| Here::File { sha256, mode, stamp });
+            let there = here.clone().map_or(HostFileState::Missing, |(sha256, mode)| HostFileState::File { sha256, mode, stamp });
             let sha = here.map(|it| it.0);
             let is = |it: &Option<BaselineFile>| sha == it.as_ref().map(|it| it.sha256.clone());
             match judge(old.as_ref(), new.as_ref(), &there) {
@@ -408,7 +413,7 @@ mod tests {
                 Ok(Act::Remove { .. }) => prop_assert!(is(&old) && new.is_none()),
                 Err(_) => prop_assert!(!is(&old) && !is(&new)),
             }
-            prop_assert!(judge(old.as_ref(), new.as_ref(), &Here::Odd("a link")).is_err());
+            prop_assert!(judge(old.as_ref(), new.as_ref(), &HostFileState::Unsupported("a link")).is_err());
         }
     }
 }

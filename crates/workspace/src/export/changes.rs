@@ -8,7 +8,7 @@ use coracle_runtime::link::wire::space::{ItemKind, Sum};
 use coracle_runtime::{Baseline, BaselineFile};
 use serde::Serialize;
 
-use crate::mounts::MODE;
+use crate::import::MODE;
 
 /// A file that is not what it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Change {
 
 /// Something that is passed over, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Passed {
+pub struct SkippedFile {
     /// Its path in the workspace, as text.
     pub path: String,
     /// Why.
@@ -60,7 +60,7 @@ pub struct Changes {
     /// By path.
     pub files: Vec<Change>,
     /// What is no file that could travel.
-    pub passed: Vec<Passed>,
+    pub passed: Vec<SkippedFile>,
 }
 
 /// Holds what is there against what was copied in. `now` is all that is there.
@@ -69,7 +69,7 @@ pub fn changes(baseline: &Baseline, now: &[Sum]) -> Changes {
     let mut met: BTreeMap<&str, Option<BaselineFile>> = BTreeMap::new();
     let mut passed = Vec::new();
     for sum in now {
-        let file = travels(sum).map_err(|reason| passed.push(Passed { path: sum.path.clone(), reason })).ok();
+        let file = travels(sum).map_err(|reason| passed.push(SkippedFile { path: sum.path.clone(), reason })).ok();
         // What cannot travel still has the name: the file that had it is not simply gone.
         met.insert(&sum.path, file);
     }

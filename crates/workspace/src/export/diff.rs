@@ -9,7 +9,7 @@ use serde::Serialize;
 use similar::TextDiff;
 
 use super::changes::{Change, ChangeKind, Changes};
-use super::{fetch, here};
+use super::{fetch, host_files};
 
 /// Files of more bytes are named only.
 const MOST: u64 = 2 << 20;
@@ -48,7 +48,7 @@ pub async fn diff(
     baseline: &Baseline,
     changes: &Changes,
 ) -> Result<Vec<FileDiff>> {
-    let trees: Vec<Option<Tree>> = baseline.mounts.iter().map(|it| here::tree(it).ok()).collect();
+    let trees: Vec<Option<Tree>> = baseline.mounts.iter().map(|it| host_files::tree(it).ok()).collect();
     let (mut diffs, mut shown) = (Vec::new(), 0);
     for change in &changes.files {
         let compared = if shown > MOST_TEXT {
@@ -92,7 +92,7 @@ async fn compare(
         Some(old) => {
             let found = baseline
                 .mount_of(&change.path)
-                .and_then(|(index, inner)| here::content(trees.get(index)?.as_ref()?, inner, &old.sha256, MOST));
+                .and_then(|(index, inner)| host_files::content(trees.get(index)?.as_ref()?, inner, &old.sha256, MOST));
             match found {
                 Some(old) => old,
                 None => return Ok(Compared::Unknown("the host's file is not the one that was copied in any more")),

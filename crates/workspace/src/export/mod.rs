@@ -9,13 +9,13 @@ mod apply;
 mod changes;
 mod diff;
 mod fetch;
-mod here;
+mod host_files;
 mod tar;
 #[cfg(test)]
 mod tests;
 
-pub use self::apply::{Applied, Apply, ApplyError, Conflict, apply};
-pub use self::changes::{Change, ChangeKind, Changes, Passed, changes};
+pub use self::apply::{Applied, ApplyError, ApplyOptions, Conflict, apply};
+pub use self::changes::{Change, ChangeKind, Changes, SkippedFile, changes};
 pub use self::diff::{FileDiff, diff};
 pub use self::fetch::sums;
 pub use self::tar::{Exported, export};

@@ -11,7 +11,7 @@ use coracle_runtime::link::{Content, Link};
 use coracle_runtime::{ContainerPath, Error, Ids, archive};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::changes::{Passed, travels};
+use super::changes::{SkippedFile, travels};
 use super::fetch;
 
 /// The directory that everything in the archive lies in.
@@ -28,7 +28,7 @@ pub struct Exported {
     /// Files and links, and their bytes.
     pub moved: Moved,
     /// What is not in it.
-    pub passed: Vec<Passed>,
+    pub passed: Vec<SkippedFile>,
 }
 
 /// Packs all files of a workspace, and the links that stay inside, into `into`, which is empty.
@@ -55,7 +55,7 @@ pub async fn export(
         }
         let Some((sum, content)) = opening.pop_front() else { break };
         if let Some(reason) = add(sum, content, &mut writer).await? {
-            passed.push(Passed { path: sum.path.clone(), reason });
+            passed.push(SkippedFile { path: sum.path.clone(), reason });
         }
     }
     let (file, moved) = writer.finish().map_err(cannot_write)?;

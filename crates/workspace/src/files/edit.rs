@@ -6,11 +6,11 @@ use serde::Deserialize;
 
 use super::read::Encoding;
 use super::write::MAX_CONTENT;
-use super::{Missing, Written, failure, unexpected};
-use crate::answer::Result;
-use crate::count::count;
+use super::{NotFoundContext, Written, failure, unexpected};
 use crate::paths::Path;
-use crate::{Alias, Answer, Code, Effect, Failure, Tool, Workspace};
+use crate::plural::plural;
+use crate::response::Result;
+use crate::{Alias, Code, Effect, Failure, Response, Tool, Workspace};
 
 /// Replace a text in a file of the workspace that was read before. `old_string` has to be there exactly once, unless
 /// `replace_all`.
@@ -32,20 +32,20 @@ pub struct EditFile {
 impl Tool for EditFile {
     const NAME: &'static str = "edit_file";
     const ALIASES: &'static [Alias] = &[Alias { name: "file_path", of: "path" }];
-    const EFFECT: Effect = Effect::Changes;
+    const EFFECT: Effect = Effect::Mutating;
     type Value = Written;
 
-    async fn run(self, workspace: &Workspace) -> Answer<Written> {
-        self.edit(workspace).await.unwrap_or_else(|failure| Answer::failed(*failure))
+    async fn run(self, workspace: &Workspace) -> Response<Written> {
+        self.edit(workspace).await.unwrap_or_else(|failure| Response::failed(*failure))
     }
 
-    fn render(answer: &Answer<Written>) -> String {
+    fn render(answer: &Response<Written>) -> String {
         answer.value.as_ref().map(Written::line).unwrap_or_default()
     }
 }
 
 impl EditFile {
-    async fn edit(self, workspace: &Workspace) -> Result<Answer<Written>> {
+    async fn edit(self, workspace: &Workspace) -> Result<Response<Written>> {
         let path = Path::file("path", &self.path, workspace.settings.path_charset)?;
         if self.old_string.is_empty() {
             return Failure::boxed(Code::OldStringEmpty, "old_string must not be empty.");
@@ -61,15 +61,15 @@ impl EditFile {
             tool: Self::NAME.to_owned(),
         };
         let texts = [self.old_string, self.new_string].concat();
-        let there = workspace.space(act, texts.as_bytes()).await?;
-        let answer = match &there.done {
+        let outcome = workspace.space(act, texts.as_bytes()).await?;
+        let answer = match &outcome.reply {
             Done::Written(written) => {
-                let message = format!("Replaced {} in {path}.", count(written.replaced, "occurrence"));
-                Answer::done(message, Written::of(written, "edit", Encoding::Utf8))
+                let message = format!("Replaced {} in {path}.", plural(written.replaced, "occurrence"));
+                Response::done(message, Written::of(written, "edit", Encoding::Utf8))
             }
-            Done::Not(trouble) => Answer::failed(failure(trouble, &path.to_string(), Missing::File)),
-            other => Answer::failed(unexpected(other)),
+            Done::Not(trouble) => Response::failed(failure(trouble, &path.to_string(), NotFoundContext::File)),
+            other => Response::failed(unexpected(other)),
         };
-        Ok(answer.at(&there.session))
+        Ok(answer.at(&outcome.session))
     }
 }

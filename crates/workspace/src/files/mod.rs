@@ -3,16 +3,16 @@
 mod edit;
 mod info;
 mod ls;
+mod messages;
 mod read;
 mod rm;
-mod trouble;
 mod write;
 
 pub use self::edit::EditFile;
 pub use self::info::FileInfo;
 pub(crate) use self::info::{shown_time, versioned};
 pub use self::ls::Ls;
+pub(crate) use self::messages::{NotFoundContext, failure, unexpected};
 pub use self::read::{ReadFile, ReadFileResult};
 pub use self::rm::{DeleteEntry, Rm};
-pub(crate) use self::trouble::{Missing, failure, unexpected};
 pub use self::write::{WriteFile, Written};

@@ -6,10 +6,10 @@ use coracle_runtime::link::wire::space::{Act, Done, Ending, Text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Missing, failure, unexpected};
-use crate::answer::Result;
+use super::{NotFoundContext, failure, unexpected};
 use crate::paths::{Path, shown};
-use crate::{Alias, Answer, Code, Effect, Failure, Tool, Workspace};
+use crate::response::Result;
+use crate::{Alias, Code, Effect, Failure, Response, Tool, Workspace};
 
 /// Read a file of the workspace: numbered lines of a text, or with `encoding="base64"` its bytes.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -91,14 +91,14 @@ const BYTES: (u64, u64) = (256 << 10, 1 << 20);
 impl Tool for ReadFile {
     const NAME: &'static str = "read_file";
     const ALIASES: &'static [Alias] = &[Alias { name: "file_path", of: "path" }];
-    const EFFECT: Effect = Effect::Looks;
+    const EFFECT: Effect = Effect::ReadOnly;
     type Value = ReadFileResult;
 
-    async fn run(self, workspace: &Workspace) -> Answer<ReadFileResult> {
-        self.read(workspace).await.unwrap_or_else(|failure| Answer::failed(*failure))
+    async fn run(self, workspace: &Workspace) -> Response<ReadFileResult> {
+        self.read(workspace).await.unwrap_or_else(|failure| Response::failed(*failure))
     }
 
-    fn render(answer: &Answer<ReadFileResult>) -> String {
+    fn render(answer: &Response<ReadFileResult>) -> String {
         let Some(read) = &answer.value else { return String::new() };
         let content = if read.content.is_empty() { "<empty>" } else { &read.content };
         match read.total_lines {
@@ -112,7 +112,7 @@ impl Tool for ReadFile {
 }
 
 impl ReadFile {
-    async fn read(self, workspace: &Workspace) -> Result<Answer<ReadFileResult>> {
+    async fn read(self, workspace: &Workspace) -> Result<Response<ReadFileResult>> {
         let path = Path::file("path", &self.path, workspace.settings.path_charset)?;
         let (offset, limit) = self.range()?;
         let place = path.as_str().to_owned();
@@ -126,14 +126,14 @@ impl ReadFile {
                 Act::Bytes { path: place, offset, limit: u32::try_from(limit).unwrap_or(u32::MAX) }
             }
         };
-        let there = workspace.space(act, &[]).await?;
-        let answer = match there.done {
+        let outcome = workspace.space(act, &[]).await?;
+        let answer = match outcome.reply {
             Done::Text(text) => lines(&path, &text),
             Done::Bytes { content, offset, size } => bytes(&path, content, offset, size),
-            Done::Not(trouble) => Answer::failed(failure(&trouble, &path.to_string(), Missing::File)),
-            other => Answer::failed(unexpected(&other)),
+            Done::Not(trouble) => Response::failed(failure(&trouble, &path.to_string(), NotFoundContext::File)),
+            other => Response::failed(unexpected(&other)),
         };
-        Ok(answer.at(&there.session))
+        Ok(answer.at(&outcome.session))
     }
 
     fn range(&self) -> Result<(u64, Option<u64>)> {
@@ -148,7 +148,7 @@ impl ReadFile {
     }
 }
 
-fn lines(path: &Path, text: &Text) -> Answer<ReadFileResult> {
+fn lines(path: &Path, text: &Text) -> Response<ReadFileResult> {
     let number = |index: usize| text.offset + index as u64 + 1;
     let mut shown_lines: Vec<String> =
         text.lines.iter().enumerate().map(|(index, line)| format!("{:>4} | {line}", number(index))).collect();
@@ -174,10 +174,10 @@ fn lines(path: &Path, text: &Text) -> Answer<ReadFileResult> {
         line_ending: ending(text.ending).to_owned(),
         final_newline: text.final_newline,
     };
-    Answer::done(message, value)
+    Response::done(message, value)
 }
 
-fn bytes(path: &Path, content: String, offset: u64, size: u64) -> Answer<ReadFileResult> {
+fn bytes(path: &Path, content: String, offset: u64, size: u64) -> Response<ReadFileResult> {
     // What decodes to nothing was no base64, and then it is nothing.
     let length = STANDARD.decode(&content).map_or(0, |it| it.len() as u64);
     let next = offset + length;
@@ -194,7 +194,7 @@ fn bytes(path: &Path, content: String, offset: u64, size: u64) -> Answer<ReadFil
         line_ending: ending(Ending::None).to_owned(),
         final_newline: false,
     };
-    Answer::done(format!("Read file {path} ({length} bytes from {offset})."), value)
+    Response::done(format!("Read file {path} ({length} bytes from {offset})."), value)
 }
 
 fn ending(ending: Ending) -> &'static str {

@@ -4,11 +4,11 @@ use coracle_runtime::link::wire::space::{Act, Done};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Missing, failure, unexpected};
-use crate::answer::Result;
-use crate::count::count;
+use super::{NotFoundContext, failure, unexpected};
 use crate::paths::{Path, shown};
-use crate::{Answer, Code, Effect, Failure, Tool, Workspace};
+use crate::plural::plural;
+use crate::response::Result;
+use crate::{Code, Effect, Failure, Response, Tool, Workspace};
 
 /// Remove a file, a link (not what it leads to) or a directory with all that is in it.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -34,20 +34,20 @@ const WITHIN_MS: u64 = 60_000;
 
 impl Tool for Rm {
     const NAME: &'static str = "rm";
-    const EFFECT: Effect = Effect::Changes;
+    const EFFECT: Effect = Effect::Mutating;
     type Value = DeleteEntry;
 
-    async fn run(self, workspace: &Workspace) -> Answer<DeleteEntry> {
-        self.remove(workspace).await.unwrap_or_else(|failure| Answer::failed(*failure))
+    async fn run(self, workspace: &Workspace) -> Response<DeleteEntry> {
+        self.remove(workspace).await.unwrap_or_else(|failure| Response::failed(*failure))
     }
 
-    fn render(answer: &Answer<DeleteEntry>) -> String {
+    fn render(answer: &Response<DeleteEntry>) -> String {
         answer.value.as_ref().map(|it| format!("Removed entries under {}", it.path)).unwrap_or_default()
     }
 }
 
 impl Rm {
-    async fn remove(self, workspace: &Workspace) -> Result<Answer<DeleteEntry>> {
+    async fn remove(self, workspace: &Workspace) -> Result<Response<DeleteEntry>> {
         let charset = workspace.settings.path_charset;
         if self.path.trim().is_empty() {
             return Failure::boxed(Code::PathEmpty, "path must not be empty.");
@@ -57,23 +57,23 @@ impl Rm {
             return Failure::boxed(Code::RootRefused, "Cannot delete root directory.");
         }
         let act = Act::Remove { path: path.as_str().to_owned(), within_ms: WITHIN_MS, tool: Self::NAME.to_owned() };
-        let there = workspace.space(act, &[]).await?;
-        let answer = match there.done {
+        let outcome = workspace.space(act, &[]).await?;
+        let answer = match outcome.reply {
             Done::Removed { files, directories, complete } => {
                 let value =
                     DeleteEntry { path: shown(path.as_str()), deleted_files: files, deleted_directories: directories };
-                let message = format!("Deleted {} under {path}.", count(files.max(1), "entry"));
-                let done = Answer::done(message, value);
+                let message = format!("Deleted {} under {path}.", plural(files.max(1), "entry"));
+                let done = Response::done(message, value);
                 if complete { done } else { incomplete(done) }
             }
-            Done::Not(trouble) => Answer::failed(failure(&trouble, &path.to_string(), Missing::Removed)),
-            other => Answer::failed(unexpected(&other)),
+            Done::Not(trouble) => Response::failed(failure(&trouble, &path.to_string(), NotFoundContext::Removed)),
+            other => Response::failed(unexpected(&other)),
         };
-        Ok(answer.at(&there.session))
+        Ok(answer.at(&outcome.session))
     }
 }
 
-fn incomplete(done: Answer<DeleteEntry>) -> Answer<DeleteEntry> {
-    let failed = Answer::failed(Failure::new(Code::RmIncomplete, "Removal is incomplete."));
-    Answer { value: done.value, ..failed }
+fn incomplete(done: Response<DeleteEntry>) -> Response<DeleteEntry> {
+    let failed = Response::failed(Failure::new(Code::RmIncomplete, "Removal is incomplete."));
+    Response { value: done.value, ..failed }
 }

@@ -7,10 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::read::Encoding;
-use super::{Missing, failure, unexpected};
-use crate::answer::Result;
+use super::{NotFoundContext, failure, unexpected};
 use crate::paths::Path;
-use crate::{Alias, Answer, Code, Effect, Failure, Tool, Workspace};
+use crate::response::Result;
+use crate::{Alias, Code, Effect, Failure, Response, Tool, Workspace};
 
 /// Bytes of content and of each text of an edit, at most.
 pub(super) const MAX_CONTENT: usize = 32 << 20;
@@ -77,20 +77,20 @@ pub struct Written {
 impl Tool for WriteFile {
     const NAME: &'static str = "write_file";
     const ALIASES: &'static [Alias] = &[Alias { name: "file_path", of: "path" }];
-    const EFFECT: Effect = Effect::Changes;
+    const EFFECT: Effect = Effect::Mutating;
     type Value = Written;
 
-    async fn run(self, workspace: &Workspace) -> Answer<Written> {
-        self.write(workspace).await.unwrap_or_else(|failure| Answer::failed(*failure))
+    async fn run(self, workspace: &Workspace) -> Response<Written> {
+        self.write(workspace).await.unwrap_or_else(|failure| Response::failed(*failure))
     }
 
-    fn render(answer: &Answer<Written>) -> String {
+    fn render(answer: &Response<Written>) -> String {
         answer.value.as_ref().map(Written::line).unwrap_or_default()
     }
 }
 
 impl WriteFile {
-    async fn write(self, workspace: &Workspace) -> Result<Answer<Written>> {
+    async fn write(self, workspace: &Workspace) -> Result<Response<Written>> {
         let path = Path::file("path", &self.path, workspace.settings.path_charset)?;
         let (mode, encoding) = (self.mode.unwrap_or_default(), self.encoding.unwrap_or_default());
         let content = self.bytes(encoding)?;
@@ -101,8 +101,8 @@ impl WriteFile {
             seen: workspace.settings.read_before_write,
             tool: Self::NAME.to_owned(),
         };
-        let there = workspace.space(act, &content).await?;
-        let answer = match &there.done {
+        let outcome = workspace.space(act, &content).await?;
+        let answer = match &outcome.reply {
             Done::Written(written) => {
                 let length = content.len();
                 let message = match (mode, written.created) {
@@ -110,12 +110,12 @@ impl WriteFile {
                     (_, true) => format!("Created {path} ({length} bytes)."),
                     (_, false) => format!("Updated {path} ({length} bytes)."),
                 };
-                Answer::done(message, Written::of(written, mode.word(), encoding))
+                Response::done(message, Written::of(written, mode.word(), encoding))
             }
-            Done::Not(trouble) => Answer::failed(failure(trouble, &path.to_string(), Missing::File)),
-            other => Answer::failed(unexpected(other)),
+            Done::Not(trouble) => Response::failed(failure(trouble, &path.to_string(), NotFoundContext::File)),
+            other => Response::failed(unexpected(other)),
         };
-        Ok(answer.at(&there.session))
+        Ok(answer.at(&outcome.session))
     }
 
     fn bytes(&self, encoding: Encoding) -> Result<Vec<u8>> {

@@ -125,7 +125,7 @@ impl<'a> Git<'a> {
     }
 
     /// Runs it in a directory of the workspace, whose files it is about.
-    pub(super) async fn run(&self, dir: &str, words: &[&str]) -> Result<Told> {
+    pub(super) async fn run(&self, dir: &str, words: &[&str]) -> Result<PromptContext> {
         self.ended(dir, self.argv(dir, words)).await
     }
 
@@ -146,13 +146,13 @@ impl<'a> Git<'a> {
     }
 
     /// Takes away all that is in a repository of the workspace but what it is itself.
-    pub(super) async fn empty(&self, dir: &str) -> Result<Told> {
+    pub(super) async fn empty(&self, dir: &str) -> Result<PromptContext> {
         let mut exec = self.exec(dir, self.argv(dir, CLEAN))?;
         exec.env.insert("GIT_INDEX_FILE".into(), format!("{}/{}-none", self.from(dir), self.index));
         self.told(exec).await
     }
 
-    async fn ended(&self, dir: &str, argv: Vec<String>) -> Result<Told> {
+    async fn ended(&self, dir: &str, argv: Vec<String>) -> Result<PromptContext> {
         self.told(self.exec(dir, argv)?).await
     }
 
@@ -167,7 +167,7 @@ impl<'a> Git<'a> {
         Ok(exec)
     }
 
-    async fn told(&self, exec: Exec) -> Result<Told> {
+    async fn told(&self, exec: Exec) -> Result<PromptContext> {
         run(self.fs, exec).await
     }
 
@@ -186,14 +186,14 @@ fn words(place: &[String], said: &[&str]) -> Vec<String> {
 
 /// What a git left.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct PromptContext {
     exit: Exit,
     pub(super) stdout: Vec<u8>,
     whole: bool,
     stderr: Vec<u8>,
 }
 
-impl Told {
+impl PromptContext {
     pub(super) fn ok(&self) -> bool {
         self.exit == Exit::Code(0)
     }
@@ -217,7 +217,7 @@ impl Told {
     }
 }
 
-async fn run(fs: &GuestFs, mut exec: Exec) -> Result<Told> {
+async fn run(fs: &GuestFs, mut exec: Exec) -> Result<PromptContext> {
     exec.limits.total = Some(LONG);
     let output = match fs.link.exec(exec).await {
         Ok(output) => output,
@@ -232,7 +232,7 @@ async fn run(fs: &GuestFs, mut exec: Exec) -> Result<Told> {
     let whole = output.stdout.left_out() == 0;
     let mut stdout = output.stdout.head().to_vec();
     stdout.extend(output.stdout.tail());
-    Ok(Told { exit: output.exit, stdout, whole, stderr: output.stderr.text().into_bytes() })
+    Ok(PromptContext { exit: output.exit, stdout, whole, stderr: output.stderr.text().into_bytes() })
 }
 
 /// Where the guest says that the user's home is. Git is the one program that has to be there anyway.

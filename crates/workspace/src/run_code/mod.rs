@@ -1,9 +1,9 @@
 //! `run_code`: a snippet in a container of its own (workspace.md 6).
 
-mod here;
+mod host_files;
 mod preload;
+mod response;
 mod snippet;
-mod told;
 
 use std::time::Duration;
 
@@ -13,11 +13,10 @@ use coracle_runtime::{Command, ContainerPath, Exec, ExecLimits, ExecOutput, Inpu
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub use self::response::RunCodeResult;
 use self::snippet::{GRACE, Snippet};
-use self::told::Place;
-pub use self::told::Ran;
-use crate::answer::Result;
 use crate::output::{INLINE, KEEP};
+use crate::response::Result;
 use crate::shell::check::MAX_STDIN;
 use crate::shell::{Termination, ended, millis};
 use crate::time_limit::{TimeBounds, TimeLimit, given_twice};
@@ -64,7 +63,7 @@ impl RunCode {
     pub const ALIASES: &'static [Alias] = &[Alias { name: "timeout_ms", of: "timeout" }];
 
     /// Runs it. A failure is an answer, too, with the same fields.
-    pub async fn run(self, workspace: &Workspace) -> Ran {
+    pub async fn run(self, workspace: &Workspace) -> RunCodeResult {
         let run_id = random_hex::<4>();
         let word = self.language.clone();
         let limit =
@@ -75,7 +74,7 @@ impl RunCode {
             (Ok(snippet), _) => run(workspace, &run_id, snippet).await,
             (Err(failure), _) => Err(failure),
         };
-        let mut ran = ran.unwrap_or_else(|failure| Ran::failed(&failure, mode));
+        let mut ran = ran.unwrap_or_else(|failure| RunCodeResult::failed(&failure, mode));
         ran.run_id = run_id;
         ran.language = word.unwrap_or_else(|| Language::TypeScript.word().to_owned());
         ran.timeout_ms = millis(limit);
@@ -141,19 +140,19 @@ fn bounds(settings: &RunSettings) -> TimeBounds {
     TimeBounds { default: SECONDS.0, least: SECONDS.1, most: settings.max_timeout.as_secs_f64() }
 }
 
-async fn run(workspace: &Workspace, run_id: &str, snippet: Snippet) -> Result<Ran> {
+async fn run(workspace: &Workspace, run_id: &str, snippet: Snippet) -> Result<RunCodeResult> {
     // The file's path is fixed, so snippets run one after another, and none sees another's.
-    let _place = workspace.runs().enter().await?;
-    let session = workspace.begin(Role::Run).await?;
+    let _permit = workspace.runs().acquire().await?;
+    let session = workspace.ensure_session(Role::Run).await?;
     let settings = &workspace.settings.run;
     match &session.code {
-        Some(dir) => here::put(dir, run_id, &snippet)?,
+        Some(dir) => host_files::put(dir, run_id, &snippet)?,
         None => put(&session, &snippet).await?,
     }
     let output = execute(workspace, &session, &snippet).await;
     // The next snippet writes its own; one that stays is seen by nobody else.
     match &session.code {
-        Some(dir) => here::remove(dir, snippet.language),
+        Some(dir) => host_files::remove(dir, snippet.language),
         None => drop(session.link.remove(at(snippet.language), false).await),
     }
     let output = output?;
@@ -168,7 +167,7 @@ async fn run(workspace: &Workspace, run_id: &str, snippet: Snippet) -> Result<Ra
     } else {
         workspace.sessions().touch(Role::Run).await;
     }
-    Ok(told::ran((run_id, Place::Container(&session)), ended, (snippet.timeout, settings)))
+    Ok(response::ran((run_id, Some(&session)), ended, (snippet.timeout, settings)))
 }
 
 fn at(language: Language) -> At {

@@ -11,11 +11,11 @@ use coracle_runtime::host::process::Invocation;
 use coracle_runtime::host::program::HostProgram;
 use coracle_runtime::{Error, ExecLimits, ExecOutput, Input};
 
-use super::Ran;
+use super::RunCodeResult;
+use super::response;
 use super::snippet::{GRACE, Snippet};
-use super::told::{self, Place};
-use crate::answer::Result;
 use crate::output::KEEP;
+use crate::response::Result;
 use crate::shell::ended;
 use crate::{Code, Failure, Language, Preload, Warning, Workspace};
 
@@ -40,15 +40,15 @@ impl Preload {
         Warning::new("preload_not_isolated", message)
     }
 
-    pub(super) async fn run(&self, workspace: &Workspace, run_id: &str, snippet: Snippet) -> Result<Ran> {
+    pub(super) async fn run(&self, workspace: &Workspace, run_id: &str, snippet: Snippet) -> Result<RunCodeResult> {
         // One after another, as in a container.
-        let _place = workspace.runs().enter().await?;
+        let _permit = workspace.runs().acquire().await?;
         let dir =
             tempfile::Builder::new().prefix(PREFIX).tempdir_in(&self.temp_dir).map_err(|err| not_written(&err))?;
         let output = self.execute(workspace, &snippet, dir.path()).await?;
         let settings = &workspace.settings.run;
         let ended = ended(&output, output.left_running, (snippet.timeout, settings.memory));
-        Ok(told::ran((run_id, Place::Host), ended, (snippet.timeout, settings)))
+        Ok(response::ran((run_id, None), ended, (snippet.timeout, settings)))
     }
 
     async fn execute(&self, workspace: &Workspace, snippet: &Snippet, dir: &Path) -> Result<ExecOutput> {

@@ -5,11 +5,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::pattern::{bounds, pattern};
-use crate::answer::Result;
-use crate::count::count;
-use crate::files::{Missing, failure, shown_time, unexpected, versioned};
+use crate::files::{NotFoundContext, failure, shown_time, unexpected, versioned};
 use crate::paths::{Path, shown};
-use crate::{Answer, Code, Effect, Failure, Tool, Workspace};
+use crate::plural::plural;
+use crate::response::Result;
+use crate::{Code, Effect, Failure, Response, Tool, Workspace};
 
 /// Find files by a pattern: `*` and `?` stay within a directory, `**` crosses them (`**/*.py`, `src/**`).
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -43,14 +43,14 @@ const MOST: u32 = 2000;
 
 impl Tool for Glob {
     const NAME: &'static str = "glob";
-    const EFFECT: Effect = Effect::Looks;
+    const EFFECT: Effect = Effect::ReadOnly;
     type Value = Vec<GlobMatch>;
 
-    async fn run(self, workspace: &Workspace) -> Answer<Vec<GlobMatch>> {
-        self.find(workspace).await.unwrap_or_else(|failure| Answer::failed(*failure))
+    async fn run(self, workspace: &Workspace) -> Response<Vec<GlobMatch>> {
+        self.find(workspace).await.unwrap_or_else(|failure| Response::failed(*failure))
     }
 
-    fn render(answer: &Answer<Vec<GlobMatch>>) -> String {
+    fn render(answer: &Response<Vec<GlobMatch>>) -> String {
         let line = |it: &GlobMatch| format!("{} - {}", it.path, versioned(it.size_bytes, it.version, &it.updated_at));
         let lines: Vec<String> = answer.value.iter().flatten().map(line).collect();
         lines.join("\n")
@@ -58,7 +58,7 @@ impl Tool for Glob {
 }
 
 impl Glob {
-    async fn find(self, workspace: &Workspace) -> Result<Answer<Vec<GlobMatch>>> {
+    async fn find(self, workspace: &Workspace) -> Result<Response<Vec<GlobMatch>>> {
         let charset = workspace.settings.path_charset;
         let path = Path::directory(self.path.as_deref(), charset)?;
         let act = Act::Glob {
@@ -67,8 +67,8 @@ impl Glob {
             gitignore: self.respect_gitignore.unwrap_or(false),
             bounds: bounds(MOST),
         };
-        let there = workspace.space(act, &[]).await?;
-        let answer = match there.done {
+        let outcome = workspace.space(act, &[]).await?;
+        let answer = match outcome.reply {
             Done::Globbed { entries, omitted, complete } => {
                 let value: Vec<_> = entries
                     .into_iter()
@@ -79,16 +79,16 @@ impl Glob {
                         updated_at: shown_time(it.changed_ms),
                     })
                     .collect();
-                let found = count(value.len() as u64 + omitted, "match");
-                Answer::done(format!("Found {found} under {path} for pattern '{}'.", self.pattern), value)
+                let found = plural(value.len() as u64 + omitted, "match");
+                Response::done(format!("Found {found} under {path} for pattern '{}'.", self.pattern), value)
                     .cut(omitted, complete)
             }
             Done::Not(trouble) if trouble.code == TroubleCode::BadPattern => {
-                Answer::failed(Failure::new(Code::InvalidPattern, format!("Invalid pattern: {}", trouble.detail)))
+                Response::failed(Failure::new(Code::InvalidPattern, format!("Invalid pattern: {}", trouble.detail)))
             }
-            Done::Not(trouble) => Answer::failed(failure(&trouble, &path.to_string(), Missing::Directory)),
-            other => Answer::failed(unexpected(&other)),
+            Done::Not(trouble) => Response::failed(failure(&trouble, &path.to_string(), NotFoundContext::Directory)),
+            other => Response::failed(unexpected(&other)),
         };
-        Ok(answer.at(&there.session))
+        Ok(answer.at(&outcome.session))
     }
 }

@@ -5,11 +5,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::pattern::{bounds, pattern};
-use crate::answer::Result;
-use crate::count::count;
-use crate::files::{Missing, failure, unexpected};
+use crate::files::{NotFoundContext, failure, unexpected};
 use crate::paths::{Path, shown};
-use crate::{Answer, Code, Effect, Failure, Tool, Workspace};
+use crate::plural::plural;
+use crate::response::Result;
+use crate::{Code, Effect, Failure, Response, Tool, Workspace};
 
 /// Find lines by a regular expression (Rust's syntax), in a directory and all below it or in one file.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -60,14 +60,14 @@ const MOST_CONTEXT: u32 = 5;
 
 impl Tool for Grep {
     const NAME: &'static str = "grep";
-    const EFFECT: Effect = Effect::Looks;
+    const EFFECT: Effect = Effect::ReadOnly;
     type Value = Vec<GrepMatch>;
 
-    async fn run(self, workspace: &Workspace) -> Answer<Vec<GrepMatch>> {
-        self.find(workspace).await.unwrap_or_else(|failure| Answer::failed(*failure))
+    async fn run(self, workspace: &Workspace) -> Response<Vec<GrepMatch>> {
+        self.find(workspace).await.unwrap_or_else(|failure| Response::failed(*failure))
     }
 
-    fn render(answer: &Answer<Vec<GrepMatch>>) -> String {
+    fn render(answer: &Response<Vec<GrepMatch>>) -> String {
         let lines: Vec<String> = answer.value.iter().flatten().flat_map(GrepMatch::lines).collect();
         lines.join("\n")
     }
@@ -88,7 +88,7 @@ impl GrepMatch {
 }
 
 impl Grep {
-    async fn find(self, workspace: &Workspace) -> Result<Answer<Vec<GrepMatch>>> {
+    async fn find(self, workspace: &Workspace) -> Result<Response<Vec<GrepMatch>>> {
         let charset = workspace.settings.path_charset;
         let path = Path::directory(self.path.as_deref(), charset)?;
         if self.pattern.is_empty() {
@@ -106,8 +106,8 @@ impl Grep {
             gitignore: self.respect_gitignore.unwrap_or(false),
             bounds: bounds(MOST),
         };
-        let there = workspace.space(act, &[]).await?;
-        let answer = match there.done {
+        let outcome = workspace.space(act, &[]).await?;
+        let answer = match outcome.reply {
             Done::Grepped { matches, omitted, complete } => {
                 let value: Vec<_> = matches
                     .into_iter()
@@ -120,12 +120,12 @@ impl Grep {
                         after: (context > 0).then_some(it.after),
                     })
                     .collect();
-                let found = count(value.len() as u64 + omitted, "match");
-                Answer::done(format!("Found {found} for pattern '{}'.", self.pattern), value).cut(omitted, complete)
+                let found = plural(value.len() as u64 + omitted, "match");
+                Response::done(format!("Found {found} for pattern '{}'.", self.pattern), value).cut(omitted, complete)
             }
-            Done::Not(trouble) => Answer::failed(failure(&trouble, &path.to_string(), Missing::Path)),
-            other => Answer::failed(unexpected(&other)),
+            Done::Not(trouble) => Response::failed(failure(&trouble, &path.to_string(), NotFoundContext::Path)),
+            other => Response::failed(unexpected(&other)),
         };
-        Ok(answer.at(&there.session))
+        Ok(answer.at(&outcome.session))
     }
 }

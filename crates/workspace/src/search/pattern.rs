@@ -2,8 +2,8 @@
 
 use coracle_runtime::link::wire::space::Bounds;
 
-use crate::answer::Result;
 use crate::paths::PathCharset;
+use crate::response::Result;
 use crate::{Code, Failure};
 
 /// Where a search ends that tells so many results.

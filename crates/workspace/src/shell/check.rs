@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::request::Shell;
-use crate::answer::Result;
 use crate::paths::MAX_DEPTH;
+use crate::response::Result;
 use crate::time_limit::{TimeBounds, given_twice};
 use crate::{Code, EnvKeys, Failure};
 

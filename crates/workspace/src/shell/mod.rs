@@ -1,9 +1,9 @@
 //! `shell_execute`: one program with its arguments (workspace.md 3).
 
 pub(crate) mod check;
-mod hints;
+mod path_hints;
 mod request;
-mod told;
+mod response;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use coracle_runtime::{Command, ContainerPath, Exec, ExecLimits, ExecOutput, Inpu
 
 use self::check::Checked;
 pub use self::request::Shell;
-pub use self::told::{Changed, ShellResult};
-pub(crate) use self::told::{Ended, Termination, ended, millis, rest_text, stream_text};
-use crate::answer::Result;
+pub use self::response::{Changed, ShellResult};
+pub(crate) use self::response::{Ended, Termination, ended, millis, rest_text, stream_text};
 use crate::output::{INLINE, KEEP};
+use crate::response::Result;
 use crate::workspace::SCAN;
-use crate::{Alias, Answer, Code, Effect, Failure, Role, Session, Tool, Warning, Workspace};
+use crate::{Alias, Code, Effect, Failure, Response, Role, Session, Tool, Warning, Workspace};
 
 /// Between TERM and KILL.
 const GRACE: Duration = Duration::from_secs(2);
@@ -28,32 +28,32 @@ const LEFT_GRACE: Duration = Duration::from_millis(500);
 
 impl Tool for Shell {
     const NAME: &'static str = "shell_execute";
-    const EFFECT: Effect = Effect::Changes;
+    const EFFECT: Effect = Effect::Mutating;
     const ALIASES: &'static [Alias] = &[Alias { name: "timeout_seconds", of: "timeout" }];
     type Value = ShellResult;
 
-    async fn run(self, workspace: &Workspace) -> Answer<ShellResult> {
+    async fn run(self, workspace: &Workspace) -> Response<ShellResult> {
         self.run_as(Self::NAME, workspace).await
     }
 
-    fn render(answer: &Answer<ShellResult>) -> String {
+    fn render(answer: &Response<ShellResult>) -> String {
         answer.value.as_ref().map(ShellResult::text).unwrap_or_default()
     }
 }
 
 impl Shell {
     /// The same under another name, which messages use.
-    pub async fn run_as(self, name: &str, workspace: &Workspace) -> Answer<ShellResult> {
+    pub async fn run_as(self, name: &str, workspace: &Workspace) -> Response<ShellResult> {
         match check::check(&self, workspace.settings.env_keys) {
-            Ok(checked) => execute(name, checked, workspace).await.unwrap_or_else(|it| Answer::failed(*it)),
-            Err(failure) => Answer::failed(*failure),
+            Ok(checked) => execute(name, checked, workspace).await.unwrap_or_else(|it| Response::failed(*it)),
+            Err(failure) => Response::failed(*failure),
         }
     }
 }
 
-async fn execute(name: &str, checked: Checked, workspace: &Workspace) -> Result<Answer<ShellResult>> {
-    let _place = workspace.calls().enter().await?;
-    let session = workspace.begin(Role::Workspace).await?;
+async fn execute(name: &str, checked: Checked, workspace: &Workspace) -> Result<Response<ShellResult>> {
+    let _permit = workspace.calls().acquire().await?;
+    let session = workspace.ensure_session(Role::Workspace).await?;
     let cwd = match checked.cwd.as_str() {
         "" => session.workdir.clone(),
         cwd => directory(workspace, &session, cwd).await?,
@@ -66,7 +66,7 @@ async fn execute(name: &str, checked: Checked, workspace: &Workspace) -> Result<
     )
     .await?;
     let ended = ended(&output, survivors, (checked.timeout, session.memory));
-    let changed = look(workspace, &session, &output, name).await;
+    let changed = detect_changes(workspace, &session, &output, name).await;
     let mut answer = ShellResult::answer(name, (checked.command, cwd), ended, (changed, checked.capture));
     answer.warnings.extend(left_behind(survivors, workspace.settings.has_jobs));
     Ok(answer.at(&session))
@@ -93,7 +93,7 @@ pub(crate) struct Run {
 /// Runs a command and ends what it left behind; how many processes that were.
 pub(crate) async fn run(workspace: &Workspace, session: &Session, run: Run) -> Result<(ExecOutput, u32)> {
     let Run { asked, env, stdin, shown } = run;
-    workspace.first_look(session).await;
+    workspace.baseline_scan(session).await;
     let mut exec = Exec::new(Command::Argv(asked.command), session.user, asked.cwd);
     exec.env = session.env.clone();
     exec.env.extend(env);
@@ -105,7 +105,7 @@ pub(crate) async fn run(workspace: &Workspace, session: &Session, run: Run) -> R
     exec.live = workspace.live.clone();
     let output = workspace.exec(session, exec).await?;
     workspace.sessions().touch(Role::Workspace).await;
-    workspace.watch(session);
+    workspace.scan_disk_usage(session);
     let left = output.left_running;
     if let Some(job) = output.job.as_ref().filter(|_| left > 0) {
         // What cannot be ended goes with the container; its count is told.
@@ -147,8 +147,13 @@ async fn directory(workspace: &Workspace, session: &Session, cwd: &str) -> Resul
 }
 
 /// What the command changed.
-pub(crate) async fn look(workspace: &Workspace, session: &Session, output: &ExecOutput, tool: &str) -> Option<Changed> {
-    let hints = hints::of(&output.stdout.tail(), output.stdout.head());
+pub(crate) async fn detect_changes(
+    workspace: &Workspace,
+    session: &Session,
+    output: &ExecOutput,
+    tool: &str,
+) -> Option<Changed> {
+    let hints = path_hints::parse(&output.stdout.tail(), output.stdout.head());
     let act =
         Act::Changed { hints, exclude: workspace.settings.scan_exclude.clone(), bounds: SCAN, tool: tool.to_owned() };
     match workspace.act(session, act).await {

@@ -7,7 +7,7 @@ use crate::{Code, Reason, Recreated};
 
 /// The answer of a tool: one message, a value, and what else the caller should know.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer<T> {
+pub struct Response<T> {
     /// One line for a model.
     pub message: String,
     /// The result. A failed call may have one, too.
@@ -19,7 +19,7 @@ pub struct Answer<T> {
     /// News that is not the answer.
     pub warnings: Vec<Warning>,
     /// Where it was done; nowhere when no container was needed.
-    pub place: Option<Place>,
+    pub container: Option<ContainerRef>,
 }
 
 /// What a limit left out.
@@ -44,7 +44,7 @@ pub struct Warning {
 
 /// The container that did it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub struct ContainerRef {
     /// Whose it is.
     pub session_id: String,
     /// The how manieth of its role.
@@ -136,7 +136,7 @@ impl Warning {
 const LIFETIME: &str = "The container was replaced (lifetime), and its files went with it. Those that were changed are \
     saved: `coracle saved list` shows them.";
 
-impl<T> Answer<T> {
+impl<T> Response<T> {
     pub(crate) fn done(message: impl Into<String>, value: T) -> Self {
         Self {
             message: message.into(),
@@ -144,7 +144,7 @@ impl<T> Answer<T> {
             failure: None,
             cut: None,
             warnings: Vec::new(),
-            place: None,
+            container: None,
         }
     }
 
@@ -155,7 +155,7 @@ impl<T> Answer<T> {
             failure: Some(failure),
             cut: None,
             warnings: Vec::new(),
-            place: None,
+            container: None,
         }
     }
 
@@ -176,7 +176,7 @@ impl<T> Answer<T> {
     }
 }
 
-impl<T: Serialize> Answer<T> {
+impl<T: Serialize> Response<T> {
     /// The envelope of all tools.
     #[must_use]
     pub fn envelope(&self) -> Map<String, Value> {
@@ -189,8 +189,8 @@ impl<T: Serialize> Answer<T> {
         fields.insert("omitted".into(), self.cut.map_or(0, |it| it.omitted).into());
         fields.insert("omitted_exact".into(), self.cut.is_none_or(|it| it.exact).into());
         fields.insert("warnings".into(), plain(&self.warnings));
-        if let Some(place) = &self.place {
-            fields.insert("workspace".into(), plain(place));
+        if let Some(container) = &self.container {
+            fields.insert("workspace".into(), plain(container));
         }
         if let Some(failure) = &self.failure {
             fields.insert("error".into(), self.message.clone().into());

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::answer::Result;
+use crate::response::Result;
 use crate::{Code, Failure};
 
 /// Lets some calls run; the others wait in order.
 #[derive(Debug)]
-pub struct Gate {
+pub struct ConcurrencyLimit {
     places: Semaphore,
     waiting: AtomicUsize,
     most: usize,
@@ -19,7 +19,7 @@ pub struct Gate {
 /// Nobody waits longer.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-impl Gate {
+impl ConcurrencyLimit {
     /// So many run at once, and so many may wait.
     #[must_use]
     pub fn new(running: usize, waiting: usize) -> Self {
@@ -27,7 +27,7 @@ impl Gate {
     }
 
     /// A place, when it is the caller's turn.
-    pub(crate) async fn enter(&self) -> Result<SemaphorePermit<'_>> {
+    pub(crate) async fn acquire(&self) -> Result<SemaphorePermit<'_>> {
         if let Ok(place) = self.places.try_acquire() {
             return Ok(place);
         }
@@ -67,21 +67,21 @@ impl Drop for Waiting<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::Gate;
+    use super::ConcurrencyLimit;
     use crate::Code;
 
     #[tokio::test(start_paused = true)]
     async fn calls_beyond_the_places_wait_and_those_beyond_the_line_are_told() {
-        let gate = Gate::new(1, 1);
-        let first = gate.enter().await.unwrap();
-        let second = gate.enter();
+        let gate = ConcurrencyLimit::new(1, 1);
+        let first = gate.acquire().await.unwrap();
+        let second = gate.acquire();
         tokio::pin!(second);
         assert!(futures_poll(second.as_mut()).await.is_none());
-        assert_eq!(gate.enter().await.unwrap_err().code, Code::Busy);
+        assert_eq!(gate.acquire().await.unwrap_err().code, Code::Busy);
         drop(first);
         assert!(second.await.is_ok());
-        let _held = gate.enter().await.unwrap();
-        assert_eq!(gate.enter().await.unwrap_err().code, Code::Busy, "nobody waits for ever");
+        let _held = gate.acquire().await.unwrap();
+        assert_eq!(gate.acquire().await.unwrap_err().code, Code::Busy, "nobody waits for ever");
     }
 
     /// What a future gives when it is looked at once.

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::plan::{Trees, plan};
-use super::{HostMount, MountError};
+use super::{HostMount, ImportError};
 
 /// What a directory has for a workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Survey {
+pub struct ImportEstimate {
     /// Files.
     pub files: u64,
     /// And their bytes.
@@ -21,14 +21,14 @@ pub struct Survey {
 /// Looks at names and sizes of what of a directory would be copied. Blocks.
 ///
 /// # Errors
-/// [`MountError`], as the copy would end.
-pub fn survey(mount: &HostMount) -> Result<Survey, MountError> {
+/// [`ImportError`], as the copy would end.
+pub fn estimate(mount: &HostMount) -> Result<ImportEstimate, ImportError> {
     let plan = plan(mount, &Trees::open(mount)?)?;
     let inner = plan.files.iter().map(|it| it.at.strip_prefix(&mount.at).unwrap_or(&it.at));
-    Ok(Survey::of(inner, plan.bytes))
+    Ok(ImportEstimate::of(inner, plan.bytes))
 }
 
-impl Survey {
+impl ImportEstimate {
     /// Names that are told.
     const SHOWN: usize = 20;
 

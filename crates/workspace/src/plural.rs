@@ -1,7 +1,7 @@
 //! Counts with their words.
 
 /// `1 match`, `2 matches`, `1 entry`, `2 entries`.
-pub(crate) fn count(number: u64, word: &str) -> String {
+pub(crate) fn plural(number: u64, word: &str) -> String {
     if number == 1 {
         return format!("1 {word}");
     }
@@ -14,12 +14,12 @@ pub(crate) fn count(number: u64, word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::count;
+    use super::plural;
 
     #[test]
     fn words_follow_their_number() {
         let words = [(1, "match"), (0, "match"), (2, "entry"), (2, "subdir"), (1, "entry"), (3, "occurrence")];
-        let told: Vec<String> = words.into_iter().map(|(number, word)| count(number, word)).collect();
+        let told: Vec<String> = words.into_iter().map(|(number, word)| plural(number, word)).collect();
         assert_eq!(told, ["1 match", "0 matches", "2 entries", "2 subdirs", "1 entry", "3 occurrences"]);
     }
 }

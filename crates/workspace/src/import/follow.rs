@@ -10,7 +10,7 @@ pub(super) const MAX_HOPS: usize = 40;
 
 /// Why a link is not followed.
 #[derive(Debug)]
-pub(super) enum Astray {
+pub(super) enum LinkError {
     /// It leads out of the directory.
     Outside,
     /// It leads nowhere, or in a circle.
@@ -19,7 +19,7 @@ pub(super) enum Astray {
     Io(io::Error),
 }
 
-impl From<io::Error> for Astray {
+impl From<io::Error> for LinkError {
     fn from(err: io::Error) -> Self {
         match err.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Self::Nowhere,
@@ -37,19 +37,19 @@ pub(super) fn follow(
     from: &[OsString],
     target: &OsStr,
     read: &mut Read<'_>,
-) -> Result<Vec<OsString>, Astray> {
+) -> Result<Vec<OsString>, LinkError> {
     let (mut here, mut rest, mut hops) = (from.to_vec(), VecDeque::new(), 1);
     begin(root, target, &mut here, &mut rest)?;
     while let Some(part) = rest.pop_front() {
         if part == ".." {
-            here.pop().ok_or(Astray::Outside)?;
+            here.pop().ok_or(LinkError::Outside)?;
             continue;
         }
         here.push(part);
         if let Some(target) = read(&here)? {
             hops += 1;
             if hops > MAX_HOPS {
-                return Err(Astray::Nowhere);
+                return Err(LinkError::Nowhere);
             }
             here.pop();
             begin(root, &target, &mut here, &mut rest)?;
@@ -59,10 +59,15 @@ pub(super) fn follow(
 }
 
 /// Puts what a link says before what is still to be gone.
-fn begin(root: &Path, target: &OsStr, here: &mut Vec<OsString>, rest: &mut VecDeque<OsString>) -> Result<(), Astray> {
+fn begin(
+    root: &Path,
+    target: &OsStr,
+    here: &mut Vec<OsString>,
+    rest: &mut VecDeque<OsString>,
+) -> Result<(), LinkError> {
     let mut target = Path::new(target);
     if target.is_absolute() {
-        target = target.strip_prefix(root).map_err(|_| Astray::Outside)?;
+        target = target.strip_prefix(root).map_err(|_| LinkError::Outside)?;
         here.clear();
     }
     for part in target.components().rev() {
@@ -84,7 +89,7 @@ mod tests {
     use super::*;
 
     /// Follows a link in `d`, where these links are.
-    fn led(target: &str, links: &[(&str, &str)]) -> Result<String, Astray> {
+    fn led(target: &str, links: &[(&str, &str)]) -> Result<String, LinkError> {
         let links: BTreeMap<_, _> = links.iter().copied().collect();
         let join = |parts: &[OsString]| parts.join(OsStr::new("/")).into_string().unwrap();
         let mut read = |path: &[OsString]| {
@@ -101,9 +106,9 @@ mod tests {
         }
         for outside in ["/etc/passwd", "../..", "../../root/x", "/root/../etc", "/rooted", "out", "far/x"] {
             let led = led(outside, &[("d/out", "/etc/passwd"), ("d/far", "../../..")]);
-            assert!(matches!(led, Err(Astray::Outside)), "{outside}: {led:?}");
+            assert!(matches!(led, Err(LinkError::Outside)), "{outside}: {led:?}");
         }
-        assert!(matches!(led("a", &[("d/a", "b"), ("d/b", "a")]), Err(Astray::Nowhere)));
+        assert!(matches!(led("a", &[("d/a", "b"), ("d/b", "a")]), Err(LinkError::Nowhere)));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::output::Inline;
-use crate::{Answer, Code, Failure};
+use crate::{Code, Failure, Response};
 
 /// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -180,7 +180,7 @@ impl ShellResult {
         (command, cwd): (Vec<String>, ContainerPath),
         ended: Ended,
         (changed, capture): (Option<Changed>, bool),
-    ) -> Answer<Self> {
+    ) -> Response<Self> {
         let shown = |stream: &Inline| if capture { stream.text.clone() } else { "capture disabled".to_owned() };
         let termination = ended.termination;
         let message = match termination {
@@ -216,9 +216,9 @@ impl ShellResult {
             Termination::Cancelled => Some(Code::Cancelled),
             Termination::Exited | Termination::Signaled => None,
         };
-        let done = Answer::done(message.clone(), value);
+        let done = Response::done(message.clone(), value);
         match code {
-            Some(code) => Answer { failure: Some(Failure::new(code, message)), ..done },
+            Some(code) => Response { failure: Some(Failure::new(code, message)), ..done },
             None => done,
         }
     }

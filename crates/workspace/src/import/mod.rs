@@ -8,19 +8,19 @@
 //! **Invariant:** a failure leaves the workspace as it was.
 
 mod error;
+mod estimate;
 mod filter;
 mod follow;
 mod host_mount;
 mod plan;
 mod read;
-mod send;
-mod survey;
 #[cfg(test)]
 mod tests;
+mod upload;
 
-pub use self::error::MountError;
+pub use self::error::ImportError;
+pub use self::estimate::{ImportEstimate, estimate};
 pub use self::filter::Filter;
 pub use self::host_mount::HostMount;
 pub(crate) use self::host_mount::MODE;
-pub use self::send::copy_in;
-pub use self::survey::{Survey, survey};
+pub use self::upload::copy_in;

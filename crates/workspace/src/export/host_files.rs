@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 /// A file of the host, or what is in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Here {
+pub(super) enum HostFileState {
     Missing,
     File {
         sha256: String,
@@ -18,7 +18,7 @@ pub(super) enum Here {
         stamp: Stamp,
     },
     /// Something that is not gone through, and why.
-    Odd(&'static str),
+    Unsupported(&'static str),
 }
 
 /// The directory of a mount, if it is still where it was.
@@ -31,30 +31,34 @@ pub(super) fn tree(mount: &BaselineMount) -> Result<Tree, HostPathError> {
 }
 
 /// Looks at a path beneath a directory. `going` says which files above it are about to go.
-pub(super) fn look(tree: &Tree, path: &str, going: &dyn Fn(&str) -> bool) -> io::Result<Here> {
+pub(super) fn inspect(tree: &Tree, path: &str, going: &dyn Fn(&str) -> bool) -> io::Result<HostFileState> {
     let (mut here, mut done) = (tree.clone(), 0);
     let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
     for part in above.split('/').filter(|it| !it.is_empty()) {
         done += part.len() + usize::from(done > 0);
         match here.look(OsStr::new(part))? {
             Some(Node::Dir) => here = here.enter(OsStr::new(part))?,
-            None => return Ok(Here::Missing),
-            Some(Node::File) if going(&path[..done]) => return Ok(Here::Missing),
-            Some(Node::Link) => return Ok(Here::Odd("a link lies on its way on the host")),
-            Some(_) => return Ok(Here::Odd("a file lies on its way on the host")),
+            None => return Ok(HostFileState::Missing),
+            Some(Node::File) if going(&path[..done]) => return Ok(HostFileState::Missing),
+            Some(Node::Link) => return Ok(HostFileState::Unsupported("a link lies on its way on the host")),
+            Some(_) => return Ok(HostFileState::Unsupported("a file lies on its way on the host")),
         }
     }
     let name = OsStr::new(name);
     match here.look(name)? {
-        None => Ok(Here::Missing),
-        Some(Node::Link) => Ok(Here::Odd("it is a link on the host")),
-        Some(Node::Dir) => Ok(Here::Odd("it is a directory on the host")),
-        Some(Node::Other) => Ok(Here::Odd("it is neither a file nor a directory on the host")),
+        None => Ok(HostFileState::Missing),
+        Some(Node::Link) => Ok(HostFileState::Unsupported("it is a link on the host")),
+        Some(Node::Dir) => Ok(HostFileState::Unsupported("it is a directory on the host")),
+        Some(Node::Other) => Ok(HostFileState::Unsupported("it is neither a file nor a directory on the host")),
         Some(Node::File) => {
             let mut opened = here.open(name)?;
             let mut hash = Sha256::new();
             io::copy(&mut opened.file, &mut Hashing(&mut hash))?;
-            Ok(Here::File { sha256: hex::encode(hash.finalize()), mode: opened.mode & 0o777, stamp: opened.stamp })
+            Ok(HostFileState::File {
+                sha256: hex::encode(hash.finalize()),
+                mode: opened.mode & 0o777,
+                stamp: opened.stamp,
+            })
         }
     }
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use super::snippet::Snippet;
-use crate::answer::Result;
+use crate::response::Result;
 use crate::{Code, Failure, Language};
 
 /// A new file each time, and whole when it appears: whoever has the last one open sees nothing of this one.

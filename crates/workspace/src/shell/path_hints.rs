@@ -11,7 +11,7 @@ const WORD: &str = "FILE_CHANGE: ";
 
 /// The files named in the last lines of an output: by its tail, or by its head when that is all of it. What is no path of a
 /// workspace is left out; the others are only looked at.
-pub(super) fn of(tail: &[u8], head: &[u8]) -> Vec<String> {
+pub(super) fn parse(tail: &[u8], head: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(if tail.is_empty() { head } else { tail }).into_owned();
     let lines: Vec<&str> = text.lines().collect();
     let last = &lines[lines.len().saturating_sub(LINES)..];
@@ -23,14 +23,14 @@ pub(super) fn of(tail: &[u8], head: &[u8]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::of;
+    use super::parse;
 
     #[test]
     fn w40_only_paths_of_the_workspace_are_hints() {
         let output =
             "x\nFILE_CHANGE: ../../etc/passwd\nFILE_CHANGE: nope\n FILE_CHANGE: no\nFILE_CHANGE: /workspace/a b\r\n";
-        assert_eq!(of(&[], output.as_bytes()), ["nope", "a b"]);
+        assert_eq!(parse(&[], output.as_bytes()), ["nope", "a b"]);
         let early = format!("FILE_CHANGE: early\n{}", "x\n".repeat(64));
-        assert!(of(early.as_bytes(), b"").is_empty());
+        assert!(parse(early.as_bytes(), b"").is_empty());
     }
 }

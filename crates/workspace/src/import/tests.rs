@@ -8,7 +8,7 @@ use coracle_runtime::{Baseline, LeftOut, Policy};
 
 use super::plan::{Trees, plan};
 use super::read::read_all;
-use super::{Filter, HostMount, MountError};
+use super::{Filter, HostMount, ImportError};
 
 /// An allowed directory with a directory `p`, and something beside it.
 struct World(tempfile::TempDir);
@@ -47,7 +47,7 @@ impl World {
     }
 }
 
-fn read(mounts: &[HostMount]) -> Result<Baseline, MountError> {
+fn read(mounts: &[HostMount]) -> Result<Baseline, ImportError> {
     read_all(mounts, &mut |_| true)
 }
 
@@ -95,7 +95,7 @@ fn links_lead_to_nothing_that_is_denied() {
         }
         symlink(target, world.path("root/p/link")).unwrap();
         match read(&[world.mount()]) {
-            Err(MountError::Refused { problem, .. }) => assert_eq!(problem.rule, rule, "{target}"),
+            Err(ImportError::Refused { problem, .. }) => assert_eq!(problem.rule, rule, "{target}"),
             other => panic!("{target}: {other:?}"),
         }
         // What is left out is not followed.
@@ -134,7 +134,7 @@ fn a_tree_of_links_ends_at_its_bounds() {
     }
     world.file("root/l30/f", "f");
     symlink("../l0", world.path("root/p/l")).unwrap();
-    assert!(matches!(read(&[world.mount()]), Err(MountError::TooLarge { of: "files", .. })));
+    assert!(matches!(read(&[world.mount()]), Err(ImportError::TooLarge { of: "files", .. })));
 }
 
 #[test]
@@ -147,9 +147,9 @@ fn budgets_and_clashes_are_told_before_anything_is_read() {
         sent += 1;
         true
     });
-    assert!(matches!(refused, Err(MountError::TooLarge { of: "bytes", limit: 5, .. })) && sent == 0);
+    assert!(matches!(refused, Err(ImportError::TooLarge { of: "bytes", limit: 5, .. })) && sent == 0);
     let twice = read(&[world.mount(), world.mount()]);
-    assert!(matches!(twice, Err(MountError::Twice(path)) if path == "a"));
+    assert!(matches!(twice, Err(ImportError::Twice(path)) if path == "a"));
     let beside = HostMount { at: "x/y".into(), ..world.mount() };
     assert_eq!(names(&read(&[world.mount(), beside]).unwrap()), ["a", "b", "x/y/a", "x/y/b"]);
 }

@@ -9,8 +9,8 @@ use coracle_runtime::link::wire::space::Staged;
 use coracle_runtime::{Baseline, BaselineFile, BaselineMount};
 use sha2::{Digest as _, Sha256};
 
-use super::plan::{Planned, Trees, plan, shown};
-use super::{HostMount, MODE, MountError};
+use super::plan::{PlannedFile, Trees, plan, shown};
+use super::{HostMount, ImportError, MODE};
 
 /// Bytes that go at once.
 const PIECE: usize = 4 << 20;
@@ -39,10 +39,10 @@ impl Batch {
 }
 
 /// Takes batches; false when nobody wants more.
-pub(super) type Send<'a> = dyn FnMut(Batch) -> bool + 'a;
+pub(super) type Upload<'a> = dyn FnMut(Batch) -> bool + 'a;
 
 /// Plans all directories, then reads them. Nothing is sent before all are planned.
-pub(super) fn read_all(mounts: &[HostMount], send: &mut Send<'_>) -> Result<Baseline, MountError> {
+pub(super) fn read_all(mounts: &[HostMount], send: &mut Upload<'_>) -> Result<Baseline, ImportError> {
     let mut baseline = Baseline::default();
     let mut plans = Vec::new();
     for mount in mounts {
@@ -71,19 +71,19 @@ pub(super) fn read_all(mounts: &[HostMount], send: &mut Send<'_>) -> Result<Base
 }
 
 struct Reading<'a> {
-    send: &'a mut Send<'a>,
+    send: &'a mut Upload<'a>,
     batch: Batch,
     files: BTreeMap<String, BaselineFile>,
 }
 
 impl Reading<'_> {
     /// The bytes that were read.
-    fn mount(&mut self, mount: &HostMount, trees: &Trees, files: &[Planned]) -> Result<u64, MountError> {
+    fn mount(&mut self, mount: &HostMount, trees: &Trees, files: &[PlannedFile]) -> Result<u64, ImportError> {
         let mut left = mount.max_bytes;
         // Files come directory by directory.
         let mut last: Option<(bool, Vec<OsString>, Tree)> = None;
         for file in files {
-            let failed = |source| MountError::Read { path: shown_at(mount, &file.at), source };
+            let failed = |source| ImportError::Read { path: shown_at(mount, &file.at), source };
             let (name, above) = file.from.parts.split_last().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
             let dir = match &last {
                 Some((linked, parts, dir)) if *linked == file.from.linked && parts == above => dir.clone(),
@@ -94,7 +94,7 @@ impl Reading<'_> {
                 }
             };
             if self.files.contains_key(&file.at) {
-                return Err(MountError::Twice(file.at.clone()));
+                return Err(ImportError::Twice(file.at.clone()));
             }
             let known = self.file(&dir.open(name).map_err(failed)?, file, (mount, left))?;
             left -= known.size;
@@ -107,10 +107,10 @@ impl Reading<'_> {
     fn file(
         &mut self,
         opened: &coracle_runtime::host::tree::Opened,
-        file: &Planned,
+        file: &PlannedFile,
         (mount, left): (&HostMount, u64),
-    ) -> Result<BaselineFile, MountError> {
-        let failed = |source| MountError::Read { path: shown_at(mount, &file.at), source };
+    ) -> Result<BaselineFile, ImportError> {
+        let failed = |source| ImportError::Read { path: shown_at(mount, &file.at), source };
         let mode = opened.mode & MODE;
         let (mut hash, mut size, mut more) = (Sha256::new(), 0_u64, false);
         loop {
@@ -121,7 +121,7 @@ impl Reading<'_> {
             hash.update(piece);
             size += read as u64;
             if size > left {
-                return Err(MountError::TooLarge { name: mount.name.clone(), limit: mount.max_bytes, of: "bytes" });
+                return Err(ImportError::TooLarge { name: mount.name.clone(), limit: mount.max_bytes, of: "bytes" });
             }
             let ended = (read as u64) < room;
             // A file that goes on has to be written to once more, which its own permissions may forbid.
@@ -138,9 +138,9 @@ impl Reading<'_> {
         }
     }
 
-    fn flush(&mut self) -> Result<(), MountError> {
+    fn flush(&mut self) -> Result<(), ImportError> {
         let batch = std::mem::take(&mut self.batch);
-        if (self.send)(batch) { Ok(()) } else { Err(MountError::Inside("nobody takes them".into())) }
+        if (self.send)(batch) { Ok(()) } else { Err(ImportError::Inside("nobody takes them".into())) }
     }
 }
 

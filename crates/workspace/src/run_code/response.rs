@@ -11,7 +11,9 @@ use crate::{Code, Failure, Mode, Preload, Reason, RunSettings, Session, Warning}
 /// The result of a snippet (workspace.md 6.1).
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Ran {
+// The schema that clients know has this title.
+#[schemars(rename = "Ran")]
+pub struct RunCodeResult {
     /// It ended with 0, in time and in its memory.
     pub success: bool,
     /// What it printed.
@@ -82,14 +84,7 @@ pub struct Ran {
     pub warnings: Vec<Warning>,
 }
 
-/// Where a snippet ran.
-#[derive(Clone, Copy)]
-pub(super) enum Place<'a> {
-    Container(&'a Session),
-    Host,
-}
-
-impl Ran {
+impl RunCodeResult {
     fn nothing(mode: &Mode) -> Self {
         let (mode, warnings) = match mode {
             Mode::Preload(_) => ("preload", vec![Preload::warning()]),
@@ -160,10 +155,10 @@ impl Ran {
 }
 
 pub(super) fn ran(
-    (run_id, place): (&str, Place<'_>),
+    (run_id, session): (&str, Option<&Session>),
     ended: Ended,
     (timeout, settings): (Duration, &RunSettings),
-) -> Ran {
+) -> RunCodeResult {
     let (error, code) = match ended.termination {
         Termination::TimedOut => {
             (Some(format!("Execution timed out after {} ms.", millis(timeout))), Some(Code::TimedOut))
@@ -177,14 +172,14 @@ pub(super) fn ran(
         Termination::Exited if ended.exit_code == 127 => (Some(said(&ended)), Some(Code::LanguageUnavailable)),
         Termination::Exited | Termination::Signaled => (Some(said(&ended)), Some(Code::RunFailed)),
     };
-    let nothing = Ran::nothing(&settings.mode);
-    let (generation, replaced, told) = match place {
-        Place::Container(session) => (session.generation, session.news.as_ref(), session.warnings.clone()),
-        Place::Host => (nothing.generation, None, Vec::new()),
+    let nothing = RunCodeResult::nothing(&settings.mode);
+    let (generation, replaced, told) = match session {
+        Some(session) => (session.generation, session.replaced.as_ref(), session.warnings.clone()),
+        None => (nothing.generation, None, Vec::new()),
     };
     // That a run took too long was told by that run.
     let news = replaced.filter(|it| it.reason != Reason::Timeout).map(|it| Warning::recreated(it, "/packages"));
-    Ran {
+    RunCodeResult {
         success: code.is_none(),
         message: error.clone(),
         error,
@@ -207,7 +202,7 @@ pub(super) fn ran(
         output_id: ended.output_id,
         code,
         warnings: nothing.warnings.into_iter().chain(news).chain(told).collect(),
-        ..Ran::nothing(&settings.mode)
+        ..RunCodeResult::nothing(&settings.mode)
     }
 }
 

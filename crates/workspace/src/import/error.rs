@@ -5,7 +5,7 @@ use coracle_runtime::{Error, Problem};
 /// Why a directory of the host was not copied.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
-pub enum MountError {
+pub enum ImportError {
     /// Two of them have the same file.
     #[error("Two host mounts have the file {0}.")]
     Twice(String),

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use coracle_runtime::LeftOut;
 use coracle_runtime::host::tree::{Node, Tree};
 
-use super::follow::{Astray, MAX_HOPS, follow};
-use super::{HostMount, MountError};
+use super::follow::{LinkError, MAX_HOPS, follow};
+use super::{HostMount, ImportError};
 
 /// Directories one in the other, at most.
 const MAX_DEPTH: usize = 128;
@@ -16,7 +16,7 @@ const MAX_DEPTH: usize = 128;
 /// The files of a directory that will be copied.
 #[derive(Debug)]
 pub(super) struct Plan {
-    pub(super) files: Vec<Planned>,
+    pub(super) files: Vec<PlannedFile>,
     /// Their bytes together.
     pub(super) bytes: u64,
     pub(super) left_out: LeftOut,
@@ -24,7 +24,7 @@ pub(super) struct Plan {
 
 /// A file that will be copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Planned {
+pub(super) struct PlannedFile {
     /// Path in the workspace.
     pub(super) at: String,
     /// Where it lies.
@@ -47,8 +47,8 @@ pub(super) struct Trees {
 }
 
 impl Trees {
-    pub(super) fn open(mount: &HostMount) -> Result<Self, MountError> {
-        let failed = |source| MountError::Read { path: mount.name.clone(), source };
+    pub(super) fn open(mount: &HostMount) -> Result<Self, ImportError> {
+        let failed = |source| ImportError::Read { path: mount.name.clone(), source };
         let (own, root) = (Tree::of(&mount.host).map_err(failed)?, Tree::of(&mount.root).map_err(failed)?);
         Ok(Self { mount: own, root })
     }
@@ -62,7 +62,7 @@ impl Trees {
 }
 
 /// Goes through the directory.
-pub(super) fn plan(mount: &HostMount, trees: &Trees) -> Result<Plan, MountError> {
+pub(super) fn plan(mount: &HostMount, trees: &Trees) -> Result<Plan, ImportError> {
     let own = mount.host.real().strip_prefix(mount.root.real()).unwrap_or(Path::new(""));
     let mut it = Planning {
         mount,
@@ -73,7 +73,7 @@ pub(super) fn plan(mount: &HostMount, trees: &Trees) -> Result<Plan, MountError>
         above: Vec::new(),
     };
     let start =
-        Here { tree: trees.mount.clone(), from: From { linked: false, parts: Vec::new() }, inner: String::new() };
+        SourceDir { tree: trees.mount.clone(), from: From { linked: false, parts: Vec::new() }, inner: String::new() };
     it.dir(&start, 0)?;
     Ok(it.plan)
 }
@@ -90,7 +90,7 @@ struct Planning<'a> {
 }
 
 /// A directory on the way.
-struct Here {
+struct SourceDir {
     tree: Tree,
     from: From,
     /// Its path from the mounted directory, as its files will have it.
@@ -98,7 +98,7 @@ struct Here {
 }
 
 impl Planning<'_> {
-    fn dir(&mut self, here: &Here, hops: usize) -> Result<(), MountError> {
+    fn dir(&mut self, here: &SourceDir, hops: usize) -> Result<(), ImportError> {
         let failed = |source| self.failed(&here.inner, source);
         let identity = here.tree.identity().map_err(failed)?;
         if self.above.contains(&identity) {
@@ -122,7 +122,7 @@ impl Planning<'_> {
         Ok(())
     }
 
-    fn entry(&mut self, here: &Here, (name, node): (&OsStr, Node), hops: usize) -> Result<(), MountError> {
+    fn entry(&mut self, here: &SourceDir, (name, node): (&OsStr, Node), hops: usize) -> Result<(), ImportError> {
         let Some(text) = name.to_str() else {
             self.plan.left_out.names += 1;
             return Ok(());
@@ -132,7 +132,7 @@ impl Planning<'_> {
         match node {
             Node::Dir if self.mount.filter.enters(&inner) => {
                 let tree = here.tree.enter(name).map_err(|source| self.failed(&inner, source))?;
-                self.dir(&Here { tree, from, inner }, hops)
+                self.dir(&SourceDir { tree, from, inner }, hops)
             }
             Node::Dir => Ok(()),
             Node::File => self.file(&here.tree, name, from, inner),
@@ -149,7 +149,7 @@ impl Planning<'_> {
         }
     }
 
-    fn file(&mut self, dir: &Tree, name: &OsStr, from: From, inner: String) -> Result<(), MountError> {
+    fn file(&mut self, dir: &Tree, name: &OsStr, from: From, inner: String) -> Result<(), ImportError> {
         if !self.mount.filter.takes(&inner) {
             return Ok(());
         }
@@ -159,28 +159,28 @@ impl Planning<'_> {
             return Err(self.too_large(self.mount.max_bytes, "bytes"));
         }
         let at = if self.mount.at.is_empty() { inner } else { format!("{}/{inner}", self.mount.at) };
-        self.plan.files.push(Planned { at, from });
+        self.plan.files.push(PlannedFile { at, from });
         Ok(())
     }
 
-    fn link(&mut self, here: &Here, (name, inner): (&OsStr, String), hops: usize) -> Result<(), MountError> {
+    fn link(&mut self, here: &SourceDir, (name, inner): (&OsStr, String), hops: usize) -> Result<(), ImportError> {
         // Patterns are of where a link lies, so what no pattern could mean is not followed, either.
         let (takes, enters) = (self.mount.filter.takes(&inner), self.mount.filter.enters(&inner));
         if !takes && !enters {
             return Ok(());
         }
-        let led = if hops > MAX_HOPS { Err(Astray::Nowhere) } else { self.follow(here, name) };
+        let led = if hops > MAX_HOPS { Err(LinkError::Nowhere) } else { self.follow(here, name) };
         let parts = match led {
             Ok(parts) => parts,
-            Err(Astray::Nowhere) => {
+            Err(LinkError::Nowhere) => {
                 self.plan.left_out.links += 1;
                 return Ok(());
             }
-            Err(Astray::Outside) => {
+            Err(LinkError::Outside) => {
                 let target = here.tree.link(name).unwrap_or_default();
                 return Err(self.refused(inner, &Path::new("/").join(target)));
             }
-            Err(Astray::Io(source)) => return Err(self.failed(&inner, source)),
+            Err(LinkError::Io(source)) => return Err(self.failed(&inner, source)),
         };
         let real = self.mount.root.real().join(parts.iter().collect::<PathBuf>());
         if self.mount.policy.host_path_problem("mount", &real).is_some() {
@@ -197,7 +197,7 @@ impl Planning<'_> {
         match dir.look(&last).map_err(failed)? {
             Some(Node::Dir) if enters => {
                 let tree = dir.enter(&last).map_err(failed)?;
-                self.dir(&Here { tree, from, inner }, hops)
+                self.dir(&SourceDir { tree, from, inner }, hops)
             }
             Some(Node::File) => self.file(&dir, &last, from, inner),
             Some(Node::Dir) => Ok(()),
@@ -210,7 +210,7 @@ impl Planning<'_> {
         }
     }
 
-    fn follow(&self, here: &Here, name: &OsStr) -> Result<Vec<OsString>, Astray> {
+    fn follow(&self, here: &SourceDir, name: &OsStr) -> Result<Vec<OsString>, LinkError> {
         let target = here.tree.link(name)?;
         let from = if here.from.linked {
             here.from.parts.clone()
@@ -229,7 +229,7 @@ impl Planning<'_> {
         follow(self.mount.root.real(), &from, &target, &mut read)
     }
 
-    fn refused(&self, path: String, real: &Path) -> MountError {
+    fn refused(&self, path: String, real: &Path) -> ImportError {
         let problem = self.mount.policy.host_path_problem("mount", real);
         // A place that may be copied by another mount is outside of this one all the same.
         let problem = problem.unwrap_or_else(|| coracle_runtime::Problem {
@@ -238,15 +238,15 @@ impl Planning<'_> {
             value: real.display().to_string(),
             message: "a link leads out of the allowed directory".into(),
         });
-        MountError::Refused { path, problem: Box::new(problem) }
+        ImportError::Refused { path, problem: Box::new(problem) }
     }
 
-    fn too_large(&self, limit: u64, of: &'static str) -> MountError {
-        MountError::TooLarge { name: self.mount.name.clone(), limit, of }
+    fn too_large(&self, limit: u64, of: &'static str) -> ImportError {
+        ImportError::TooLarge { name: self.mount.name.clone(), limit, of }
     }
 
-    fn failed(&self, inner: &str, source: io::Error) -> MountError {
-        MountError::Read { path: shown(&self.mount.name, inner), source }
+    fn failed(&self, inner: &str, source: io::Error) -> ImportError {
+        ImportError::Read { path: shown(&self.mount.name, inner), source }
     }
 }
 

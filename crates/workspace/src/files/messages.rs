@@ -6,7 +6,7 @@ use crate::{Code, Failure};
 
 /// What it means that nothing is at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Missing {
+pub(crate) enum NotFoundContext {
     /// A file was meant.
     File,
     /// A directory was meant.
@@ -18,8 +18,8 @@ pub(crate) enum Missing {
 }
 
 /// A trouble with what was named `path`.
-pub(crate) fn failure(trouble: &Trouble, path: &str, missing: Missing) -> Failure {
-    let (code, message) = words(trouble, path, missing);
+pub(crate) fn failure(trouble: &Trouble, path: &str, context: NotFoundContext) -> Failure {
+    let (code, message) = words(trouble, path, context);
     let failure = Failure::new(code, message);
     match trouble.code {
         TroubleCode::Ambiguous => {
@@ -33,22 +33,22 @@ pub(crate) fn failure(trouble: &Trouble, path: &str, missing: Missing) -> Failur
 const HINT: &str =
     "Rust's syntax: no look-around, no back-references; escape `(`, `[`, `{`, `.` and the like with `\\`";
 
-fn words(trouble: &Trouble, path: &str, missing: Missing) -> (Code, String) {
+fn words(trouble: &Trouble, path: &str, context: NotFoundContext) -> (Code, String) {
     let detail = &trouble.detail;
-    match (trouble.code, missing) {
-        (TroubleCode::NotFound, Missing::File) => {
+    match (trouble.code, context) {
+        (TroubleCode::NotFound, NotFoundContext::File) => {
             (Code::FileNotFound, "File does not exist in the filesystem.".to_owned())
         }
-        (TroubleCode::NotFound, Missing::Directory) => {
+        (TroubleCode::NotFound, NotFoundContext::Directory) => {
             (Code::DirectoryNotFound, "Directory does not exist in the filesystem.".to_owned())
         }
-        (TroubleCode::NotFound, Missing::Path) => {
+        (TroubleCode::NotFound, NotFoundContext::Path) => {
             (Code::PathNotFound, "Path does not exist in the filesystem.".to_owned())
         }
-        (TroubleCode::NotFound, Missing::Removed) => {
+        (TroubleCode::NotFound, NotFoundContext::Removed) => {
             (Code::NothingMatched, "No files matched the provided path.".to_owned())
         }
-        (TroubleCode::NotDirectory, Missing::Directory) => {
+        (TroubleCode::NotDirectory, NotFoundContext::Directory) => {
             (Code::NotADirectory, "Cannot list a file path; provide a directory.".to_owned())
         }
         (TroubleCode::NotDirectory, _) => (Code::NotADirectory, "A parent of the path is not a directory.".to_owned()),

@@ -5,7 +5,7 @@ use coracle_runtime::{Baseline, ContainerPath, Ids, Link, random_hex};
 use tokio::sync::mpsc;
 
 use super::read::{Batch, read_all};
-use super::{HostMount, MountError};
+use super::{HostMount, ImportError};
 
 /// Batches that are read ahead.
 const AHEAD: usize = 2;
@@ -13,12 +13,12 @@ const AHEAD: usize = 2;
 /// Copies directories of the host into a workspace that nobody works in yet, as its user's.
 ///
 /// # Errors
-/// [`MountError`]; then the workspace is as it was.
+/// [`ImportError`]; then the workspace is as it was.
 pub async fn copy_in(
     link: &Link,
     (user, root): (Ids, &ContainerPath),
     mounts: Vec<HostMount>,
-) -> Result<Baseline, MountError> {
+) -> Result<Baseline, ImportError> {
     if mounts.is_empty() {
         return Ok(Baseline::default());
     }
@@ -44,20 +44,20 @@ pub async fn copy_in(
         let _ = reading.await;
         return Err(unplaced(other));
     }
-    let baseline = reading.await.map_err(|err| MountError::Inside(err.to_string()))??;
+    let baseline = reading.await.map_err(|err| ImportError::Inside(err.to_string()))??;
     match link.space(user, root, Act::Unstage { stage }, &[]).await {
         Ok(Done::Staged) => Ok(baseline),
         other => Err(unplaced(other)),
     }
 }
 
-fn unplaced(done: coracle_runtime::Result<Done>) -> MountError {
+fn unplaced(done: coracle_runtime::Result<Done>) -> ImportError {
     match done {
         Ok(Done::Not(Trouble { code: TroubleCode::Full, .. })) => {
-            MountError::Inside("there is no space left in the workspace".into())
+            ImportError::Inside("there is no space left in the workspace".into())
         }
-        Ok(Done::Not(trouble)) => MountError::Inside(trouble.detail),
-        Ok(_) => MountError::Inside("the guest gave another answer".into()),
+        Ok(Done::Not(trouble)) => ImportError::Inside(trouble.detail),
+        Ok(_) => ImportError::Inside("the guest gave another answer".into()),
         Err(err) => err.into(),
     }
 }

@@ -23,29 +23,29 @@ const TIMES: u32 = 20;
 
 /// What is known of it.
 #[derive(Debug, Default)]
-pub(crate) struct Watch(Mutex<Seen>);
+pub(crate) struct DiskQuota(Mutex<DiskUsage>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct DiskUsage {
     looking: bool,
     rests_until: Option<Instant>,
     bytes: u64,
 }
 
-impl Watch {
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+impl DiskQuota {
+    fn seen(&self) -> MutexGuard<'_, DiskUsage> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether to look now. Nobody else does until it [`ended`](Self::ended).
-    pub(crate) fn begins(&self) -> bool {
+    pub(crate) fn try_begin_scan(&self) -> bool {
         let mut seen = self.seen();
         let rests = seen.looking || seen.rests_until.is_some_and(|it| Instant::now() < it);
         seen.looking |= !rests;
         !rests
     }
 
-    pub(crate) fn ended(&self, bytes: Option<u64>, took: Duration) {
+    pub(crate) fn record_scan(&self, bytes: Option<u64>, took: Duration) {
         let mut seen = self.seen();
         seen.looking = false;
         seen.rests_until = Some(Instant::now() + (took * TIMES).max(PAUSE));
@@ -53,7 +53,7 @@ impl Watch {
     }
 
     /// The files are gone.
-    pub(crate) fn forget(&self) {
+    pub(crate) fn reset(&self) {
         self.seen().bytes = 0;
     }
 
@@ -82,25 +82,25 @@ mod tests {
 
     use coracle_runtime::ByteSize;
 
-    use super::Watch;
+    use super::DiskQuota;
 
     #[tokio::test(start_paused = true)]
     async fn a_look_is_followed_by_a_rest_that_is_as_long_as_it_was_dear() {
-        let watch = Watch::default();
-        assert!(watch.begins() && !watch.begins(), "one at a time");
-        watch.ended(Some(3 << 20), Duration::from_secs(1));
+        let quota = DiskQuota::default();
+        assert!(quota.try_begin_scan() && !quota.try_begin_scan(), "one at a time");
+        quota.record_scan(Some(3 << 20), Duration::from_secs(1));
         tokio::time::advance(Duration::from_secs(19)).await;
-        assert!(!watch.begins());
+        assert!(!quota.try_begin_scan());
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(watch.begins());
-        let told = |most| watch.warning(most).map(|it| it.message);
+        assert!(quota.try_begin_scan());
+        let told = |most| quota.warning(most).map(|it| it.message);
         assert_eq!(told(None), None);
         assert_eq!(told(Some(ByteSize::mib(3))), None);
         let expected = "The workspace holds 3 MiB, more than its 2 MiB. Remove what is not needed.";
         assert_eq!(told(Some(ByteSize::mib(2))).unwrap(), expected);
-        watch.ended(None, Duration::ZERO);
+        quota.record_scan(None, Duration::ZERO);
         assert!(told(Some(ByteSize::mib(2))).is_some(), "a look that failed says nothing new");
-        watch.forget();
+        quota.reset();
         assert_eq!(told(Some(ByteSize::mib(2))), None);
     }
 }

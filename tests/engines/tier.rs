@@ -11,7 +11,7 @@ use super::person::ROOTLESS;
 use super::variable;
 
 /// Modules whose tests run on each engine every time.
-const ON_EACH: &[&str] = &["conformance", "engines", "fake", "guest", "rooms", "scripted"];
+const ON_EACH: &[&str] = &["conformance", "engines", "fake", "guest", "session_containers", "scripted"];
 
 /// The engines of which an end-to-end test meets one a day.
 const IN_TURN: &[&str] = &["docker", "podman"];

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use clap::ArgMatches;
 use coracle::target::{Act, shaped, stopped};
 use coracle::{Code, Context, Failure, Host, Options, Script, audit, operations};
-use coracle_lifecycle::{Found, OnTerminal, find, on_terminal};
+use coracle_lifecycle::{ManagedContainer, OnTerminal, find, on_terminal};
 use coracle_runtime::Handle;
 use serde_json::{Map, Value, json};
 
@@ -107,7 +107,7 @@ impl Terminal {
     }
 
     /// The container, and how a person gets in. Of every session: it is the person who asks.
-    async fn entered(&self, cx: &Context, handle: &Handle) -> Result<(Found, Vec<String>), Failure> {
+    async fn entered(&self, cx: &Context, handle: &Handle) -> Result<(ManagedContainer, Vec<String>), Failure> {
         let found = find(cx.engines(), &cx.store()?, handle).await?;
         shaped(cx, &found.record, Act::Use)?;
         if self.as_root && !cx.config.security.allow_root {

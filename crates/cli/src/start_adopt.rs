@@ -8,7 +8,7 @@ use coracle::commands;
 use coracle::target::{Act, shaped, start_again};
 use coracle::warning::Warning;
 use coracle::{Context, Failure, Host, Options, Seconds, audit};
-use coracle_lifecycle::{Found, find};
+use coracle_lifecycle::{ManagedContainer, find};
 use coracle_runtime::Handle;
 use serde_json::{Map, Value, json};
 
@@ -79,7 +79,7 @@ async fn stop(cx: &Context, handle: &Handle, grace: Duration) -> Result<Map<Stri
 }
 
 /// What `start` does not bring back, and what goes on.
-fn lost_by_stopping(found: &Found) -> Vec<Warning> {
+fn lost_by_stopping(found: &ManagedContainer) -> Vec<Warning> {
     let record = &found.record;
     let in_memory = record.guest.as_ref().is_some_and(|it| it.own.is_some());
     let memory = "its home and `/tmp` are in memory, and empty when it is started; `/workspace` stays";
@@ -100,7 +100,7 @@ async fn adopt(cx: &Context, handle: &Handle) -> Result<Map<String, Value>, Fail
     Ok(fields(&found, json!({ "image": found.record.image, "writes_to": mounts })))
 }
 
-fn fields(found: &Found, more: Value) -> Map<String, Value> {
+fn fields(found: &ManagedContainer, more: Value) -> Map<String, Value> {
     let container = json!({ "success": true, "container": found.record.name, "id": found.record.id });
     [container, more]
         .into_iter()

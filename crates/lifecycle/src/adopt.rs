@@ -4,17 +4,17 @@
 
 use coracle_runtime::{Container, ContainerName, ContainerPath, ContainerRuntime, Handle};
 
+use crate::compose_stack::numbers;
 use crate::record::{Origin, Record, Role};
-use crate::stack::numbers;
 use crate::store::Loaded;
-use crate::{Engines, Error, Found, Kind, Result, Store, find};
+use crate::{Engines, Error, Kind, ManagedContainer, Result, Store, find};
 
 /// Records a running container that is not proven ours, for a session. It has no guest, so commands run through the
 /// engine's own exec, as the user of its image.
 ///
 /// # Errors
 /// [`Error::NotFound`]; [`Error::NameTaken`] for one that is ours, or whose name is; when it does not run.
-pub async fn adopt(engines: &dyn Engines, store: &Store, handle: &Handle, session: &str) -> Result<Found> {
+pub async fn adopt(engines: &dyn Engines, store: &Store, handle: &Handle, session: &str) -> Result<ManagedContainer> {
     match find(engines, store, handle).await {
         Err(Error::NotManaged { .. }) => {}
         Ok(found) => return Err(taken(found.record.name, found.container.as_ref())),
@@ -36,7 +36,7 @@ pub async fn adopt(engines: &dyn Engines, store: &Store, handle: &Handle, sessio
     }
     let record = record(&*runtime, store, (name, session), &container);
     store.save(&record)?;
-    Ok(Found { runtime, record, container: Some(container) })
+    Ok(ManagedContainer { runtime, record, container: Some(container) })
 }
 
 fn taken(name: ContainerName, container: Option<&Container>) -> Error {

@@ -13,7 +13,7 @@ pub(crate) fn now() -> jiff::Timestamp {
 
 /// A moment by both clocks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Moment {
+pub struct ClockReading {
     /// By the wall clock, which anybody may set.
     pub wall: Timestamp,
     /// The run of the machine; empty where it is not told.
@@ -22,7 +22,7 @@ pub struct Moment {
     pub up_s: u64,
 }
 
-impl Moment {
+impl ClockReading {
     /// This one.
     #[must_use]
     pub fn now() -> Self {

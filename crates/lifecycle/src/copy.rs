@@ -1,20 +1,20 @@
 //! Files in and out, by our own tar reader and writer (containers.md 11.1 to 11.4).
 
-mod guided;
+mod destination;
 mod meter;
-mod place;
 mod request;
+mod via_guest;
 
 use std::fs::File;
 
 use coracle_runtime::archive::{self, Writer};
 use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids, Input};
 
-pub use self::guided::{copy_in_by, copy_out_by};
 pub use self::meter::{CopyAmount, CopyMeter};
 pub use self::request::{Copied, CopyLimits, CopyRequest};
 use self::request::{blocking, cannot_spool, pack, temporary};
-use crate::{Error, Found, Result, session};
+pub use self::via_guest::{copy_in_by, copy_out_by};
+use crate::{Error, ManagedContainer, Result, session};
 
 /// Says what stands at a target. `$1` is the path, `$2` the source's name, `$3` is 1 when the path is a directory.
 /// Answers what stands at the final path, the deepest directory above it, and the final path. It runs at the root and
@@ -42,7 +42,7 @@ struct Target {
 ///
 /// # Errors
 /// [`Error::PathExists`], [`Error::Copy`] when a bound is reached.
-pub async fn copy_in(found: &Found, request: CopyRequest) -> Result<Copied> {
+pub async fn copy_in(found: &ManagedContainer, request: CopyRequest) -> Result<Copied> {
     let container = found.present()?;
     let owner = session(found, false)?.user;
     let name = request.host.real().file_name().and_then(|it| it.to_str()).unwrap_or("root").to_owned();
@@ -64,7 +64,7 @@ pub async fn copy_in(found: &Found, request: CopyRequest) -> Result<Copied> {
     Ok(Copied { moved, host_path: request.host.real().to_owned(), container_path: target.path })
 }
 
-async fn look(found: &Found, request: &CopyRequest, name: &str) -> Result<Target> {
+async fn look(found: &ManagedContainer, request: &CopyRequest, name: &str) -> Result<Target> {
     let into = if request.into_directory { "1" } else { "0" };
     let answer = ask(found, LOOK, &[request.container.as_str(), name, into], None).await?;
     let mut lines = answer.lines();
@@ -78,7 +78,7 @@ async fn look(found: &Found, request: &CopyRequest, name: &str) -> Result<Target
 }
 
 /// Runs a constant program as root inside and gives what it printed.
-async fn ask(found: &Found, program: &str, arguments: &[&str], stdin: Option<Vec<u8>>) -> Result<String> {
+async fn ask(found: &ManagedContainer, program: &str, arguments: &[&str], stdin: Option<Vec<u8>>) -> Result<String> {
     let argv = ["/bin/sh", "-c", program, "coracle"].iter().chain(arguments).map(|it| (*it).to_owned()).collect();
     let mut exec = Exec::new(Command::Argv(argv), Ids::ROOT, ContainerPath::root());
     exec.stdin = stdin.map(Input::Bytes);
@@ -96,7 +96,7 @@ async fn ask(found: &Found, program: &str, arguments: &[&str], stdin: Option<Vec
     Ok(output.stdout.text())
 }
 
-async fn nothing_exists(found: &Found, target: &Target, tar: &File) -> Result<()> {
+async fn nothing_exists(found: &ManagedContainer, target: &Target, tar: &File) -> Result<()> {
     use std::io::Seek;
     let again = |source| coracle_runtime::Error::Host { what: "cannot read the archive".into(), source };
     let mut tar = tar.try_clone().map_err(again)?;
@@ -121,7 +121,7 @@ async fn nothing_exists(found: &Found, target: &Target, tar: &File) -> Result<()
 ///
 /// # Errors
 /// [`Error::NoSuchPath`], [`Error::PathExists`], [`Error::Copy`] when a bound is reached.
-pub async fn copy_out(found: &Found, request: CopyRequest) -> Result<Copied> {
+pub async fn copy_out(found: &ManagedContainer, request: CopyRequest) -> Result<Copied> {
     let container = found.present()?;
     let spool = temporary(&request.scratch)?;
     let into = spool.try_clone().map_err(cannot_spool)?;
@@ -139,12 +139,12 @@ pub async fn copy_out(found: &Found, request: CopyRequest) -> Result<Copied> {
         Err(err) => return Err(err.into()),
     }
     let path = request.container.clone();
-    let (moved, host_path) = blocking(move || place::place(spool, &request)).await?;
+    let (moved, host_path) = blocking(move || destination::place(spool, &request)).await?;
     Ok(Copied { moved, host_path, container_path: path })
 }
 
 /// The engines fail alike for a path that is missing and for all else, so the container is asked.
-async fn blame(found: &Found, path: &ContainerPath, failure: coracle_runtime::Error) -> Error {
+async fn blame(found: &ManagedContainer, path: &ContainerPath, failure: coracle_runtime::Error) -> Error {
     const EXISTS: &str = r#"if [ -e ".$1" ] || [ -L ".$1" ]; then echo yes; else echo no; fi"#;
     match ask(found, EXISTS, &[path.as_str()], None).await {
         Ok(answer) if answer.trim() == "no" => Error::NoSuchPath(path.clone()),

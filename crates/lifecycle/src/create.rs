@@ -15,18 +15,18 @@ use coracle_runtime::{
 use serde_json::{Map, Value};
 
 use crate::clock::now;
+use crate::default_network::place;
 use crate::guest::{GuestProgram, Links};
 use crate::lock::Lock;
-use crate::network::place;
-use crate::record::{Held, MadeFrom, MainProgram, Origin, OwnVolume, Record, RecordedMount, Role, State};
+use crate::record::{MadeFrom, MainProgram, Origin, OwnVolume, Record, RecordedMount, Role, SecretState, State};
 use crate::remove::remove_all;
-use crate::shares::shared_problem;
+use crate::shared_mounts::shared_problem;
 use crate::store::Loaded;
-use crate::{Error, Result, Review, Store, protect, review};
+use crate::{Error, Result, Review, Store, host_review, protected_paths};
 
 /// What a record holds before the container is made. Every default is decided.
 #[derive(Clone, Debug)]
-pub struct Draft {
+pub struct NewRecord {
     /// Its name.
     pub name: ContainerName,
     /// What it is made for.
@@ -66,7 +66,7 @@ pub struct Draft {
 /// A container that is being made. [`ready`](Self::ready) or [`undo`](Self::undo) ends it; if the process dies first,
 /// [`reconcile`](crate::reconcile) undoes it.
 #[derive(Debug)]
-pub struct Making<'a> {
+pub struct Creation<'a> {
     pub(crate) runtime: &'a dyn ContainerRuntime,
     pub(crate) store: &'a Store,
     record: Record,
@@ -91,7 +91,7 @@ pub fn fresh_name(namespace: &LabelNamespace, purpose: Option<&str>) -> Containe
 ///
 /// # Errors
 /// [`Error::NameTaken`], [`Error::LimitReached`], [`Error::Busy`].
-pub async fn begin<'a>(runtime: &'a dyn ContainerRuntime, store: &'a Store, draft: Draft) -> Result<Making<'a>> {
+pub async fn begin<'a>(runtime: &'a dyn ContainerRuntime, store: &'a Store, draft: NewRecord) -> Result<Creation<'a>> {
     let lock = store.lock(&draft.name).await?;
     name_is_free(store, &draft.name)?;
     let protected = draft.protected.clone();
@@ -101,7 +101,7 @@ pub async fn begin<'a>(runtime: &'a dyn ContainerRuntime, store: &'a Store, draf
     let mut records = counted(store.records()?);
     if record.role == Role::Build {
         store.save(&record)?;
-        return Ok(Making::new((runtime, store), record, protected, lock));
+        return Ok(Creation::new((runtime, store), record, protected, lock));
     }
     if limits.check(&records, &record.session).is_err() {
         // What was removed behind us takes no place.
@@ -112,11 +112,11 @@ pub async fn begin<'a>(runtime: &'a dyn ContainerRuntime, store: &'a Store, draf
     limits.check(&records, &record.session)?;
     store.save(&record)?;
     drop(counting);
-    Ok(Making::new((runtime, store), record, protected, lock))
+    Ok(Creation::new((runtime, store), record, protected, lock))
 }
 
 fn counted(records: Vec<Arc<Record>>) -> Vec<Arc<Record>> {
-    records.into_iter().filter(|it| it.role == Role::Primary || it.role.is_room()).collect()
+    records.into_iter().filter(|it| it.role == Role::Primary || it.role.is_session_container()).collect()
 }
 
 /// How many containers there may be.
@@ -146,7 +146,7 @@ fn name_is_free(store: &Store, name: &ContainerName) -> Result<()> {
     }
 }
 
-fn record_of(runtime: &dyn ContainerRuntime, store: &Store, draft: Draft) -> Record {
+fn record_of(runtime: &dyn ContainerRuntime, store: &Store, draft: NewRecord) -> Record {
     Record {
         role: draft.role,
         purpose: draft.purpose,
@@ -164,7 +164,7 @@ fn record_of(runtime: &dyn ContainerRuntime, store: &Store, draft: Draft) -> Rec
     }
 }
 
-impl<'a> Making<'a> {
+impl<'a> Creation<'a> {
     fn new(
         (runtime, store): (&'a dyn ContainerRuntime, &'a Store),
         record: Record,
@@ -176,7 +176,7 @@ impl<'a> Making<'a> {
     }
 }
 
-impl Making<'_> {
+impl Creation<'_> {
     /// Signs these labels along with those that every container of ours has.
     pub(crate) fn also_labelled(&mut self, labels: BTreeMap<String, String>) {
         self.more_labels = labels;
@@ -276,7 +276,7 @@ impl Making<'_> {
         let known: Vec<_> = others.iter().flat_map(|it| it.placeholders.clone()).collect();
         let mut over = Vec::new();
         for bind in mounts.iter().filter(|it| it.access == Access::ReadWrite && it.host.is_dir()) {
-            let placed = protect::place(&bind.host, &self.protected, &known, &mut self.record.placeholders);
+            let placed = protected_paths::place(&bind.host, &self.protected, &known, &mut self.record.placeholders);
             placed.map_err(|source| coracle_runtime::Error::Host {
                 what: format!("cannot protect `{}`", bind.host.real().join(".git").display()),
                 source,
@@ -291,7 +291,7 @@ impl Making<'_> {
     /// Remembers what is protected as it is now. It may take a while to read, so no lock of other makings is held.
     async fn watch(&mut self, mounts: &[Mount]) -> Result<()> {
         let (mounts, protected) = (mounts.to_vec(), self.protected.clone());
-        let watched = tokio::task::spawn_blocking(move || review::watch(&mounts, &protected)).await;
+        let watched = tokio::task::spawn_blocking(move || host_review::watch(&mounts, &protected)).await;
         self.record.watched = watched.map_err(|err| coracle_runtime::Error::Host {
             what: "cannot look at what is protected".into(),
             source: err.into(),
@@ -360,7 +360,7 @@ impl Making<'_> {
     }
 
     /// Remembers the session's variables: the names of all, the values that are no secrets, and what only the guest has.
-    pub fn has_session(&mut self, keys: Vec<String>, plain: BTreeMap<String, String>, held: Held) {
+    pub fn has_session(&mut self, keys: Vec<String>, plain: BTreeMap<String, String>, held: SecretState) {
         (self.record.env_keys, self.record.env_plain, self.record.held) = (keys, plain, held);
     }
 
@@ -376,11 +376,11 @@ impl Making<'_> {
         if self.runtime.endpoint().rootless {
             return Review::default();
         }
-        let mut swept = review::take_off(link, &self.record).await;
-        swept.cut |= swept.paths.len() > review::MOST;
-        swept.paths.truncate(review::MOST);
+        let mut swept = host_review::take_off(link, &self.record).await;
+        swept.cut |= swept.paths.len() > host_review::MOST;
+        swept.paths.truncate(host_review::MOST);
         self.record.swept.clone_from(&swept.paths);
-        review::of_swept(&swept)
+        host_review::of_swept(&swept)
     }
 
     /// Ends the making: the container is ready.

@@ -6,9 +6,9 @@ use std::time::Duration;
 use coracle_runtime::ContainerRuntime;
 
 use crate::error::one_or_several;
+use crate::host_review::{Review, Swept, looked_through, take_off, writable};
 use crate::record::{Record, Role, State};
 use crate::remove::remove_all;
-use crate::review::{Review, Swept, looked_through, take_off, writable};
 use crate::save::{Saver, end_commands};
 use crate::store::Loaded;
 use crate::{Links, Result, SaveLimits, Saved, Store};
@@ -36,7 +36,7 @@ impl Destroyed {
 
 /// What becomes of work that only the container has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Saving {
+pub enum SavePolicy {
     /// It is kept on the host before anything is removed.
     Keep(SaveLimits),
     /// It goes, by the word of who may say so.
@@ -45,11 +45,11 @@ pub enum Saving {
 
 /// How a container is removed.
 #[derive(Clone, Copy, Debug)]
-pub struct Removing<'a> {
+pub struct RemoveOptions<'a> {
     /// Connections to guests.
     pub links: &'a Links,
     /// What becomes of unsaved work.
-    pub saving: Saving,
+    pub saving: SavePolicy,
     /// Time between TERM and KILL of commands that still run.
     pub grace: Duration,
     /// Also a container that was adopted, which is only forgotten otherwise: by the word of the person.
@@ -68,7 +68,7 @@ pub async fn destroy(
     runtime: &dyn ContainerRuntime,
     store: &Store,
     record: &Record,
-    removing: &Removing<'_>,
+    removing: &RemoveOptions<'_>,
 ) -> Result<Destroyed> {
     let _lock = store.lock(&record.name).await?;
     let record = match store.load(&record.name)? {
@@ -85,12 +85,12 @@ pub async fn destroy(
         store.forget(&record.name)?;
         return Ok(Destroyed { forgotten: true, already_gone: false, ..Destroyed::gone() });
     }
-    let Removing { links, saving, grace, .. } = *removing;
+    let RemoveOptions { links, saving, grace, .. } = *removing;
     let swept = swept(runtime, store, &record, removing).await;
     let saved = match saving {
         // One that was never ready holds nobody's work. What is in one that was adopted its maker put there, and where work
         // lies in it nobody said.
-        Saving::Keep(limits) if record.state == State::Ready && record.role != Role::Adopted => {
+        SavePolicy::Keep(limits) if record.state == State::Ready && record.role != Role::Adopted => {
             Saver { runtime, store, links, limits, grace }.save(&record).await?
         }
         _ => Vec::new(),
@@ -103,8 +103,8 @@ pub async fn destroy(
 
 /// Ends what runs, and takes off what root inside must not leave on the host. Where root inside is nobody outside it can
 /// leave nothing.
-async fn swept(runtime: &dyn ContainerRuntime, store: &Store, record: &Record, removing: &Removing<'_>) -> Swept {
-    let Removing { links, grace, .. } = *removing;
+async fn swept(runtime: &dyn ContainerRuntime, store: &Store, record: &Record, removing: &RemoveOptions<'_>) -> Swept {
+    let RemoveOptions { links, grace, .. } = *removing;
     if record.state != State::Ready || runtime.endpoint().rootless || writable(record).next().is_none() {
         return Swept::default();
     }
@@ -167,8 +167,8 @@ mod tests {
         };
         store.save(&record).unwrap();
         let links = Links::new(LinkSettings::default());
-        let saving = Saving::Keep(SaveLimits { max_bytes: 1, time: Duration::from_secs(10) });
-        let removing = Removing { links: &links, saving, grace: Duration::ZERO, adopted_too: true };
+        let saving = SavePolicy::Keep(SaveLimits { max_bytes: 1, time: Duration::from_secs(10) });
+        let removing = RemoveOptions { links: &links, saving, grace: Duration::ZERO, adopted_too: true };
         let done = destroy(&fake, &store, &record, &removing).await.unwrap();
         assert_eq!((done.forgotten, done.already_gone, done.saved), (false, false, vec![]));
         assert!(!fake.calls().contains(&Verb::Download));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use coracle_runtime::{Command, Container, ContainerPath, Exec, Ids, Problem, Refused};
 
 use crate::record::Record;
-use crate::{Error, Found, Result};
+use crate::{Error, ManagedContainer, Result};
 
 /// Used when the image names no `PATH`: what engines give then is not the same.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -38,7 +38,7 @@ impl Session {
 ///
 /// # Errors
 /// [`Error::UnknownUser`] when nobody remembers who may run commands: never root in its place.
-pub fn session(found: &Found, as_root: bool) -> Result<Session> {
+pub fn session(found: &ManagedContainer, as_root: bool) -> Result<Session> {
     let mut session = whoever(&found.record, as_root)?;
     session.env.extend(found.record.env_plain.clone());
     let of_image = environment(found.present()?, session.env.get("HOME"));
@@ -136,7 +136,7 @@ pub struct OnTerminal<'a> {
 ///
 /// # Errors
 /// As [`session`].
-pub fn hint(found: &Found, as_root: bool) -> Result<Hint> {
+pub fn hint(found: &ManagedContainer, as_root: bool) -> Result<Hint> {
     on_terminal(found, &OnTerminal { as_root, ..OnTerminal::default() })
 }
 
@@ -144,7 +144,7 @@ pub fn hint(found: &Found, as_root: bool) -> Result<Hint> {
 ///
 /// # Errors
 /// As [`session`].
-pub fn on_terminal(found: &Found, ask: &OnTerminal<'_>) -> Result<Hint> {
+pub fn on_terminal(found: &ManagedContainer, ask: &OnTerminal<'_>) -> Result<Hint> {
     let OnTerminal { as_root, words: program, workdir: place, kind } = *ask;
     if as_root {
         may_be_root(&found.record)?;

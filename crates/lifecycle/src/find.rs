@@ -10,10 +10,10 @@ use coracle_runtime::{
     RecordId,
 };
 
+use crate::compose_stack::service;
 use crate::record::{GuestRecord, Origin, Record, RecordedMount, Role};
-use crate::stack::service;
 use crate::store::Loaded;
-use crate::{Error, Found, Kind, Links, Result, RoomTag, Store, volume};
+use crate::{Error, Kind, Links, ManagedContainer, Result, SlotId, Store, volume};
 
 /// The engines that records name.
 #[async_trait]
@@ -24,8 +24,8 @@ pub trait Engines: Send + Sync {
     /// The engine that new containers are made with.
     async fn preferred(&self) -> Result<Arc<dyn ContainerRuntime>>;
 
-    /// The same engine for what is done to a container of that room. Whoever keeps a log of it hears of each call.
-    fn heard(&self, runtime: Arc<dyn ContainerRuntime>, _room: RoomTag<'_>) -> Arc<dyn ContainerRuntime> {
+    /// The same engine for what is done to a container of that slot. Whoever keeps a log of it hears of each call.
+    fn heard(&self, runtime: Arc<dyn ContainerRuntime>, _room: SlotId<'_>) -> Arc<dyn ContainerRuntime> {
         runtime
     }
 }
@@ -40,12 +40,12 @@ pub async fn at_hand(store: &Store, links: &Links, handle: &Handle) -> Result<Op
 ///
 /// # Errors
 /// [`Error::NotManaged`] for somebody else's; [`Error::NotFound`].
-pub async fn find(engines: &dyn Engines, store: &Store, handle: &Handle) -> Result<Found> {
+pub async fn find(engines: &dyn Engines, store: &Store, handle: &Handle) -> Result<ManagedContainer> {
     if let Some(record) = recorded(store, handle)? {
         let runtime = engines.of(record.engine, &record.endpoint).await?;
         let container = proven(&*runtime, &record).await?;
         let record = signed_user_wins(store, &*runtime, record, container.as_ref());
-        return Ok(Found { runtime, record, container });
+        return Ok(ManagedContainer { runtime, record, container });
     }
     let runtime = engines.preferred().await?;
     match runtime.inspect(handle).await {
@@ -56,7 +56,7 @@ pub async fn find(engines: &dyn Engines, store: &Store, handle: &Handle) -> Resu
             };
             let name = handle.to_string();
             let record = record.ok_or(Error::NotManaged { kind: Kind::Container, name })?;
-            Ok(Found { runtime, record, container: Some(container) })
+            Ok(ManagedContainer { runtime, record, container: Some(container) })
         }
         Err(coracle_runtime::Error::NoSuchContainer(_)) => Err(not_found(store, handle)),
         Err(err) => Err(err.into()),
@@ -73,7 +73,7 @@ pub(crate) fn not_found(store: &Store, handle: &Handle) -> Error {
     Error::NotFound { kind: Kind::Container, name: handle.to_string(), near }
 }
 
-/// Rooms of sessions are nobody's to name.
+/// SessionContainers of sessions are nobody's to name.
 pub(crate) fn recorded(store: &Store, handle: &Handle) -> Result<Option<Record>> {
     let found = match handle {
         Handle::Name(name) => match store.load(name)? {
@@ -86,7 +86,7 @@ pub(crate) fn recorded(store: &Store, handle: &Handle) -> Result<Option<Record>>
             found.pop().filter(|_| found.is_empty()).map(Arc::unwrap_or_clone)
         }
     };
-    Ok(found.filter(|it| !it.role.is_room()))
+    Ok(found.filter(|it| !it.role.is_session_container()))
 }
 
 /// The engine's word for the full id of the record; a newcomer under the same name has another id.
@@ -160,7 +160,7 @@ pub(crate) fn read_labels(
     // Renamed behind us: then the engine's name is somebody's choice, and the record stays under ours.
     let created = it("created")?.parse().ok()?;
     let user = Ids::parse(it("exec_user")?).ok()?;
-    // That of a room is not the container's own.
+    // That of a slot is not the container's own.
     let volume = if role == Role::Primary { volume::of_labels(it("volume"), it("volume_at")) } else { None };
     let of_host = |it: &RecordedMount| volume.as_ref().is_none_or(|volume| it.container != volume.at);
     Some(Record {

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::record::{GuestRecord, Record, RecordedJob, State};
 use crate::store::{Loaded, own_directory};
-use crate::{Found, Result, Store};
+use crate::{ManagedContainer, Result, Store};
 
 /// A guest is asked for this often while it comes up: it takes a few milliseconds.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
@@ -234,7 +234,7 @@ impl Links {
     ///
     /// # Errors
     /// When its guest does not answer.
-    pub async fn inside(&self, store: &Store, found: &mut Found) -> Result<Inside> {
+    pub async fn inside(&self, store: &Store, found: &mut ManagedContainer) -> Result<Inside> {
         let container = found.present()?;
         let id = container.id.clone();
         let Some(guest) = &found.record.guest else { return Ok(Inside::Plain(found.runtime.clone(), id)) };

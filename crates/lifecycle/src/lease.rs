@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 use crate::record::{Lease, Record, State};
 use crate::store::Loaded;
 use crate::{Result, Store};
 
 /// How long things are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct LeaseTerms {
     /// A container of a named session that nobody has used.
     pub idle: Duration,
     /// A container whose process ended.
@@ -36,7 +36,7 @@ pub(crate) enum Verdict {
 
 /// The earliest time at which a container may be let go of; never for a persistent one.
 #[must_use]
-pub fn expires_at(record: &Record, terms: &Terms, now: Timestamp) -> Option<Timestamp> {
+pub fn expires_at(record: &Record, terms: &LeaseTerms, now: Timestamp) -> Option<Timestamp> {
     if record.persistent {
         return None;
     }
@@ -52,9 +52,9 @@ pub fn expires_at(record: &Record, terms: &Terms, now: Timestamp) -> Option<Time
 }
 
 /// What a look at one finds. Pure but for whether its process lives.
-pub(crate) fn verdict(record: &Record, there: bool, terms: &Terms, now: &Moment) -> Verdict {
+pub(crate) fn verdict(record: &Record, there: bool, terms: &LeaseTerms, now: &ClockReading) -> Verdict {
     let lease = &record.lease;
-    let past = |since: &Moment, time: Duration| now.is_past(since, time, terms.orphan_grace);
+    let past = |since: &ClockReading, time: Duration| now.is_past(since, time, terms.orphan_grace);
     if record.state != State::Ready {
         return Verdict::Stays;
     }
@@ -86,7 +86,7 @@ impl Store {
     /// # Errors
     /// When the record cannot be read or written.
     pub fn touch(&self, record: &Record) -> Result<()> {
-        let now = Moment::now();
+        let now = ClockReading::now();
         let last_used = minute(now.wall);
         if record.state != State::Ready || last_used <= record.last_used {
             return Ok(());
@@ -126,15 +126,15 @@ mod tests {
     use super::*;
     use crate::record::tests::record;
 
-    const TERMS: Terms = Terms {
+    const TERMS: LeaseTerms = LeaseTerms {
         idle: Duration::from_secs(24 * 3600),
         orphan_grace: Duration::from_secs(900),
         gone_for: Duration::from_secs(7 * 86400),
     };
 
     /// `wall` seconds after the container was made, in a run of the machine that had lasted `up_s`.
-    fn at(wall: i64, boot: &str, up_s: u64) -> Moment {
-        Moment { wall: Timestamp::from_second(1_000_000 + wall).unwrap(), boot: boot.into(), up_s }
+    fn at(wall: i64, boot: &str, up_s: u64) -> ClockReading {
+        ClockReading { wall: Timestamp::from_second(1_000_000 + wall).unwrap(), boot: boot.into(), up_s }
     }
 
     fn dead() -> ProcessId {

@@ -1,6 +1,6 @@
 //! Containers as things that are made, remembered, proven ours and removed.
 //!
-//! A [`Record`] is what we remember of a container, one file in the [`Store`] each. [`begin`] opens the [`Making`] of
+//! A [`Record`] is what we remember of a container, one file in the [`Store`] each. [`begin`] opens the [`Creation`] of
 //! one, which ends in a ready record or is undone; [`find`] leads from what a caller wrote to a container that is proven
 //! ours; [`destroy`] removes it with all that only it used.
 //!
@@ -17,24 +17,25 @@
 
 mod adopt;
 mod clock;
+mod compose_stack;
 mod copy;
 mod create;
+mod default_network;
 mod destroy;
 mod enter;
 mod error;
 mod exec;
 mod find;
-mod gone;
 mod guest;
 mod health;
+mod host_review;
 mod lease;
 mod list;
 mod lock;
 mod managed_container;
-mod network;
 mod networks;
 mod packages;
-mod protect;
+mod protected_paths;
 mod prune;
 mod reap;
 mod reconcile;
@@ -42,54 +43,54 @@ mod record;
 mod record_cache;
 mod remove;
 mod restart;
-mod review;
 mod save;
-mod session;
-mod shares;
+mod session_container;
+mod shared_mounts;
 mod slot;
-mod stack;
 mod store;
+mod tombstones;
 mod volume;
 
 pub use adopt::adopt;
-pub use clock::Moment;
+pub use clock::ClockReading;
+pub use compose_stack::StackPart;
 pub use copy::{Copied, CopyAmount, CopyLimits, CopyMeter, CopyRequest, copy_in, copy_in_by, copy_out, copy_out_by};
-pub use create::{Draft, Making, begin, fresh_name};
-pub use destroy::{Destroyed, Removing, Saving, destroy};
+pub use create::{Creation, NewRecord, begin, fresh_name};
+pub use destroy::{Destroyed, RemoveOptions, SavePolicy, destroy};
 pub use enter::enter;
 pub use error::{Error, Kind, Result, StoreError};
 pub use exec::{Hint, OnTerminal, Session, guest_shell, guided_session, hint, may_be_root, on_terminal, session};
 pub use find::{Engines, at_hand, find};
 pub use guest::{GuestProgram, Links};
 pub use health::{Check, Patience, Probe, Tried, Waited, wait_healthy};
-pub use lease::{Terms, expires_at};
+pub use host_review::{Change, Finding, Review, compared, read_only_paths};
+pub use lease::{LeaseTerms, expires_at};
 pub(crate) use list::asked;
 pub use list::{Listed, Listing, list, list_recent};
 pub use lock::Lock;
-pub use managed_container::Found;
+pub use managed_container::ManagedContainer;
 pub use networks::{
-    NewNetwork, OwnNetwork, RoomNetwork, create_network, destroy_network, drop_networks, ensure_room_network,
-    find_network, find_room_network, networks,
+    NewNetwork, OwnNetwork, SlotNetwork, create_network, destroy_network, drop_networks, ensure_slot_network,
+    find_network, find_slot_network, networks,
 };
 pub use packages::{SharedPackage, SharedPackages};
-pub use protect::DEFAULT_PROTECTED;
-pub use prune::{Prunable, Prune, Thing, prunable, prune};
+pub use protected_paths::DEFAULT_PROTECTED;
+pub use prune::{Prune, PruneKind, Thing, prunable, prune};
 pub use reap::reap;
 pub use reconcile::reconcile;
 pub use record::{
-    GuestRecord, Held, Lease, MadeFrom, MainProgram, OwnVolume, Record, RecordedJob, RecordedMount, Role, State,
+    GuestRecord, Lease, MadeFrom, MainProgram, OwnVolume, Record, RecordedJob, RecordedMount, Role, SecretState, State,
     Watched,
 };
 pub use restart::restart;
-pub use review::{Change, Finding, Review, compared, read_only_paths};
 pub use save::{
     Bundle, Commits, Item, LeftOut, Manifest, Names, Omission, Part, Restored, SAVE_TIME, SAVED_REFS, Save, SaveLimits,
     Saved, SavedKind, Target, What,
 };
-pub use session::{
-    Blueprint, BoxError, EndReason, EndedRooms, Ending, Fill, Filling, Ready, Reason, Recreated, RoomAsk, RoomDeed,
-    RoomError, RoomEvent, RoomTerms, RoomView, Rooms, Tell,
+pub use session_container::{
+    BoxError, ContainerEvent, ContainerTemplate, EndOptions, EndReason, EndedSession, EnsureRequest, Ready, Reason,
+    Recreated, SessionContainers, SlotError, SlotEvent, SlotInfo, SlotLimits, SlotObserver, VolumeInit,
+    VolumeInitFuture,
 };
-pub use slot::{RoomRole, RoomTag};
-pub use stack::StackPart;
+pub use slot::{SlotId, SlotRole};
 pub use store::Store;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use coracle_runtime::{Container, ContainerRuntime, EngineKind, LabelFilter};
 
+use crate::compose_stack::service;
 use crate::find::{proven, rebuild};
 use crate::record::{Record, Role};
-use crate::stack::service;
 use crate::{Engines, Result, Store, StoreError};
 
 /// One container of ours.
@@ -123,7 +123,7 @@ async fn list_by(engines: &dyn Engines, store: &Store, freshness: Freshness) -> 
             listing.note_service(&service, &container);
             continue;
         }
-        if is_room(store, &*runtime, &container) {
+        if is_session_container(store, &*runtime, &container) {
             continue;
         }
         match rebuild(&*runtime, store, &container).await? {
@@ -139,11 +139,11 @@ async fn list_by(engines: &dyn Engines, store: &Store, freshness: Freshness) -> 
     Ok(listing)
 }
 
-/// Whether it is proven to be a room of a session whose record was not there when it was read.
-fn is_room(store: &Store, runtime: &dyn ContainerRuntime, container: &Container) -> bool {
+/// Whether it is proven to be a slot of a session whose record was not there when it was read.
+fn is_session_container(store: &Store, runtime: &dyn ContainerRuntime, container: &Container) -> bool {
     let role = container.labels.get(&store.signer().key("role"));
-    let rooms = [Role::Workspace, Role::Run, Role::Sandbox].map(Role::as_str);
-    role.is_some_and(|it| rooms.contains(&it.as_str())) && store.signed(runtime.kind(), &container.labels)
+    let slots = [Role::Workspace, Role::Run, Role::Sandbox].map(Role::as_str);
+    role.is_some_and(|it| slots.contains(&it.as_str())) && store.signed(runtime.kind(), &container.labels)
 }
 
 /// The preferred engine, and every engine that a record names.

@@ -9,7 +9,7 @@ use crate::{Error, Kind, Result};
 
 /// A container of ours, as far as it is there.
 #[derive(Debug)]
-pub struct Found {
+pub struct ManagedContainer {
     /// Its engine.
     pub runtime: Arc<dyn ContainerRuntime>,
     /// What we remember. Its exec user is that of the signed label, if there is one.
@@ -18,7 +18,7 @@ pub struct Found {
     pub container: Option<Container>,
 }
 
-impl Found {
+impl ManagedContainer {
     /// The container, which must be there.
     ///
     /// # Errors

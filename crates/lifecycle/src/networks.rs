@@ -8,17 +8,17 @@ use coracle_runtime::{
     ProjectName, random_hex,
 };
 
-use crate::network::LONE;
+use crate::default_network::LONE;
 use crate::{Engines, Error, Kind, Result, Store, asked};
 
 /// The value of the label `kind` on a network that somebody asked for by name.
 const NAMED: &str = "network";
 
-/// The same on the network of a room alone, which is made and removed with the room's container.
-const OF_ROOM: &str = "room";
+/// The same on the network of a slot alone, which is made and removed with the slot's container.
+const OF_SLOT: &str = "room";
 
-/// The label that names the room. No `session`: a network that has one is a session's, to be shared.
-const ROOM: &str = "room";
+/// The label that names the slot. No `session`: a network that has one is a session's, to be shared.
+const SESSION_LABEL: &str = "room";
 
 /// A network to be made.
 #[derive(Clone, Debug)]
@@ -31,13 +31,13 @@ pub struct NewNetwork {
     pub internal: bool,
 }
 
-/// The network of a room alone.
+/// The network of a slot alone.
 #[derive(Clone, Debug)]
-pub struct RoomNetwork {
+pub struct SlotNetwork {
     /// Its name.
     pub name: NetworkName,
-    /// The session of the room.
-    pub room: ContainerName,
+    /// The session of the slot.
+    pub slot: ContainerName,
     /// No way out.
     pub internal: bool,
 }
@@ -63,8 +63,8 @@ pub struct OwnNetwork {
     pub gateways: Vec<IpAddr>,
     /// Where theirs are from.
     pub subnets: Vec<IpNet>,
-    /// The session of the room that it is for, if it is one room's alone.
-    pub room: Option<String>,
+    /// The session of the slot that it is for, if it is one slot's alone.
+    pub slot: Option<String>,
 }
 
 /// Makes a bridge network on which containers find each other by name. One of ours that exists is given as it is;
@@ -91,22 +91,22 @@ pub async fn create_network(
     Ok((make(runtime, store, (&new.name, new.internal), whose).await?, true))
 }
 
-/// That of a room, made if it is not there. Nobody else is given it, and the room is given nobody else's.
+/// That of a slot, made if it is not there. Nobody else is given it, and the slot is given nobody else's.
 ///
 /// # Errors
 /// [`Error::NetworkTaken`] for a name that anything else has.
-pub async fn ensure_room_network(
+pub async fn ensure_slot_network(
     runtime: &dyn ContainerRuntime,
     store: &Store,
-    new: &RoomNetwork,
+    new: &SlotNetwork,
 ) -> Result<OwnNetwork> {
     let _lock = store.common_lock("networks").await?;
     if let Some(found) = named(runtime, &new.name).await? {
         let own = own(store, runtime, &found);
         let differs = match &own {
-            Some((own, kind)) if is_of(own, kind, &new.room) && own.internal == new.internal => vec![],
-            Some((own, kind)) if is_of(own, kind, &new.room) => vec!["internal"],
-            Some((_, kind)) if kind == OF_ROOM => vec!["room"],
+            Some((own, kind)) if is_of(own, kind, &new.slot) && own.internal == new.internal => vec![],
+            Some((own, kind)) if is_of(own, kind, &new.slot) => vec!["internal"],
+            Some((_, kind)) if kind == OF_SLOT => vec!["room"],
             _ => vec!["kind"],
         };
         return match own {
@@ -114,25 +114,25 @@ pub async fn ensure_room_network(
             own => Err(Error::NetworkTaken { name: new.name.clone(), ours: own.is_some(), differs }),
         };
     }
-    let whose = [("kind", OF_ROOM.to_owned()), (ROOM, new.room.to_string())];
+    let whose = [("kind", OF_SLOT.to_owned()), (SESSION_LABEL, new.slot.to_string())];
     make(runtime, store, (&new.name, new.internal), whose).await
 }
 
-/// That of a room, of that name. `None` also where the name is anything else's.
+/// That of a slot, of that name. `None` also where the name is anything else's.
 ///
 /// # Errors
 /// When the engine does not answer.
-pub async fn find_room_network(
+pub async fn find_slot_network(
     runtime: &dyn ContainerRuntime,
     store: &Store,
-    (name, room): (&NetworkName, &ContainerName),
+    (name, slot): (&NetworkName, &ContainerName),
 ) -> Result<Option<OwnNetwork>> {
     let found = named(runtime, name).await?.and_then(|it| own(store, runtime, &it));
-    Ok(found.filter(|(own, kind)| is_of(own, kind, room)).map(|it| it.0))
+    Ok(found.filter(|(own, kind)| is_of(own, kind, slot)).map(|it| it.0))
 }
 
-fn is_of(own: &OwnNetwork, kind: &str, room: &ContainerName) -> bool {
-    kind == OF_ROOM && own.room.as_deref() == Some(room.as_str())
+fn is_of(own: &OwnNetwork, kind: &str, slot: &ContainerName) -> bool {
+    kind == OF_SLOT && own.slot.as_deref() == Some(slot.as_str())
 }
 
 /// The lock of networks is held.
@@ -175,7 +175,7 @@ pub async fn find_network(
     }
 }
 
-/// Removes a network that [`find_network`] or [`find_room_network`] found, and remembers that it was ours.
+/// Removes a network that [`find_network`] or [`find_slot_network`] found, and remembers that it was ours.
 ///
 /// # Errors
 /// [`Error::InUse`] while containers are on it; nothing is done then.
@@ -193,20 +193,20 @@ pub async fn destroy_network(runtime: &dyn ContainerRuntime, store: &Store, netw
 }
 
 /// The networks of ours on the preferred engine and on every engine that a record names, but for the one that lone
-/// containers share and those of rooms. Oldest first.
+/// containers share and those of slots. Oldest first.
 ///
 /// # Errors
 /// When one of these engines does not answer.
 pub async fn networks(engines: &dyn Engines, store: &Store) -> Result<Vec<OwnNetwork>> {
     let mut all = Vec::new();
     for runtime in asked(engines, &store.records()?).await? {
-        all.extend(networks_on(&*runtime, store).await?.into_iter().filter(|it| it.room.is_none()));
+        all.extend(networks_on(&*runtime, store).await?.into_iter().filter(|it| it.slot.is_none()));
     }
     all.sort_by(|a, b| (&a.created, &a.name).cmp(&(&b.created, &b.name)));
     Ok(all)
 }
 
-/// The same on one engine, with those of rooms.
+/// The same on one engine, with those of slots.
 pub(crate) async fn networks_on(runtime: &dyn ContainerRuntime, store: &Store) -> Result<Vec<OwnNetwork>> {
     let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
     let found = runtime.network(NetworkAct::List(managed)).await?;
@@ -233,7 +233,7 @@ pub async fn drop_networks(
 ) -> Result<Vec<String>> {
     let mut gone = Vec::new();
     for runtime in asked(engines, &store.records()?).await? {
-        let unused = |it: &OwnNetwork| it.containers.is_empty() && it.project.is_none() && it.room.is_none() && of(it);
+        let unused = |it: &OwnNetwork| it.containers.is_empty() && it.project.is_none() && it.slot.is_none() && of(it);
         for network in networks_on(&*runtime, store).await?.into_iter().filter(unused) {
             match destroy_network(&*runtime, store, &network).await {
                 Ok(()) => gone.push(network.name),
@@ -258,7 +258,7 @@ fn own(store: &Store, runtime: &dyn ContainerRuntime, network: &Network) -> Opti
         return None;
     }
     let kind = label("kind")?;
-    if matches!(kind, NAMED | OF_ROOM) && label("name").is_none() {
+    if matches!(kind, NAMED | OF_SLOT) && label("name").is_none() {
         return None;
     }
     let project = label("compose_project").and_then(|it| ProjectName::parse(it).ok());
@@ -272,7 +272,7 @@ fn own(store: &Store, runtime: &dyn ContainerRuntime, network: &Network) -> Opti
         containers: Vec::new(),
         gateways: network.gateways.clone(),
         subnets: network.subnets.clone(),
-        room: label(ROOM).filter(|_| kind == OF_ROOM).map(str::to_owned),
+        slot: label(SESSION_LABEL).filter(|_| kind == OF_SLOT).map(str::to_owned),
     };
     Some((own, kind.to_owned()))
 }
@@ -339,29 +339,29 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (store, fake) = (store(dir.path()), FakeRuntime::new());
         let name = |it: &str| ContainerName::parse(it).unwrap();
-        let of = |room: &str| RoomNetwork { name: team(true).name, room: name(room), internal: true };
+        let of = |slot: &str| SlotNetwork { name: team(true).name, slot: name(slot), internal: true };
         let (one, team) = (of("sbx-1"), team(true));
-        // What somebody asked for by that name is not what a room gets.
+        // What somebody asked for by that name is not what a slot gets.
         let (asked, _) = create_network(&fake, &store, &team).await.unwrap();
-        let err = ensure_room_network(&fake, &store, &one).await.unwrap_err();
+        let err = ensure_slot_network(&fake, &store, &one).await.unwrap_err();
         assert!(matches!(&err, Error::NetworkTaken { ours: true, differs, .. } if differs == &["kind"]), "{err:?}");
-        assert_eq!(find_room_network(&fake, &store, (&one.name, &one.room)).await.unwrap(), None);
+        assert_eq!(find_slot_network(&fake, &store, (&one.name, &one.slot)).await.unwrap(), None);
         destroy_network(&fake, &store, &asked).await.unwrap();
 
-        let made = ensure_room_network(&fake, &store, &one).await.unwrap();
-        assert_eq!(ensure_room_network(&fake, &store, &one).await.unwrap(), made);
-        assert_eq!(find_room_network(&fake, &store, (&one.name, &one.room)).await.unwrap(), Some(made.clone()));
+        let made = ensure_slot_network(&fake, &store, &one).await.unwrap();
+        assert_eq!(ensure_slot_network(&fake, &store, &one).await.unwrap(), made);
+        assert_eq!(find_slot_network(&fake, &store, (&one.name, &one.slot)).await.unwrap(), Some(made.clone()));
         for taken in [
-            ensure_room_network(&fake, &store, &of("sbx-2")).await.map(drop),
-            ensure_room_network(&fake, &store, &RoomNetwork { internal: false, ..one.clone() }).await.map(drop),
+            ensure_slot_network(&fake, &store, &of("sbx-2")).await.map(drop),
+            ensure_slot_network(&fake, &store, &SlotNetwork { internal: false, ..one.clone() }).await.map(drop),
             create_network(&fake, &store, &team).await.map(drop),
         ] {
             assert!(matches!(taken, Err(Error::NetworkTaken { ours: true, .. })), "{taken:?}");
         }
-        assert_eq!(find_room_network(&fake, &store, (&one.name, &name("sbx-2"))).await.unwrap(), None);
+        assert_eq!(find_slot_network(&fake, &store, (&one.name, &name("sbx-2"))).await.unwrap(), None);
         assert!(matches!(find_network(&fake, &store, &one.name).await, Err(Error::Belongs { .. })));
         // A session that may use every other session's may still not use this.
-        assert_eq!((made.session.as_deref(), made.room.as_deref()), (None, Some("sbx-1")));
+        assert_eq!((made.session.as_deref(), made.slot.as_deref()), (None, Some("sbx-1")));
         let engines = One(fake.clone());
         assert_eq!(networks(&engines, &store).await.unwrap(), []);
         assert_eq!(drop_networks(&engines, &store, |_| true).await.unwrap(), [""; 0]);

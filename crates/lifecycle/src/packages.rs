@@ -79,7 +79,7 @@ impl Store {
         Ok(Some(kept).filter(|_| there))
     }
 
-    /// Held by whoever changes them.
+    /// SecretState by whoever changes them.
     ///
     /// # Errors
     /// [`crate::Error::Busy`] when another call holds it for 10 s.

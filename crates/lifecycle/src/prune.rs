@@ -13,23 +13,24 @@ use coracle_runtime::{
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::clock::Moment;
-use crate::lease::{Terms, Verdict, verdict};
+use crate::clock::ClockReading;
+use crate::lease::{LeaseTerms, Verdict, verdict};
 use crate::networks::{OwnNetwork, networks_on};
 use crate::packages;
 use crate::reap::in_use;
 use crate::record::{Record, Role, State};
 use crate::remove::clear_directory;
 use crate::{
-    EndReason, Ending, Engines, Error, Found, Links, Listed, Removing, Result, RoomRole, RoomTerms, Rooms, SAVE_TIME,
-    Store, StoreError, Tell, asked, destroy, destroy_network, list, reconcile,
+    EndOptions, EndReason, Engines, Error, Links, Listed, ManagedContainer, RemoveOptions, Result, SAVE_TIME,
+    SessionContainers, SlotLimits, SlotObserver, SlotRole, Store, StoreError, asked, destroy, destroy_network, list,
+    reconcile,
 };
 
 /// Something of ours.
 #[derive(Clone, Debug)]
 pub struct Thing {
     /// What it is.
-    pub kind: Prunable,
+    pub kind: PruneKind,
     /// Its name.
     pub name: String,
     /// Its id, where it has one.
@@ -48,7 +49,7 @@ pub struct Thing {
 /// Kinds of things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Prunable {
+pub enum PruneKind {
     /// A container.
     Containers,
     /// A network.
@@ -70,7 +71,7 @@ enum Way {
     Container(Arc<dyn ContainerRuntime>, ContainerId),
     Network(Arc<dyn ContainerRuntime>, OwnNetwork),
     Volume(Arc<dyn ContainerRuntime>, String),
-    Room(ContainerName, RoomRole),
+    Room(ContainerName, SlotRole),
     Directory(PathBuf),
 }
 
@@ -97,38 +98,38 @@ pub async fn prunable(
     engines: &dyn Engines,
     store: &Store,
     links: &Links,
-    (terms, now): (&Terms, &Moment),
-    (wanted, temp_dirs): (impl Fn(Prunable) -> bool, &[PathBuf]),
+    (terms, now): (&LeaseTerms, &ClockReading),
+    (wanted, temp_dirs): (impl Fn(PruneKind) -> bool, &[PathBuf]),
 ) -> Result<Prune> {
     let mut found = Prune::default();
     let listing = list(engines, store).await?;
-    if wanted(Prunable::Containers) || wanted(Prunable::Records) {
+    if wanted(PruneKind::Containers) || wanted(PruneKind::Records) {
         for it in listing.containers {
             let thing = of_record(engines, store, links, (it, terms, now)).await?;
             if wanted(thing.kind) {
                 found.add(thing);
             }
         }
-        rooms(store, now, (&wanted, &mut found))?;
-        for name in listing.unverified.into_iter().filter(|_| wanted(Prunable::Containers)) {
+        slots(store, now, (&wanted, &mut found))?;
+        for name in listing.unverified.into_iter().filter(|_| wanted(PruneKind::Containers)) {
             let reason = "unverified: it carries our label without proof".to_owned();
-            found.add(Thing { name, reason, ..Thing::of(Prunable::Containers) });
+            found.add(Thing { name, reason, ..Thing::of(PruneKind::Containers) });
         }
     }
     for runtime in asked(engines, &store.records()?).await? {
-        if wanted(Prunable::Containers) {
+        if wanted(PruneKind::Containers) {
             builds(&runtime, store, &mut found).await?;
         }
-        if wanted(Prunable::Networks) {
+        if wanted(PruneKind::Networks) {
             for it in networks_on(&*runtime, store).await? {
                 found.add(of_network(&runtime, store, it)?);
             }
         }
-        if wanted(Prunable::Volumes) {
+        if wanted(PruneKind::Volumes) {
             volumes(&runtime, store, &mut found).await?;
         }
     }
-    if wanted(Prunable::Temporary) {
+    if wanted(PruneKind::Temporary) {
         temporary(store, &mut found)?;
         temp_dirs.iter().for_each(|it| clones(it, &mut found));
     }
@@ -142,7 +143,7 @@ pub async fn prunable(
 pub async fn prune(
     engines: &dyn Engines,
     store: &Store,
-    (removing, tell): (&Removing<'_>, &Tell<'_>),
+    (removing, tell): (&RemoveOptions<'_>, &SlotObserver<'_>),
     thing: &Thing,
 ) -> Result<()> {
     match &thing.way {
@@ -161,11 +162,11 @@ pub async fn prune(
         Way::Network(runtime, network) => destroy_network(&**runtime, store, network).await?,
         Way::Volume(runtime, name) => drop(runtime.volume(VolumeAct::Remove(name.clone())).await?),
         Way::Room(session, role) => {
-            let rooms = Rooms::new(store.clone(), removing.links.clone(), RoomTerms::default());
-            let Removing { saving, grace, .. } = *removing;
+            let slots = SessionContainers::new(store.clone(), removing.links.clone(), SlotLimits::default());
+            let RemoveOptions { saving, grace, .. } = *removing;
             let reason = EndReason::LeaseExpired;
-            let ending = Ending { saving, reader: None, grace, within: SAVE_TIME, tell, reason };
-            rooms.end_room(engines, (session, *role), &ending).await?;
+            let ending = EndOptions { saving, reader: None, grace, within: SAVE_TIME, tell, reason };
+            slots.end_slot(engines, (session, *role), &ending).await?;
         }
         Way::Directory(path) => {
             if let (Some(above), Some(name)) = (path.parent(), path.file_name().and_then(|it| it.to_str())) {
@@ -177,7 +178,7 @@ pub async fn prune(
 }
 
 impl Thing {
-    fn of(kind: Prunable) -> Self {
+    fn of(kind: PruneKind) -> Self {
         let (name, reason) = (String::new(), String::new());
         Self { kind, name, id: None, made: None, session: None, reason, bytes: None, way: Way::Stays }
     }
@@ -187,7 +188,7 @@ async fn of_record(
     engines: &dyn Engines,
     store: &Store,
     links: &Links,
-    (it, terms, now): (Listed, &Terms, &Moment),
+    (it, terms, now): (Listed, &LeaseTerms, &ClockReading),
 ) -> Result<Thing> {
     let Listed { record, container } = it;
     let thing = Thing {
@@ -195,12 +196,12 @@ async fn of_record(
         id: record.id.as_ref().map(ToString::to_string),
         made: Some(record.created),
         session: Some(record.session.clone()),
-        ..Thing::of(if container.is_none() { Prunable::Records } else { Prunable::Containers })
+        ..Thing::of(if container.is_none() { PruneKind::Records } else { PruneKind::Containers })
     };
     let stays = |reason: &str| Thing { reason: reason.to_owned(), ..thing.clone() };
     let broken_off = record.state == State::Destroying || !record.maker.alive();
     if record.state != State::Ready {
-        let kind = Prunable::Containers;
+        let kind = PruneKind::Containers;
         return Ok(match broken_off {
             true => Thing {
                 kind,
@@ -224,8 +225,11 @@ async fn of_record(
     if !orphan && !over {
         return Ok(stays(if record.owner.is_some() { "its session lives" } else { "it was used not long ago" }));
     }
-    let mut found =
-        Found { runtime, record: Arc::unwrap_or_clone(record), container: container.map(Arc::unwrap_or_clone) };
+    let mut found = ManagedContainer {
+        runtime,
+        record: Arc::unwrap_or_clone(record),
+        container: container.map(Arc::unwrap_or_clone),
+    };
     if in_use(store, links, &mut found).await {
         return Ok(stays("something runs in it"));
     }
@@ -243,24 +247,24 @@ async fn of_record(
     Ok(Thing { way: goes, bytes, session, ..stays(reason) })
 }
 
-/// Rooms of sessions, which go when their process is dead and has not renewed its lease.
-fn rooms(
+/// SessionContainers of sessions, which go when their process is dead and has not renewed its lease.
+fn slots(
     store: &Store,
-    now: &Moment,
-    (wanted, found): (&impl Fn(Prunable) -> bool, &mut Prune),
+    now: &ClockReading,
+    (wanted, found): (&impl Fn(PruneKind) -> bool, &mut Prune),
 ) -> Result<(), StoreError> {
-    for room in store.slots()?.into_iter().filter(|_| wanted(Prunable::Containers)) {
-        let over = room.is_over(now.wall);
-        let way = if over { Way::Room(room.session.clone(), room.role) } else { Way::Stays };
+    for slot in store.slots()?.into_iter().filter(|_| wanted(PruneKind::Containers)) {
+        let over = slot.is_over(now.wall);
+        let way = if over { Way::Room(slot.session.clone(), slot.role) } else { Way::Stays };
         let reason = if over { "the process of its session is dead" } else { "its session lives" }.to_owned();
         found.add(Thing {
-            name: room.name.as_ref().map_or_else(|| room.volume.name.to_string(), ToString::to_string),
-            id: room.container_id().map(ToString::to_string),
-            made: Some(room.started_at),
-            session: Some(room.session.to_string()).filter(|_| !over),
+            name: slot.name.as_ref().map_or_else(|| slot.volume.name.to_string(), ToString::to_string),
+            id: slot.container_id().map(ToString::to_string),
+            made: Some(slot.started_at),
+            session: Some(slot.session.to_string()).filter(|_| !over),
             reason,
             way,
-            ..Thing::of(Prunable::Containers)
+            ..Thing::of(PruneKind::Containers)
         });
     }
     Ok(())
@@ -285,7 +289,7 @@ async fn builds(runtime: &Arc<dyn ContainerRuntime>, store: &Store, found: &mut 
             made: it.labels.get(&label("created")).and_then(|it| it.parse().ok()),
             reason: "it was made for an image, and its maker is gone".to_owned(),
             way: Way::Container(runtime.clone(), it.id),
-            ..Thing::of(Prunable::Containers)
+            ..Thing::of(PruneKind::Containers)
         });
     }
     Ok(())
@@ -298,7 +302,7 @@ fn of_network(runtime: &Arc<dyn ContainerRuntime>, store: &Store, it: OwnNetwork
         id: Some(it.id.clone()),
         made: it.created.parse().ok(),
         session: it.session.clone().filter(|session| records.iter().any(|record| record.session == *session)),
-        ..Thing::of(Prunable::Networks)
+        ..Thing::of(PruneKind::Networks)
     };
     if !it.containers.is_empty() {
         return Ok(Thing { reason: format!("used by {}", it.containers.join(", ")), ..thing });
@@ -312,17 +316,17 @@ fn of_network(runtime: &Arc<dyn ContainerRuntime>, store: &Store, it: OwnNetwork
 async fn volumes(runtime: &Arc<dyn ContainerRuntime>, store: &Store, found: &mut Prune) -> Result<()> {
     let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
     let listed = runtime.volume(VolumeAct::List(managed)).await?;
-    let (records, rooms, role_label) = (store.records()?, store.slots()?, store.signer().key("role"));
+    let (records, slots, role_label) = (store.records()?, store.slots()?, store.signer().key("role"));
     let (of_packages, listed): (Vec<_>, Vec<_>) =
         listed.into_iter().partition(|it| it.labels.get(&role_label).is_some_and(|it| it == packages::ROLE));
     packages_of_before(runtime, store, of_packages, found).await?;
     for it in listed.into_iter().filter(|it| store.signed(runtime.kind(), &it.labels)) {
         let of_ours = it.labels.get(&store.signer().key("compose_project"));
         let project = of_ours.or_else(|| it.labels.get("com.docker.compose.project")).cloned().unwrap_or_default();
-        let of_room = RoomRole::ALL.iter().any(|role| it.labels.get(&role_label).is_some_and(|it| it == role.as_str()));
+        let of_room = SlotRole::ALL.iter().any(|role| it.labels.get(&role_label).is_some_and(|it| it == role.as_str()));
         let of_container = it.labels.get(&role_label).is_some_and(|it| it == Role::Primary.as_str());
         let (there, whose) = if of_room {
-            (rooms.iter().any(|room| room.volume.name.as_str() == it.name), "session")
+            (slots.iter().any(|slot| slot.volume.name.as_str() == it.name), "session")
         } else if of_container {
             let is_its = |record: &Arc<Record>| record.volume.as_ref().is_some_and(|own| own.name.as_str() == it.name);
             (records.iter().any(is_its), "container")
@@ -339,7 +343,7 @@ async fn volumes(runtime: &Arc<dyn ContainerRuntime>, store: &Store, found: &mut
             made,
             reason,
             way,
-            ..Thing::of(Prunable::Volumes)
+            ..Thing::of(PruneKind::Volumes)
         });
     }
     Ok(())
@@ -377,7 +381,7 @@ async fn packages_of_before(
             reason: reason.to_owned(),
             way,
             name: it.name,
-            ..Thing::of(Prunable::Volumes)
+            ..Thing::of(PruneKind::Volumes)
         });
     }
     Ok(())
@@ -401,7 +405,7 @@ fn temporary(store: &Store, found: &mut Prune) -> Result<()> {
             made,
             way: Way::Directory(path),
             name: format!("link/{name}"),
-            ..Thing::of(Prunable::Temporary)
+            ..Thing::of(PruneKind::Temporary)
         });
     }
     Ok(())
@@ -425,7 +429,7 @@ fn clones(dir: &Path, found: &mut Prune) {
         let made = meta.modified().ok().and_then(timestamp);
         let way = if old { Way::Directory(path) } else { Way::Stays };
         let reason = if old { "the process that made it is gone" } else { "somebody may be using it" };
-        found.add(Thing { name, made, way, reason: reason.to_owned(), ..Thing::of(Prunable::Temporary) });
+        found.add(Thing { name, made, way, reason: reason.to_owned(), ..Thing::of(PruneKind::Temporary) });
     }
 }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use coracle_runtime::{Inside, JobId};
 use tokio::time::timeout;
 
-use crate::clock::Moment;
-use crate::lease::{Terms, Verdict, verdict};
-use crate::{Engines, Found, Links, Listed, Removing, Result, Store, destroy, drop_networks, list};
+use crate::clock::ClockReading;
+use crate::lease::{LeaseTerms, Verdict, verdict};
+use crate::{Engines, Links, Listed, ManagedContainer, RemoveOptions, Result, Store, destroy, drop_networks, list};
 
 /// Nobody looks more often.
 const EVERY: Duration = Duration::from_secs(600);
@@ -26,8 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub async fn reap(
     engines: &dyn Engines,
     store: &Store,
-    removing: &Removing<'_>,
-    (terms, now): (&Terms, &Moment),
+    removing: &RemoveOptions<'_>,
+    (terms, now): (&LeaseTerms, &ClockReading),
 ) -> Result<Vec<String>> {
     let mut reaped = Vec::new();
     let Some(_alone) = store.try_common_lock("reap")? else { return Ok(reaped) };
@@ -50,10 +50,13 @@ pub async fn reap(
 }
 
 /// Whether it could be ended: not one in which something runs.
-async fn end(engines: &dyn Engines, store: &Store, removing: &Removing<'_>, it: Listed) -> Result<bool> {
+async fn end(engines: &dyn Engines, store: &Store, removing: &RemoveOptions<'_>, it: Listed) -> Result<bool> {
     let runtime = engines.of(it.record.engine, &it.record.endpoint).await?;
-    let mut found =
-        Found { runtime, record: Arc::unwrap_or_clone(it.record), container: it.container.map(Arc::unwrap_or_clone) };
+    let mut found = ManagedContainer {
+        runtime,
+        record: Arc::unwrap_or_clone(it.record),
+        container: it.container.map(Arc::unwrap_or_clone),
+    };
     if in_use(store, removing.links, &mut found).await {
         return Ok(false);
     }
@@ -69,7 +72,7 @@ async fn end(engines: &dyn Engines, store: &Store, removing: &Removing<'_>, it: 
 
 /// Whether a command or a job runs in it, or somebody is in it by the engine's own exec, as a person's shell is. Where
 /// that cannot be told it is.
-pub(crate) async fn in_use(store: &Store, links: &Links, found: &mut Found) -> bool {
+pub(crate) async fn in_use(store: &Store, links: &Links, found: &mut ManagedContainer) -> bool {
     // Others that joined its stack would lose their services with it.
     let own_stack = found.record.compose_project.as_ref().filter(|_| !found.record.compose_joined);
     if own_stack.is_some_and(|it| store.joined(it).map_or(true, |joined| !joined.is_empty())) {
@@ -101,9 +104,9 @@ fn busies(job: &coracle_runtime::link::wire::Job) -> bool {
 impl Store {
     /// Whether the last look is long enough ago; then this one is remembered as the last. A clock that was set back, or
     /// another run of the machine, makes it due.
-    fn look_is_due(&self, now: &Moment, every: Duration) -> Result<bool> {
+    fn look_is_due(&self, now: &ClockReading, every: Duration) -> Result<bool> {
         let file = self.root().join("looked.json");
-        let last: Option<Moment> = crate::store::read_own(&file)?.and_then(|it| serde_json::from_slice(&it).ok());
+        let last: Option<ClockReading> = crate::store::read_own(&file)?.and_then(|it| serde_json::from_slice(&it).ok());
         let ago = last.filter(|it| it.boot == now.boot).and_then(|it| now.wall.duration_since(it.wall).try_into().ok());
         if ago.is_some_and(|ago: Duration| ago < every) {
             return Ok(false);

@@ -1,8 +1,8 @@
 //! What we remember of a container (containers.md 2.12).
 
+mod fingerprints;
 mod guest;
 mod lease;
-mod watched;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,11 +16,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
+pub use self::fingerprints::Watched;
+pub(crate) use self::fingerprints::{Print, PrintKind};
 pub use self::guest::GuestRecord;
 pub use self::lease::Lease;
-pub use self::watched::Watched;
-pub(crate) use self::watched::{Print, PrintKind};
-use crate::clock::{Moment, now};
+use crate::clock::{ClockReading, now};
 
 /// The version of the format.
 const SCHEMA: u32 = 1;
@@ -77,9 +77,9 @@ impl Role {
 }
 
 impl Role {
-    /// Whether it is a [room](crate::Rooms) of a session, which nobody names.
+    /// Whether it is a [slot](crate::SessionContainers) of a session, which nobody names.
     #[must_use]
-    pub fn is_room(self) -> bool {
+    pub fn is_session_container(self) -> bool {
         matches!(self, Self::Workspace | Self::Run)
     }
 }
@@ -87,7 +87,7 @@ impl Role {
 /// What a guest has in its memory alone, as far as it can be given to it again: names, never values.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Held {
+pub struct SecretState {
     /// The run of the guest that has it.
     pub run: Option<String>,
     /// Where its variables come from, as whoever gave them wrote it down.
@@ -221,7 +221,7 @@ pub struct Record {
     pub env_plain: BTreeMap<String, String>,
     /// What only its guest has.
     #[serde(default)]
-    pub held: Held,
+    pub held: SecretState,
     /// The guest that is its PID 1; missing when it has none.
     #[serde(default)]
     pub guest: Option<GuestRecord>,
@@ -341,7 +341,7 @@ impl Record {
             exec_user: None,
             env_keys: Vec::new(),
             env_plain: BTreeMap::new(),
-            held: Held::default(),
+            held: SecretState::default(),
             guest: None,
             main: None,
             jobs: Vec::new(),
@@ -353,7 +353,7 @@ impl Record {
             snapshot: None,
             filled: None,
             owner: None,
-            lease: Lease { used: Some(Moment::now()), ..Lease::default() },
+            lease: Lease { used: Some(ClockReading::now()), ..Lease::default() },
             placeholders: Vec::new(),
             watched: Vec::new(),
             swept: Vec::new(),

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME};
 use coracle_runtime::{ContainerRuntime, ImageAct, LabelFilter, ProjectName, Removed};
 
-use crate::network::drop_shared;
+use crate::compose_stack::remove_stack;
+use crate::default_network::drop_shared;
 use crate::record::{MadeFrom, Record};
-use crate::stack::remove_stack;
-use crate::{Error, Result, Store, StoreError, protect, volume};
+use crate::{Error, Result, Store, StoreError, protected_paths, volume};
 
 /// What became of all that was made for a record.
 #[derive(Debug, Default)]
@@ -106,7 +106,7 @@ async fn clear_placeholders(store: &Store, record: &Record) -> Result<()> {
     let others: Vec<_> = store.records()?.into_iter().filter(|it| it.record_id != record.record_id).collect();
     let needed = |path: &&std::path::PathBuf| others.iter().any(|it| it.placeholders.contains(path));
     let mine: Vec<_> = record.placeholders.iter().filter(|it| !needed(it)).cloned().collect();
-    protect::clear(&mine);
+    protected_paths::clear(&mine);
     Ok(())
 }
 

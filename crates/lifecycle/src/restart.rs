@@ -4,7 +4,7 @@ use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{Mount, Problem, Refused};
 
 use crate::create::unchanged;
-use crate::{Error, Found, Links, Result, Store};
+use crate::{Error, Links, ManagedContainer, Result, Store};
 
 /// Starts a stopped container and gives it as it is now.
 ///
@@ -13,7 +13,7 @@ use crate::{Error, Found, Links, Result, Store};
 ///
 /// # Errors
 /// [`Error::Refused`] under the rule `mount.changed`; then the container is stopped.
-pub async fn restart(mut found: Found, store: &Store, links: &Links) -> Result<Found> {
+pub async fn restart(mut found: ManagedContainer, store: &Store, links: &Links) -> Result<ManagedContainer> {
     let mounts = found.record.mounts.iter().map(held).collect::<Result<Vec<_>>>()?;
     store.lend_link(&found.record)?;
     let started = started(&mut found, (store, links), &mounts).await;
@@ -24,7 +24,7 @@ pub async fn restart(mut found: Found, store: &Store, links: &Links) -> Result<F
     started.map(|()| found)
 }
 
-async fn started(found: &mut Found, (store, links): (&Store, &Links), mounts: &[Mount]) -> Result<()> {
+async fn started(found: &mut ManagedContainer, (store, links): (&Store, &Links), mounts: &[Mount]) -> Result<()> {
     let id = found.present()?.id.clone();
     found.runtime.start(&id).await?;
     let container = found.runtime.inspect(&(&id).into()).await?;

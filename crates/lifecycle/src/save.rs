@@ -9,13 +9,13 @@
 
 mod error;
 mod git;
-mod inside;
 mod limits;
 mod manifest;
-mod outside;
 mod restore;
 mod roots;
-mod shelf;
+mod via_engine;
+mod via_guest;
+mod writer;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,15 +26,15 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use self::error::{Failed, Trouble};
-use self::inside::Inside;
-pub(crate) use self::inside::end_commands;
 use self::limits::PRUNED;
 pub use self::limits::{SAVE_TIME, SaveLimits};
 pub use self::manifest::{Bundle, Item, Kind as SavedKind, LeftOut, Manifest, Names, Omission, Part, What};
-use self::outside::Outside;
 pub use self::restore::{Commits, Restored, SAVED_REFS, Target};
-pub use self::shelf::Save;
-use self::shelf::Shelf;
+use self::via_engine::Outside;
+use self::via_guest::Inside;
+pub(crate) use self::via_guest::end_commands;
+pub use self::writer::Save;
+use self::writer::Shelf;
 use crate::record::{Record, Role};
 use crate::{Error, Links, Result, Store, volume};
 
@@ -224,7 +224,7 @@ fn kept(shelf: Shelf, done: Result<(), Failed>, record: &Record) -> Result<Vec<S
             Ok(manifest.items.into_iter().map(saved).collect())
         }
         Err(trouble) => {
-            shelf::clear(&dir);
+            writer::clear(&dir);
             Err(Failed { path: record.workdir.to_string(), trouble })
         }
     }

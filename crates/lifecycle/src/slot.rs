@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::Role;
 
-/// What a room is for.
+/// What a slot is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum RoomRole {
+pub enum SlotRole {
     /// Files and commands.
     Workspace,
     /// Snippets of code.
@@ -18,7 +18,7 @@ pub enum RoomRole {
     Sandbox,
 }
 
-impl RoomRole {
+impl SlotRole {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Workspace, Self::Run, Self::Sandbox];
 
@@ -51,13 +51,13 @@ impl RoomRole {
     }
 }
 
-/// Which container of which room.
+/// Which container of which slot.
 #[derive(Clone, Copy, Debug)]
-pub struct RoomTag<'a> {
+pub struct SlotId<'a> {
     /// The session.
     pub session: &'a ContainerName,
-    /// Which of its rooms.
-    pub role: RoomRole,
+    /// Which of its slots.
+    pub role: SlotRole,
     /// The how manieth container of that.
     pub generation: u32,
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coracle_lifecycle::{Links, Rooms, Store, Tell};
+use coracle_lifecycle::{Links, SessionContainers, SlotObserver, Store};
 use coracle_runtime::{
     ContainerName, ContainerRuntime, EngineKind, EngineProgram, FakeRuntime, Input, Policy, ProcessId,
 };
@@ -264,12 +264,12 @@ impl Context {
     ///
     /// # Errors
     /// `config_invalid` when the state directory cannot be used.
-    pub(crate) fn rooms(&self) -> Result<Rooms, Failure> {
-        self.records.rooms()
+    pub(crate) fn session_containers(&self) -> Result<SessionContainers, Failure> {
+        self.records.session_containers()
     }
 
     /// What hears of what is done to the session's containers.
-    pub(crate) fn teller(&self) -> Box<Tell<'static>> {
+    pub(crate) fn teller(&self) -> Box<SlotObserver<'static>> {
         event_log::teller(self.state().ok(), &self.call.session)
     }
 

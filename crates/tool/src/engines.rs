@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use coracle_lifecycle::RoomTag;
+use coracle_lifecycle::SlotId;
 use coracle_runtime::engines::{ApiUse, EngineSettings, connect, detect};
 use coracle_runtime::{ContainerRuntime, EngineInfo, EngineKind, EngineProgram, Error, FakeRuntime};
 use serde_json::json;
@@ -187,8 +187,8 @@ impl coracle_lifecycle::Engines for Engines {
         self.chosen().await.map_err(no_engine)
     }
 
-    fn heard(&self, runtime: Arc<dyn ContainerRuntime>, room: RoomTag<'_>) -> Arc<dyn ContainerRuntime> {
-        event_log::heard(self.state().ok(), runtime, room)
+    fn heard(&self, runtime: Arc<dyn ContainerRuntime>, slot: SlotId<'_>) -> Arc<dyn ContainerRuntime> {
+        event_log::heard(self.state().ok(), runtime, slot)
     }
 }
 

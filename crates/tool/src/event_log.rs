@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use coracle_lifecycle::{EndReason, RoomDeed, RoomEvent, RoomRole, RoomTag, Tell};
+use coracle_lifecycle::{ContainerEvent, EndReason, SlotEvent, SlotId, SlotObserver, SlotRole};
 use coracle_runtime::{ContainerName, ContainerRuntime, EngineCall, Error, Heard};
 use serde_json::{Map, Value, json};
 
@@ -28,19 +28,19 @@ static NEXT: LazyLock<AtomicU64> =
     LazyLock::new(|| AtomicU64::new(u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or_default()));
 
 /// What hears of what is done to the session's containers.
-pub(crate) fn teller(state: Option<&StateDir>, own: &ContainerName) -> Box<Tell<'static>> {
+pub(crate) fn teller(state: Option<&StateDir>, own: &ContainerName) -> Box<SlotObserver<'static>> {
     let (state, own) = (state.cloned(), own.clone());
-    Box::new(move |event: RoomEvent| {
-        if let (RoomDeed::Ended { reason }, Some(state)) = (&event.what, &state)
+    Box::new(move |event: SlotEvent| {
+        if let (ContainerEvent::Ended { reason }, Some(state)) = (&event.what, &state)
             // The session goes on, and its next container has the same way out.
             && *reason != EndReason::Lifetime
         {
             state.forget_session_proxy(&event.session, event.role);
         }
-        // Whoever looks for rooms that nobody uses meets those of other sessions. A sandbox is no session.
-        let session = if event.role == RoomRole::Sandbox { &own } else { &event.session };
+        // Whoever looks for slots that nobody uses meets those of other sessions. A sandbox is no session.
+        let session = if event.role == SlotRole::Sandbox { &own } else { &event.session };
         if let Some(log) = Log::of(state.as_ref(), session) {
-            log.room(&event);
+            log.slot(&event);
         }
     })
 }
@@ -49,10 +49,10 @@ pub(crate) fn teller(state: Option<&StateDir>, own: &ContainerName) -> Box<Tell<
 pub(crate) fn heard(
     state: Option<&StateDir>,
     runtime: Arc<dyn ContainerRuntime>,
-    room: RoomTag<'_>,
+    slot: SlotId<'_>,
 ) -> Arc<dyn ContainerRuntime> {
-    let RoomTag { role, generation, session } = room;
-    match Log::of(state, session).filter(|_| role != RoomRole::Sandbox) {
+    let SlotId { role, generation, session } = slot;
+    match Log::of(state, session).filter(|_| role != SlotRole::Sandbox) {
         Some(log) => Arc::new(Heard::new(runtime, Arc::new(move |call| log.engine(call, (role, generation))))),
         None => runtime,
     }
@@ -69,7 +69,7 @@ impl Log {
         Some(Self { file: dir.join("events.jsonl"), session: session.to_string() })
     }
 
-    fn engine(&self, call: &EngineCall<'_>, (role, generation): (RoomRole, u32)) {
+    fn engine(&self, call: &EngineCall<'_>, (role, generation): (SlotRole, u32)) {
         let exit = match call.failed {
             None => Some(0),
             Some(Error::Engine { exit, .. }) => Some(*exit),
@@ -89,7 +89,7 @@ impl Log {
         self.add(event.as_object().cloned().unwrap_or_default());
     }
 
-    fn room(&self, event: &RoomEvent) {
+    fn slot(&self, event: &SlotEvent) {
         let mut fields =
             serde_json::to_value(&event.what).ok().and_then(|it| it.as_object().cloned()).unwrap_or_default();
         fields.insert("role".into(), event.role.as_str().into());

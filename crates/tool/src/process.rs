@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use coracle_lifecycle::Moment;
+use coracle_lifecycle::ClockReading;
 use coracle_runtime::{FakeRuntime, ProcessId, Redactor};
 use tokio_util::sync::CancellationToken;
 
@@ -110,21 +110,21 @@ impl Process {
     /// Keeps the session's containers for as long as a server runs.
     pub async fn keep_up(self) {
         let cx = &self.context;
-        let Ok(rooms) = cx.rooms() else { return };
+        let Ok(slots) = cx.session_containers() else { return };
         let owner = ProcessId::current();
-        session_tools::recover(cx, &rooms).await;
+        session_tools::recover(cx, &slots).await;
         let mut turns = tokio::time::interval(EVERY);
         turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut turn = 0_u64;
         while cx.call.cancel.run_until_cancelled(turns.tick()).await.is_some() {
-            if let Err(err) = rooms.renew(&owner) {
+            if let Err(err) = slots.renew(&owner) {
                 tracing::warn!(%err, "that the session is used cannot be written down");
             }
             if turn.is_multiple_of(2) {
-                session_tools::expire(cx, &rooms).await;
+                session_tools::expire(cx, &slots).await;
                 // Rare and large: what is in a sandbox is looked at, and saved.
                 Box::pin(sandbox::expire(self.sandboxes())).await;
-                if let Err(err) = rooms.sweep(cx.engines(), &Moment::now(), &*cx.teller()).await {
+                if let Err(err) = slots.sweep(cx.engines(), &ClockReading::now(), &*cx.teller()).await {
                     tracing::warn!(%err, "containers that nobody uses cannot be looked for");
                 }
             }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use coracle_lifecycle::{Links, RoomTerms, Rooms, Store};
+use coracle_lifecycle::{Links, SessionContainers, SlotLimits, Store};
 use coracle_runtime::LabelNamespace;
 use coracle_runtime::link::{LinkSettings, wire::Keep};
 
@@ -19,8 +19,8 @@ pub(crate) struct Records {
     namespace: LabelNamespace,
     store: OnceLock<Store>,
     links: Links,
-    terms: RoomTerms,
-    rooms: OnceLock<Rooms>,
+    terms: SlotLimits,
+    slots: OnceLock<SessionContainers>,
 }
 
 impl Records {
@@ -28,15 +28,15 @@ impl Records {
     pub(crate) fn new(config: &Config, state: Result<Arc<StateDir>, Arc<Failure>>) -> Self {
         let Exec { keep_bytes, keep_total, keep_for, .. } = &config.exec;
         let keep = Keep { bytes: keep_bytes.0, total: keep_total.0, for_s: keep_for.0.as_secs() };
-        let terms = RoomTerms {
+        let terms = SlotLimits {
             idle: config.workspace.idle.0,
             sandbox_idle: config.sandbox.idle.0,
             lifetime: config.workspace.lifetime.unless_zero().unwrap_or(Duration::MAX),
             sandbox_lifetime: config.sandbox.lifetime.unless_zero().unwrap_or(Duration::MAX),
-            ..RoomTerms::default()
+            ..SlotLimits::default()
         };
         let (namespace, links) = (config.label_namespace.clone(), Links::new(LinkSettings { keep }));
-        Self { state, namespace, store: OnceLock::new(), links, terms, rooms: OnceLock::new() }
+        Self { state, namespace, store: OnceLock::new(), links, terms, slots: OnceLock::new() }
     }
 
     /// Our state directory.
@@ -59,8 +59,8 @@ impl Records {
     }
 
     /// The containers of sessions.
-    pub(crate) fn rooms(&self) -> Result<Rooms, Failure> {
+    pub(crate) fn session_containers(&self) -> Result<SessionContainers, Failure> {
         let store = self.store()?;
-        Ok(self.rooms.get_or_init(|| Rooms::new(store, self.links.clone(), self.terms)).clone())
+        Ok(self.slots.get_or_init(|| SessionContainers::new(store, self.links.clone(), self.terms)).clone())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_lifecycle::{Record, Removing, SAVE_TIME, SaveLimits, Saving};
+use coracle_lifecycle::{Record, RemoveOptions, SAVE_TIME, SaveLimits, SavePolicy};
 use coracle_runtime::{Problem, Refused};
 
 use crate::context::{Context, Mouth};
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 ///
 /// # Errors
 /// `policy_denied` when what is unsaved may not be discarded.
-pub(crate) fn removing<'a>(cx: &'a Context, discard: bool, force: bool) -> Result<Removing<'a>, Failure> {
+pub(crate) fn removing<'a>(cx: &'a Context, discard: bool, force: bool) -> Result<RemoveOptions<'a>, Failure> {
     if discard && !cx.config.security.allow_discard && cx.call.mouth != Mouth::Cli {
         let message = "unsaved work may not be discarded".to_owned();
         let setting = Some("security.allow_discard");
@@ -20,9 +20,9 @@ pub(crate) fn removing<'a>(cx: &'a Context, discard: bool, force: bool) -> Resul
         return Err(Refused { problems }.into());
     }
     let limits = SaveLimits { max_bytes: cx.config.lifecycle.save_max.0, time: SAVE_TIME };
-    let saving = if discard { Saving::Discard } else { Saving::Keep(limits) };
+    let saving = if discard { SavePolicy::Discard } else { SavePolicy::Keep(limits) };
     let grace = if force { Duration::ZERO } else { cx.config.exec.grace.0 };
-    Ok(Removing { links: cx.links(), saving, grace, adopted_too: force && cx.call.mouth == Mouth::Cli })
+    Ok(RemoveOptions { links: cx.links(), saving, grace, adopted_too: force && cx.call.mouth == Mouth::Cli })
 }
 
 /// When the reaper may take a container at the earliest.

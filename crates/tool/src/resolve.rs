@@ -15,7 +15,7 @@ mod strict;
 use std::collections::BTreeMap;
 
 use coracle_images::profile::Purpose;
-use coracle_lifecycle::{Draft, MadeFrom, Role, fresh_name};
+use coracle_lifecycle::{MadeFrom, NewRecord, Role, fresh_name};
 use coracle_provision::UserAsk;
 use coracle_runtime::{
     Access, Command, ContainerName, ContainerPath, CreateSpec, HostEntry, Ids, ImageRef, Limits, Mount, NetworkAsk,
@@ -42,7 +42,7 @@ pub(crate) use self::stack::{NewStack, StackAsk};
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) spec: CreateSpec,
-    pub(crate) draft: Draft,
+    pub(crate) draft: NewRecord,
     /// The image was named, so nothing else will do.
     pub(crate) image_named: bool,
     pub(crate) pull: coracle_images::Pull,
@@ -140,7 +140,7 @@ pub(crate) fn create(args: &Create, basis: Basis, cx: &Context) -> Result<Reques
         ..CreateSpec::new(name.clone(), origin.as_ref().map_or(&chosen.profile.image, |it| &it.reference).clone())
     };
     let spec = if config.is_strict() { strict::shaped(spec) } else { spec };
-    let draft = Draft {
+    let draft = NewRecord {
         name,
         role: Role::Primary,
         session: cx.call.session.to_string(),

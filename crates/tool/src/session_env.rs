@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use coracle_lifecycle::{Held, MainProgram, Record, Store, guided_session};
+use coracle_lifecycle::{MainProgram, Record, SecretState, Store, guided_session};
 use coracle_provision::env::{EnvRules, Remembered, Session, Source, Sources};
 use coracle_provision::git::{self, GitConfig, Settings};
 use coracle_provision::{Place, amplifier, env, ssh};
@@ -18,7 +18,7 @@ use crate::requested::Wanted;
 use crate::warning::Warning;
 
 /// What a record keeps: the names of all, the values that are no secrets, and what only the guest has.
-pub(crate) type Kept = (Vec<String>, BTreeMap<String, String>, Held);
+pub(crate) type Kept = (Vec<String>, BTreeMap<String, String>, SecretState);
 
 /// Of a session that a guest was given.
 pub(crate) fn kept(session: &Session, sources: &Sources, run: String, person: &Person) -> Result<Kept, Failure> {
@@ -28,7 +28,7 @@ pub(crate) fn kept(session: &Session, sources: &Sources, run: String, person: &P
     // A profile may be another one by then; what it was is no secret.
     let of_profile = session.plain(Source::Profile).into_iter();
     plain.extend(of_profile.filter(|(name, value)| env::is_plain(name, value, session.secrets().map(|it| it.1))));
-    let held = Held {
+    let held = SecretState {
         run: Some(run),
         session: serde_json::to_value(&remembered).map_err(Failure::internal)?,
         ssh: matches!(&person.keys, Wanted::Yes(keys) if !keys.is_empty()),

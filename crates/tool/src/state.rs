@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use coracle_lifecycle::RoomRole;
+use coracle_lifecycle::SlotRole;
 use coracle_runtime::ContainerName;
 
 use crate::config::Config;
@@ -85,7 +85,7 @@ impl StateDir {
     }
 
     /// Where the proxy of a session's container keeps its sockets, below the session's own directory.
-    pub(crate) fn session_proxy(&self, session: &ContainerName, role: RoomRole) -> PathBuf {
+    pub(crate) fn session_proxy(&self, session: &ContainerName, role: SlotRole) -> PathBuf {
         self.session(session).join("proxy").join(role.as_str())
     }
 
@@ -95,12 +95,12 @@ impl StateDir {
     }
 
     /// A role's container has ended for good: nobody asks for its way out again.
-    pub(crate) fn forget_session_proxy(&self, session: &ContainerName, role: RoomRole) {
+    pub(crate) fn forget_session_proxy(&self, session: &ContainerName, role: SlotRole) {
         let place = self.session_proxy(session, role);
         let _ = std::fs::remove_dir_all(&place);
         // And with the last of them what they lay in.
         let _ = place.parent().map(std::fs::remove_dir);
-        if role == RoomRole::Run {
+        if role == SlotRole::Run {
             let _ = std::fs::remove_dir_all(self.session(session).join("code"));
         }
     }

@@ -2,7 +2,8 @@
 
 use coracle_images::snapshot::Snapshot;
 use coracle_lifecycle::{
-    Found, Record, Role, Session, enter, find, guided_session, may_be_root, restart, session as plain_session,
+    ManagedContainer, Record, Role, Session, enter, find, guided_session, may_be_root, restart,
+    session as plain_session,
 };
 use coracle_provision::UserAsk;
 use coracle_runtime::{Container, Handle, Ids, Inside, Problem, Refused};
@@ -27,7 +28,7 @@ pub enum Act {
 }
 
 /// Finds a container of ours that this session may act on.
-pub(crate) async fn reach(cx: &Context, handle: &Handle, act: Act) -> Result<Found, Failure> {
+pub(crate) async fn reach(cx: &Context, handle: &Handle, act: Act) -> Result<ManagedContainer, Failure> {
     let found = find(cx.engines(), &cx.store()?, handle).await?;
     allowed(cx, &found.record.session, found.record.name.as_str(), act)?;
     shaped(cx, &found.record, act)?;
@@ -36,7 +37,7 @@ pub(crate) async fn reach(cx: &Context, handle: &Handle, act: Act) -> Result<Fou
 }
 
 /// As `reach`, for commands and copies: it has to run. A persistent one that stopped is started again.
-pub async fn reach_running(cx: &Context, handle: &Handle) -> Result<(Found, Vec<Warning>), Failure> {
+pub async fn reach_running(cx: &Context, handle: &Handle) -> Result<(ManagedContainer, Vec<Warning>), Failure> {
     let found = reach(cx, handle, Act::Use).await?;
     let container = found.present()?;
     if container.running() {
@@ -59,7 +60,7 @@ pub fn stopped(container: &Container, name: &str) -> Failure {
 
 /// Starts a container that stopped, gives its guest what the one before had, and runs again what it was made to run. Answers
 /// what cannot be had again.
-pub async fn start_again(cx: &Context, found: Found) -> Result<(Found, Vec<Warning>), Failure> {
+pub async fn start_again(cx: &Context, found: ManagedContainer) -> Result<(ManagedContainer, Vec<Warning>), Failure> {
     let store = cx.store()?;
     let mut found = restart(found, &store, cx.links()).await?;
     let warnings = match cx.links().inside(&store, &mut found).await? {
@@ -70,7 +71,7 @@ pub async fn start_again(cx: &Context, found: Found) -> Result<(Found, Vec<Warni
 }
 
 /// Commands in a service, or in what was adopted, run as the image's user: one that is told by name is looked up in the service's own files.
-async fn with_user(mut found: Found) -> Result<Found, Failure> {
+async fn with_user(mut found: ManagedContainer) -> Result<ManagedContainer, Failure> {
     let named = found.record.user_name.clone().filter(|_| matches!(found.record.role, Role::Service | Role::Adopted));
     let (None, Some(name)) = (found.record.exec_user, named) else { return Ok(found) };
     let user = UserAsk::parse(&name)?;
@@ -82,7 +83,7 @@ async fn with_user(mut found: Found) -> Result<Found, Failure> {
 
 /// Such a container has no guest that keeps set-id files off the host. Where root inside is root outside, one may have a writable
 /// directory of the host because it does not run as root, and then no command in it does.
-fn root_may_enter(found: &Found) -> Result<(), Failure> {
+fn root_may_enter(found: &ManagedContainer) -> Result<(), Failure> {
     let plain = matches!(found.record.role, Role::Service | Role::Adopted);
     let service = plain && found.record.exec_user != Some(Ids::ROOT);
     let writes = found.container.iter().flat_map(|it| &it.mounts).any(|it| it.writable);

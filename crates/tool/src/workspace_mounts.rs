@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use coracle_lifecycle::Fill;
+use coracle_lifecycle::VolumeInit;
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{Access, ContainerPath, Ids, Link, Mount, Policy, Problem, Refused};
 use coracle_workspace::{self as workspace, copy_in};
@@ -21,16 +21,16 @@ pub(super) fn told(own: &Workspace) -> Vec<String> {
 }
 
 /// Copies what the person's settings say into a workspace that is new, and remembers it.
-pub(super) fn fill(cx: &Context, user: Ids) -> Fill {
+pub(super) fn fill(cx: &Context, user: Ids) -> VolumeInit {
     let cx = cx.clone();
-    Fill(Box::new(move |link| Box::pin(async move { filled(&cx, user, &link).await.map_err(Into::into) })))
+    VolumeInit(Box::new(move |link| Box::pin(async move { filled(&cx, user, &link).await.map_err(Into::into) })))
 }
 
 async fn filled(cx: &Context, user: Ids, link: &Link) -> Result<(), Failure> {
     let copied = cx.config.workspace.mounts.iter().filter(|it| it.mode == MountMode::Copy);
     let mounts = copied.map(|it| copied_from(it, cx)).collect::<Result<Vec<_>, _>>()?;
     let baseline = copy_in(link, (user, &ContainerPath::parse(ROOT)?), mounts).await?;
-    Ok(cx.rooms()?.keep_baseline(&cx.call.session, &baseline).map_err(coracle_lifecycle::Error::from)?)
+    Ok(cx.session_containers()?.keep_baseline(&cx.call.session, &baseline).map_err(coracle_lifecycle::Error::from)?)
 }
 
 /// Directories that are there themselves.

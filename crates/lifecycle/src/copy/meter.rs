@@ -11,7 +11,7 @@ pub struct CopyMeter(Arc<Mutex<Option<Stage>>>);
 #[derive(Debug)]
 enum Stage {
     /// The archive grows.
-    Filling(File),
+    VolumeInitFuture(File),
     /// It is read, from its beginning.
     Sending { archive: File, total: u64 },
 }
@@ -31,7 +31,7 @@ impl CopyMeter {
     pub fn read(&self) -> Option<CopyAmount> {
         match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             None => None,
-            Some(Stage::Filling(archive)) => {
+            Some(Stage::VolumeInitFuture(archive)) => {
                 let bytes = archive.metadata().ok()?.len();
                 Some(CopyAmount { bytes, total: None })
             }
@@ -46,7 +46,7 @@ impl CopyMeter {
 
     /// The archive is being filled. One that cannot be watched is copied all the same.
     pub(super) fn fills(&self, archive: &File) {
-        self.is_at(archive.try_clone().ok().map(Stage::Filling));
+        self.is_at(archive.try_clone().ok().map(Stage::VolumeInitFuture));
     }
 
     /// The whole archive is being sent.

@@ -2,12 +2,12 @@
 
 use coracle_runtime::{Access, ContainerPath, VolumeMount, VolumeName, random_hex};
 
-use super::Making;
+use super::Creation;
 use crate::Result;
 use crate::record::OwnVolume;
 use crate::volume::{NewVolume, create};
 
-impl Making<'_> {
+impl Creation<'_> {
     /// Makes a volume that goes with the container. It is in the record before the engine hears of it, so that it goes
     /// whatever happens.
     ///

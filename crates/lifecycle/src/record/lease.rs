@@ -2,16 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 
 /// What is noted in a record to end it in time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Lease {
     /// When a call last used the container.
-    pub used: Option<Moment>,
+    pub used: Option<ClockReading>,
     /// When the process that it belongs to was first seen dead.
-    pub orphaned: Option<Moment>,
+    pub orphaned: Option<ClockReading>,
     /// When the container was first seen to be gone.
-    pub missing: Option<Moment>,
+    pub missing: Option<ClockReading>,
 }

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::error::Trouble;
-use super::shelf::Draft;
+use super::writer::Draft;
 
 /// For one command.
 const AT_MOST: Duration = Duration::from_secs(25);

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use super::manifest::{Item, What};
 use super::{Save, SavedKind};
-use crate::{CopyRequest, Error, Found, Result, Session, copy_in};
+use crate::{CopyRequest, Error, ManagedContainer, Result, Session, copy_in};
 
 /// What is unpacked, at most: a save is smaller.
 const LIMITS: Limits = Limits { max_bytes: u64::MAX >> 1, max_entries: 1_000_000 };
@@ -132,7 +132,7 @@ impl Save {
 #[derive(Debug)]
 pub struct Target<'a> {
     /// The container, which runs.
-    pub found: &'a Found,
+    pub found: &'a ManagedContainer,
     /// How commands run in it.
     pub inside: &'a Inside,
     /// Who runs them.

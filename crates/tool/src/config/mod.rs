@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 pub use coracle_images::Pull;
 use coracle_images::profile::{ProfileSettings, Purpose};
-use coracle_lifecycle::Terms;
+use coracle_lifecycle::LeaseTerms;
 use coracle_runtime::{ByteSize, ImageRef, LabelNamespace};
 use serde::Deserialize;
 
@@ -399,8 +399,8 @@ pub struct Lifecycle {
 impl Lifecycle {
     /// How long things are kept.
     #[must_use]
-    pub fn terms(&self) -> Terms {
-        Terms { idle: self.idle.0, orphan_grace: self.orphan_grace.0, gone_for: self.gone_for.0 }
+    pub fn terms(&self) -> LeaseTerms {
+        LeaseTerms { idle: self.idle.0, orphan_grace: self.orphan_grace.0, gone_for: self.gone_for.0 }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use coracle_lifecycle::{CopyLimits, CopyRequest, Found, copy_in};
+use coracle_lifecycle::{CopyLimits, CopyRequest, ManagedContainer, copy_in};
 use coracle_provision::{Item, Place, Repo, RepoBundle, RepoSource};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{ContainerPath, random_hex};
@@ -12,7 +12,12 @@ use crate::failure::Failure;
 use crate::sandbox;
 
 /// Packs a repository, and puts the file into the container.
-pub(super) async fn brought(cx: &Context, found: &Found, dir: &Path, name: String) -> Result<RepoBundle, Failure> {
+pub(super) async fn brought(
+    cx: &Context,
+    found: &ManagedContainer,
+    dir: &Path,
+    name: String,
+) -> Result<RepoBundle, Failure> {
     // What a container could change while it is looked at is not looked at.
     let looks = !cx.store()?.is_written_inside(dir)?;
     let packed = sandbox::worktrees(cx)?.bundle_directory(dir, looks).await?;

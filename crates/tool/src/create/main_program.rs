@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use coracle_jobs::{State, Wait, Waited};
-use coracle_lifecycle::{Found, MainProgram, Making};
+use coracle_lifecycle::{Creation, MainProgram, ManagedContainer};
 use coracle_provision::{Accounts, Status, Step, UserAsk, accounts};
 use coracle_runtime::{ContainerPath, Ids, Image, JobId};
 
@@ -45,7 +45,7 @@ fn user_of(image: &Image) -> (&str, Option<&str>) {
 
 impl Filling<'_> {
     /// Starts it; whether it did. A program that cannot be started is for the report.
-    pub(super) async fn main(&mut self, making: &mut Making<'_>) -> bool {
+    pub(super) async fn main(&mut self, making: &mut Creation<'_>) -> bool {
         let Some(asked) = &self.request.main else { return false };
         self.cx.call.progress.message("starting the main program").await;
         let (started, step) = match self.started(asked, making).await {
@@ -59,7 +59,7 @@ impl Filling<'_> {
         started
     }
 
-    async fn started(&self, asked: &MainAsk, making: &mut Making<'_>) -> Result<Step, Failure> {
+    async fn started(&self, asked: &MainAsk, making: &mut Creation<'_>) -> Result<Step, Failure> {
         let program = match asked {
             MainAsk::Image => of_image(self.cx, &self.found, &self.imaged.image).await?,
             MainAsk::Words(words) => MainProgram {
@@ -118,7 +118,7 @@ fn told(Waited { job, tail, .. }: &Waited, program: &MainProgram) -> Step {
 }
 
 /// Entry point and command of the image, as its user, in its directory.
-async fn of_image(cx: &Context, found: &Found, image: &Image) -> Result<MainProgram, Failure> {
+async fn of_image(cx: &Context, found: &ManagedContainer, image: &Image) -> Result<MainProgram, Failure> {
     let words = [image.config.entrypoint.as_slice(), &image.config.cmd].concat();
     if words.is_empty() {
         return Err(Failure::invalid("main", "the image names no program to start")

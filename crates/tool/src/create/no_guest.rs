@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use coracle_lifecycle::{Found, Held, Making, session};
+use coracle_lifecycle::{Creation, ManagedContainer, SecretState, session};
 use coracle_provision::{Setup, SetupCommand, Status, Step, setup};
 use coracle_runtime::Inside;
 
@@ -17,11 +17,11 @@ use crate::resolve::Request;
 pub(super) async fn unguided(
     cx: &Context,
     request: &Request,
-    making: &mut Making<'_>,
-    (found, inside, reporting): (Found, &Inside, &mut Reporting),
+    making: &mut Creation<'_>,
+    (found, inside, reporting): (ManagedContainer, &Inside, &mut Reporting),
 ) -> Result<PutIn, Failure> {
     let put_in = &request.provisioning;
-    making.has_session(request.env.keys().cloned().collect(), request.env.clone(), Held::default());
+    making.has_session(request.env.keys().cloned().collect(), request.env.clone(), SecretState::default());
     let wanted = |name, is: bool| if is { needs_guest(name) } else { Step::skipped(name, "not requested") };
     let chosen = &request.chosen;
     for step in [
@@ -46,7 +46,7 @@ pub(super) async fn unguided(
         .cloned()
         .map(|command| SetupCommand { command, as_root: true, hint: false, alternative: None })
         .collect();
-    let found = Found { record: making.record().clone(), ..found };
+    let found = ManagedContainer { record: making.record().clone(), ..found };
     let (user, root) = (session(&found, false)?, session(&found, true)?);
     let how = Setup {
         commands: &commands,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coracle_lifecycle::{Found, Making};
+use coracle_lifecycle::{Creation, ManagedContainer};
 use coracle_provision::env::{Session, Sources, select};
 use coracle_provision::git::{self, GitConfig, Settings, known_hosts};
 use coracle_provision::{Place, Step, amplifier, certs, gh, ssh};
@@ -34,13 +34,13 @@ pub(super) struct Filling<'a> {
     pub(super) imaged: &'a Imaged,
     pub(super) person: &'a Person,
     pub(super) place: Place,
-    pub(super) found: Found,
+    pub(super) found: ManagedContainer,
     pub(super) reporting: &'a mut Reporting,
 }
 
 impl Filling<'_> {
     /// All steps after the work directory, in their order.
-    pub(super) async fn fill(mut self, making: &mut Making<'_>) -> Result<PutIn, Failure> {
+    pub(super) async fn fill(mut self, making: &mut Creation<'_>) -> Result<PutIn, Failure> {
         let repo_path = self.repo_path()?;
         let trusted = self.certificates().await;
         self.packages(&trusted).await;
@@ -84,7 +84,7 @@ impl Filling<'_> {
     /// Brings the variables together, gives them to the guest and remembers what can be given again.
     async fn environment(
         &mut self,
-        making: &mut Making<'_>,
+        making: &mut Creation<'_>,
         certificates: BTreeMap<String, String>,
         repo: Option<&ContainerPath>,
     ) -> Result<(Session, Step), Failure> {

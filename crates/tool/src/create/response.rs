@@ -2,7 +2,7 @@
 
 use coracle_compose::Service;
 use coracle_images::profile::Purpose;
-use coracle_lifecycle::{Found, Review, hint};
+use coracle_lifecycle::{ManagedContainer, Review, hint};
 use coracle_provision::Report;
 use coracle_runtime::{
     Capability, Container, ContainerName, ContainerPath, Ids, JobId, Limits, ProjectName, PublishedPort,
@@ -80,7 +80,7 @@ impl LimitsAnswer {
 
 /// A container that is ready, and how it came about.
 pub(super) struct Made<'a> {
-    pub(super) found: Found,
+    pub(super) found: ManagedContainer,
     pub(super) request: &'a Request,
     pub(super) imaged: Imaged,
     pub(super) stacked: Stacked,

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 
 use coracle_compose::{AdmittedStack, Claim, Labelled, MovedPort, Rules, Service, Up, admit, claim, up};
 use coracle_images::{Fallback, Want};
-use coracle_lifecycle::{Making, StackPart, Store};
+use coracle_lifecycle::{Creation, StackPart, Store};
 use coracle_provision::Step;
 use coracle_runtime::{
     Capability, ContainerRuntime, EngineKind, Error, Image, ImageRef, LabelFilter, NetworkAct, NetworkAsk, NetworkName,
@@ -187,7 +187,7 @@ async fn unclaimed(runtime: &dyn ContainerRuntime, store: &Store, project: &Proj
 pub(super) async fn bring_up(
     cx: &Context,
     (ready, store): (&Ready, &Store),
-    making: &mut Making<'_>,
+    making: &mut Creation<'_>,
     stack: Stack,
 ) -> Result<Stacked, Failure> {
     let (admitted, new) = match stack {

@@ -1,6 +1,6 @@
 //! From an image to a ready record. Whatever fails here is undone by the caller.
 
-use coracle_lifecycle::{Found, Making, Review, Store, guided_session};
+use coracle_lifecycle::{Creation, ManagedContainer, Review, Store, guided_session};
 use coracle_provision::{Prepared, Status, Step, UserAsk, Workspace, accounts, prepare};
 use coracle_runtime::link::Link;
 use coracle_runtime::{Access, Container, ContainerName, ContainerRuntime, CreateSpec, Ids, Inside, admit, random_hex};
@@ -26,7 +26,7 @@ use crate::{guest, session_env, workspace_mounts};
 pub(super) async fn make<'a>(
     cx: &Context,
     (ready, store): (&'a Ready, &'a Store),
-    (making, bench): (&mut Making<'_>, &mut Option<Making<'a>>),
+    (making, bench): (&mut Creation<'_>, &mut Option<Creation<'a>>),
     (request, stack, had): (&Request, Stack, Option<&Had>),
 ) -> Result<Created, Failure> {
     let put_in = &request.provisioning;
@@ -99,7 +99,7 @@ pub(super) async fn make<'a>(
 }
 
 /// The files of the working directory, at the work directory.
-async fn copied(cx: &Context, link: &Link, making: &Making<'_>) -> Result<Step, Failure> {
+async fn copied(cx: &Context, link: &Link, making: &Creation<'_>) -> Result<Step, Failure> {
     cx.call.progress.message("copying the working directory in").await;
     let (user, workdir) = (guided_session(making.record(), false)?.user, &making.record().workdir);
     let mount = workspace_mounts::working_dir(cx)?;
@@ -140,15 +140,19 @@ fn image_step(imaged: &Imaged, request: &Request) -> Step {
     step
 }
 
-fn found(ready: &Ready, making: &Making<'_>, container: &Container) -> Found {
-    Found { runtime: ready.runtime.clone(), record: making.record().clone(), container: Some(container.clone()) }
+fn found(ready: &Ready, making: &Creation<'_>, container: &Container) -> ManagedContainer {
+    ManagedContainer {
+        runtime: ready.runtime.clone(),
+        record: making.record().clone(),
+        container: Some(container.clone()),
+    }
 }
 
 /// Makes and starts it, and meets its guest.
 async fn start(
     cx: &Context,
     (ready, request): (&Ready, &Request),
-    making: &mut Making<'_>,
+    making: &mut Creation<'_>,
     (imaged, stacked): (&Imaged, &Stacked),
 ) -> Result<(Container, Inside), Failure> {
     let runtime = &*ready.runtime;
@@ -195,7 +199,7 @@ fn may_check(allow_root: bool, rootless: bool, spec: &CreateSpec) -> bool {
 async fn exec_user(
     cx: &Context,
     runtime: &dyn ContainerRuntime,
-    making: &mut Making<'_>,
+    making: &mut Creation<'_>,
     (request, imaged): (&Request, &Imaged),
 ) -> Result<Ids, Failure> {
     if let UserAsk::Ids(ids) = request.user {

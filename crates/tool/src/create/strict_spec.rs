@@ -1,7 +1,7 @@
 //! A container under `policy = "strict"` (security.md 3.2): an image whose work directory is the user's, a volume there, and
 //! a home in memory.
 
-use coracle_lifecycle::Making;
+use coracle_lifecycle::Creation;
 use coracle_provision::accounts;
 use coracle_runtime::link::wire::Settle;
 use coracle_runtime::{
@@ -52,7 +52,7 @@ pub(super) async fn image(cx: &Context, ready: &Ready, imaged: Imaged) -> Result
 pub(super) async fn spec(
     cx: &Context,
     runtime: &dyn ContainerRuntime,
-    making: &mut Making<'_>,
+    making: &mut Creation<'_>,
     (request, image): (&Request, &Image),
 ) -> Result<CreateSpec, Failure> {
     let home = home(cx, runtime, making, (request, image)).await?;
@@ -76,7 +76,7 @@ pub(super) async fn settle(link: &Link, home: &ContainerPath) -> Result<(), Fail
 async fn home(
     cx: &Context,
     runtime: &dyn ContainerRuntime,
-    making: &mut Making<'_>,
+    making: &mut Creation<'_>,
     (request, image): (&Request, &Image),
 ) -> Result<ContainerPath, Failure> {
     let name = format!("{}-peek-{}", cx.config.label_namespace, random_hex::<3>());

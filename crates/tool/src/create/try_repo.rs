@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use coracle_images::detect::{Detected, Hint, detect};
-use coracle_lifecycle::{CopyLimits, CopyRequest, Found, copy_in};
+use coracle_lifecycle::{CopyLimits, CopyRequest, ManagedContainer, copy_in};
 use coracle_provision::{Item, Repo, RepoSource, SetupCommand};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::host::git::{Git, HostGit, Remote};
@@ -56,7 +56,7 @@ pub(super) fn repo(request: &Request, path: Option<&ContainerPath>) -> Option<Re
 pub(super) async fn copied(
     cx: &Context,
     request: &Request,
-    found: &Found,
+    found: &ManagedContainer,
     path: Option<&ContainerPath>,
 ) -> Option<Item> {
     let (Some(Tried::Directory(dir)), Some(path)) = (&request.chosen.tried, path) else { return None };

@@ -6,10 +6,10 @@ mod code;
 mod from_compose;
 mod from_jobs;
 mod from_mounts;
-mod from_rooms;
 mod from_runtime;
 mod from_sandbox;
 mod from_siblings;
+mod from_slots;
 mod from_snapshots;
 mod from_tools;
 mod reader;
@@ -19,8 +19,8 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 pub use self::code::Code;
-pub(crate) use self::from_rooms::room_failure;
 pub(crate) use self::from_runtime::code as code_of;
+pub(crate) use self::from_slots::slot_failure;
 pub use self::from_tools::tool_hint;
 pub use self::reader::Reader;
 

@@ -7,7 +7,7 @@ use coracle_images::cache::{Built, Cached, Wanted as WantedImage};
 use coracle_images::cook::{self, Cooking, OnFailure, Ran, cook as cook_recipe};
 use coracle_images::stand_in::{self, Contents};
 use coracle_images::{Base, Error as ImageError, Recipe, Source as BaseSource};
-use coracle_lifecycle::{Draft, GuestProgram, Making, Role, Store, begin};
+use coracle_lifecycle::{Creation, GuestProgram, NewRecord, Role, Store, begin};
 use coracle_provision::certs;
 use coracle_provision::env::{Session, Source, Sources};
 use coracle_provision::{Item, Place, Status, Step};
@@ -51,7 +51,7 @@ impl From<String> for Spoiled {
 /// container is handed to `bench` as soon as it is intended, so that whoever gives this up can undo it.
 pub(super) async fn cook<'a>(
     kitchen: &Kitchen<'_, 'a>,
-    bench: &mut Option<Making<'a>>,
+    bench: &mut Option<Creation<'a>>,
     base: &Base,
     wanted: &WantedImage,
 ) -> Result<Cooked, Failure> {
@@ -82,7 +82,7 @@ pub(super) async fn cook<'a>(
 /// A container on which something is cooked: as root, and with nothing of the caller's but what stands there.
 async fn at_work<'a>(
     (cx, runtime, store): (&Context, &'a dyn ContainerRuntime, &'a Store),
-    bench: &mut Option<Making<'a>>,
+    bench: &mut Option<Creation<'a>>,
     (base, spec): (&Base, CreateSpec),
     program: &GuestProgram,
 ) -> Result<(ContainerId, Place), Failure> {
@@ -233,9 +233,9 @@ fn purpose(chosen: &Chosen) -> String {
     chosen.purpose.as_ref().map_or_else(|| chosen.profile.image.to_string(), ToString::to_string)
 }
 
-pub(crate) fn draft(cx: &Context) -> Result<Draft, Failure> {
+pub(crate) fn draft(cx: &Context) -> Result<NewRecord, Failure> {
     let name = format!("{}-build-{}", cx.config.label_namespace, random_hex::<3>());
-    Ok(Draft {
+    Ok(NewRecord {
         name: ContainerName::parse(name)?,
         role: Role::Build,
         session: String::new(),

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use coracle_images::cache::{Cache, Cached, Found, Wanted as WantedImage};
 use coracle_images::{Base, Bootstrap, Fallback, Pull, Recipe, Source, Want};
-use coracle_lifecycle::{Making, Store};
+use coracle_lifecycle::{Creation, Store};
 use coracle_provision::Step;
 use coracle_provision::certs::Additions;
 use coracle_runtime::{Image, ImageRef};
@@ -56,7 +56,7 @@ pub(crate) enum Packages {
 pub(crate) async fn ensure<'a>(
     cx: &Context,
     (ready, store): (&'a Ready, &'a Store),
-    bench: &mut Option<Making<'a>>,
+    bench: &mut Option<Creation<'a>>,
     request: &Request,
 ) -> Result<Imaged, Failure> {
     let (chosen, image) = (&request.chosen, &request.spec.image);
@@ -117,7 +117,7 @@ impl<'c, 'a> Kitchen<'c, 'a> {
     }
 
     /// From the cache, else from its base.
-    pub(crate) async fn cached(self, bench: &mut Option<Making<'a>>) -> Result<Imaged, Failure> {
+    pub(crate) async fn cached(self, bench: &mut Option<Creation<'a>>) -> Result<Imaged, Failure> {
         let (runtime, wanted) = (&*self.ready.runtime, self.wanted());
         let bust = self.dish.chosen.cache_bust || self.dish.pull == Pull::Always;
         let stale = match self.cache.find(runtime, &wanted).await? {

@@ -3,7 +3,7 @@
 use coracle_images::Pull;
 use coracle_images::pin::Pins;
 use coracle_images::profile::{Profile, rooms};
-use coracle_lifecycle::{Making, Store};
+use coracle_lifecycle::{Creation, Store};
 use coracle_runtime::{Image, ImageAct, ImageRef, Problem, Refused};
 use coracle_workspace::Role;
 use serde_json::{Map, Value, json};
@@ -200,7 +200,7 @@ pub(crate) async fn cook(
 }
 
 async fn cook_dish(cx: &Context, (ready, store): (&Ready, &Store), dish: Dish<'_>) -> Result<NamedImage, Failure> {
-    let mut bench: Option<Making<'_>> = None;
+    let mut bench: Option<Creation<'_>> = None;
     let certs = match dish.pull {
         Pull::Never => Wanted::No("the base has them".into()),
         Pull::Missing | Pull::Always => trusted_certificates(cx),

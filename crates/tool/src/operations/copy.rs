@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use coracle_lifecycle::{
-    Copied, CopyAmount, CopyLimits, CopyMeter, CopyRequest, Found, copy_in, copy_in_by, copy_out, copy_out_by,
+    Copied, CopyAmount, CopyLimits, CopyMeter, CopyRequest, ManagedContainer, copy_in, copy_in_by, copy_out,
+    copy_out_by,
 };
 use coracle_runtime::archive::Skipped;
 use coracle_runtime::host::fs::HostPath;
@@ -137,7 +138,7 @@ async fn metered<T>(cx: &Context, meter: &CopyMeter, copy: impl Future<Output = 
 }
 
 /// Where nobody is root inside, nothing is copied as root either: the guest does it.
-async fn only_way(cx: &Context, found: &mut Found) -> Result<Option<Link>, Failure> {
+async fn only_way(cx: &Context, found: &mut ManagedContainer) -> Result<Option<Link>, Failure> {
     if found.record.guest.as_ref().is_none_or(|it| it.own.is_none()) {
         return Ok(None);
     }

@@ -1,7 +1,7 @@
 //! `destroy_all`: the containers of this session, or of all.
 
 use coracle_lifecycle::{
-    Destroyed, Finding, Listed, OwnNetwork, Removing, Review, Saved, Store, drop_networks, list, reconcile,
+    Destroyed, Finding, Listed, OwnNetwork, RemoveOptions, Review, Saved, Store, drop_networks, list, reconcile,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -100,7 +100,7 @@ pub(super) async fn all(
     cx: &Context,
     meant: impl Fn(&Listed) -> bool,
     unused: impl Fn(&OwnNetwork) -> bool,
-    (persistent_too, removing): (bool, &Removing<'_>),
+    (persistent_too, removing): (bool, &RemoveOptions<'_>),
 ) -> Result<AllDestroyed, Failure> {
     let store = cx.store()?;
     reconcile(cx.engines(), &store, cx.config.lifecycle.gone_for.0).await?;
@@ -132,7 +132,7 @@ pub(super) async fn all(
         .hint("`results` say why; the next call goes on from there"))
 }
 
-async fn destroy(cx: &Context, store: &Store, it: &Listed, removing: &Removing<'_>) -> One {
+async fn destroy(cx: &Context, store: &Store, it: &Listed, removing: &RemoveOptions<'_>) -> One {
     let done = async {
         let runtime = cx.runtime_for(it.record.engine, &it.record.endpoint)?;
         Ok::<_, Failure>(coracle_lifecycle::destroy(&*runtime, store, &it.record, removing).await?)

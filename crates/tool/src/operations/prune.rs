@@ -1,7 +1,7 @@
 //! `prune`: what of ours nothing needs any more (containers.md 14.7).
 
 use coracle_images::cache::Listed;
-use coracle_lifecycle::{Error, Moment, Prunable, Thing, prunable};
+use coracle_lifecycle::{ClockReading, Error, PruneKind, Thing, prunable};
 use coracle_runtime::{Image, ImageAct, ImageId, LabelFilter};
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -130,9 +130,9 @@ impl Pruning<'_> {
     async fn things(&mut self) -> Result<(), Failure> {
         let cx = self.cx;
         let (store, terms) = (cx.store()?, cx.config.lifecycle.terms());
-        let wanted = |it: Prunable| self.wants(kind(it));
+        let wanted = |it: PruneKind| self.wants(kind(it));
         let temp_dirs = [cx.host.temp_dir.clone(), cx.state()?.scratch()];
-        let lease = (&terms, &Moment::now());
+        let lease = (&terms, &ClockReading::now());
         let (removing, tell) = (super::removing(cx, false, false)?, cx.teller());
         let found = prunable(cx.engines(), &store, cx.links(), lease, (wanted, &temp_dirs)).await?;
         let kept: Vec<_> = found.kept.into_iter().filter(|it| self.sees(it)).collect();
@@ -268,12 +268,12 @@ impl Pruning<'_> {
     }
 }
 
-fn kind(it: Prunable) -> Kind {
+fn kind(it: PruneKind) -> Kind {
     match it {
-        Prunable::Containers => Kind::Containers,
-        Prunable::Networks => Kind::Networks,
-        Prunable::Volumes => Kind::Volumes,
-        Prunable::Records => Kind::Records,
-        Prunable::Temporary => Kind::Temporary,
+        PruneKind::Containers => Kind::Containers,
+        PruneKind::Networks => Kind::Networks,
+        PruneKind::Volumes => Kind::Volumes,
+        PruneKind::Records => Kind::Records,
+        PruneKind::Temporary => Kind::Temporary,
     }
 }

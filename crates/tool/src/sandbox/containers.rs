@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use coracle_lifecycle::{EndReason, Ending, Reason, RoomAsk, RoomError, RoomRole, Rooms, Saving};
+use coracle_lifecycle::{
+    EndOptions, EndReason, EnsureRequest, Reason, SavePolicy, SessionContainers, SlotError, SlotRole,
+};
 use coracle_runtime::ContainerName;
 use coracle_sandbox as sandbox;
 use coracle_sandbox::worktree::{SaveTo, SharedDir};
@@ -15,7 +17,7 @@ use coracle_sandbox::{Because, Containers, Held, Look, SandboxDir, SandboxKey};
 use super::own_network::OwnNetwork;
 use super::plan::Plan;
 use crate::context::Context;
-use crate::failure::{Failure, room_failure};
+use crate::failure::{Failure, slot_failure};
 
 /// To stop and remove one takes no longer.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -24,7 +26,7 @@ const WITHIN: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub(crate) struct SandboxContainers {
     cx: Context,
-    rooms: Rooms,
+    slots: SessionContainers,
     session: ContainerName,
     plan: Plan,
     /// The directory of its proxy's sockets, which is there.
@@ -45,12 +47,20 @@ impl SandboxContainers {
     pub(super) fn new(cx: &Context, dir: &SandboxDir, plan: Plan, shared: Option<SharedDir>) -> Result<Self, Failure> {
         let session = session_of(dir.key())?;
         let network = OwnNetwork::of(cx, dir, &session)?;
-        Ok(Self { cx: cx.clone(), rooms: cx.rooms()?, session, plan, sockets: dir.sockets(), shared, network })
+        Ok(Self {
+            cx: cx.clone(),
+            slots: cx.session_containers()?,
+            session,
+            plan,
+            sockets: dir.sockets(),
+            shared,
+            network,
+        })
     }
 
     /// Where work of this container is saved.
     pub(super) fn save_to(&self) -> Result<SaveTo, Failure> {
-        let manifest = self.rooms.manifest(&self.session, RoomRole::Sandbox);
+        let manifest = self.slots.manifest(&self.session, SlotRole::Sandbox);
         let manifest = manifest.ok_or_else(|| Failure::internal("a sandbox that is open has no record"))?;
         let dir = self.cx.state()?.root().join("saved").join(manifest.container.as_str());
         let manifest = serde_json::to_value(manifest).ok().and_then(|it| it.as_object().cloned()).unwrap_or_default();
@@ -72,23 +82,23 @@ impl SandboxContainers {
                 Some(internal) => Some(self.network.ensure(&self.cx, internal).await?),
                 None => None,
             };
-            self.plan.blueprint(&self.cx, (&self.sockets, network)).await.map_err(Into::into)
+            self.plan.template(&self.cx, (&self.sockets, network)).await.map_err(Into::into)
         };
         // No process is its owner: it ends when it is told to, or is not used for long.
-        let ask = RoomAsk {
+        let ask = EnsureRequest {
             session: &self.session,
-            role: RoomRole::Sandbox,
+            role: SlotRole::Sandbox,
             spec_hash: &hash,
             user: self.plan.agent().0,
             rootless: self.cx.config.is_strict(),
             owner: None,
             tell: &*tell,
         };
-        let ready = match self.rooms.ensure(self.cx.engines(), ask, plan).await {
+        let ready = match self.slots.ensure(self.cx.engines(), ask, plan).await {
             // A removal was begun, when all was saved, and whoever began it is dead: it is finished first.
-            Err(RoomError::Ended(_)) => {
+            Err(SlotError::Ended(_)) => {
                 Box::pin(self.take_away(Because::Asked)).await?;
-                self.rooms.ensure(self.cx.engines(), ask, plan).await
+                self.slots.ensure(self.cx.engines(), ask, plan).await
             }
             ready => ready,
         };
@@ -98,19 +108,19 @@ impl SandboxContainers {
                 if own.is_some() {
                     self.drop_network().await;
                 }
-                return Err(room_failure(err));
+                return Err(slot_failure(err));
             }
         };
-        let between = match &ready.room.container_id {
-            Some(id) if own.is_some() => self.network.between(&self.cx, (id.clone(), ready.room.generation)).await?,
+        let between = match &ready.slot.container_id {
+            Some(id) if own.is_some() => self.network.between(&self.cx, (id.clone(), ready.slot.generation)).await?,
             _ => None,
         };
         Ok(Held {
             between,
             link: ready.link.clone(),
-            id: ready.room.container_id.as_ref().map(ToString::to_string).unwrap_or_default(),
-            image_id: ready.room.image_id.as_ref().map(ToString::to_string),
-            generation: ready.room.generation,
+            id: ready.slot.container_id.as_ref().map(ToString::to_string).unwrap_or_default(),
+            image_id: ready.slot.image_id.as_ref().map(ToString::to_string),
+            generation: ready.slot.generation,
             recreated: ready.news.as_ref().map(|it| it.reason.as_str().to_owned()),
             spec_pending: ready.spec_pending,
             in_use: Arc::new(ready),
@@ -132,13 +142,14 @@ impl SandboxContainers {
             Because::Old => EndReason::Lifetime,
         };
         let grace = self.cx.config.exec.grace.0;
-        let ending = Ending { saving: Saving::Discard, reader: None, grace, within: WITHIN, tell: &*tell, reason };
-        let ended = self.rooms.end(self.cx.engines(), &self.session, &ending).await;
+        let ending =
+            EndOptions { saving: SavePolicy::Discard, reader: None, grace, within: WITHIN, tell: &*tell, reason };
+        let ended = self.slots.end(self.cx.engines(), &self.session, &ending).await;
         // Its key may be wanted again, by the same workflow.
-        self.rooms.reopen(&self.session);
-        let mut ended = ended.map_err(room_failure)?;
+        self.slots.reopen(&self.session);
+        let mut ended = ended.map_err(slot_failure)?;
         match ended.failed.pop() {
-            Some((.., err)) => Err(room_failure(err)),
+            Some((.., err)) => Err(slot_failure(err)),
             // The setting may have been another one when it was made.
             None => self.network.remove(&self.cx).await,
         }
@@ -155,18 +166,18 @@ impl Containers for SandboxContainers {
     }
 
     async fn look(&self) -> sandbox::Result<Look> {
-        let all = self.rooms.all().map_err(|err| of_failure(room_failure(err)))?;
-        if !all.iter().any(|it| it.session == self.session && it.role == RoomRole::Sandbox) {
+        let all = self.slots.all().map_err(|err| of_failure(slot_failure(err)))?;
+        if !all.iter().any(|it| it.session == self.session && it.role == SlotRole::Sandbox) {
             return Ok(Look::Missing);
         }
-        let held = self.rooms.held_link(&self.session, RoomRole::Sandbox).await;
+        let held = self.slots.held_link(&self.session, SlotRole::Sandbox).await;
         Ok(if held.is_some() { Look::Answers } else { Look::Silent })
     }
 
     async fn discard(&self) -> sandbox::Result<()> {
-        let key = (&self.session, RoomRole::Sandbox);
-        let discarded = self.rooms.discard(self.cx.engines(), key, (None, Reason::NotReady)).await;
-        discarded.map_err(|err| of_failure(room_failure(err)))?;
+        let key = (&self.session, SlotRole::Sandbox);
+        let discarded = self.slots.discard(self.cx.engines(), key, (None, Reason::NotReady)).await;
+        discarded.map_err(|err| of_failure(slot_failure(err)))?;
         self.network.remove(&self.cx).await.map_err(of_failure)
     }
 

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use coracle_lifecycle::RoomRole;
+use coracle_lifecycle::SlotRole;
 use coracle_runtime::{ContainerPath, Ids};
 use coracle_sandbox::driver::SandboxDriver;
 use coracle_sandbox::proxy::{GitRules, PROXY_ENV, ROUTES_ENV};
@@ -30,7 +30,7 @@ use super::teardown::SAVING;
 use crate::config::{SandboxNetwork, SandboxProfile};
 use crate::context::Context;
 use crate::egress::{self, HostCertificates};
-use crate::failure::{Code, Failure, room_failure};
+use crate::failure::{Code, Failure, slot_failure};
 use crate::preflight::ensure_ready;
 
 /// The sandboxes that this process uses. Clones are handles to the same.
@@ -335,8 +335,8 @@ impl Home {
 
     /// Neither this host nor an engine has a container of it.
     pub(crate) async fn is_gone(&self, cx: &Context) -> Result<bool, Failure> {
-        let key = (&session_of(&self.key)?, RoomRole::Sandbox);
-        Ok(!cx.rooms()?.recall(cx.engines(), key).await.map_err(room_failure)?)
+        let key = (&session_of(&self.key)?, SlotRole::Sandbox);
+        Ok(!cx.session_containers()?.recall(cx.engines(), key).await.map_err(slot_failure)?)
     }
 
     /// The next one of its key works on whatever it is asked to.

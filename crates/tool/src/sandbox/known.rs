@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use coracle_lifecycle::{RoomRole, RoomView};
+use coracle_lifecycle::{SlotInfo, SlotRole};
 use coracle_runtime::Status;
 use coracle_sandbox::{Domain, ProfileName, SandboxDir, SandboxKey, WorkflowId};
 use jiff::Timestamp;
@@ -12,7 +12,7 @@ use super::containers::{key_of, session_of};
 use super::home::worktrees;
 use super::sandboxes;
 use crate::context::Context;
-use crate::failure::{Failure, room_failure};
+use crate::failure::{Failure, slot_failure};
 use crate::sandbox::usual_profile;
 
 /// A sandbox of which something is left.
@@ -26,7 +26,7 @@ pub struct Known {
     domain: Option<String>,
     pub(crate) workflows: Vec<WorkflowId>,
     /// What is remembered of its container.
-    room: Option<RoomView>,
+    slot: Option<SlotInfo>,
     /// An engine has it.
     on_engine: bool,
 }
@@ -59,10 +59,10 @@ pub struct Row {
 
 /// All of them, by key.
 pub async fn known(cx: &Context) -> Result<Vec<Known>, Failure> {
-    let (all, worktrees, rooms) = (sandboxes(cx)?, worktrees(cx)?, cx.rooms()?);
+    let (all, worktrees, slots) = (sandboxes(cx)?, worktrees(cx)?, cx.session_containers()?);
     let views: Vec<_> =
-        rooms.all().map_err(room_failure)?.into_iter().filter(|it| it.role == RoomRole::Sandbox).collect();
-    let forgotten = rooms.forgotten(cx.engines(), RoomRole::Sandbox).await.map_err(room_failure)?;
+        slots.all().map_err(slot_failure)?.into_iter().filter(|it| it.role == SlotRole::Sandbox).collect();
+    let forgotten = slots.forgotten(cx.engines(), SlotRole::Sandbox).await.map_err(slot_failure)?;
     let remembered = SandboxDir::all(&all)?;
     let mut keys: BTreeSet<SandboxKey> = remembered.iter().map(|it| it.key.clone()).collect();
     keys.extend(views.iter().map(|it| &it.session).chain(&forgotten).filter_map(key_of));
@@ -71,16 +71,16 @@ pub async fn known(cx: &Context) -> Result<Vec<Known>, Failure> {
     for key in keys.into_iter().chain(SandboxDir::keys(&all)?).collect::<BTreeSet<_>>() {
         let workflows = worktrees.remembered(key.as_str())?;
         let session = session_of(&key)?;
-        let room = views.iter().find(|it| it.session == session).cloned();
+        let slot = views.iter().find(|it| it.session == session).cloned();
         let record = remembered.iter().find(|it| it.key == key);
-        let on_engine = room.is_some() || forgotten.contains(&session);
+        let on_engine = slot.is_some() || forgotten.contains(&session);
         // What is left of one that is gone is its log. Its repository is forgotten at last, when all went.
         if record.is_none() && workflows.is_empty() && !on_engine && !worktrees.has_repository(key.as_str())? {
             continue;
         }
         let (of_key, domain) = origin(cx, &key, &workflows, &endpoint);
         let profile = record.map(|it| it.profile.clone()).or(of_key).unwrap_or_else(usual_profile);
-        found.push(Known { key, profile, domain, workflows, room, on_engine });
+        found.push(Known { key, profile, domain, workflows, slot, on_engine });
     }
     Ok(found)
 }
@@ -110,20 +110,24 @@ pub async fn overview(cx: &Context) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::new();
     for it in known(cx).await? {
         let state = state(cx, &it).await?;
-        let Known { key, profile, domain, workflows, room, .. } = it;
-        let (image, used_at) = room.map(|it| (it.image, it.last_used_at)).unzip();
+        let Known { key, profile, domain, workflows, slot, .. } = it;
+        let (image, used_at) = slot.map(|it| (it.image, it.last_used_at)).unzip();
         rows.push(Row { key, profile, domain, workflows, state, image: image.filter(|it| !it.is_empty()), used_at });
     }
     Ok(rows)
 }
 
 async fn state(cx: &Context, it: &Known) -> Result<State, Failure> {
-    let Some(room) = &it.room else {
+    let Some(slot) = &it.slot else {
         // One that only the engine knows, or a workflow whose sandbox was never made.
         let forgotten = it.on_engine && it.workflows.is_empty();
         return Ok(if forgotten { State::Forgotten } else { State::Missing });
     };
-    let status = cx.rooms()?.status(cx.engines(), (&room.session, RoomRole::Sandbox)).await.map_err(room_failure)?;
+    let status = cx
+        .session_containers()?
+        .status(cx.engines(), (&slot.session, SlotRole::Sandbox))
+        .await
+        .map_err(slot_failure)?;
     Ok(match status {
         Some(Status::Running) => State::Running,
         Some(Status::Paused) => State::Paused,

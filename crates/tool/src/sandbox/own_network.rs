@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use coracle_lifecycle::{OwnNetwork as Found, RoomNetwork, destroy_network, ensure_room_network, find_room_network};
+use coracle_lifecycle::{OwnNetwork as Found, SlotNetwork, destroy_network, ensure_slot_network, find_slot_network};
 use coracle_runtime::{ContainerId, ContainerName, Handle, NetworkName};
 use coracle_sandbox::{Between, SandboxDir};
 
@@ -41,8 +41,8 @@ impl OwnNetwork {
         std::fs::write(&self.mark, "").map_err(Failure::internal)?;
         let runtime = cx.runtime().await?;
         let name = if internal { &self.names[0] } else { &self.names[1] };
-        let new = RoomNetwork { name: name.clone(), room: self.session.clone(), internal };
-        ensure_room_network(&*runtime, &cx.store()?, &new).await?;
+        let new = SlotNetwork { name: name.clone(), slot: self.session.clone(), internal };
+        ensure_slot_network(&*runtime, &cx.store()?, &new).await?;
         Ok(name.clone())
     }
 
@@ -59,7 +59,7 @@ impl OwnNetwork {
         let Some(name) = self.names.iter().find(|it| container.networks.iter().any(|on| on == it.as_str())) else {
             return Ok(None);
         };
-        let found = find_room_network(&*runtime, &store, (name, &self.session)).await?;
+        let found = find_slot_network(&*runtime, &store, (name, &self.session)).await?;
         let between = found.as_ref().and_then(between);
         *self.known() = between.map(|it| (start, it));
         Ok(between)
@@ -73,7 +73,7 @@ impl OwnNetwork {
         }
         let (runtime, store) = (cx.runtime().await?, cx.store()?);
         for name in &self.names {
-            if let Some(network) = find_room_network(&*runtime, &store, (name, &self.session)).await? {
+            if let Some(network) = find_slot_network(&*runtime, &store, (name, &self.session)).await? {
                 destroy_network(&*runtime, &store, &network).await?;
             }
         }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use coracle_lifecycle::{Blueprint, GuestProgram};
+use coracle_lifecycle::{ContainerTemplate, GuestProgram};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{
     Access, ByteSize, Capabilities, ContainerName, ContainerPath, CreateSpec, Ids, ImageRef, Limits, Mount, NetworkAsk,
@@ -177,11 +177,11 @@ impl Plan {
     }
 
     /// All that a container needs: the directory of its own proxy's sockets, or the network by which it reaches that.
-    pub(super) async fn blueprint(
+    pub(super) async fn template(
         &self,
         cx: &Context,
         (sockets, network): (&Path, Option<NetworkName>),
-    ) -> Result<Blueprint, Failure> {
+    ) -> Result<ContainerTemplate, Failure> {
         let ready = ensure_ready(cx).await?;
         if self.strict {
             strict::check(&ready, &self.limits)?;
@@ -193,7 +193,7 @@ impl Plan {
             return Err(Failure::new(Code::Unsupported, message).detail("capability", "guest").hint(hint));
         };
         let worker = guest::worker(cx, &*ready.runtime, &image)?;
-        Ok(Blueprint {
+        Ok(ContainerTemplate {
             spec: self.spec(ImageRef::parse(&reference)?, (sockets, network))?,
             policy: self.policy(cx, sockets)?,
             image,

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::time::Duration;
 
-use coracle_lifecycle::{Moment, RoomRole};
+use coracle_lifecycle::{ClockReading, SlotRole};
 use coracle_sandbox::provider::TeardownReport;
 use coracle_sandbox::worktree::{RemoveAsk, SavedWork};
 use coracle_sandbox::{Because, Claim, Code, Look, Warning, WorkflowId};
@@ -16,7 +16,7 @@ use super::home::{Home, Open};
 use super::known::{Known, known};
 use super::runs::Runs;
 use crate::context::Context;
-use crate::failure::{Failure, room_failure};
+use crate::failure::{Failure, slot_failure};
 
 /// So many at once.
 const AT_ONCE: usize = 4;
@@ -40,7 +40,7 @@ enum Why<'a> {
     /// A person said so: an agent that works there is told to stop.
     Asked,
     /// Its time was over then, if nobody has begun anything there since.
-    Old(&'a Moment),
+    Old(&'a ClockReading),
 }
 
 /// Takes all sandboxes away: each that is remembered, and each that is proven ours on an engine, whether it runs or not.
@@ -108,18 +108,18 @@ struct Alone {
 
 /// `None` when somebody has begun something in a sandbox that is old.
 async fn alone(cx: &Context, home: &Home, why: Why<'_>) -> Result<Option<Alone>, Failure> {
-    let (dir, rooms, session) = (home.sandbox.dir(), cx.rooms()?, session_of(&home.key)?);
+    let (dir, slots, session) = (home.sandbox.dir(), cx.session_containers()?, session_of(&home.key)?);
     let mine = dir.alone(COURTESY).await?.ok_or_else(busy)?;
     let mut nobody_begins = None;
     if let Why::Old(now) = why {
         // First this: who begins from here on waits, and who began before is found.
         nobody_begins = dir.end_at_once().await?;
-        if nobody_begins.is_none() || !rooms.is_old_sandbox(cx.engines(), &session, now).await.map_err(room_failure)? {
+        if nobody_begins.is_none() || !slots.is_old_sandbox(cx.engines(), &session, now).await.map_err(slot_failure)? {
             return Ok(None);
         }
     }
     dir.drop_damaged()?;
-    rooms.recall(cx.engines(), (&session, RoomRole::Sandbox)).await.map_err(room_failure)?;
+    slots.recall(cx.engines(), (&session, SlotRole::Sandbox)).await.map_err(slot_failure)?;
     let workflows = home.worktrees.remembered(home.key.as_str())?;
     let stopped = try_join_all(workflows.iter().map(async |id| {
         let runs = Runs::of(dir, id);
@@ -201,8 +201,8 @@ pub(crate) async fn expire(all: Sandboxes<'_>) {
 
 async fn expire_all(sandboxes: Sandboxes<'_>) -> Result<(), Failure> {
     let cx = sandboxes.cx;
-    let (rooms, now) = (cx.rooms()?, Moment::now());
-    let old = rooms.old_sandboxes(cx.engines(), &now).await.map_err(room_failure)?;
+    let (slots, now) = (cx.session_containers()?, ClockReading::now());
+    let old = slots.old_sandboxes(cx.engines(), &now).await.map_err(slot_failure)?;
     if old.is_empty() {
         return Ok(());
     }
@@ -221,7 +221,7 @@ async fn expire_all(sandboxes: Sandboxes<'_>) -> Result<(), Failure> {
         for err in &report.errors {
             tracing::warn!(sandbox = %it.key, "its lifetime is over, and it stays: {}", err.message);
         }
-        rooms.put_off((&session, RoomRole::Sandbox), &now).map_err(room_failure)?;
+        slots.put_off((&session, SlotRole::Sandbox), &now).map_err(slot_failure)?;
     }
     Ok(())
 }

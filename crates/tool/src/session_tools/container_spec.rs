@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use coracle_images::stand_in::Contents;
-use coracle_lifecycle::Blueprint;
+use coracle_lifecycle::ContainerTemplate;
 use coracle_runtime::{
     ByteSize, Capabilities, ContainerName, ContainerPath, CreateSpec, Ids, ImageRef, Limits, NetworkAsk, Tmpfs, Ulimits,
 };
@@ -125,7 +125,7 @@ impl Plan {
     }
 
     fn spec(&self) -> Result<CreateSpec, Failure> {
-        // The room gives it a name of its own.
+        // The slot gives it a name of its own.
         let name = ContainerName::parse("room")?;
         let tmpfs = |(at, mib, mode): &(&str, u64, u32)| {
             Ok::<_, Failure>(Tmpfs { at: ContainerPath::parse(at)?, size: ByteSize::mib(*mib), mode: *mode })
@@ -150,11 +150,11 @@ fn variables(all: &[(&str, &str)]) -> BTreeMap<String, String> {
 
 /// All that a container needs, its image made or fetched, and what is to be told of that. `sockets` is where the proxy of its
 /// own listens.
-pub(super) async fn blueprint(
+pub(super) async fn template(
     cx: &Context,
     role: Role,
     sockets: Option<&Path>,
-) -> Result<(Blueprint, Vec<Warning>), Failure> {
+) -> Result<(ContainerTemplate, Vec<Warning>), Failure> {
     let ready: Ready = ensure_ready(cx).await?;
     let plan = Plan::for_person(role, cx);
     if plan.strict {
@@ -189,7 +189,7 @@ pub(super) async fn blueprint(
         mounts.push(egress::mount(sockets)?);
         egress::admit(&mut policy, sockets);
     }
-    let blueprint = Blueprint {
+    let template = ContainerTemplate {
         spec: CreateSpec { mounts, volumes, ..plan.spec()? },
         policy,
         image,
@@ -204,7 +204,7 @@ pub(super) async fn blueprint(
         max_containers_total: cx.config.max_containers_total as usize,
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    Ok((blueprint, warnings))
+    Ok((template, warnings))
 }
 
 /// What is not as the person has it in the settings.

@@ -2,21 +2,21 @@
 
 use std::path::Path;
 
-use coracle_lifecycle::{RoomRole, Rooms};
+use coracle_lifecycle::{SessionContainers, SlotRole};
 use coracle_runtime::archive::Limits;
 use coracle_runtime::link::wire::space::Sum;
 use coracle_runtime::{Baseline, ContainerPath, Ids};
 use coracle_workspace::{ApplyError, ApplyOptions, Role, Session};
 use serde_json::{Map, Value, json};
 
-use super::sessions::SessionContainers;
+use super::sessions::ContainerSessions;
 use crate::context::Context;
-use crate::failure::{Code, Failure, room_failure};
+use crate::failure::{Code, Failure, slot_failure};
 use crate::workspace_mounts::ROOT;
 
 /// A workspace that is looked at.
 struct Seen {
-    rooms: Rooms,
+    slots: SessionContainers,
     session: Session,
     root: ContainerPath,
     baseline: Baseline,
@@ -27,20 +27,20 @@ impl Seen {
     /// The container of the session, made anew if it is not there; its volume has to be.
     async fn of(cx: &Context) -> Result<Self, Failure> {
         cx.configured()?;
-        let rooms = cx.rooms()?;
-        let all = rooms.all().map_err(room_failure)?;
-        if !all.iter().any(|it| it.session == cx.call.session && it.role == RoomRole::Workspace) {
+        let slots = cx.session_containers()?;
+        let all = slots.all().map_err(slot_failure)?;
+        if !all.iter().any(|it| it.session == cx.call.session && it.role == SlotRole::Workspace) {
             return Err(Failure::new(Code::NotFound, format!("the session `{}` has no workspace", cx.call.session))
                 .detail("kind", "workspace")
                 .detail("name", &cx.call.session)
                 .hint("the first call of a tool makes it; `--session` names another session"));
         }
-        let session = Box::pin(SessionContainers::new(cx)?.ready(Role::Workspace)).await?;
+        let session = Box::pin(ContainerSessions::new(cx)?.ready(Role::Workspace)).await?;
         let root = ContainerPath::parse(ROOT)?;
-        let baseline = rooms.baseline(&cx.call.session).map_err(coracle_lifecycle::Error::from)?.unwrap_or_default();
+        let baseline = slots.baseline(&cx.call.session).map_err(coracle_lifecycle::Error::from)?.unwrap_or_default();
         let sums = coracle_workspace::sums(&session.link, (session.user, &root)).await;
         let sums = sums.map_err(coracle_lifecycle::Error::from)?;
-        Ok(Self { rooms, session, root, baseline, sums })
+        Ok(Self { slots, session, root, baseline, sums })
     }
 
     fn at(&self) -> (Ids, &ContainerPath) {
@@ -48,7 +48,7 @@ impl Seen {
     }
 
     fn keep(&self, cx: &Context, baseline: &Baseline) -> Result<(), Failure> {
-        Ok(self.rooms.keep_baseline(&cx.call.session, baseline).map_err(coracle_lifecycle::Error::from)?)
+        Ok(self.slots.keep_baseline(&cx.call.session, baseline).map_err(coracle_lifecycle::Error::from)?)
     }
 }
 

@@ -2,35 +2,38 @@
 
 use std::time::Duration;
 
-use coracle_lifecycle::{EndReason, EndedRooms, Ending, GuestProgram, Moment, Rooms, SAVE_TIME, SaveLimits, Saving};
+use coracle_lifecycle::{
+    ClockReading, EndOptions, EndReason, EndedSession, GuestProgram, SAVE_TIME, SaveLimits, SavePolicy,
+    SessionContainers,
+};
 use coracle_runtime::Policy;
 use serde_json::{Map, Value, json};
 
 use crate::context::{Context, Mouth};
-use crate::failure::{Failure, room_failure};
+use crate::failure::{Failure, slot_failure};
 use crate::guest;
 
 /// An end takes no longer; the next process goes on with it.
 const WITHIN: Duration = Duration::from_secs(20);
 
 /// Ends what dead processes left. Whoever makes a container does this first, and a server at its start.
-pub(crate) async fn recover(cx: &Context, rooms: &Rooms) {
-    let (tell, reader) = (cx.teller(), reader(cx, rooms).await);
+pub(crate) async fn recover(cx: &Context, slots: &SessionContainers) {
+    let (tell, reader) = (cx.teller(), reader(cx, slots).await);
     let ending = ending(cx, reader.as_ref(), (&*tell, EndReason::LeaseExpired));
-    match rooms.recover(cx.engines(), jiff::Timestamp::now(), &ending).await {
+    match slots.recover(cx.engines(), jiff::Timestamp::now(), &ending).await {
         Ok(ended) => told(&ended),
         Err(err) => tracing::warn!(%err, "containers of sessions that ended cannot be looked for"),
     }
-    if let Err(err) = rooms.expire(cx.engines(), &Moment::now(), &ending).await {
+    if let Err(err) = slots.expire(cx.engines(), &ClockReading::now(), &ending).await {
         tracing::warn!(%err, "containers that are old cannot be looked for");
     }
 }
 
 /// Ends those that are too old.
-pub(crate) async fn expire(cx: &Context, rooms: &Rooms) {
-    let (tell, reader) = (cx.teller(), reader(cx, rooms).await);
+pub(crate) async fn expire(cx: &Context, slots: &SessionContainers) {
+    let (tell, reader) = (cx.teller(), reader(cx, slots).await);
     let ending = ending(cx, reader.as_ref(), (&*tell, EndReason::Lifetime));
-    if let Err(err) = rooms.expire(cx.engines(), &Moment::now(), &ending).await {
+    if let Err(err) = slots.expire(cx.engines(), &ClockReading::now(), &ending).await {
         tracing::warn!(%err, "containers that are old cannot be looked for");
     }
 }
@@ -40,11 +43,11 @@ pub(crate) async fn expire(cx: &Context, rooms: &Rooms) {
 /// # Errors
 /// When the state directory cannot be read.
 pub async fn end(cx: &Context) -> Result<Map<String, Value>, Failure> {
-    let rooms = cx.rooms()?;
-    let (tell, reader) = (cx.teller(), reader(cx, &rooms).await);
+    let slots = cx.session_containers()?;
+    let (tell, reader) = (cx.teller(), reader(cx, &slots).await);
     let reason = if cx.call.mouth == Mouth::Mcp { EndReason::Disconnect } else { EndReason::Command };
     let ending = ending(cx, reader.as_ref(), (&*tell, reason));
-    let ended = rooms.end(cx.engines(), &cx.call.session, &ending).await.map_err(room_failure)?;
+    let ended = slots.end(cx.engines(), &cx.call.session, &ending).await.map_err(slot_failure)?;
     told(&ended);
     let roles: Vec<&str> = ended.ended.iter().map(|it| it.1.as_str()).collect();
     let failed: Vec<Value> =
@@ -55,7 +58,7 @@ pub async fn end(cx: &Context) -> Result<Map<String, Value>, Failure> {
 
 /// The session's containers as they are remembered.
 pub fn show(cx: &Context) -> Result<Map<String, Value>, Failure> {
-    let all = cx.rooms()?.all().map_err(room_failure)?;
+    let all = cx.session_containers()?.all().map_err(slot_failure)?;
     let mine: Vec<_> = all.into_iter().filter(|it| it.session == cx.call.session).collect();
     let answer = json!({ "success": true, "session": cx.call.session, "containers": mine });
     Ok(answer.as_object().cloned().unwrap_or_default())
@@ -65,8 +68,8 @@ pub fn show(cx: &Context) -> Result<Map<String, Value>, Failure> {
 type Reader = (GuestProgram, Policy);
 
 /// Nothing where there is no engine, or no volume that could be read. An engine is asked for only then.
-async fn reader(cx: &Context, rooms: &Rooms) -> Option<Reader> {
-    rooms.all().ok().filter(|it| !it.is_empty())?;
+async fn reader(cx: &Context, slots: &SessionContainers) -> Option<Reader> {
+    slots.all().ok().filter(|it| !it.is_empty())?;
     let runtime = cx.runtime().await.ok()?;
     let program = guest::of_this_machine(cx, &*runtime).ok().flatten()?;
     Some((program, cx.policy().ok()?))
@@ -75,14 +78,14 @@ async fn reader(cx: &Context, rooms: &Rooms) -> Option<Reader> {
 fn ending<'a>(
     cx: &Context,
     reader: Option<&'a Reader>,
-    (tell, reason): (&'a coracle_lifecycle::Tell<'static>, EndReason),
-) -> Ending<'a> {
+    (tell, reason): (&'a coracle_lifecycle::SlotObserver<'static>, EndReason),
+) -> EndOptions<'a> {
     let limits = SaveLimits { max_bytes: cx.config.lifecycle.save_max.0, time: SAVE_TIME.min(WITHIN / 2) };
     let reader = reader.map(|(program, policy)| (program, policy));
-    Ending { saving: Saving::Keep(limits), reader, grace: cx.config.exec.grace.0, within: WITHIN, tell, reason }
+    EndOptions { saving: SavePolicy::Keep(limits), reader, grace: cx.config.exec.grace.0, within: WITHIN, tell, reason }
 }
 
-fn told(ended: &EndedRooms) {
+fn told(ended: &EndedSession) {
     for (session, role, err) in &ended.failed {
         tracing::warn!(%session, role = role.as_str(), %err, "a session's container stays");
     }

@@ -49,7 +49,11 @@ async fn block(cx: &Context) -> Result<String, Failure> {
 
 /// The directories of the host: as they were copied, where there is a workspace, else as they would be.
 fn mounted(cx: &Context) -> Result<Vec<PromptMount>, Failure> {
-    let baseline = cx.rooms()?.baseline(&cx.call.session).map_err(coracle_lifecycle::Error::from)?.unwrap_or_default();
+    let baseline = cx
+        .session_containers()?
+        .baseline(&cx.call.session)
+        .map_err(coracle_lifecycle::Error::from)?
+        .unwrap_or_default();
     cx.config.workspace.mounts.iter().map(|it| of_mount(cx, it, &baseline)).collect()
 }
 

@@ -12,7 +12,7 @@ use coracle_sandbox::{
 };
 use coracle_workspace::Role;
 
-use super::sessions::room_role;
+use super::sessions::slot_role;
 use crate::config::{Config, Egress, ProxyNetwork};
 use crate::context::Context;
 use crate::egress::{self, HostCertificates};
@@ -39,9 +39,9 @@ impl WayOut {
     pub(super) async fn of(cx: &Context, role: Role, user: Ids) -> Result<Option<Self>, Failure> {
         let (network, egress) = asked(&cx.config, role);
         let Some(policy) = egress::policy(cx, network, egress)? else { return Ok(None) };
-        let profile = ProfileName::parse(room_role(role).as_str())?;
+        let profile = ProfileName::parse(slot_role(role).as_str())?;
         let key = SandboxKey::of(&profile, &Domain::Named(cx.call.session.to_string()), "");
-        let dir = SandboxDir::open(&cx.state()?.session_proxy(&cx.call.session, room_role(role)), &key)?;
+        let dir = SandboxDir::open(&cx.state()?.session_proxy(&cx.call.session, slot_role(role)), &key)?;
         let grants = Grants { egress: Some(policy), ..Grants::new(profile.clone(), Tokens::default()) };
         let transport = egress::transport(cx).await?;
         let gate = Arc::new(Gate::new(dir.clone(), grants, None).by(transport));

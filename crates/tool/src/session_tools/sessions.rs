@@ -7,29 +7,29 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
 use async_trait::async_trait;
-use coracle_lifecycle::{Ready, Reason as Why, RoomAsk, RoomRole, Rooms};
+use coracle_lifecycle::{EnsureRequest, Ready, Reason as Why, SessionContainers, SlotRole};
 use coracle_runtime::{ByteSize, ContainerName, Ids, Link, ProcessId};
 use coracle_workspace as workspace;
 use coracle_workspace::{Reason, Recreated, Role, Session, Sessions, Warning};
 use tokio::sync::OnceCell;
 
 use super::backoff::Backoff;
-use super::container_spec::{Plan, blueprint};
+use super::container_spec::{Plan, template};
 use super::engine_backoff::Without;
 use super::session_egress::WayOut;
 use crate::context::{Context, Mouth};
-use crate::failure::{Failure, room_failure};
+use crate::failure::{Failure, slot_failure};
 
 /// The containers of one session, for one call.
 #[derive(Clone)]
-pub(crate) struct SessionContainers {
+pub(crate) struct ContainerSessions {
     cx: Context,
     kept: Arc<Kept>,
 }
 
 /// What stays from call to call.
 struct Kept {
-    rooms: Rooms,
+    slots: SessionContainers,
     owner: Option<ProcessId>,
     plans: [Planned; 2],
     backoff: Backoff,
@@ -52,7 +52,7 @@ struct Planned {
     way_out: OnceCell<Option<WayOut>>,
 }
 
-impl SessionContainers {
+impl ContainerSessions {
     pub(super) fn new(cx: &Context) -> Result<Self, Failure> {
         let planned = |role| {
             let plan = Plan::for_person(role, cx);
@@ -62,7 +62,7 @@ impl SessionContainers {
         let plans = [planned(Role::Workspace), planned(Role::Run)];
         let owner = (cx.call.mouth == Mouth::Mcp).then(ProcessId::current);
         let (backoff, without, untold, unheard) = Default::default();
-        let kept = Kept { rooms: cx.rooms()?, owner, plans, backoff, without, untold, unheard };
+        let kept = Kept { slots: cx.session_containers()?, owner, plans, backoff, without, untold, unheard };
         Ok(Self { cx: cx.clone(), kept: Arc::new(kept) })
     }
 
@@ -73,13 +73,13 @@ impl SessionContainers {
 }
 
 impl Kept {
-    fn planned(&self, role: RoomRole) -> &Planned {
+    fn planned(&self, role: SlotRole) -> &Planned {
         &self.plans[place(role)]
     }
 
     /// Of settings, which stay, and of the packages for snippets, which the person may change meanwhile.
     fn spec_hash(&self, cx: &Context, role: Role) -> Cow<'_, str> {
-        let hash = &self.planned(room_role(role)).hash;
+        let hash = &self.planned(slot_role(role)).hash;
         match role {
             Role::Workspace => Cow::Borrowed(hash),
             Role::Run => match crate::session_tools::packages::mark(cx) {
@@ -92,11 +92,11 @@ impl Kept {
     fn ask<'a>(
         &'a self,
         session: &'a ContainerName,
-        (role, spec_hash): (RoomRole, &'a str),
-        tell: &'a coracle_lifecycle::Tell<'static>,
-    ) -> RoomAsk<'a> {
+        (role, spec_hash): (SlotRole, &'a str),
+        tell: &'a coracle_lifecycle::SlotObserver<'static>,
+    ) -> EnsureRequest<'a> {
         let Planned { user, rootless, .. } = *self.planned(role);
-        RoomAsk { session, role, spec_hash, user, rootless, owner: self.owner.as_ref(), tell }
+        EnsureRequest { session, role, spec_hash, user, rootless, owner: self.owner.as_ref(), tell }
     }
 }
 
@@ -106,7 +106,7 @@ impl Kept {
     }
 
     /// The news of a container, and of those before it of which nobody was told.
-    fn news(&self, ready: &Ready, role: RoomRole) -> Option<coracle_lifecycle::Recreated> {
+    fn news(&self, ready: &Ready, role: SlotRole) -> Option<coracle_lifecycle::Recreated> {
         let before = self.unheard()[place(role)].take();
         match (ready.news.clone(), before) {
             (Some(now), Some(before)) => {
@@ -123,75 +123,75 @@ impl Kept {
 }
 
 /// Where of two things that of a role is.
-fn place(role: RoomRole) -> usize {
-    usize::from(role == RoomRole::Run)
+fn place(role: SlotRole) -> usize {
+    usize::from(role == SlotRole::Run)
 }
 
-impl fmt::Debug for SessionContainers {
+impl fmt::Debug for ContainerSessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SessionContainers").field("session", &self.cx.call.session).finish_non_exhaustive()
+        f.debug_struct("ContainerSessions").field("session", &self.cx.call.session).finish_non_exhaustive()
     }
 }
 
-impl SessionContainers {
+impl ContainerSessions {
     pub(super) async fn ready(&self, role: Role) -> Result<Session, Failure> {
-        let (room, cx, kept) = (room_role(role), &self.cx, &*self.kept);
+        let (slot, cx, kept) = (slot_role(role), &self.cx, &*self.kept);
         let tell = cx.teller();
-        let planned = kept.planned(room);
+        let planned = kept.planned(slot);
         let way_out = planned.way_out.get_or_try_init(|| WayOut::of(cx, role, planned.user)).await?;
         let plan = |_| async move {
             kept.backoff.check()?;
             let what = if role == Role::Run { "snippets" } else { "the session" };
             cx.call.progress.message(format!("making the container for {what}")).await;
             // Rare and large: not in every call's future.
-            Box::pin(super::maintenance::recover(cx, &kept.rooms)).await;
+            Box::pin(super::maintenance::recover(cx, &kept.slots)).await;
             let sockets = way_out.as_ref().map(WayOut::sockets).transpose()?.flatten();
-            let plan = Box::pin(blueprint(cx, role, sockets.as_deref())).await;
+            let plan = Box::pin(template(cx, role, sockets.as_deref())).await;
             kept.backoff.note(&plan);
             let (plan, warnings) = plan?;
-            kept.untold()[place(room)] = warnings;
+            kept.untold()[place(slot)] = warnings;
             Ok(plan)
         };
         let spec_hash = kept.spec_hash(cx, role);
-        let ask = kept.ask(&cx.call.session, (room, &spec_hash), &*tell);
+        let ask = kept.ask(&cx.call.session, (slot, &spec_hash), &*tell);
         if let Err(failure) = kept.without.check()
-            && kept.rooms.held_link(&cx.call.session, room).await.is_none()
+            && kept.slots.held_link(&cx.call.session, slot).await.is_none()
         {
             return Err(failure);
         }
-        let ready = kept.rooms.ensure(cx.engines(), ask, plan).await.map_err(room_failure);
+        let ready = kept.slots.ensure(cx.engines(), ask, plan).await.map_err(slot_failure);
         let ready = ready.map_err(|failure| kept.without.note(failure))?;
         if let Some(way_out) = way_out {
-            Box::pin(self.lead_out(way_out, &ready, room)).await?;
+            Box::pin(self.lead_out(way_out, &ready, slot)).await?;
         }
         Ok(Session {
             link: ready.link.clone(),
-            session_id: ready.room.session.to_string(),
-            generation: ready.room.generation.into(),
-            user: ready.room.user,
-            workdir: ready.room.workdir.clone(),
-            env: ready.room.env.clone(),
+            session_id: ready.slot.session.to_string(),
+            generation: ready.slot.generation.into(),
+            user: ready.slot.user,
+            workdir: ready.slot.workdir.clone(),
+            env: ready.slot.env.clone(),
             memory: planned.memory,
-            code: (ready.room.rootless && role == Role::Run)
+            code: (ready.slot.rootless && role == Role::Run)
                 .then(|| crate::strict::code_dir(cx, &cx.call.session))
                 .transpose()?,
-            replaced: kept.news(&ready, room).as_ref().map(recreated),
-            warnings: std::mem::take(&mut kept.untold()[place(room)]),
+            replaced: kept.news(&ready, slot).as_ref().map(recreated),
+            warnings: std::mem::take(&mut kept.untold()[place(slot)]),
             in_use: Arc::new(ready),
         })
     }
 }
 
 /// A container whose way out is not what it is to be is not used by anybody.
-impl SessionContainers {
-    async fn lead_out(&self, way_out: &WayOut, ready: &Ready, role: RoomRole) -> Result<(), Failure> {
+impl ContainerSessions {
+    async fn lead_out(&self, way_out: &WayOut, ready: &Ready, role: SlotRole) -> Result<(), Failure> {
         way_out.listen()?;
-        let Some(id) = &ready.room.container_id else { return Ok(()) };
+        let Some(id) = &ready.slot.container_id else { return Ok(()) };
         let Err(failure) = way_out.prove(&ready.link, id).await else { return Ok(()) };
         let news = self.kept.news(ready, role);
         self.kept.unheard()[place(role)] = news;
         let only = (Some(id), Why::NotReady);
-        if let Err(err) = self.kept.rooms.discard(self.cx.engines(), (&self.cx.call.session, role), only).await {
+        if let Err(err) = self.kept.slots.discard(self.cx.engines(), (&self.cx.call.session, role), only).await {
             tracing::warn!(%err, "a container that is not ready stays");
         }
         Err(failure)
@@ -199,7 +199,7 @@ impl SessionContainers {
 }
 
 #[async_trait]
-impl Sessions for SessionContainers {
+impl Sessions for ContainerSessions {
     async fn ensure(&self, role: Role) -> Result<Session, Box<workspace::Failure>> {
         let own = self.clone();
         let mut ready = Box::pin(async move { own.ready(role).await });
@@ -213,24 +213,24 @@ impl Sessions for SessionContainers {
     }
 
     async fn held(&self, role: Role) -> Option<Link> {
-        self.kept.rooms.held_link(&self.cx.call.session, room_role(role)).await
+        self.kept.slots.held_link(&self.cx.call.session, slot_role(role)).await
     }
 
     async fn touch(&self, role: Role) {
-        self.kept.rooms.touch(&self.cx.call.session, room_role(role));
+        self.kept.slots.touch(&self.cx.call.session, slot_role(role));
     }
 
     async fn discard(&self, role: Role, reason: Reason) -> Result<(), Box<workspace::Failure>> {
-        let (cx, room) = (&self.cx, (&self.cx.call.session, room_role(role)));
-        let discarded = self.kept.rooms.discard(cx.engines(), room, (None, lifecycle_reason(reason))).await;
-        discarded.map_err(|err| Box::new(of_failure(room_failure(err).told_to(&self.cx.reader()))))
+        let (cx, slot) = (&self.cx, (&self.cx.call.session, slot_role(role)));
+        let discarded = self.kept.slots.discard(cx.engines(), slot, (None, lifecycle_reason(reason))).await;
+        discarded.map_err(|err| Box::new(of_failure(slot_failure(err).told_to(&self.cx.reader()))))
     }
 }
 
-pub(crate) fn room_role(role: Role) -> RoomRole {
+pub(crate) fn slot_role(role: Role) -> SlotRole {
     match role {
-        Role::Workspace => RoomRole::Workspace,
-        Role::Run => RoomRole::Run,
+        Role::Workspace => SlotRole::Workspace,
+        Role::Run => SlotRole::Run,
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use coracle_runtime::host::find_program::find_program_in;
 use coracle_workspace::{EnvKeys, Mode, PathCharset, Preload, RunSettings, Settings, Workspace};
 
-use super::sessions::SessionContainers;
+use super::sessions::ContainerSessions;
 use crate::config::{self, EnvKeyCase, TimeoutAction};
 use crate::context::Context;
 use crate::failure::Failure;
@@ -16,13 +16,13 @@ use crate::host_identity::{search_path, trusted_path};
 #[derive(Clone, Debug)]
 pub struct SessionTools {
     workspace: Workspace,
-    containers: SessionContainers,
+    containers: ContainerSessions,
 }
 
 impl SessionTools {
     pub(crate) fn new(cx: &Context, has_jobs: bool) -> Result<Self, Failure> {
         let settings = settings(cx, has_jobs);
-        let containers = SessionContainers::new(cx)?;
+        let containers = ContainerSessions::new(cx)?;
         Ok(Self { workspace: Workspace::new(Arc::new(containers.clone()), settings), containers })
     }
 

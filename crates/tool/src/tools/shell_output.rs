@@ -1,6 +1,6 @@
 //! `shell_output`: what a command of the workspace or a snippet printed, when its answer had no room for it.
 
-use coracle_lifecycle::RoomView;
+use coracle_lifecycle::SlotInfo;
 use coracle_runtime::{ByteSize, JobId, Link, Redactor};
 use coracle_workspace::{Role, Workspace};
 use schemars::JsonSchema;
@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 use crate::arg_types::{Name, Size};
 use crate::commands::{Encoding, JobPage};
 use crate::context::Context;
-use crate::failure::{Code, Failure, room_failure};
-use crate::session_tools::room_role;
+use crate::failure::{Code, Failure, slot_failure};
+use crate::session_tools::slot_role;
 use crate::target::root_is_inside;
 
 /// Read all that a command or snippet printed, when its answer was cut: a page from `offset` or `line` on, or with `pattern`
@@ -84,10 +84,10 @@ fn shaped(cx: &Context, role: Role) -> Result<(), Failure> {
     if !cx.config.is_strict() {
         return Ok(());
     }
-    let mine = |it: &RoomView| it.session == cx.call.session && it.role == room_role(role) && !it.rootless;
-    match cx.rooms()?.all().map_err(room_failure)?.into_iter().find(mine) {
-        Some(room) => {
-            Err(root_is_inside(room.session.as_str()).hint("the next command makes another container, with its files"))
+    let mine = |it: &SlotInfo| it.session == cx.call.session && it.role == slot_role(role) && !it.rootless;
+    match cx.session_containers()?.all().map_err(slot_failure)?.into_iter().find(mine) {
+        Some(slot) => {
+            Err(root_is_inside(slot.session.as_str()).hint("the next command makes another container, with its files"))
         }
         None => Ok(()),
     }

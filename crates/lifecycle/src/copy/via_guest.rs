@@ -1,0 +1,253 @@
+//! The same over the link to the guest, as the container's only user: where nobody is root inside, the engine's own copy
+//! would be, and cannot write what is in memory (security.md 3.2).
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+use coracle_runtime::archive::{self, Moved, Skipped, Writer, plain_name};
+use coracle_runtime::link::wire::{At, Entry, FaultCode, Kind, Who};
+use coracle_runtime::link::{Link, Put};
+use coracle_runtime::{ContainerPath, Error as Engine, Ids, Input};
+use tokio::io::AsyncReadExt;
+
+use super::destination;
+use super::request::{Copied, CopyRequest, blocking, cannot_spool, pack, temporary};
+use crate::record::Record;
+use crate::{Error, Result, guided_session};
+
+/// The name of what comes out, in its archive.
+const TOP: &str = "it";
+
+/// A longer file goes in pieces.
+const AT_ONCE: u64 = 1 << 20;
+
+/// Directories are nested no deeper.
+const MAX_DEPTH: usize = 128;
+
+/// Directories whose guest runs everything as its own user.
+struct Inside<'a> {
+    link: &'a Link,
+    user: Ids,
+}
+
+/// As [`copy_in`](super::copy_in).
+///
+/// # Errors
+/// As for that one; [`Error::Runtime`] for what the user may not write.
+pub async fn copy_in_by(link: &Link, record: &Record, request: CopyRequest) -> Result<Copied> {
+    let inside = Inside { link, user: guided_session(record, false)?.user };
+    let name = request.host.real().file_name().and_then(|it| it.to_str()).unwrap_or("root").to_owned();
+    let given = &request.container;
+    let is_dir = inside.seen(given, true).await?.is_some_and(|it| it.kind == Kind::Dir);
+    let path = if is_dir || request.into_directory { parsed(given, &name)? } else { given.clone() };
+    let there = inside.seen(&path, true).await?.map(|it| it.kind == Kind::Dir);
+    // A link that leads nowhere is there, too.
+    let there = if there.is_none() { inside.seen(&path, false).await?.map(|_| false) } else { there };
+    if there.is_some_and(|dir| dir != request.host.is_dir()) || there == Some(false) && !request.overwrite {
+        return Err(Error::PathExists { path: path.to_string(), side: "in the container" });
+    }
+    let (host, top, spool) = (request.host.clone(), name.clone(), temporary(&request.scratch)?);
+    request.meter.fills(&spool);
+    let writer = Writer::new(spool, inside.user, request.limits);
+    let (tar, moved) = blocking(move || pack(&host, &top, writer)).await?;
+    request.meter.sends(&tar);
+    let parts = parts(&tar, &name)?;
+    if !request.overwrite {
+        for part in parts.iter().filter(|it| !matches!(it.what, What::Dir)) {
+            let at = below(&path, &part.path)?;
+            if inside.seen(&at, false).await?.is_some() {
+                return Err(Error::PathExists { path: at.to_string(), side: "in the container" });
+            }
+        }
+    }
+    for part in parts {
+        inside.put(&below(&path, &part.path)?, &tar, part).await?;
+    }
+    Ok(Copied { moved, host_path: request.host.real().to_owned(), container_path: path })
+}
+
+/// As [`copy_out`](super::copy_out).
+///
+/// # Errors
+/// As for that one.
+pub async fn copy_out_by(link: &Link, record: &Record, request: CopyRequest) -> Result<Copied> {
+    let inside = Inside { link, user: guided_session(record, false)?.user };
+    let path = request.container.clone();
+    let entry = inside.seen(&path, false).await?.ok_or_else(|| Error::NoSuchPath(path.clone()))?;
+    let spool = temporary(&request.scratch)?;
+    request.meter.fills(&spool);
+    let mut taken = Taken {
+        inside,
+        writer: Writer::new(spool, Ids::ROOT, request.limits),
+        skipped: Vec::new(),
+        most: request.limits.max_entries,
+    };
+    taken.all(&path, entry).await?;
+    let (spool, _) = taken.writer.finish().map_err(Error::Copy)?;
+    let (moved, host_path) = blocking(move || destination::place(spool, &request)).await?;
+    let skipped = moved.skipped.into_iter().chain(taken.skipped).collect();
+    Ok(Copied { moved: Moved { skipped, ..moved }, host_path, container_path: path })
+}
+
+/// Something in an archive of ours.
+struct Part {
+    /// Below the tree; empty for itself.
+    path: String,
+    mode: u32,
+    what: What,
+}
+
+enum What {
+    Dir,
+    File { at: u64, size: u64 },
+    Link(String),
+}
+
+/// What an archive of ours holds, in its order: a directory comes before what is in it.
+fn parts(tar: &File, top: &str) -> Result<Vec<Part>> {
+    let read = || {
+        let mut parts = Vec::new();
+        let mut from = tar.try_clone()?;
+        from.rewind()?;
+        for entry in tar::Archive::new(from).entries_with_seek()? {
+            let entry = entry?;
+            let name = entry.path()?.to_string_lossy().into_owned();
+            let path =
+                name.trim_end_matches('/').strip_prefix(top).unwrap_or_default().trim_start_matches('/').to_owned();
+            let what = match entry.header().entry_type() {
+                tar::EntryType::Directory => What::Dir,
+                tar::EntryType::Symlink => {
+                    What::Link(entry.link_name()?.map(|it| it.to_string_lossy().into_owned()).unwrap_or_default())
+                }
+                _ => What::File { at: entry.raw_file_position(), size: entry.size() },
+            };
+            parts.push(Part { path, mode: entry.header().mode()? & 0o777, what });
+        }
+        Ok(parts)
+    };
+    read().map_err(cannot_spool)
+}
+
+impl Inside<'_> {
+    fn at(&self, path: &ContainerPath, follow: bool) -> At {
+        At { user: Who::Ids { uid: self.user.uid, gid: Some(self.user.gid) }, path: path.to_string(), follow }
+    }
+
+    /// What is there, if anything is.
+    async fn seen(&self, path: &ContainerPath, follow: bool) -> Result<Option<Entry>> {
+        match self.link.stat(self.at(path, follow)).await {
+            Ok(entry) => Ok(Some(entry)),
+            Err(Engine::Refused(fault)) if matches!(fault.code, FaultCode::NotFound | FaultCode::NoDirectory) => {
+                Ok(None)
+            }
+            Err(err) => Err(err.into()),
+        }
+    }
+
+    async fn put(&self, path: &ContainerPath, tar: &File, part: Part) -> Result<()> {
+        let at = self.at(path, false);
+        match part.what {
+            // Nobody inside could fill one that its owner may not write to.
+            What::Dir => drop(self.link.make_dir(self.at(path, true), part.mode | 0o700, true).await?),
+            What::Link(target) => drop(self.link.make_link(at, &target, true).await?),
+            What::File { at: offset, size } => {
+                let mode = Some(part.mode);
+                let content = content(tar, offset, size).map_err(cannot_spool)?;
+                let put = Put { at, mode, exact: true, parents: true, replace: true, content };
+                self.link.put(put).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn content(tar: &File, offset: u64, size: u64) -> std::io::Result<Input> {
+    let mut from = tar.try_clone()?;
+    from.seek(SeekFrom::Start(offset))?;
+    if size > AT_ONCE {
+        return Ok(Input::Stream(Box::new(tokio::fs::File::from_std(from).take(size))));
+    }
+    let mut bytes = Vec::new();
+    from.take(size).read_to_end(&mut bytes)?;
+    Ok(Input::Bytes(bytes))
+}
+
+/// What comes out. The guest's word on it is hostile: names are plain ones, and bytes and entries bounded.
+struct Taken<'a> {
+    inside: Inside<'a>,
+    writer: Writer,
+    skipped: Vec<Skipped>,
+    most: u64,
+}
+
+impl Taken<'_> {
+    async fn all(&mut self, root: &ContainerPath, entry: Entry) -> Result<()> {
+        let mut left = vec![(String::new(), root.clone(), entry)];
+        while let Some((within, path, entry)) = left.pop() {
+            let name = if within.is_empty() { TOP.to_owned() } else { format!("{TOP}/{within}") };
+            match entry.kind {
+                Kind::Dir if within.split('/').count() > MAX_DEPTH => self.skip(&within, "nested too deep"),
+                Kind::Dir => {
+                    self.writer.dir(&name, entry.mode & 0o777).map_err(Error::Copy)?;
+                    let (entries, more) = self.inside.link.list(self.inside.at(&path, false), self.most).await?;
+                    if more {
+                        return Err(Error::Copy(archive::Error::TooMany(self.most)));
+                    }
+                    for entry in entries {
+                        let plain = plain_name(Path::new(&entry.name)).filter(|it| !it.is_empty() && !it.contains('/'));
+                        let Some((path, name)) = plain.and_then(|it| Some((path.join(&it).ok()?, it))) else {
+                            self.skip(&entry.name, "its name cannot be kept");
+                            continue;
+                        };
+                        left.push((format!("{within}/{name}").trim_start_matches('/').to_owned(), path, entry));
+                    }
+                }
+                Kind::File => self.file(&name, &within, &path).await?,
+                Kind::Link => {
+                    let target = entry.link.unwrap_or_default();
+                    if !self.writer.link_within(&name, &target).map_err(Error::Copy)? {
+                        self.skip(&within, "the link leads out of the tree");
+                    }
+                }
+                Kind::Special => self.skip(&within, "it is neither a file nor a directory"),
+            }
+        }
+        Ok(())
+    }
+
+    async fn file(&mut self, name: &str, within: &str, path: &ContainerPath) -> Result<()> {
+        let opened = self.inside.link.open_file(self.inside.at(path, false), 0, u64::MAX >> 1).await;
+        let (entry, mut content) = match opened {
+            Ok(opened) => opened,
+            Err(Engine::Refused(_)) => {
+                self.skip(within, "it may not be read, or went meanwhile");
+                return Ok(());
+            }
+            Err(err) => return Err(err.into()),
+        };
+        let mtime = u64::try_from(entry.changed_ns / 1_000_000_000).unwrap_or(0);
+        let mut growing = self.writer.begin(name, entry.mode & 0o777, mtime).map_err(Error::Copy)?;
+        while let Some(piece) = content.next().await? {
+            growing.write(&piece).map_err(Error::Copy)?;
+        }
+        growing.end().map_err(Error::Copy)?;
+        Ok(())
+    }
+
+    fn skip(&mut self, path: &str, reason: &'static str) {
+        // A hostile tree must not fill our memory with what was refused.
+        if self.skipped.len() < 1000 {
+            self.skipped.push(Skipped { path: path.escape_debug().to_string(), reason });
+        }
+    }
+}
+
+fn below(path: &ContainerPath, within: &str) -> Result<ContainerPath> {
+    if within.is_empty() { Ok(path.clone()) } else { parsed(path, within) }
+}
+
+fn parsed(path: &ContainerPath, within: &str) -> Result<ContainerPath> {
+    let unreadable = |err| Engine::Unreadable { verb: "copy", detail: format!("{err}") };
+    Ok(path.join(within).map_err(unreadable)?)
+}

@@ -1,0 +1,334 @@
+//! Goes through a directory for what the host could act on.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, OsStr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use coracle_runtime::host::index::submodules;
+use jiff::Timestamp;
+use rustix::fd::OwnedFd;
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, readlinkat, statat,
+};
+use rustix::io::Errno;
+
+use super::finding::{Change, Finding};
+use super::limits::Bounds;
+
+/// Directories open at once.
+const DEPTH: usize = 128;
+
+/// Findings that are kept of one kind: a flood of one hides no other.
+const MOST_OF_A_KIND: usize = 50;
+
+/// Kernels note times by a clock that lags a little.
+const LAG_MS: i64 = 20;
+
+const SET_ID: u32 = 0o6000;
+
+/// What in a repository says which programs git runs.
+const DECIDES: [&str; 4] = ["config", "config.worktree", "commondir", "hooks"];
+
+/// What changed there since then, and whether not all was seen.
+pub(super) fn walk(root: &Path, since: Timestamp, bounds: &mut Bounds) -> (Vec<Finding>, bool) {
+    let Some(dir) = open(CWD, root.as_os_str()) else { return (Vec::new(), true) };
+    let Ok(owner) = dir.fd().and_then(fstat) else { return (Vec::new(), true) };
+    let Some(beneath) = dir.fd().ok().and_then(|it| it.try_clone_to_owned().ok()) else { return (Vec::new(), true) };
+    let mut walk = Walk {
+        root,
+        beneath,
+        since_ms: since.as_millisecond() - LAG_MS,
+        roots: owner.st_uid == 0,
+        found: BTreeMap::new(),
+        cut: false,
+    };
+    walk.go(dir, bounds);
+    (walk.found.into_values().flatten().collect(), walk.cut)
+}
+
+fn open(from: BorrowedFd<'_>, name: &OsStr) -> Option<Dir> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Dir::new(openat(from, name, flags, Mode::empty()).ok()?).ok()
+}
+
+struct Walk<'a> {
+    root: &'a Path,
+    /// The same, open.
+    beneath: OwnedFd,
+    since_ms: i64,
+    /// The directory is root's, and so is what is in it.
+    roots: bool,
+    found: BTreeMap<Change, Vec<Finding>>,
+    cut: bool,
+}
+
+impl Walk<'_> {
+    fn go(&mut self, root: Dir, bounds: &mut Bounds) {
+        let mut levels = vec![(root, PathBuf::new())];
+        loop {
+            let room = levels.len() < DEPTH;
+            let Some((dir, at)) = levels.last_mut() else { return };
+            let entry = match dir.read() {
+                Some(Ok(entry)) => entry,
+                Some(Err(_)) | None => {
+                    levels.pop();
+                    continue;
+                }
+            };
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            if !bounds.entry() {
+                self.cut = true;
+                return;
+            }
+            let path = at.join(OsStr::from_bytes(name.to_bytes()));
+            let Ok(fd) = dir.fd() else { continue };
+            let Ok(seen) = statat(fd, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            if self.is_new(&seen) {
+                self.look(fd, name, &path, &seen);
+            }
+            // What was a submodule before is one that code inside could change.
+            if path == Path::new(".git/index") && FileType::from_raw_mode(seen.st_mode) == FileType::RegularFile {
+                self.submodules(fd, name);
+            }
+            if FileType::from_raw_mode(seen.st_mode) == FileType::Directory {
+                match room.then(|| open(fd, OsStr::from_bytes(name.to_bytes()))).flatten() {
+                    Some(below) => levels.push((below, path)),
+                    None => self.cut = true,
+                }
+            }
+        }
+    }
+
+    fn is_new(&self, seen: &Stat) -> bool {
+        let changed_ms = i128::from(seen.st_ctime) * 1000 + i128::from(seen.st_ctime_nsec / 1_000_000);
+        changed_ms >= i128::from(self.since_ms)
+    }
+
+    fn look(&mut self, dir: BorrowedFd<'_>, name: &CStr, path: &Path, seen: &Stat) {
+        let kind = FileType::from_raw_mode(seen.st_mode);
+        let change = match kind {
+            FileType::BlockDevice | FileType::CharacterDevice => Some(Change::Device),
+            FileType::Fifo => Some(Change::Fifo),
+            FileType::Socket => Some(Change::Socket),
+            FileType::Symlink => {
+                let target = readlinkat(dir, name, Vec::new());
+                let out = target.is_ok_and(|it| self.leads_out(path, Path::new(OsStr::from_bytes(it.to_bytes()))));
+                out.then_some(Change::Link)
+            }
+            _ => None,
+        };
+        self.add(path, change);
+        // That of the directory itself is compared with what it was.
+        let named = match name.to_bytes() {
+            b".git" if path.components().count() > 1 => Some(Change::Repository),
+            b".gitattributes" => Some(Change::Gitattributes),
+            b".gitmodules" => Some(Change::Gitmodules),
+            _ => None,
+        };
+        self.add(path, named);
+        if let Some(repository) = decided_by(path) {
+            self.add(repository, Some(Change::Repository));
+        }
+        let set_id = kind == FileType::RegularFile && seen.st_uid == 0 && seen.st_mode & SET_ID != 0;
+        self.add(path, set_id.then_some(Change::Setuid));
+        self.add(path, (seen.st_uid == 0 && !self.roots).then_some(Change::Root));
+    }
+
+    fn submodules(&mut self, dir: BorrowedFd<'_>, name: &CStr) {
+        match open_file(dir, name).and_then(|it| submodules(it, MOST_OF_A_KIND)) {
+            Some((found, more)) => {
+                self.cut |= more;
+                found.iter().for_each(|it| self.add(it, Some(Change::Submodule)));
+            }
+            None => self.cut = true,
+        }
+    }
+
+    /// Whether a link leads out of the directory, by its words or by what it leads over.
+    fn leads_out(&self, path: &Path, target: &Path) -> bool {
+        if may_lead_out(path, target) {
+            return true;
+        }
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        match openat2(&self.beneath, path, flags, Mode::empty(), within) {
+            // Where nobody can say, its words have to do.
+            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP | Errno::NOSYS | Errno::PERM) => {
+                false
+            }
+            Err(_) => true,
+        }
+    }
+
+    fn add(&mut self, path: &Path, change: Option<Change>) {
+        let Some(change) = change else { return };
+        let finding = Finding { path: self.root.join(path), change };
+        let of_kind = self.found.entry(change).or_default();
+        if of_kind.contains(&finding) {
+            return;
+        }
+        if of_kind.len() < MOST_OF_A_KIND {
+            of_kind.push(finding);
+        } else {
+            self.cut = true;
+        }
+    }
+}
+
+/// Whether a link at that path of a directory can lead out of it: one that goes up after a name goes wherever that name leads,
+/// now or when something else has it.
+fn may_lead_out(path: &Path, target: &Path) -> bool {
+    let mut above = path.components().count().saturating_sub(1);
+    let mut named = false;
+    for part in target.components() {
+        match part {
+            Component::RootDir | Component::Prefix(_) => return true,
+            Component::ParentDir if named || above == 0 => return true,
+            Component::ParentDir => above -= 1,
+            Component::Normal(_) => named = true,
+            Component::CurDir => {}
+        }
+    }
+    false
+}
+
+/// The repository in the repository that runs other programs when that path changed.
+fn decided_by(path: &Path) -> Option<&Path> {
+    let git = path.ancestors().find(|it| it.file_name().is_some_and(|it| it == ".git"))?;
+    let first = path.strip_prefix(git).ok()?.components().next()?;
+    let decides = DECIDES.iter().any(|it| first.as_os_str() == *it);
+    (decides && git.components().count() > 1).then_some(git)
+}
+
+/// For who looks at a file of the tree.
+pub(super) fn open_file(dir: impl AsFd, name: &CStr) -> Option<std::fs::File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Some(openat(dir, name, flags, Mode::empty()).ok()?.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn found(root: &Path, since: Timestamp) -> Vec<(String, Change)> {
+        let (mut found, cut) = walk(root, since, &mut Bounds::new());
+        assert!(!cut);
+        found.sort();
+        found.into_iter().map(|it| (it.path.strip_prefix(root).unwrap().display().to_string(), it.change)).collect()
+    }
+
+    #[test]
+    fn what_the_host_could_act_on_is_found_when_it_is_new() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        fs::create_dir_all(root.join("sub/.git/objects")).unwrap();
+        fs::write(root.join("sub/.gitattributes"), "").unwrap();
+        fs::write(root.join(".gitmodules"), "").unwrap();
+        fs::create_dir(root.join(".git")).unwrap();
+        for (name, target) in [("in", "sub/x"), ("out", "sub/../../x"), ("abs", "/etc"), ("sub/in", "../x")] {
+            std::os::unix::fs::symlink(target, root.join(name)).unwrap();
+        }
+        rustix::fs::mknodat(CWD, root.join("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(root.join("sock")).unwrap();
+        let expected = [
+            (".gitmodules", Change::Gitmodules),
+            ("abs", Change::Link),
+            ("out", Change::Link),
+            ("pipe", Change::Fifo),
+            ("sock", Change::Socket),
+            ("sub/.git", Change::Repository),
+            ("sub/.gitattributes", Change::Gitattributes),
+        ];
+        assert_eq!(found(root, Timestamp::UNIX_EPOCH), expected.map(|(path, change)| (path.to_owned(), change)));
+        assert_eq!(found(root, Timestamp::MAX), []);
+    }
+
+    #[test]
+    fn a_walk_is_bounded_and_a_flood_of_one_kind_hides_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        for n in 0..60 {
+            std::os::unix::fs::symlink("/", dir.path().join(format!("l{n}"))).unwrap();
+        }
+        rustix::fs::mknodat(CWD, dir.path().join("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        let (found, cut) = walk(dir.path(), Timestamp::UNIX_EPOCH, &mut Bounds::new());
+        assert!(cut && found.len() == MOST_OF_A_KIND + 1, "{}", found.len());
+        let mut bounds = Bounds { entries: 3, ..Bounds::new() };
+        assert!(walk(dir.path(), Timestamp::UNIX_EPOCH, &mut bounds).1);
+    }
+
+    #[test]
+    fn a_link_that_goes_over_others_is_told_when_it_leads_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
+        fs::create_dir_all(root.join("a/b/c")).unwrap();
+        let links = [
+            ("own", "/opt"),
+            ("d", "."),
+            ("loop", "loop"),
+            ("dangling", "a/none"),
+            ("over", "d/d/d/../../../etc/passwd"),
+            ("later", "a/b/c/../../.."),
+            ("through", "own/file"),
+            ("a/b/fine", "../../d/a"),
+        ];
+        for (name, target) in links {
+            std::os::unix::fs::symlink(target, root.join(name)).unwrap();
+        }
+        // `own` may be older than the container, and the person's: what goes over it is not.
+        let told: Vec<_> = found(&root, Timestamp::UNIX_EPOCH).into_iter().map(|it| it.0).collect();
+        assert_eq!(told, ["later", "over", "own", "through"]);
+    }
+
+    #[test]
+    fn a_repository_inside_is_told_when_only_what_decides_in_it_changed() {
+        for (path, repository) in [
+            ("sub/.git/config", Some("sub/.git")),
+            ("sub/.git/hooks/pre-commit", Some("sub/.git")),
+            ("a/b/.git/commondir", Some("a/b/.git")),
+            ("sub/.git/objects/config", None),
+            ("sub/.git", None),
+            ("sub/config", None),
+            // Those of the directory itself are protected.
+            (".git/config", None),
+        ] {
+            assert_eq!(decided_by(Path::new(path)), repository.map(Path::new), "{path}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (root, git) = (dir.path(), dir.path().join("sub/.git"));
+        fs::create_dir_all(git.join("objects")).unwrap();
+        fs::write(git.join("config"), "old").unwrap();
+        let ctime_ms = |path: &Path| {
+            use std::os::unix::fs::MetadataExt as _;
+            let it = fs::metadata(path).unwrap();
+            it.ctime() * 1000 + it.ctime_nsec() / 1_000_000
+        };
+        // Written until its time is another one than that of the directory above it.
+        while ctime_ms(&git.join("config")) <= ctime_ms(&git) {
+            fs::write(git.join("config"), "new").unwrap();
+        }
+        let since = Timestamp::from_millisecond(ctime_ms(&git.join("config")) + LAG_MS).unwrap();
+        assert_eq!(found(root, since), [("sub/.git".to_owned(), Change::Repository)]);
+    }
+
+    #[test]
+    fn an_old_index_is_read_for_submodules() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join(".git")).unwrap();
+        // One entry of git's version 2, with its mode and name alone.
+        let mut entry = [0; 72];
+        entry[24..28].copy_from_slice(&0o160_000_u32.to_be_bytes());
+        entry[62..65].copy_from_slice(b"sub");
+        let bytes = [b"DIRC", &2_u32.to_be_bytes(), &1_u32.to_be_bytes(), &entry[..]].concat();
+        fs::write(dir.path().join(".git/index"), bytes).unwrap();
+        assert_eq!(found(dir.path(), Timestamp::MAX), [("sub".to_owned(), Change::Submodule)]);
+        fs::write(dir.path().join(".git/index"), "DIRC").unwrap();
+        assert!(walk(dir.path(), Timestamp::MAX, &mut Bounds::new()).1, "it is said that it was not read");
+    }
+}

@@ -1,0 +1,295 @@
+//! Saving through the engine: from a container that stands still, or has no guest.
+//!
+//! Nobody can ask git here, so work trees are kept whole, when something of them was written since the container was
+//! filled. Times are all there is to go by.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use coracle_runtime::archive::{Writer, plain_name};
+use coracle_runtime::{ContainerPath, ContainerRuntime, Error as Engine};
+use tokio::time::{Instant, timeout_at};
+
+use super::error::{Failed, Trouble};
+use super::limits::{PRUNED, SaveLimits};
+use super::manifest::{Item, Kind};
+use super::roots::Roots;
+use super::writer::Shelf;
+use crate::Store;
+use crate::record::Record;
+
+/// Work trees are looked for so deep below a root.
+const TREE_DEPTH: usize = 4;
+
+/// Entries of an archive that are looked at.
+const MAX_ENTRIES: usize = 400_000;
+
+/// An archive of the engine's may be that much larger than what is kept of it: it also has what can be had again.
+const SPOOL_FACTOR: u64 = 4;
+
+/// Every container has this file; the engine sees to it.
+const ALWAYS_THERE: &str = "/etc/hostname";
+
+/// A container that is being saved by its engine.
+pub(super) struct Outside<'a> {
+    pub(super) runtime: &'a dyn ContainerRuntime,
+    pub(super) store: &'a Store,
+    pub(super) record: &'a Record,
+    pub(super) until: Instant,
+    pub(super) limits: SaveLimits,
+}
+
+/// What an archive of the engine's holds, by the path below its root.
+#[derive(Debug)]
+struct Spool {
+    file: File,
+    entries: BTreeMap<String, Spooled>,
+    /// Names that cannot be kept.
+    odd: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Spooled {
+    what: Thing,
+    mode: u32,
+    mtime: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Thing {
+    Dir,
+    File { at: u64, size: u64 },
+    Link(String),
+    Special,
+}
+
+impl Outside<'_> {
+    pub(super) async fn save(&self, shelf: &mut Shelf) -> Result<(), Failed> {
+        let roots = Roots::of(self.record);
+        let below = |it: &ContainerPath| {
+            let workdir = roots.workdir.as_ref();
+            workdir.is_some_and(|workdir| it.is_beneath(workdir.as_str()))
+        };
+        let home = roots.home.iter().filter(|it| !below(it));
+        for root in roots.workdir.iter().chain(home).chain(&roots.clones) {
+            let failed = |trouble| Failed { path: root.to_string(), trouble };
+            let fetched = timeout_at(self.until, self.fetch(root)).await.map_err(|_| failed(Trouble::TooSlow))?;
+            let Some(spool) = fetched.map_err(failed)? else { continue };
+            let is_workdir = roots.workdir.as_ref() == Some(root);
+            self.keep(shelf, (root, &spool), (&roots, is_workdir)).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// `None` when nothing is there.
+    async fn fetch(&self, root: &ContainerPath) -> Result<Option<Spool>, Trouble> {
+        let id = self.record.id.as_ref().ok_or(Trouble::Odd("its id is not known"))?;
+        let spool = || tempfile::tempfile_in(self.store.scratch()).map_err(Trouble::Disk);
+        let file = spool()?;
+        let into = file.try_clone().map_err(Trouble::Disk)?;
+        match self.runtime.download(id, root, into, self.limits.max_bytes.saturating_mul(SPOOL_FACTOR)).await {
+            Ok(()) => {}
+            Err(Engine::TooLarge { .. }) => return Err(Trouble::TooLarge),
+            // The engines fail alike for a path that is missing and for all else.
+            Err(failure @ Engine::Engine { .. }) => {
+                let there = ContainerPath::parse(ALWAYS_THERE).expect("a plain path");
+                return match self.runtime.download(id, &there, spool()?, 1 << 20).await {
+                    Ok(()) => Ok(None),
+                    Err(_) => Err(failure.into()),
+                };
+            }
+            Err(err) => return Err(err.into()),
+        }
+        let read = tokio::task::spawn_blocking(move || Spool::read(file)).await;
+        read.map_err(|err| Trouble::Disk(io::Error::other(err)))?.map(Some)
+    }
+
+    fn keep(
+        &self,
+        shelf: &mut Shelf,
+        (root, spool): (&ContainerPath, &Spool),
+        (roots, is_workdir): (&Roots<'_>, bool),
+    ) -> Result<(), Trouble> {
+        let since = u64::try_from(roots.since.as_second()).unwrap_or(0);
+        let own = |path: &str| join(root, path).is_none_or(|it| roots.own(&it));
+        let trees = spool.trees();
+        for tree in trees.iter().filter(|it| own(it)) {
+            let path = join(root, tree).ok_or(Trouble::Odd("the name of a git tree cannot be kept"))?;
+            let entries: Vec<_> = spool.below(tree).filter(|(path, _)| own(path)).collect();
+            // What came with a snapshot is older, and may be nowhere else.
+            let touched = self.record.snapshot.is_some() || entries.iter().any(|(_, it)| it.mtime >= since);
+            if touched {
+                let mut item = Item::new(path, Kind::Tree);
+                spool.odd.iter().for_each(|it| item.left_out.add(it, "its name is none that can be kept"));
+                self.pack(shelf, item, (spool, tree), entries)?;
+            }
+        }
+        if is_workdir {
+            let in_tree = |path: &str| trees.iter().any(|tree| below(path, tree).is_some());
+            let written = |(path, it): &(&String, &Spooled)| {
+                it.mtime >= since && !matches!(it.what, Thing::Dir) && !in_tree(path) && !pruned(path) && own(path)
+            };
+            let mut written: Vec<_> = spool.entries.iter().filter(written).collect();
+            written.sort_by_key(|(path, it)| (it.size(), (*path).clone()));
+            self.pack(shelf, Item::new(root.clone(), Kind::Files), (spool, ""), written)?;
+        }
+        Ok(())
+    }
+
+    /// Of a tree everything, of other files as many as fit.
+    fn pack(
+        &self,
+        shelf: &mut Shelf,
+        mut item: Item,
+        (spool, above): (&Spool, &str),
+        entries: Vec<(&String, &Spooled)>,
+    ) -> Result<(), Trouble> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let (name, mut writer) = shelf.archive()?;
+        let mut over = None;
+        for (path, entry) in entries {
+            let Some(inner) = below(path, above).filter(|it| !it.is_empty()) else { continue };
+            if pruned(inner) {
+                continue;
+            }
+            if let Some(reason) = over {
+                item.left_out.add(inner, reason);
+                continue;
+            }
+            match add(&mut writer, &mut item, inner, (spool, entry)) {
+                Err(Trouble::TooLarge) if item.kind == Kind::Files => {
+                    over = Some("it does not fit");
+                    item.left_out.add(inner, "it does not fit");
+                }
+                done => done?,
+            }
+            if Instant::now() > self.until {
+                if item.kind == Kind::Tree {
+                    return Err(Trouble::TooSlow);
+                }
+                over = Some("there was no time left");
+            }
+        }
+        shelf.keep_archive(&mut item, name, writer)?;
+        shelf.add(item);
+        Ok(())
+    }
+}
+
+fn add(writer: &mut Writer, item: &mut Item, inner: &str, (spool, entry): (&Spool, &Spooled)) -> Result<(), Trouble> {
+    let name = format!("{}/{inner}", item.top());
+    match &entry.what {
+        Thing::Dir => writer.dir(&name, entry.mode)?,
+        Thing::Link(target) => {
+            if !writer.link_within(&name, target)? {
+                item.left_out.add(inner, format!("it is a link out of the tree, to `{}`", target.escape_debug()));
+            }
+        }
+        Thing::Special => item.left_out.add(inner, "it is neither a file nor a link"),
+        Thing::File { at, size } => {
+            let mut growing = writer.begin(&name, entry.mode, entry.mtime)?;
+            let (mut at, mut left, mut buffer) = (*at, *size, vec![0; 1 << 16]);
+            while left > 0 {
+                let piece = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
+                spool.file.read_exact_at(&mut buffer[..piece], at).map_err(Trouble::Disk)?;
+                growing.write(&buffer[..piece])?;
+                (at, left) = (at + piece as u64, left - piece as u64);
+            }
+            growing.end()?;
+        }
+    }
+    Ok(())
+}
+
+impl Spool {
+    fn read(file: File) -> Result<Self, Trouble> {
+        use io::Seek;
+        let again = file.try_clone().and_then(|mut it| it.rewind().map(|()| it)).map_err(Trouble::Disk)?;
+        let mut archive = tar::Archive::new(io::BufReader::new(again));
+        let unreadable = |_| Trouble::Odd("the engine's archive cannot be read");
+        let (mut entries, mut odd, mut bare) = (BTreeMap::new(), Vec::new(), false);
+        for entry in archive.entries().map_err(unreadable)? {
+            let entry = entry.map_err(unreadable)?;
+            if entries.len() + odd.len() >= MAX_ENTRIES {
+                return Err(Trouble::Odd("there are more files than can be looked at"));
+            }
+            let told = entry.path().map_err(unreadable)?.into_owned();
+            // Podman calls a volume of a container that stands still `/`, and what is in it is right below.
+            bare |= entries.is_empty() && odd.is_empty() && told.as_os_str() == "/";
+            let inner = |it: String| it.split_once('/').map_or(String::new(), |it| it.1.to_owned());
+            let inside = |told: &Path| match told.strip_prefix("/") {
+                Ok(rest) if bare && rest.as_os_str().is_empty() => Some(String::new()),
+                Ok(rest) if bare => plain_name(rest),
+                _ => plain_name(told).map(inner),
+            };
+            let Some(path) = inside(&told) else {
+                odd.push(told.to_string_lossy().escape_debug().to_string());
+                continue;
+            };
+            let header = entry.header();
+            let kind = header.entry_type();
+            let (mode, mtime) = (header.mode().unwrap_or(0o644) & 0o777, header.mtime().unwrap_or(0));
+            let target = || entry.link_name().ok().flatten().and_then(|it| it.to_str().map(str::to_owned));
+            let what = match kind {
+                kind if kind.is_dir() => Thing::Dir,
+                kind if kind.is_file() || kind.is_contiguous() => {
+                    Thing::File { at: entry.raw_file_position(), size: entry.size() }
+                }
+                kind if kind.is_symlink() => target().map_or(Thing::Special, Thing::Link),
+                kind if kind.is_hard_link() => target()
+                    .and_then(|it| inside(it.as_ref()))
+                    .and_then(|it| entries.get(&it).map(|it: &Spooled| it.what.clone()))
+                    .unwrap_or(Thing::Special),
+                _ => Thing::Special,
+            };
+            entries.insert(path, Spooled { what, mode, mtime });
+        }
+        Ok(Self { file, entries, odd })
+    }
+
+    /// Work trees, outermost ones only: a whole tree has those within.
+    fn trees(&self) -> BTreeSet<String> {
+        let mut trees = BTreeSet::<String>::new();
+        for path in self.entries.keys() {
+            let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+            let deep = above.split('/').filter(|it| !it.is_empty()).count();
+            if name == ".git" && deep <= TREE_DEPTH && !pruned(above) {
+                trees.insert(above.to_owned());
+            }
+        }
+        let all = trees.clone();
+        trees.retain(|it| !all.iter().any(|other| other != it && below(it, other).is_some()));
+        trees
+    }
+
+    fn below(&self, tree: &str) -> impl Iterator<Item = (&String, &Spooled)> {
+        self.entries.iter().filter(move |(path, _)| below(path, tree).is_some())
+    }
+}
+
+impl Spooled {
+    fn size(&self) -> u64 {
+        if let Thing::File { size, .. } = self.what { size } else { 0 }
+    }
+}
+
+/// The path from a directory, if it lies there. The root is empty.
+fn below<'a>(path: &'a str, dir: &str) -> Option<&'a str> {
+    if dir.is_empty() || path == dir {
+        return Some(if path == dir { "" } else { path });
+    }
+    path.strip_prefix(dir)?.strip_prefix('/')
+}
+
+fn pruned(path: &str) -> bool {
+    path.split('/').any(|it| PRUNED.contains(&it))
+}
+
+fn join(root: &ContainerPath, path: &str) -> Option<ContainerPath> {
+    if path.is_empty() { Some(root.clone()) } else { root.join(path).ok() }
+}

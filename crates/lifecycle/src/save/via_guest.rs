@@ -1,0 +1,156 @@
+//! Saving from a container that runs: its guest finds and reads the files, and git inside packs what it knows.
+
+mod pack;
+mod tree;
+mod untracked;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use coracle_runtime::archive::plain_name;
+use coracle_runtime::link::wire::{At, FaultCode, State as JobState, Walked, Who};
+use coracle_runtime::link::{Link, Walk};
+use coracle_runtime::{Baseline, ContainerPath, Error as Engine, Ids, JobId};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+use super::error::{Failed, Trouble};
+use super::limits::PRUNED;
+use super::manifest::Kind;
+use super::roots::Roots;
+use super::writer::Shelf;
+use crate::record::Record;
+
+/// Work trees are looked for so deep below a root.
+const TREE_DEPTH: u32 = 4;
+
+/// A container that is being saved by its guest.
+pub(super) struct Inside<'a> {
+    pub(super) link: &'a Link,
+    pub(super) record: &'a Record,
+    pub(super) until: Instant,
+    /// Between TERM and KILL of what still runs.
+    pub(super) grace: Duration,
+    /// What the working directory was filled with, where that was remembered.
+    pub(super) baseline: Option<&'a Baseline>,
+}
+
+/// What was found in the first look.
+struct Sight {
+    /// Work trees.
+    trees: BTreeSet<ContainerPath>,
+    /// Files below the working directory that were written since it was filled.
+    written: Vec<Walked>,
+    more: bool,
+}
+
+/// Ends all that runs.
+pub(crate) async fn end_commands(link: &Link, grace: Duration) -> coracle_runtime::Result<()> {
+    let jobs = link.jobs().await?;
+    let mut ending = JoinSet::new();
+    for job in jobs.iter().filter(|it| it.end.state == JobState::Running) {
+        let link = link.clone();
+        let Ok(id) = JobId::parse(&job.job) else { continue };
+        ending.spawn(async move { link.cancel(&id, grace).await });
+    }
+    // One that cannot be ended writes on; what it wrote so far is saved all the same.
+    while ending.join_next().await.is_some() {}
+    Ok(())
+}
+
+impl Inside<'_> {
+    /// Ends what runs, and saves what would be lost.
+    pub(super) async fn save(&self, shelf: &mut Shelf) -> Result<(), Failed> {
+        let roots = Roots::of(self.record);
+        let nowhere = |trouble| Failed { path: self.record.workdir.to_string(), trouble };
+        let sight = async {
+            end_commands(self.link, self.grace).await?;
+            self.look(&roots).await
+        };
+        let sight = timeout_at(self.until, sight).await.map_err(|_| nowhere(Trouble::TooSlow))?.map_err(nowhere)?;
+        let mut whole: Vec<ContainerPath> = Vec::new();
+        for path in &sight.trees {
+            if whole.iter().any(|it| path.is_beneath(it.as_str())) {
+                continue;
+            }
+            let saved = timeout_at(self.until, self.tree(shelf, path, &sight.trees)).await;
+            let failed = |trouble| Failed { path: path.to_string(), trouble };
+            if saved.map_err(|_| failed(Trouble::TooSlow))?.map_err(failed)? == Kind::Tree {
+                whole.push(path.clone());
+            }
+        }
+        self.files(shelf, sight).await.map_err(nowhere)
+    }
+
+    /// All at once, so that it takes as long as the longest.
+    async fn look(&self, roots: &Roots<'_>) -> Result<Sight, Trouble> {
+        let within = self.until.saturating_duration_since(Instant::now());
+        let repositories = |root: &ContainerPath| Walk {
+            names: Some(vec![".git".into()]),
+            // A level for the name itself.
+            depth: Some(TREE_DEPTH + 1),
+            prune: PRUNED.iter().filter(|it| **it != "target").chain(&[".git"]).map(|it| (*it).to_owned()).collect(),
+            within,
+            ..Walk::all(root.clone())
+        };
+        let written = |root: &ContainerPath| Walk {
+            since: Some(roots.since),
+            prune: PRUNED.iter().chain(&[".git"]).map(|it| (*it).to_owned()).collect(),
+            within,
+            ..Walk::all(root.clone())
+        };
+        let (first, second, written) = tokio::join!(
+            self.met(roots.workdir.as_ref().map(repositories)),
+            self.met(roots.home.as_ref().map(repositories)),
+            self.met(roots.workdir.as_ref().map(written)),
+        );
+        let ((first, _), (second, _), (written, more)) = (first?, second?, written?);
+        let tree = |it: &Walked| ContainerPath::parse(&it.path).ok()?.parent();
+        let mut trees: BTreeSet<_> = first.iter().chain(&second).filter_map(tree).collect();
+        for clone in &roots.clones {
+            if !trees.contains(clone) && self.is_repository(clone).await? {
+                trees.insert(clone.clone());
+            }
+        }
+        trees.retain(|it| roots.own(it));
+        Ok(Sight { trees, written, more })
+    }
+
+    async fn is_repository(&self, path: &ContainerPath) -> Result<bool, Trouble> {
+        match self.link.stat(self.at(&format!("{path}/.git"))).await {
+            Ok(_) => Ok(true),
+            Err(Engine::Refused(_)) => Ok(false),
+            Err(err) => Err(err.into()),
+        }
+    }
+
+    /// What a walk meets; nothing where there is no directory.
+    async fn met(&self, walk: Option<Walk>) -> Result<(Vec<Walked>, bool), Trouble> {
+        let Some(walk) = walk else { return Ok((Vec::new(), false)) };
+        let root = walk.root.clone();
+        match self.link.walk(walk, &[]).await {
+            // A guest may say anything; what lies elsewhere was not asked for.
+            Ok(mut met) => {
+                met.entries.retain(|it| relative(&it.path, root.as_str()).is_some());
+                Ok((met.entries, met.more))
+            }
+            Err(Engine::Refused(fault)) if matches!(fault.code, FaultCode::NotFound | FaultCode::WrongKind) => {
+                Ok((Vec::new(), false))
+            }
+            Err(err) => Err(err.into()),
+        }
+    }
+
+    /// As PID 1: as root it can read what a setup command left there.
+    fn at(&self, path: &str) -> At {
+        let Ids { uid, gid } = self.record.guest.as_ref().and_then(|it| it.own).unwrap_or(Ids::ROOT);
+        At { user: Who::Ids { uid, gid: Some(gid) }, path: path.to_owned(), follow: false }
+    }
+}
+
+/// The path from a directory, when it is a plain one below it.
+fn relative(path: &str, above: &str) -> Option<String> {
+    let rest = path.strip_prefix(above.trim_end_matches('/'))?.strip_prefix('/')?;
+    plain_name(Path::new(rest)).filter(|it| !it.is_empty())
+}

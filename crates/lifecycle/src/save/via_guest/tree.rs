@@ -1,0 +1,177 @@
+//! One work tree of a container: what git packs, what is not committed, or all of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use coracle_runtime::link::Walk;
+use coracle_runtime::link::wire::Kind as FileKind;
+use coracle_runtime::{ContainerPath, Error as Engine};
+use tokio::time::Instant;
+
+use super::Inside;
+use crate::save::error::Trouble;
+use crate::save::git::{Git, Standing};
+use crate::save::manifest::{Bundle, Item, Kind, What};
+use crate::save::roots::Roots;
+use crate::save::writer::Shelf;
+
+/// A list of commits is no longer.
+const MAX_SHALLOW: u64 = 1 << 20;
+
+impl Inside<'_> {
+    /// A work tree, by what git packs of it, or whole.
+    pub(super) async fn tree(
+        &self,
+        shelf: &mut Shelf,
+        path: &ContainerPath,
+        trees: &BTreeSet<ContainerPath>,
+    ) -> Result<Kind, Trouble> {
+        let user = self.record.exec_user;
+        let mut git = user.map(|user| Git::new(self.link, user, path, self.until));
+        let standing = match &mut git {
+            Some(git) => git.standing().await?,
+            None => None,
+        };
+        match (git, standing) {
+            (Some(_), Some(standing)) if standing.is_clean() => Ok(Kind::Git),
+            (Some(git), Some(standing)) => {
+                let mut item = Item::new(path.clone(), Kind::Git);
+                if !self.commits(shelf, &git, &standing, &mut item).await? {
+                    return self.whole_tree(shelf, path, item).await;
+                }
+                self.uncommitted(shelf, standing, &mut item, trees).await?;
+                shelf.add(item);
+                Ok(Kind::Git)
+            }
+            _ if self.touched(path).await? => self.whole_tree(shelf, path, Item::new(path.clone(), Kind::Tree)).await,
+            _ => Ok(Kind::Tree),
+        }
+    }
+
+    /// What git packs. Whether nothing that only it has is missing then.
+    async fn commits(
+        &self,
+        shelf: &mut Shelf,
+        git: &Git<'_>,
+        standing: &Standing,
+        item: &mut Item,
+    ) -> Result<bool, Trouble> {
+        (item.head, item.branch) = (standing.head.clone(), standing.branch.clone());
+        // What is on a remote is only worth its slot while there is plenty.
+        let mut draft = shelf.part(What::Bundle)?.at_most(shelf.left() / 2);
+        let fits = |done: Result<bool, Trouble>| match done {
+            Err(Trouble::TooLarge) => Ok(false),
+            done => done,
+        };
+        let mut made = fits(git.whole_bundle(&mut draft).await)?.then_some(Bundle::Whole);
+        if made.is_none() && standing.unpushed {
+            shelf.drop_part(draft)?;
+            draft = shelf.part(What::Bundle)?;
+            made = fits(git.new_bundle(standing, &mut draft).await)?.then_some(Bundle::New);
+        }
+        match made {
+            Some(_) => shelf.keep(item, draft)?,
+            None => shelf.drop_part(draft)?,
+        }
+        item.bundle = made;
+        if made.is_some() {
+            item.shallow = self.shallow(&item.path).await?;
+        }
+        if standing.staged {
+            let mut draft = shelf.part(What::Staged)?;
+            // The files themselves are in the archive.
+            if fits(git.staged(&mut draft).await)? { shelf.keep(item, draft)? } else { shelf.drop_part(draft)? }
+        }
+        Ok(made.is_some() || !standing.unpushed)
+    }
+
+    async fn shallow(&self, path: &ContainerPath) -> Result<Vec<String>, Trouble> {
+        let text = match self.link.get(self.at(&format!("{path}/.git/shallow")), 0, MAX_SHALLOW).await {
+            Ok((_, text)) => text,
+            Err(Engine::Refused(_)) => return Ok(Vec::new()),
+            Err(err) => return Err(err.into()),
+        };
+        let text = String::from_utf8_lossy(&text);
+        let is_one = |it: &&str| [40, 64].contains(&it.len()) && it.bytes().all(|it| it.is_ascii_hexdigit());
+        Ok(text.lines().filter(is_one).map(str::to_owned).collect())
+    }
+
+    async fn uncommitted(
+        &self,
+        shelf: &mut Shelf,
+        standing: Standing,
+        item: &mut Item,
+        trees: &BTreeSet<ContainerPath>,
+    ) -> Result<(), Trouble> {
+        standing.deleted.into_iter().for_each(|it| item.deleted.add(it));
+        standing.odd.iter().for_each(|it| item.left_out.add(it, "its name is none that can be kept"));
+        let (name, mut writer) = shelf.archive()?;
+        let mut dirs = BTreeMap::new();
+        for path in standing.changed.iter().collect::<BTreeSet<_>>() {
+            // Git names nothing beyond a link; who does leads somewhere else.
+            if self.is_direct(&mut dirs, &item.path, path).await? {
+                self.add(&mut writer, item, path).await?;
+            } else {
+                item.left_out.add(path, "it does not lie in the tree");
+            }
+        }
+        let known = |it: &&String| item.path.join(it).is_ok_and(|it| trees.contains(&it));
+        for dir in standing.nested.iter().filter(|it| !known(it)).cloned().collect::<Vec<_>>() {
+            self.add_all(&mut writer, item, &dir).await?;
+        }
+        shelf.keep_archive(item, name, writer)
+    }
+
+    /// Whether all that lies above a file is directories of the tree. `known` are those that were looked at.
+    async fn is_direct(
+        &self,
+        known: &mut BTreeMap<String, bool>,
+        tree: &ContainerPath,
+        path: &str,
+    ) -> Result<bool, Trouble> {
+        for (at, _) in path.match_indices('/') {
+            let dir = &path[..at];
+            let is_dir = match known.get(dir) {
+                Some(known) => *known,
+                None => match self.link.stat(self.at(&format!("{tree}/{dir}"))).await {
+                    Ok(entry) => entry.kind == FileKind::Dir,
+                    Err(Engine::Refused(_)) => false,
+                    Err(err) => return Err(err.into()),
+                },
+            };
+            known.insert(dir.to_owned(), is_dir);
+            if !is_dir {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether something of it was written since the container was filled. What came with a snapshot is older and may be
+    /// nowhere else.
+    async fn touched(&self, path: &ContainerPath) -> Result<bool, Trouble> {
+        if self.record.snapshot.is_some() {
+            return Ok(true);
+        }
+        let since = Some(Roots::of(self.record).since);
+        let within = self.until.saturating_duration_since(Instant::now());
+        let (met, more) = self.met(Some(Walk { since, max_entries: 1, within, ..Walk::all(path.clone()) })).await?;
+        Ok(more || !met.is_empty())
+    }
+
+    async fn whole_tree(&self, shelf: &mut Shelf, path: &ContainerPath, item: Item) -> Result<Kind, Trouble> {
+        let mut item = Item { kind: Kind::Tree, bundle: None, ..item };
+        let (name, mut writer) = shelf.archive()?;
+        let top = item.top().to_owned();
+        // Git takes no directory for a repository without these, and they may be empty.
+        for dir in [".git", ".git/objects", ".git/refs"] {
+            let there = self.link.stat(self.at(&format!("{path}/{dir}"))).await;
+            if there.is_ok_and(|it| it.kind == FileKind::Dir) {
+                writer.dir(&format!("{top}/{dir}"), 0o755)?;
+            }
+        }
+        self.add_all(&mut writer, &mut item, "").await?;
+        shelf.keep_archive(&mut item, name, writer)?;
+        shelf.add(item);
+        Ok(Kind::Tree)
+    }
+}

@@ -1,0 +1,83 @@
+//! Files of the working directory that are in no work tree.
+
+use std::collections::BTreeSet;
+
+use coracle_runtime::link::wire::Walked;
+use coracle_runtime::link::wire::space::{Act, Bounds, Done};
+use tokio::time::{Instant, timeout_at};
+
+use super::{Inside, Sight, relative};
+use crate::save::error::Trouble;
+use crate::save::manifest::{Item, Kind};
+use crate::save::writer::Shelf;
+
+impl Inside<'_> {
+    /// Files in no work tree, the smallest first, as many as fit in slot and time.
+    pub(super) async fn files(&self, shelf: &mut Shelf, sight: Sight) -> Result<(), Trouble> {
+        let mut item = Item::new(self.record.workdir.clone(), Kind::Files);
+        let in_tree = |it: &Walked| sight.trees.iter().any(|tree| relative(&it.path, tree.as_str()).is_some());
+        let kept = self.kept(&sight.written).await;
+        let is_kept = |it: &Walked| kept.contains(&it.path);
+        let mut written: Vec<_> = sight.written.iter().filter(|it| !in_tree(it) && !is_kept(it)).collect();
+        if written.is_empty() {
+            return Ok(());
+        }
+        written.sort_by(|a, b| (a.size, &a.path).cmp(&(b.size, &b.path)));
+        let (name, mut writer) = shelf.archive()?;
+        let mut over = None;
+        for it in written {
+            let Some(path) = relative(&it.path, self.record.workdir.as_str()).filter(|_| !it.odd) else {
+                item.left_out.add(&it.path, "its name is none that can be kept");
+                continue;
+            };
+            if let Some(reason) = over {
+                item.left_out.add(&path, reason);
+                continue;
+            }
+            match self.add(&mut writer, &mut item, &path).await {
+                Ok(()) => {}
+                // The next one is no smaller.
+                Err(Trouble::TooLarge) => over = Some("it does not fit"),
+                Err(Trouble::TooSlow) => over = Some("there was no time left"),
+                Err(trouble) => return Err(trouble),
+            }
+            if let Some(reason) = over {
+                item.left_out.add(&path, reason);
+            }
+        }
+        if sight.more {
+            item.left_out.add("", "there were more files than could be looked at");
+        }
+        shelf.keep_archive(&mut item, name, writer)?;
+        shelf.add(item);
+        Ok(())
+    }
+
+    /// Files that are what they were when the working directory was filled, or when it was last exported. Where that
+    /// cannot be told, none are: to save too much is the lesser fault.
+    async fn kept(&self, written: &[Walked]) -> BTreeSet<String> {
+        let (Some(baseline), Some(user)) = (self.baseline, self.record.exec_user) else { return BTreeSet::new() };
+        let known = |path: &str, sha256: &str| {
+            baseline.files.get(path).is_some_and(|it| it.sha256 == sha256)
+                || baseline.exported.get(path).is_some_and(|it| it == sha256)
+        };
+        if written.is_empty() {
+            return BTreeSet::new();
+        }
+        let workdir = &self.record.workdir;
+        let within_ms =
+            u64::try_from(self.until.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(0) / 2;
+        let bounds = Bounds { most: 20_000, entries: 1_000_000, within_ms };
+        let (mut kept, mut from) = (BTreeSet::new(), None);
+        loop {
+            let sums = self.link.space(user, workdir, Act::Sums { after: from, bounds }, &[]);
+            let Ok(Ok(Done::Summed { entries, after, .. })) = timeout_at(self.until, sums).await else { return kept };
+            from = after.filter(|_| !entries.is_empty());
+            let same = entries.into_iter().filter(|it| it.sha256.as_deref().is_some_and(|sha| known(&it.path, sha)));
+            kept.extend(same.map(|it| format!("{}/{}", workdir.as_str().trim_end_matches('/'), it.path)));
+            if from.is_none() {
+                return kept;
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The end of a session, and of those whose process came to its own (workspace.md 1.7).
+
+use std::time::Duration;
+
+use coracle_runtime::{
+    Capabilities, ContainerName, ContainerRuntime, CreateSpec, ImageAct, ImageRef, NetworkAsk, Policy,
+};
+use jiff::Timestamp;
+use tokio::time::{Instant, timeout_at};
+
+use super::create::Parts;
+use super::inspect::Look;
+use super::record::{LastContainer, SlotFile};
+use super::{
+    ContainerEvent, ContainerTemplate, EndReason, EnsureRequest, SessionContainers, Slot, SlotError, SlotObserver,
+    SlotRecord,
+};
+use crate::slot::SlotRole;
+use crate::{Engines, Error, GuestProgram, RemoveOptions, Result, SavePolicy, Saved, destroy, volume};
+
+/// How a session is ended.
+#[derive(Clone, Copy)]
+pub struct EndOptions<'a> {
+    /// What becomes of work in the workspace. What snippets were given is fetched, and never kept.
+    pub saving: SavePolicy,
+    /// For the container that work is read from, when there is none: its guest, and what decides whether it may be.
+    /// Without one the volume stays.
+    pub reader: Option<(&'a GuestProgram, &'a Policy)>,
+    /// Between TERM and KILL of what still runs.
+    pub grace: Duration,
+    /// For all of it. What does not fit is finished by the next [`SessionContainers::recover`].
+    pub within: Duration,
+    /// Hears of what is done.
+    pub tell: &'a SlotObserver<'a>,
+    /// Why it ends, for whoever hears.
+    pub reason: EndReason,
+}
+
+impl std::fmt::Debug for EndOptions<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EndOptions").field("saving", &self.saving).field("within", &self.within).finish_non_exhaustive()
+    }
+}
+
+/// What an end came to.
+#[derive(Debug, Default)]
+pub struct EndedSession {
+    /// SessionContainers that are gone.
+    pub ended: Vec<(ContainerName, SlotRole)>,
+    /// What was kept of them.
+    pub saved: Vec<Saved>,
+    /// What stays for the next time, and why.
+    pub failed: Vec<(ContainerName, SlotRole, SlotError)>,
+}
+
+impl SessionContainers {
+    /// Ends a session: from now on it has no slots, and those that it has go with their volumes and records. Work in the
+    /// workspace is saved before.
+    ///
+    /// # Errors
+    /// When the records cannot be read. What cannot be removed is in the answer, and stays for [`recover`](Self::recover).
+    pub async fn end(
+        &self,
+        engines: &dyn Engines,
+        session: &ContainerName,
+        ending: &EndOptions<'_>,
+    ) -> Result<EndedSession, SlotError> {
+        self.ended.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(session.clone());
+        let all = self.store.slots()?;
+        let its = all.into_iter().filter(|it| it.session == *session).collect();
+        Ok(self.end_all(engines, its, ending).await)
+    }
+
+    /// The session may have slots again: another client is bound to its name.
+    pub fn reopen(&self, session: &ContainerName) {
+        self.ended.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(session);
+    }
+
+    /// Ends what an end left over, and every session whose process is dead and whose lease is over.
+    ///
+    /// # Errors
+    /// As for [`end`](Self::end).
+    pub async fn recover(
+        &self,
+        engines: &dyn Engines,
+        now: Timestamp,
+        ending: &EndOptions<'_>,
+    ) -> Result<EndedSession, SlotError> {
+        let all = self.store.slots()?.into_iter().filter(|it| it.is_over(now)).collect();
+        Ok(self.end_all(engines, all, ending).await)
+    }
+
+    /// Ends one slot alone.
+    pub(crate) async fn end_slot(
+        &self,
+        engines: &dyn Engines,
+        key: (&ContainerName, SlotRole),
+        ending: &EndOptions<'_>,
+    ) -> Result<()> {
+        let SlotFile::Record(seen) = self.store.load_slot(key)? else { return Ok(()) };
+        let mut done = self.end_all(engines, vec![*seen], ending).await;
+        match done.failed.pop() {
+            Some((.., SlotError::Lifecycle(err))) => Err(err),
+            Some((session, ..)) => Err(Error::Busy { name: session.to_string() }),
+            None => Ok(()),
+        }
+    }
+
+    async fn end_all(&self, engines: &dyn Engines, slots: Vec<SlotRecord>, ending: &EndOptions<'_>) -> EndedSession {
+        let (mut done, until) = (EndedSession::default(), Instant::now() + ending.within);
+        for seen in &slots {
+            let ended = timeout_at(until, Box::pin(self.end_one(engines, seen, ending))).await;
+            let late = || Error::Busy { name: seen.session.to_string() }.into();
+            let key = (seen.session.clone(), seen.role);
+            match ended.unwrap_or_else(|_| Err(late())) {
+                Ok(saved) => {
+                    saved.iter().for_each(|it| (ending.tell)(seen.saved(it)));
+                    done.saved.extend(saved);
+                    done.ended.push(key);
+                    (ending.tell)(seen.event(ContainerEvent::Ended { reason: ending.reason }));
+                }
+                Err(err) => {
+                    (ending.tell)(seen.event(ContainerEvent::CleanupFailed { step: "end", error: err.to_string() }));
+                    done.failed.push((key.0, key.1, err));
+                }
+            }
+        }
+        done
+    }
+
+    async fn end_one(
+        &self,
+        engines: &dyn Engines,
+        seen: &SlotRecord,
+        ending: &EndOptions<'_>,
+    ) -> Result<Vec<Saved>, SlotError> {
+        let key = (&seen.session, seen.role);
+        let slot = self.slot(&seen.session, seen.role);
+        let Some(mut claimed) = self.claim(&slot, key).await? else { return Ok(Vec::new()) };
+        let record = &mut *claimed.record;
+        record.ending = true;
+        self.store.save_slot(record)?;
+        let runtime = self.engine_of(engines, record).await?;
+        let saved = self.remove(&*runtime, &slot, record, ending).await?;
+        self.forget(&slot, seen.container_id());
+        volume::remove(&*runtime, &self.store, &record.volume.name).await?;
+        self.store.forget_slot(key)?;
+        Ok(saved)
+    }
+
+    /// Removes its container, with what is to be kept taken out of the volume before.
+    pub(super) async fn remove(
+        &self,
+        runtime: &dyn ContainerRuntime,
+        slot: &Slot,
+        record: &mut SlotRecord,
+        ending: &EndOptions<'_>,
+    ) -> Result<Vec<Saved>, SlotError> {
+        let saving = match (record.role, ending.saving) {
+            // What was never filled holds nobody's work.
+            (SlotRole::Workspace, SavePolicy::Keep(limits)) if record.volume.filled.is_some() => {
+                SavePolicy::Keep(limits)
+            }
+            _ => SavePolicy::Discard,
+        };
+        let keeps = matches!(saving, SavePolicy::Keep(_));
+        match self.look(runtime, record).await? {
+            // It is somebody else's, and so is what becomes of it.
+            Look::Foreign => return Ok(Vec::new()),
+            Look::Answers(_) | Look::Restarted(_) => {}
+            Look::Lost(_) if !keeps => {}
+            Look::Lost(_) => {
+                self.forget(slot, record.container_id());
+                self.clear_container(runtime, record).await?;
+                if !volume::is_there(runtime, &self.store, &record.volume.name).await? {
+                    return Ok(Vec::new());
+                }
+                *record = self.reader(runtime, record.clone(), ending).await?;
+            }
+        }
+        let Some(there) = self.lifecycle_record(runtime, record).await? else { return Ok(Vec::new()) };
+        let removing = RemoveOptions { links: &self.links, saving, grace: ending.grace, adopted_too: false };
+        Ok(destroy(runtime, &self.store, &there, &removing).await?.saved)
+    }
+
+    /// A container that does nothing but give out what is in the volume.
+    async fn reader(
+        &self,
+        runtime: &dyn ContainerRuntime,
+        record: SlotRecord,
+        ending: &EndOptions<'_>,
+    ) -> Result<SlotRecord, SlotError> {
+        let unread = |reason: &str| {
+            let paths = vec![record.volume.at.to_string()];
+            SlotError::from(Error::SaveFailed { paths, reason: reason.to_owned() })
+        };
+        let (guest, policy) = ending.reader.ok_or_else(|| unread("there is no container to read them from"))?;
+        let unknown = || unread("the image of their container is not known");
+        let LastContainer { image: named, image_id, workdir } = record.last_container().ok_or_else(unknown)?;
+        let id = image_id.ok_or_else(unknown)?;
+        let reference = ImageRef::parse(&named).map_err(|_| unread("the name of their image is not known"))?;
+        let found = runtime.image(ImageAct::Find(vec![ImageRef::from(id)])).await?;
+        let image = found.into_iter().next().ok_or_else(|| unread("the image of their container is gone"))?;
+        let name = record.name.clone().unwrap_or_else(|| self.fresh_name(record.role));
+        let spec = CreateSpec {
+            exec_user: record.volume.user,
+            read_only: true,
+            network: NetworkAsk::None,
+            capabilities: if policy.strict { Capabilities::None } else { Capabilities::Guest },
+            ..CreateSpec::new(name, reference)
+        };
+        let plan = ContainerTemplate {
+            spec,
+            policy: policy.clone(),
+            image,
+            reference: named,
+            guest: guest.clone(),
+            volume_at: record.volume.at.clone(),
+            workdir,
+            env: record.env.clone(),
+            volume_size: None,
+            fill: None,
+            protected: Vec::new(),
+            max_containers_total: usize::MAX,
+            tool_version: String::new(),
+        };
+        let (session, hash) = (record.session.clone(), record.spec_hash.clone());
+        let (user, rootless) = (record.volume.user, plan.spec.is_rootless_inside());
+        let ask = EnsureRequest {
+            session: &session,
+            role: record.role,
+            spec_hash: &hash,
+            user,
+            rootless,
+            owner: None,
+            tell: &|_| {},
+        };
+        Ok(Box::pin(self.container(Parts { runtime, ask, plan }, record)).await?.0)
+    }
+}
+
+impl SlotRecord {
+    /// Whether it is to go: its end was begun, or its process ended without the end of its session a while ago.
+    pub(crate) fn is_over(&self, now: Timestamp) -> bool {
+        self.ending || self.owner.as_ref().is_some_and(|it| !it.alive()) && self.expires_at <= now
+    }
+}

@@ -1,0 +1,340 @@
+//! A slot that can be used: the one that is there, or a new one (workspace.md 1.3).
+
+use std::future::Future;
+use std::sync::Arc;
+
+use coracle_runtime::{ContainerId, ContainerName, ContainerRuntime, Handle};
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::timeout;
+
+use super::adopt::is_itself;
+use super::inspect::{Look, is_of, record_of};
+use super::record::{Loss, SlotFile, SlotVolume};
+use super::{
+    BoxError, ContainerTemplate, EnsureRequest, PATIENCE, Ready, Reason, Recreated, SessionContainers, Slot, SlotError,
+    SlotObserver, SlotRecord, There, Using, lease_from,
+};
+use crate::clock::ClockReading;
+use crate::guest::answers;
+use crate::slot::{SlotId, SlotRole};
+use crate::{Engines, Error, Kind, RemoveOptions, SavePolicy, destroy, volume};
+
+/// Failures are counted for so long.
+const COUNTED: SignedDuration = SignedDuration::from_mins(10);
+
+/// More of them than that are no accident.
+const MOST_RESTARTS: usize = 3;
+
+/// Then nothing is made for so long.
+const REFUSED_FOR: SignedDuration = SignedDuration::from_secs(60);
+
+impl SessionContainers {
+    /// Gives the slot that is asked for, made or replaced where that is needed. `plan` says what it is made of, and is
+    /// asked only then, with the engine that it is for.
+    ///
+    /// To make one takes many steps, and what was made is taken back when one fails. A caller that drops this half way
+    /// leaves that to the next one who asks, so it is better run in a task of its own.
+    ///
+    /// # Errors
+    /// [`SlotError`]. [`Error::NotManaged`] when the container that the record names is somebody else's: it is not
+    /// touched. [`Error::Busy`] when somebody else was at the slot for 120 s.
+    pub async fn ensure<F, P>(&self, engines: &dyn Engines, ask: EnsureRequest<'_>, plan: F) -> Result<Ready, SlotError>
+    where
+        F: FnOnce(Arc<dyn ContainerRuntime>) -> P + Send,
+        P: Future<Output = Result<ContainerTemplate, BoxError>> + Send,
+    {
+        let slot = self.slot(ask.session, ask.role);
+        if let Some(ready) = self.at_hand(&slot, &ask).await? {
+            return Ok(ready);
+        }
+        // What comes now is seldom needed, and large.
+        Box::pin(self.at_the_door(engines, slot, ask, plan)).await
+    }
+
+    async fn at_the_door<F, P>(
+        &self,
+        engines: &dyn Engines,
+        slot: Arc<Slot>,
+        ask: EnsureRequest<'_>,
+        plan: F,
+    ) -> Result<Ready, SlotError>
+    where
+        F: FnOnce(Arc<dyn ContainerRuntime>) -> P + Send,
+        P: Future<Output = Result<ContainerTemplate, BoxError>> + Send,
+    {
+        let busy = |_| Error::Busy { name: ask.session.to_string() };
+        let _mine = timeout(PATIENCE, slot.door.lock()).await.map_err(busy)?;
+        // Whoever held the door may have made it.
+        if let Some(ready) = self.at_hand(&slot, &ask).await? {
+            return Ok(ready);
+        }
+        let _all = self.store.lock_slot((ask.session, ask.role)).await?;
+        Box::pin(self.under_lock(engines, &slot, ask, plan)).await
+    }
+
+    /// The container that answered last, if it still does and is what is wanted. Notes once a minute that it is used.
+    async fn at_hand(&self, slot: &Arc<Slot>, ask: &EnsureRequest<'_>) -> Result<Option<Ready>, SlotError> {
+        if self.has_ended(ask.session) {
+            return Err(SlotError::Ended(ask.session.clone()));
+        }
+        let Some(there) = slot.seen().there.clone() else { return Ok(None) };
+        if there.spec_hash != ask.spec_hash && (!slot.is_called() || there.view.rootless != ask.rootless) {
+            return Ok(None);
+        }
+        let using = Using::new(slot.clone());
+        if !answers(&there.link).await {
+            return Ok(None);
+        }
+        self.touch(ask.session, ask.role);
+        let view = super::SlotInfo { last_used_at: Timestamp::now(), ..there.view };
+        let spec_pending = there.spec_hash != ask.spec_hash;
+        Ok(Some(Ready { link: there.link, slot: view, news: None, made: false, spec_pending, _using: using }))
+    }
+
+    async fn under_lock<F, P>(
+        &self,
+        engines: &dyn Engines,
+        slot: &Arc<Slot>,
+        ask: EnsureRequest<'_>,
+        plan: F,
+    ) -> Result<Ready, SlotError>
+    where
+        F: FnOnce(Arc<dyn ContainerRuntime>) -> P + Send,
+        P: Future<Output = Result<ContainerTemplate, BoxError>> + Send,
+    {
+        let key = (ask.session, ask.role);
+        let record = match self.store.load_slot(key)? {
+            SlotFile::Record(record) => Some(*record),
+            SlotFile::Damaged => self.adopt(engines, key, true).await?,
+            // A sandbox is of many processes, and another one may have set its damaged record aside.
+            SlotFile::Missing => self.adopt(engines, key, ask.role.is_started_again()).await?,
+        };
+        let Some(mut record) = record else {
+            self.sweep_others(engines, ask.tell).await;
+            let runtime = engines.preferred().await?;
+            let plan = plan(runtime.clone()).await.map_err(SlotError::Plan)?;
+            let tag = SlotId { session: ask.session, role: ask.role, generation: 1 };
+            let runtime = engines.heard(runtime, tag);
+            return Box::pin(self.first(&runtime, slot, ask, plan)).await;
+        };
+        if record.ending {
+            return Err(SlotError::Ended(record.session));
+        }
+        let plain = engines.of(record.volume.engine, &record.volume.endpoint).await?;
+        let runtime = engines.heard(plain.clone(), record.tag());
+        match self.look(&*runtime, &mut record).await? {
+            Look::Foreign if record.role.is_started_again() => self.leave_alone(&*runtime, slot, &mut record).await?,
+            Look::Foreign => {
+                let name = record.name.as_ref().map_or_else(String::new, ContainerName::to_string);
+                return Err(Error::NotManaged { kind: Kind::Container, name }.into());
+            }
+            Look::Answers(link) => {
+                // One in which root is, where nobody is to be, is not kept for who is in it.
+                let alike = record.is_rootless() == ask.rootless;
+                if record.spec_hash == ask.spec_hash || alike && self.somebody_is_in(slot, &link).await {
+                    record.lost = None;
+                    return self.use_it(slot, ask, (record, link), false);
+                }
+                record.lost = Some(Loss { reason: Reason::SpecChanged, exit_code: None });
+            }
+            Look::Restarted(link) if record.spec_hash == ask.spec_hash => {
+                record.lost.get_or_insert(Loss { reason: Reason::Restarted, exit_code: None });
+                record.replaced(false);
+                record.started_at = Timestamp::now();
+                return self.use_it(slot, ask, (record, link), false);
+            }
+            Look::Restarted(_) => record.lost = Some(Loss { reason: Reason::SpecChanged, exit_code: None }),
+            Look::Lost(loss) => record.lost = Some(loss),
+        }
+        self.same_owner(&*runtime, &record, &ask).await?;
+        self.forget(slot, record.container_id());
+        self.clear_container(&*runtime, &mut record).await?;
+        self.refuse_loop(&mut record)?;
+        self.sweep_others(engines, ask.tell).await;
+        let plan = plan(plain.clone()).await.map_err(SlotError::Plan)?;
+        let next = record.generation.saturating_add(u32::from(record.volume.filled.is_some()));
+        let runtime = engines.heard(plain, SlotId { generation: next, ..record.tag() });
+        Box::pin(self.replace(&runtime, slot, ask, (record, plan))).await
+    }
+
+    /// Before anything is removed: files that the next container's user could not write, and that nobody gives away one by
+    /// one, stay with the container that they were made in.
+    async fn same_owner(
+        &self,
+        runtime: &dyn ContainerRuntime,
+        record: &SlotRecord,
+        ask: &EnsureRequest<'_>,
+    ) -> Result<(), SlotError> {
+        let SlotVolume { name, user: before, filled, .. } = &record.volume;
+        if *before == ask.user || filled.is_none() {
+            return Ok(());
+        }
+        match volume::is_there(runtime, &self.store, name).await? {
+            true => Err(SlotError::OtherUser { session: record.session.clone(), before: *before, now: ask.user }),
+            false => Ok(()),
+        }
+    }
+
+    /// The container is somebody else's, whatever the record says: there is none.
+    async fn leave_alone(
+        &self,
+        runtime: &dyn ContainerRuntime,
+        slot: &Slot,
+        record: &mut SlotRecord,
+    ) -> Result<(), SlotError> {
+        tracing::warn!(session = %record.session, "the container of a sandbox is not ours, and is left alone");
+        self.forget(slot, record.container_id());
+        record.has_none();
+        record.lost = Some(Loss { reason: Reason::Vanished, exit_code: None });
+        if !volume::is_there(runtime, &self.store, &record.volume.name).await? {
+            // One of that name may be somebody else's, too.
+            record.volume.name = self.fresh_volume(record.role);
+        }
+        Ok(())
+    }
+
+    /// What nobody uses makes slot for what somebody wants.
+    async fn sweep_others(&self, engines: &dyn Engines, tell: &SlotObserver<'_>) {
+        if let Err(err) = Box::pin(self.sweep(engines, &ClockReading::now(), tell)).await {
+            tracing::warn!(%err, "rooms that nobody uses cannot be looked for");
+        }
+    }
+
+    async fn somebody_is_in(&self, slot: &Slot, link: &coracle_runtime::Link) -> bool {
+        let jobs = async { link.jobs().await.is_ok_and(|it| it.iter().any(|it| it.ended_ms.is_none())) };
+        slot.is_called() || jobs.await
+    }
+
+    /// The slot as it is now: what was not told is told, and who lives takes over the lease of who does not.
+    pub(super) fn use_it(
+        &self,
+        slot: &Arc<Slot>,
+        ask: EnsureRequest<'_>,
+        (mut record, link): (SlotRecord, coracle_runtime::Link),
+        made: bool,
+    ) -> Result<Ready, SlotError> {
+        let news = record.news.take();
+        if !record.owner.as_ref().is_some_and(coracle_runtime::ProcessId::alive) {
+            record.owner = ask.owner.cloned();
+        }
+        record.used = ClockReading::now();
+        record.expires_at = lease_from(record.used.wall, self.terms.lease);
+        self.store.save_slot(&record)?;
+        let view = record.view();
+        let spec_pending = record.spec_hash != ask.spec_hash;
+        let mut seen = slot.seen();
+        seen.written = Some(tokio::time::Instant::now());
+        seen.there = Some(There { link: link.clone(), view: view.clone(), spec_hash: record.spec_hash });
+        drop(seen);
+        Ok(Ready { link, slot: view, news, made, spec_pending, _using: Using::new(slot.clone()) })
+    }
+
+    /// Removes the container of a record, also one that was just being made, and remembers that there is none.
+    pub(super) async fn clear_container(
+        &self,
+        runtime: &dyn ContainerRuntime,
+        record: &mut SlotRecord,
+    ) -> Result<(), SlotError> {
+        // What is known of it stays known if this process is killed between its end and the next write.
+        record.last = record.last_container();
+        self.store.save_slot(record)?;
+        if let Some(there) = self.lifecycle_record(runtime, record).await? {
+            let grace = std::time::Duration::from_secs(2);
+            let removing = RemoveOptions { links: &self.links, saving: SavePolicy::Discard, grace, adopted_too: false };
+            destroy(runtime, &self.store, &there, &removing).await?;
+        }
+        record.has_none();
+        self.store.save_slot(record)?;
+        Ok(())
+    }
+
+    /// What is remembered of the container of a slot, if it is there or was being made.
+    pub(super) async fn lifecycle_record(
+        &self,
+        runtime: &dyn ContainerRuntime,
+        slot: &SlotRecord,
+    ) -> crate::Result<Option<crate::Record>> {
+        let Some(name) = &slot.name else { return Ok(None) };
+        if let crate::store::Loaded::Record(record) = self.store.load(name)? {
+            return Ok(Some(Arc::unwrap_or_clone(record)));
+        }
+        match runtime.inspect(&Handle::Name(name.clone())).await {
+            Ok(container) if is_of(&self.store, runtime, slot, &container) && is_itself(slot, &container) => {
+                Ok(record_of(&self.store, runtime, &container))
+            }
+            Ok(_) | Err(coracle_runtime::Error::NoSuchContainer(_)) => Ok(None),
+            Err(err) => Err(err.into()),
+        }
+    }
+
+    /// After one failure upon the other nothing is made for a while.
+    fn refuse_loop(&self, record: &mut SlotRecord) -> Result<(), SlotError> {
+        let Some(Loss { reason, .. }) = record.lost.filter(|it| it.reason.is_failure()) else { return Ok(()) };
+        let now = Timestamp::now();
+        record.restarts.retain(|it| now.duration_since(*it) < COUNTED);
+        if record.restarts.len() < MOST_RESTARTS {
+            return Ok(());
+        }
+        let until = match record.refused_until {
+            // A clock that was set back is no reason to wait for longer.
+            Some(until) => until.min(now + REFUSED_FOR),
+            None => now + REFUSED_FOR,
+        };
+        if until <= now {
+            record.refused_until = None;
+            return Ok(());
+        }
+        record.refused_until = Some(until);
+        self.store.save_slot(record)?;
+        let retry_after = until.duration_since(now).try_into().unwrap_or_default();
+        Err(SlotError::CrashLoop { reason, retry_after })
+    }
+
+    /// Removes the container of a slot. Its volume stays, and the next call gets another one.
+    /// With a container's id only that one: another may have taken its place.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub async fn discard(
+        &self,
+        engines: &dyn Engines,
+        (session, role): (&ContainerName, SlotRole),
+        (container, reason): (Option<&ContainerId>, Reason),
+    ) -> Result<(), SlotError> {
+        let slot = self.slot(session, role);
+        let Some(mut claimed) = self.claim(&slot, (session, role)).await? else { return Ok(()) };
+        let record = &mut *claimed.record;
+        if container.is_some_and(|it| record.container_id() != Some(it)) {
+            return Ok(());
+        }
+        let runtime = self.engine_of(engines, record).await?;
+        self.forget(&slot, record.container_id());
+        if record.container.is_some() {
+            record.lost = Some(Loss { reason, exit_code: None });
+        }
+        self.clear_container(&*runtime, record).await
+    }
+}
+
+impl SlotRecord {
+    /// Why there is no container. One that was to replace another stands for that, if it was never ready.
+    pub(super) fn loss(&self) -> Loss {
+        let of_news = || self.news.as_ref().map(|it| Loss { reason: it.reason, exit_code: it.exit_code });
+        self.lost.or_else(of_news).unwrap_or(Loss { reason: Reason::Vanished, exit_code: None })
+    }
+
+    /// The news of a replacement, which what was not told yet is part of.
+    pub(super) fn replaced(&mut self, files_lost: bool) {
+        let loss = self.loss();
+        self.lost = None;
+        let (before, from) = (self.news.take(), self.generation);
+        self.generation = from.saturating_add(1);
+        self.news = Some(Recreated {
+            reason: loss.reason,
+            exit_code: loss.exit_code,
+            from: before.as_ref().map_or(from, |it| it.from),
+            to: self.generation,
+            files_lost: files_lost || before.is_some_and(|it| it.files_lost),
+        });
+    }
+}

@@ -1,0 +1,130 @@
+//! What is told of slots to whoever keeps a log.
+
+use std::path::PathBuf;
+
+use coracle_runtime::{ContainerId, ContainerName, ContainerPath, ImageId};
+use serde::Serialize;
+
+use super::{Reason, SlotRecord};
+use crate::Saved;
+use crate::slot::{SlotId, SlotRole};
+
+/// What hears of events.
+pub type SlotObserver<'a> = dyn Fn(SlotEvent) + Send + Sync + 'a;
+
+/// What was done to a slot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SlotEvent {
+    /// The session.
+    pub session: ContainerName,
+    /// Which of its slots.
+    pub role: SlotRole,
+    /// Which container of it.
+    pub generation: u32,
+    /// The engine's id of that, where there is one.
+    pub container_id: Option<ContainerId>,
+    /// What it was.
+    pub what: ContainerEvent,
+}
+
+/// What can be done to a slot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum ContainerEvent {
+    /// A container was made.
+    Created {
+        /// The image as it was named.
+        image: String,
+        /// The image itself.
+        image_digest: ImageId,
+        /// How long that took, with its start.
+        duration_ms: u64,
+        /// Where something of outside is in it.
+        mounts: Vec<ContainerPath>,
+    },
+    /// It was started and answers.
+    Started {
+        /// How long it took until the slot could be used.
+        ready_ms: u64,
+    },
+    /// It was removed, since nobody used it.
+    IdleCleanup {
+        /// For how long.
+        idle_seconds: u64,
+    },
+    /// One that is gone was replaced.
+    RecreatedAfterFailure {
+        /// How it ended.
+        reason: Reason,
+        /// What PID 1 ended with.
+        exit_code: Option<i64>,
+        /// The kernel ended it for memory.
+        oom: bool,
+        /// Its generation.
+        from: u32,
+        /// That of the one which takes its place.
+        to: u32,
+    },
+    /// It is gone with all that it had.
+    Ended {
+        /// Why.
+        reason: EndReason,
+    },
+    /// Work was kept before it went.
+    Saved {
+        /// Where on the host.
+        location: PathBuf,
+        /// Files of it.
+        files: u64,
+        /// And their bytes.
+        bytes: u64,
+        /// What was not kept.
+        left_out: u64,
+    },
+    /// Something of it could not be removed.
+    CleanupFailed {
+        /// At what.
+        step: &'static str,
+        /// Why.
+        error: String,
+    },
+}
+
+/// Why a slot ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndReason {
+    /// Whoever used it went.
+    Disconnect,
+    /// The process was told to end.
+    Signal,
+    /// Somebody said so.
+    Command,
+    /// Its process is dead, and the lease over.
+    LeaseExpired,
+    /// It had been there for as long as it may.
+    Lifetime,
+}
+
+impl SlotRecord {
+    pub(super) fn event(&self, what: ContainerEvent) -> SlotEvent {
+        SlotEvent {
+            session: self.session.clone(),
+            role: self.role,
+            generation: self.generation,
+            container_id: self.container_id().cloned(),
+            what,
+        }
+    }
+
+    pub(super) fn saved(&self, saved: &Saved) -> SlotEvent {
+        let Saved { location, files, bytes, left_out, .. } = saved;
+        let (location, files, bytes, left_out) = (location.clone(), *files, *bytes, *left_out);
+        self.event(ContainerEvent::Saved { location, files, bytes, left_out })
+    }
+
+    /// As who keeps a log of engines knows its container.
+    pub(super) fn tag(&self) -> SlotId<'_> {
+        SlotId { session: &self.session, role: self.role, generation: self.generation }
+    }
+}

@@ -1,0 +1,34 @@
+//! The way into a slot that is there.
+
+use coracle_runtime::ContainerName;
+use coracle_runtime::link::Link;
+
+use super::SessionContainers;
+use super::record::SlotFile;
+use crate::slot::SlotRole;
+use crate::store::Loaded;
+
+impl SessionContainers {
+    /// What a save of a slot's files is headed by, when somebody else writes it: nothing is in it yet. `None` without a
+    /// container that is remembered.
+    #[must_use]
+    pub fn manifest(&self, session: &ContainerName, role: SlotRole) -> Option<crate::Manifest> {
+        let Ok(SlotFile::Record(slot)) = self.store.load_slot((session, role)) else { return None };
+        match self.store.load(slot.name.as_ref()?) {
+            Ok(Loaded::Record(record)) => Some(crate::Manifest::new(&record, jiff::Timestamp::now(), &[])),
+            _ => None,
+        }
+    }
+
+    /// The link to a slot's container, if it can be had without asking an engine. Makes nothing.
+    pub async fn held_link(&self, session: &ContainerName, role: SlotRole) -> Option<Link> {
+        if let Some(there) = self.slot(session, role).seen().there.clone() {
+            return Some(there.link);
+        }
+        let Ok(SlotFile::Record(slot)) = self.store.load_slot((session, role)) else { return None };
+        match self.store.load(slot.name.as_ref()?) {
+            Ok(Loaded::Record(record)) => self.links.at_hand(&self.store, &record).await,
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What became of a slot's container (the table of workspace.md 1.3).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coracle_runtime::link::{Link, wire::LEFT_ALONE};
+use coracle_runtime::{Container, ContainerName, ContainerRuntime, Error as Engine, Handle, Status};
+use tokio::time::timeout;
+
+use super::record::{Loss, SlotFile};
+use super::{Reason, SessionContainers, SlotError, SlotRecord};
+use crate::find::{proven, read_labels, remember};
+use crate::guest::pinged;
+use crate::record::{Record, State};
+use crate::slot::SlotRole;
+use crate::store::Loaded;
+use crate::{Engines, Result, Store};
+
+/// A guest that has to be met again does by then.
+const ANSWERS: Duration = Duration::from_secs(5);
+
+/// What a look finds.
+#[derive(Debug)]
+pub(super) enum Look {
+    /// It runs, and its guest answers.
+    Answers(Link),
+    /// It had ended, and was started again.
+    Restarted(Link),
+    Lost(Loss),
+    /// The container of the record is not ours.
+    Foreign,
+}
+
+impl Look {
+    fn lost(reason: Reason, exit_code: Option<i64>) -> Self {
+        Self::Lost(Loss { reason, exit_code })
+    }
+}
+
+impl SessionContainers {
+    /// Looks at the container of a record, and brings it back where that is enough.
+    pub(super) async fn look(&self, runtime: &dyn ContainerRuntime, slot: &mut SlotRecord) -> Result<Look> {
+        self.recover_record(runtime, slot).await?;
+        let Some(record) = &slot.container else { return Ok(Look::Lost(slot.loss())) };
+        let Some(container) = proven(runtime, record).await? else {
+            return Ok(Look::lost(Reason::Vanished, None));
+        };
+        if !is_of(&self.store, runtime, slot, &container) {
+            return Ok(Look::Foreign);
+        }
+        let ended = match container.exit_code {
+            _ if container.oom_killed => Reason::Oom,
+            // Its guest left, since nobody was there.
+            Some(code) if code == i64::from(LEFT_ALONE) => Reason::Idle,
+            _ => Reason::Crashed,
+        };
+        let (mut restarted, again_if_ended) = (false, slot.role.is_started_again() && !container.oom_killed);
+        let container = match container.status {
+            Status::Running => container,
+            Status::Paused | Status::Created => match self.again(runtime, &container).await {
+                Ok(container) => container,
+                Err(err @ Engine::Unavailable { .. }) => return Err(err.into()),
+                Err(err) => {
+                    tracing::warn!(container = container.name, %err, "it cannot be brought back");
+                    return Ok(Look::lost(Reason::Crashed, None));
+                }
+            },
+            Status::Exited if again_if_ended => match self.again(runtime, &container).await {
+                Ok(container) => {
+                    restarted = true;
+                    container
+                }
+                Err(err @ Engine::Unavailable { .. }) => return Err(err.into()),
+                Err(_) => return Ok(Look::lost(ended, container.exit_code)),
+            },
+            Status::Exited | Status::Dead | Status::Restarting => return Ok(Look::lost(ended, container.exit_code)),
+        };
+        Ok(match self.met(runtime, &container).await {
+            Some(link) if restarted => Look::Restarted(link),
+            Some(link) => Look::Answers(link),
+            None => Look::lost(Reason::Crashed, None),
+        })
+    }
+
+    /// What the engine says of the container of a slot, without touching it. `None` where there is none that is ours.
+    ///
+    /// # Errors
+    /// When the engine does not answer, or the record cannot be read.
+    pub async fn status(
+        &self,
+        engines: &dyn Engines,
+        key: (&ContainerName, SlotRole),
+    ) -> Result<Option<Status>, SlotError> {
+        let SlotFile::Record(slot) = self.store.load_slot(key)? else { return Ok(None) };
+        let Some(record) = &slot.container else { return Ok(None) };
+        let runtime = engines.of(record.engine, &record.endpoint).await?;
+        let container = proven(&*runtime, record).await?;
+        Ok(container.filter(|it| is_of(&self.store, &*runtime, &slot, it)).map(|it| it.status))
+    }
+
+    /// Makes the record of its container anew from the container's labels, if that record is lost.
+    async fn recover_record(&self, runtime: &dyn ContainerRuntime, slot: &mut SlotRecord) -> Result<()> {
+        // One that was never filled was never ready.
+        if slot.container.is_some() || slot.volume.filled.is_none() {
+            return Ok(());
+        }
+        if let Some(record) = self.lifecycle_record(runtime, slot).await?.filter(|it| it.state == State::Ready) {
+            remember(&self.store, &record)?;
+            slot.has_container(Arc::new(record));
+        }
+        Ok(())
+    }
+
+    async fn again(&self, runtime: &dyn ContainerRuntime, container: &Container) -> Result<Container, Engine> {
+        // What only stands still has commands in it, which are to have no directory of the host.
+        let fresh = matches!(container.status, Status::Created | Status::Exited);
+        let record = record_of(&self.store, runtime, container).filter(|_| fresh);
+        if let Some(record) = &record
+            && let Err(err) = self.store.lend_link(record)
+        {
+            tracing::debug!(container = container.name, %err, "its guest will be met another way");
+        }
+        let again = async {
+            runtime.start(&container.id).await?;
+            runtime.inspect(&Handle::from(&container.id)).await
+        };
+        let again = again.await;
+        if let (Err(_), Some(record)) = (&again, &record) {
+            self.take_back(record);
+        }
+        again
+    }
+
+    /// Nobody was met who would need the link's directory.
+    fn take_back(&self, record: &Record) {
+        if let Err(err) = self.store.take_link_back(record) {
+            tracing::warn!(container = %record.name, %err, "its link's directory stays lent");
+        }
+    }
+
+    async fn met(&self, runtime: &dyn ContainerRuntime, container: &Container) -> Option<Link> {
+        let mut record = record_of(&self.store, runtime, container)?;
+        let meeting = async {
+            let link = self.links.meet(runtime, &self.store, (&mut record, container)).await;
+            match link {
+                Ok(link) if pinged(&link, ANSWERS).await => Some(link),
+                Ok(_) => None,
+                Err(err) => {
+                    tracing::warn!(container = container.name, %err, "its guest does not answer");
+                    None
+                }
+            }
+        };
+        let link = timeout(ANSWERS, meeting).await.ok().flatten();
+        match &link {
+            Some(_) => {
+                if let Err(err) = self.store.update(&record) {
+                    tracing::debug!(container = container.name, %err, "its PID 1 is not noted");
+                }
+            }
+            None => {
+                self.links.forget(&container.id);
+                self.take_back(&record);
+            }
+        }
+        link
+    }
+}
+
+/// Whether a container is proven to be of that slot.
+pub(super) fn is_of(store: &Store, runtime: &dyn ContainerRuntime, slot: &SlotRecord, container: &Container) -> bool {
+    let says = |name: &str| container.labels.get(&store.signer().key(name)).map(String::as_str);
+    store.signed(runtime.kind(), &container.labels)
+        && says("role") == Some(slot.role.as_str())
+        && says("session") == Some(slot.session.as_str())
+}
+
+/// What is remembered of a container of ours, else what its labels say.
+pub(super) fn record_of(store: &Store, runtime: &dyn ContainerRuntime, container: &Container) -> Option<Record> {
+    let label = |name: &str| container.labels.get(&store.signer().key(name));
+    let role = SlotRole::ALL.into_iter().find(|it| label("role").is_some_and(|role| role == it.as_str()))?;
+    let signed = read_labels(runtime, store, container, role.role())?;
+    match store.load(&signed.name) {
+        Ok(Loaded::Record(record)) if record.record_id == signed.record_id => Some(Arc::unwrap_or_clone(record)),
+        _ => Some(signed),
+    }
+}

@@ -1,0 +1,32 @@
+//! How long slots last.
+
+use std::time::Duration;
+
+/// How long things may take, and last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotLimits {
+    /// A container that nobody uses.
+    pub idle: Duration,
+    /// A sandbox that nobody uses.
+    pub sandbox_idle: Duration,
+    /// A slot of a session, with its volume, from when that was made.
+    pub lifetime: Duration,
+    /// The same for a sandbox.
+    pub sandbox_lifetime: Duration,
+    /// A lease without renewal.
+    pub lease: Duration,
+}
+
+impl Default for SlotLimits {
+    /// 15 minutes, 60 minutes, 8 hours, 7 days, 120 seconds.
+    fn default() -> Self {
+        let minutes = |it: u64| Duration::from_secs(it * 60);
+        Self {
+            idle: minutes(15),
+            sandbox_idle: minutes(60),
+            lifetime: minutes(8 * 60),
+            sandbox_lifetime: minutes(7 * 24 * 60),
+            lease: minutes(2),
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! What is remembered of a slot: one file for each session and role (workspace.md 1.2).
+
+use std::collections::BTreeMap;
+use std::fs::DirEntry;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use coracle_runtime::{
+    ContainerId, ContainerName, ContainerPath, ContainerRuntime, EngineKind, Ids, ImageId, ProcessId, VolumeName,
+};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{Reason, Recreated};
+use crate::clock::ClockReading;
+use crate::record::{Record, State, summed_bytes, summed_value};
+use crate::slot::SlotRole;
+use crate::store::{Loaded, own_directory, read_own, write_whole};
+use crate::{Lock, Result, Store, StoreError};
+
+/// Whoever wants a slot waits so long for somebody who is at it.
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The version of the format.
+const SCHEMA: u32 = 1;
+
+/// Larger files are no records of slots.
+const MAX_BYTES: usize = 64 << 10;
+
+/// What anybody may know of a slot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SlotInfo {
+    /// The session.
+    pub session: ContainerName,
+    /// What it is for.
+    pub role: SlotRole,
+    /// The engine's full id of its container; missing between two containers.
+    pub container_id: Option<ContainerId>,
+    /// The image as it was named.
+    pub image: String,
+    /// Where commands start.
+    pub workdir: ContainerPath,
+    /// What every command finds in its environment. No secrets.
+    pub env: BTreeMap<String, String>,
+    /// When its container was started.
+    pub started_at: Timestamp,
+    /// When a call last began or ended.
+    pub last_used_at: Timestamp,
+    /// Which container of the slot this is, from 1.
+    pub generation: u32,
+    /// The image itself.
+    #[serde(skip)]
+    pub image_id: Option<ImageId>,
+    /// Who runs commands in it.
+    #[serde(skip)]
+    pub user: Ids,
+    /// Nobody in it is root.
+    #[serde(skip)]
+    pub rootless: bool,
+}
+
+/// A slot: the place of a container in a session. It outlives its containers, and each of them has a [`Record`] of its
+/// own, to which `name` points. One file in the state directory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SlotRecord {
+    pub(crate) schema: u32,
+    pub(crate) session: ContainerName,
+    pub(crate) role: SlotRole,
+    /// Which container this is, from 1.
+    pub(crate) generation: u32,
+    /// Of its container, also of one that is just being made.
+    pub(crate) name: Option<ContainerName>,
+    /// The record of that name, once it is ready. Read along with the slot, never stored in it.
+    #[serde(skip)]
+    pub(crate) container: Option<Arc<Record>>,
+    /// Stands in for the record of a container where none is ready.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub(crate) last: Option<LastContainer>,
+    #[serde(flatten)]
+    pub(crate) volume: SlotVolume,
+    /// What every command finds in its environment.
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) spec_hash: String,
+    pub(crate) started_at: Timestamp,
+    /// When containers were replaced that had failed.
+    pub(crate) restarts: Vec<Timestamp>,
+    /// Replacements are refused until then.
+    pub(crate) refused_until: Option<Timestamp>,
+    /// Why there is no container any more.
+    pub(crate) lost: Option<Loss>,
+    /// What the next result has to tell.
+    pub(crate) news: Option<Recreated>,
+    /// When a call last began or ended.
+    pub(crate) used: ClockReading,
+    /// The process whose end is the end of the session; missing for sessions that end when they are told to.
+    pub(crate) owner: Option<ProcessId>,
+    pub(crate) expires_at: Timestamp,
+    /// It is being ended, and nobody may use it any more.
+    pub(crate) ending: bool,
+    /// Its time was over, and it could not be ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) put_off: Option<PutOff>,
+    /// What a later version wrote.
+    #[serde(flatten)]
+    pub(crate) later: Map<String, Value>,
+}
+
+/// The volume of a slot, which stays over all of its containers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SlotVolume {
+    #[serde(rename = "volume")]
+    pub(crate) name: VolumeName,
+    /// Where it is inside.
+    #[serde(rename = "volume_at")]
+    pub(crate) at: ContainerPath,
+    /// The engine that has it.
+    pub(crate) engine: EngineKind,
+    pub(crate) endpoint: String,
+    /// Whose files are in it.
+    pub(crate) user: Ids,
+    /// When it was filled: what was written since is the agent's work.
+    pub(crate) filled: Option<Timestamp>,
+    /// When it was made, by both clocks; missing where an earlier version made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) begun: Option<ClockReading>,
+}
+
+/// What a slot keeps of a container that is gone, or that is being made: its volume can be read with the same image.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LastContainer {
+    pub(crate) image: String,
+    pub(crate) image_id: Option<ImageId>,
+    pub(crate) workdir: ContainerPath,
+}
+
+impl From<&Record> for LastContainer {
+    fn from(it: &Record) -> Self {
+        Self { image: it.image.clone(), image_id: it.image_id.clone(), workdir: it.workdir.clone() }
+    }
+}
+
+/// Fields that earlier versions stored in a slot, and that are read from the container's record or from `used` now.
+const MOVED: [&str; 4] = ["container_id", "rootless", "last_used_at", "renewed_at"];
+
+/// How a container was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Loss {
+    pub(crate) reason: Reason,
+    pub(crate) exit_code: Option<i64>,
+}
+
+/// An end that did not come about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PutOff {
+    /// How often it was tried.
+    pub(crate) times: u32,
+    /// When last.
+    pub(crate) at: ClockReading,
+}
+
+/// A record, or a file that should have been one.
+#[derive(Debug)]
+pub(crate) enum SlotFile {
+    Record(Box<SlotRecord>),
+    /// Set aside.
+    Damaged,
+    Missing,
+}
+
+impl SlotRecord {
+    /// One that begins with a volume and no container. Its lease is over at once, and its user is nobody.
+    pub(super) fn begun(
+        runtime: &dyn ContainerRuntime,
+        (session, role): (&ContainerName, SlotRole),
+        volume: VolumeName,
+        used: ClockReading,
+    ) -> Self {
+        Self {
+            schema: SCHEMA,
+            session: session.clone(),
+            role,
+            generation: 1,
+            name: None,
+            container: None,
+            last: None,
+            volume: SlotVolume {
+                name: volume,
+                at: ContainerPath::root(),
+                engine: runtime.kind(),
+                endpoint: runtime.endpoint().address,
+                user: Ids { uid: 65534, gid: 65534 },
+                filled: None,
+                begun: Some(used.clone()),
+            },
+            env: BTreeMap::new(),
+            spec_hash: String::new(),
+            started_at: used.wall,
+            restarts: Vec::new(),
+            refused_until: None,
+            lost: None,
+            news: None,
+            owner: None,
+            expires_at: used.wall,
+            used,
+            ending: false,
+            put_off: None,
+            later: Map::new(),
+        }
+    }
+
+    /// The engine's id of its container, once that is ready.
+    pub(crate) fn container_id(&self) -> Option<&ContainerId> {
+        self.container.as_ref()?.id.as_ref()
+    }
+
+    /// Nobody in it is root, and PID 1 is its user.
+    pub(super) fn is_rootless(&self) -> bool {
+        self.container.as_ref().is_none_or(|it| it.guest.as_ref().is_some_and(|guest| guest.own.is_some()))
+    }
+
+    /// What its container is like, or was.
+    pub(super) fn last_container(&self) -> Option<LastContainer> {
+        self.container.as_deref().map(LastContainer::from).or_else(|| self.last.clone())
+    }
+
+    /// That container is ready. Its maker may have been killed before it could say so here.
+    pub(super) fn has_container(&mut self, container: Arc<Record>) {
+        self.volume.filled = self.volume.filled.or(container.filled);
+        (self.container, self.last) = (Some(container), None);
+    }
+
+    /// What it had is all that is known of its container from here on.
+    pub(super) fn has_none(&mut self) {
+        self.last = self.last_container();
+        (self.container, self.name) = (None, None);
+    }
+
+    pub(crate) fn view(&self) -> SlotInfo {
+        let container = self.last_container();
+        let (image, image_id, workdir) = match container {
+            Some(LastContainer { image, image_id, workdir }) => (image, image_id, workdir),
+            None => (String::new(), None, ContainerPath::root()),
+        };
+        SlotInfo {
+            session: self.session.clone(),
+            role: self.role,
+            container_id: self.container_id().cloned(),
+            image,
+            workdir,
+            env: self.env.clone(),
+            started_at: self.started_at,
+            last_used_at: self.used.wall,
+            generation: self.generation,
+            image_id,
+            user: self.volume.user,
+            rootless: self.is_rootless(),
+        }
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
+        if bytes.len() > MAX_BYTES {
+            return Err("it is too long".into());
+        }
+        let mut record: Self = summed_value(bytes).map_err(|err| err.to_string())?;
+        record.later.retain(|name, _| !MOVED.contains(&name.as_str()));
+        if record.schema == SCHEMA { Ok(record) } else { Err(format!("version {} is not known", record.schema)) }
+    }
+}
+
+impl Store {
+    /// Waits for the lock of a slot. To make a container takes its time, so whoever comes meanwhile has patience.
+    pub(super) async fn lock_slot(&self, (session, role): (&ContainerName, SlotRole)) -> Result<Lock> {
+        Lock::take_within(&self.slot_lock(session, role), session.as_str(), PATIENCE).await
+    }
+
+    /// The lock of a slot, unless somebody holds it.
+    pub(super) fn try_lock_slot(&self, (session, role): (&ContainerName, SlotRole)) -> Result<Option<Lock>> {
+        Ok(Lock::try_take(&self.slot_lock(session, role))?)
+    }
+
+    fn slot_lock(&self, session: &ContainerName, role: SlotRole) -> PathBuf {
+        self.root().join("locks").join(format!("session-{}-{session}", role.as_str()))
+    }
+
+    pub(super) fn session_dir(&self, session: &ContainerName) -> PathBuf {
+        self.root().join("sessions").join(session.as_str())
+    }
+
+    fn slot_file(&self, session: &ContainerName, role: SlotRole) -> PathBuf {
+        self.session_dir(session).join(format!("{}.json", role.as_str()))
+    }
+
+    /// Reads one record. A damaged one is moved aside, once.
+    pub(crate) fn load_slot(&self, (session, role): (&ContainerName, SlotRole)) -> Result<SlotFile, StoreError> {
+        let file = self.slot_file(session, role);
+        let bytes = match read_own(&file) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ok(SlotFile::Missing),
+            Err(err @ (StoreError::Link(_) | StoreError::Owner(_))) => return set_aside(&file, &err.to_string()),
+            Err(err) => return Err(err),
+        };
+        match SlotRecord::from_bytes(&bytes) {
+            Ok(mut it) if it.session == *session && it.role == role => {
+                if let Some(record) = self.ready_record(it.name.as_ref())? {
+                    it.has_container(record);
+                }
+                Ok(SlotFile::Record(Box::new(it)))
+            }
+            Ok(_) => set_aside(&file, "it is that of another slot"),
+            Err(why) => set_aside(&file, &why),
+        }
+    }
+
+    /// The record of that name, if it is that of a container that was made to its end.
+    pub(super) fn ready_record(&self, name: Option<&ContainerName>) -> Result<Option<Arc<Record>>, StoreError> {
+        match name.map(|it| self.load(it)).transpose()? {
+            Some(Loaded::Record(record)) if record.state == State::Ready => Ok(Some(record)),
+            _ => Ok(None),
+        }
+    }
+
+    pub(crate) fn save_slot(&self, record: &SlotRecord) -> Result<(), StoreError> {
+        own_directory(&self.session_dir(&record.session))?;
+        write_whole(&self.slot_file(&record.session, record.role), &summed_bytes(record))
+    }
+
+    pub(super) fn forget_slot(&self, (session, role): (&ContainerName, SlotRole)) -> Result<(), StoreError> {
+        let file = self.slot_file(session, role);
+        match std::fs::remove_file(&file) {
+            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(StoreError::io(&file)(err)),
+            _ => {}
+        }
+        if role == SlotRole::Workspace {
+            self.forget_baseline(session)?;
+        }
+        // The other role may be there, or something that was set aside: then it stays.
+        let _ = std::fs::remove_dir(self.session_dir(session));
+        Ok(())
+    }
+
+    /// The records of all slots. Damaged ones are set aside and left out.
+    pub(crate) fn slots(&self) -> Result<Vec<SlotRecord>, StoreError> {
+        let dir = self.root().join("sessions");
+        let entries = match std::fs::read_dir(&dir) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(StoreError::io(&dir))?,
+        };
+        let name = |it: io::Result<DirEntry>| ContainerName::parse(it.ok()?.file_name().to_str()?).ok();
+        let mut slots = Vec::new();
+        for session in entries.filter_map(name) {
+            for role in SlotRole::ALL {
+                if let SlotFile::Record(record) = self.load_slot((&session, role))? {
+                    slots.push(*record);
+                }
+            }
+        }
+        slots.sort_by(|a, b| (&a.session, a.role.as_str()).cmp(&(&b.session, b.role.as_str())));
+        Ok(slots)
+    }
+}
+
+fn set_aside(file: &Path, why: &str) -> Result<SlotFile, StoreError> {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let aside = file.with_file_name(format!("{name}.bad-{}", Timestamp::now().as_millisecond()));
+    tracing::warn!(file = %file.display(), why, "the record of a session is set aside");
+    std::fs::rename(file, aside).map_err(StoreError::io(file))?;
+    Ok(SlotFile::Damaged)
+}

@@ -1,0 +1,65 @@
+//! That a container of a slot took another's place, and why.
+
+use serde::{Deserialize, Serialize};
+
+/// Why a container of a slot was replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// It ended, or its guest fell silent.
+    Crashed,
+    /// The kernel ended it for memory.
+    Oom,
+    /// The engine does not have it any more.
+    Vanished,
+    /// Nobody used it for long.
+    Idle,
+    /// It would be made otherwise now.
+    SpecChanged,
+    /// A command in it went on beyond its time.
+    Timeout,
+    /// It had ended and was started again, with the files that it had.
+    Restarted,
+    /// It was never fit for use.
+    NotReady,
+    /// It had been there for as long as it may, and went with its files.
+    Lifetime,
+}
+
+impl Reason {
+    /// The word of messages.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Crashed => "crashed",
+            Self::Oom => "oom",
+            Self::Vanished => "vanished",
+            Self::Idle => "idle",
+            Self::SpecChanged => "spec_changed",
+            Self::Timeout => "timeout",
+            Self::Restarted => "restarted",
+            Self::NotReady => "not_ready",
+            Self::Lifetime => "lifetime",
+        }
+    }
+
+    /// It counts for the loop of failures.
+    pub(super) fn is_failure(self) -> bool {
+        matches!(self, Self::Crashed | Self::Oom | Self::Vanished)
+    }
+}
+
+/// A replacement, to be told once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recreated {
+    /// Why.
+    pub reason: Reason,
+    /// What PID 1 ended with, where that is known.
+    pub exit_code: Option<i64>,
+    /// The generation that was last told of.
+    pub from: u32,
+    /// The one that is there now.
+    pub to: u32,
+    /// The volume is gone as well.
+    pub files_lost: bool,
+}

@@ -1,0 +1,121 @@
+//! What this process knows of a slot.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use coracle_runtime::link::Link;
+use coracle_runtime::{ContainerName, ContainerRuntime};
+use tokio::time::timeout;
+
+use super::error::SlotError;
+use super::record::{PATIENCE, SlotFile, SlotInfo, SlotRecord};
+use super::registry::SessionContainers;
+use crate::clock::ClockReading;
+use crate::slot::SlotRole;
+use crate::{Engines, Error, Lock};
+
+/// A slot as this process knows it.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    /// SecretState by whoever makes or removes a container of it.
+    pub(super) door: tokio::sync::Mutex<()>,
+    /// Calls of this process in it.
+    pub(super) calls: AtomicUsize,
+    pub(super) seen: Mutex<Seen>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// What the last look found.
+    pub(super) there: Option<There>,
+    /// When a call of this process last began or ended.
+    pub(super) used: Option<ClockReading>,
+    /// When that was last written down.
+    pub(super) written: Option<tokio::time::Instant>,
+}
+
+/// A container that answered.
+#[derive(Clone, Debug)]
+pub(super) struct There {
+    pub(super) link: Link,
+    pub(super) view: SlotInfo,
+    pub(super) spec_hash: String,
+}
+
+impl Slot {
+    pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn used(&self) {
+        self.seen().used = Some(ClockReading::now());
+    }
+
+    pub(super) fn is_called(&self) -> bool {
+        self.calls.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// A slot that nobody else is at for as long as this is held.
+#[derive(Debug)]
+pub(super) struct ClaimedSlot<'a> {
+    pub(super) record: Box<SlotRecord>,
+    _door: tokio::sync::MutexGuard<'a, ()>,
+    _lock: Lock,
+}
+
+impl SessionContainers {
+    /// Waits until nobody else is at a slot. `None` where there is no such slot.
+    pub(super) async fn claim<'a>(
+        &self,
+        slot: &'a Slot,
+        key: (&ContainerName, SlotRole),
+    ) -> Result<Option<ClaimedSlot<'a>>, SlotError> {
+        let busy = |_| Error::Busy { name: key.0.to_string() };
+        let _door = timeout(PATIENCE, slot.door.lock()).await.map_err(busy)?;
+        let _lock = self.store.lock_slot(key).await?;
+        let SlotFile::Record(record) = self.store.load_slot(key)? else { return Ok(None) };
+        Ok(Some(ClaimedSlot { record, _door, _lock }))
+    }
+
+    /// The same, unless somebody is at it.
+    pub(super) fn try_claim<'a>(
+        &self,
+        slot: &'a Slot,
+        key: (&ContainerName, SlotRole),
+    ) -> Result<Option<ClaimedSlot<'a>>, SlotError> {
+        let Ok(_door) = slot.door.try_lock() else { return Ok(None) };
+        let Some(_lock) = self.store.try_lock_slot(key)? else { return Ok(None) };
+        let SlotFile::Record(record) = self.store.load_slot(key)? else { return Ok(None) };
+        Ok(Some(ClaimedSlot { record, _door, _lock }))
+    }
+
+    /// The engine of a slot.
+    pub(super) async fn engine_of(
+        &self,
+        engines: &dyn Engines,
+        record: &SlotRecord,
+    ) -> Result<Arc<dyn ContainerRuntime>, SlotError> {
+        let runtime = engines.of(record.volume.engine, &record.volume.endpoint).await?;
+        Ok(engines.heard(runtime, record.tag()))
+    }
+}
+
+/// A call that is in a slot.
+#[derive(Debug)]
+pub(super) struct Using(pub(super) Arc<Slot>);
+
+impl Using {
+    pub(super) fn new(slot: Arc<Slot>) -> Self {
+        slot.calls.fetch_add(1, Ordering::Relaxed);
+        slot.used();
+        Self(slot)
+    }
+}
+
+impl Drop for Using {
+    fn drop(&mut self) {
+        self.0.used();
+        self.0.calls.fetch_sub(1, Ordering::Relaxed);
+    }
+}

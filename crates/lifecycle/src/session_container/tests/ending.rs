@@ -1,0 +1,92 @@
+//! The end of a session: by its word, or because its process is gone.
+
+use super::*;
+
+#[tokio::test]
+async fn the_end_takes_all_of_one_session_and_it_has_no_rooms_any_more() {
+    let bench = Bench::new();
+    let (here, other) = (bench.process(), ContainerName::parse("s2").unwrap());
+    here.slot().await;
+    here.ensure_of(&session(), SlotRole::Run).await.unwrap();
+    here.ensure_of(&other, WS).await.unwrap();
+    let over = here.ensure_of(&other, SlotRole::Run).await;
+    assert!(matches!(over, Err(SlotError::NotMade(Error::LimitReached { limit: 3, .. }))));
+    assert_eq!(bench.left().await, (3, 3, 3, 2));
+    let ended = here.end(SavePolicy::Discard).await;
+    assert_eq!((ended.ended.len(), ended.failed.len()), (2, 0), "{ended:?}");
+    assert_eq!(bench.left().await, (1, 1, 1, 1));
+    assert!(matches!(here.ensure().await, Err(SlotError::Ended(_))));
+    here.slots.reopen(&session());
+    assert_eq!(here.slot().await.slot.generation, 1);
+}
+
+#[tokio::test]
+async fn what_an_end_left_over_is_finished_by_the_next_process() {
+    let bench = Bench::new();
+    let here = bench.process();
+    here.slot().await;
+    bench.fake.fail_next(Verb::RemoveVolume);
+    let ended = here.end(SavePolicy::Discard).await;
+    assert_eq!((ended.ended.len(), ended.failed.len()), (0, 1), "{ended:?}");
+    assert!(matches!(bench.told().last(), Some(ContainerEvent::CleanupFailed { .. })));
+    let there = bench.process();
+    assert!(matches!(there.ensure().await, Err(SlotError::Ended(_))));
+    assert_eq!(there.recover(SignedDuration::ZERO).await.ended.len(), 1);
+    assert_eq!(bench.left().await, (0, 0, 0, 0));
+    assert_eq!(there.slot().await.slot.generation, 1);
+}
+
+#[tokio::test]
+async fn work_is_saved_before_its_volume_goes_also_when_its_container_is_gone() {
+    for gone in [false, true] {
+        let bench = Bench::new();
+        let here = bench.process();
+        let ready = here.slot().await;
+        write(&here.root(&ready));
+        if gone {
+            bench.fake.disappear(id(&ready));
+        }
+        let tell = bench.tell();
+        let keep = SavePolicy::Keep(SaveLimits { max_bytes: 1 << 20, time: Duration::from_secs(10) });
+        if gone {
+            let kept_back = here.end(keep).await;
+            assert!(matches!(kept_back.failed[..], [(.., SlotError::Lifecycle(Error::SaveFailed { .. }))]));
+            assert_eq!(bench.volumes().await, 1, "nobody could read what is in it");
+        }
+        let plan = bench.plan().await.unwrap();
+        let ending = EndOptions { reader: Some((&plan.guest, &plan.policy)), ..ending(keep, &tell) };
+        let ended = here.slots.end(&bench.engines(), &session(), &ending).await.unwrap();
+        assert_eq!((ended.ended.len(), ended.saved.len(), ended.saved.first().map(|it| it.files)), (1, 1, Some(1)));
+        assert_eq!(bench.left().await, (0, 0, 0, 0), "{ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_goes_when_its_process_is_dead_and_its_lease_is_over() {
+    let bench = Bench::new();
+    let dead = ProcessId { pid: u32::MAX, ..ProcessId::current() };
+    let (lived, next) = (Process { owner: Some(dead), ..bench.process() }, bench.process());
+    lived.slot().await;
+    assert!(next.recover(SignedDuration::from_secs(119)).await.ended.is_empty());
+    assert_eq!(next.recover(SignedDuration::from_secs(121)).await.ended.len(), 1);
+    assert_eq!(bench.left().await, (0, 0, 0, 0));
+
+    next.slot().await;
+    assert!(next.recover(SignedDuration::from_hours(9)).await.ended.is_empty(), "its process lives");
+    next.end(SavePolicy::Discard).await;
+    let nobodys = Process { owner: None, ..bench.process() };
+    nobodys.slot().await;
+    assert!(nobodys.recover(SignedDuration::from_hours(9)).await.ended.is_empty(), "it ends when it is told to");
+}
+
+#[tokio::test]
+async fn a_lease_is_renewed_by_its_owner_and_taken_over_from_a_dead_one() {
+    let bench = Bench::new();
+    let dead = ProcessId { pid: u32::MAX, ..ProcessId::current() };
+    let it = Process { owner: Some(dead), ..bench.process() };
+    it.slot().await;
+    let before = bench.store().slots().unwrap().remove(0);
+    it.slots.renew(&ProcessId::current()).unwrap();
+    let after = bench.store().slots().unwrap().remove(0);
+    assert!(after.expires_at > before.expires_at && after.owner == Some(ProcessId::current()));
+}
